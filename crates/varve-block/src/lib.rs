@@ -1,0 +1,24 @@
+//! The words of the house: blocks, their types, their names, and the trait that everything stands on.
+//!
+//! A *block* is up to [`BLOCK_BYTES_MAX`] bytes with a [`BlockType`]. Its name is a [`Score`]. A [`BlockStore`] turns
+//! blocks into scores and scores back into blocks; it is the waist of the hourglass, and knows nothing of files,
+//! snapshots or disks.
+//!
+//! What must always be true: a `get` that succeeds returns exactly the bytes that some `put` was given, with the type
+//! that it was given; and the score that a `put` returns names those bytes for ever.
+
+mod address;
+mod block_type;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
+mod hex;
+mod memory;
+mod score;
+mod store;
+
+pub use address::{Fingerprint, LogAddress};
+pub use block_type::{BlockKind, BlockType};
+pub use hex::{FromHexError, from_hex, to_hex};
+pub use memory::MemoryBlockStore;
+pub use score::{SCORE_BYTES_MAX, Score, ScoreFromSliceError};
+pub use store::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, SyncError};

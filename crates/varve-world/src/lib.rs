@@ -1,0 +1,37 @@
+//! The world, as the engine sees it: a folder of files, a clock, random bytes, and hands to do work.
+//!
+//! Nothing above this crate opens a file of a store, asks the time, draws a random byte or starts a thread by itself; it
+//! asks the [`World`] it was given. So the same engine runs on a disk, in memory, and in a simulation.
+//!
+//! What must always be true: the in-memory forms promise exactly what the real ones do. `contract` holds them to it.
+
+mod clock;
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
+mod memory;
+mod random;
+mod real;
+mod storage;
+mod workers;
+
+use std::sync::Arc;
+
+pub use clock::{Clock, FixedClock, RealClock, Timestamp};
+pub use memory::MemoryStorage;
+pub use random::{Random, RealRandom, SeededRandom};
+pub use real::RealStorage;
+pub use storage::{FileLock, FileName, FileNameError, LockError, Storage};
+pub use workers::{InlineWorkers, RealWorkers, Task, Workers};
+
+/// All of it together, as cheap to clone as four pointers.
+#[derive(Clone)]
+pub struct World {
+    /// The store's folder.
+    pub storage: Arc<dyn Storage>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Bytes that nobody can guess.
+    pub random: Arc<dyn Random>,
+    /// Who does the work.
+    pub workers: Arc<dyn Workers>,
+}

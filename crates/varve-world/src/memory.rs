@@ -1,0 +1,191 @@
+//! A folder of files in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::storage::{FileLock, FileName, LockError, Storage};
+
+/// Files in a map; everything is durable at once. Clones share the same files, so that a test can open a store again.
+///
+/// A limit on the sum of all files plays a full disk.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStorage {
+    inside: Arc<Mutex<Inside>>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    files: BTreeMap<FileName, Vec<u8>>,
+    locks: BTreeMap<FileName, String>,
+    bytes_max: Option<usize>,
+}
+
+impl MemoryStorage {
+    /// No files.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The files' names, in order.
+    #[must_use]
+    pub fn names(&self) -> BTreeSet<FileName> {
+        self.inside().files.keys().cloned().collect()
+    }
+
+    /// A file's contents; `None` when there is no such file.
+    #[must_use]
+    pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
+        self.inside().files.get(file).cloned()
+    }
+
+    /// Puts a file's contents in place, as an attacker or a failing disk would.
+    pub fn set_contents(&self, file: &FileName, contents: Vec<u8>) {
+        self.inside().files.insert(file.clone(), contents);
+    }
+
+    /// From now on appends fail that would let the files' sizes sum to more than this; `None` lifts the limit.
+    pub fn set_bytes_max(&self, bytes_max: Option<usize>) {
+        self.inside().bytes_max = bytes_max;
+    }
+
+    /// The files as they are now, independent of what happens to these later, and without their locks: what another
+    /// process would find after a crash of this one.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let files = self.inside().files.clone();
+        Self { inside: Arc::new(Mutex::new(Inside { files, ..Inside::default() })) }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn not_found(file: &FileName) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("{file} does not exist"))
+}
+
+impl Inside {
+    fn file(&mut self, file: &FileName) -> io::Result<&mut Vec<u8>> {
+        self.files.get_mut(file).ok_or_else(|| not_found(file))
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        let mut inside = self.inside();
+        if inside.files.contains_key(file) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{file} exists")));
+        }
+        inside.files.insert(file.clone(), Vec::new());
+        Ok(())
+    }
+
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        let mut inside = self.inside();
+        if let Some(bytes_max) = inside.bytes_max {
+            let used: usize = inside.files.values().map(Vec::len).sum();
+            let room = bytes_max.saturating_sub(used);
+            if room < bytes.len() {
+                inside.file(file)?.extend_from_slice(&bytes[..room]);
+                return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left"));
+            }
+        }
+        let contents = inside.file(file)?;
+        let offset = contents.len() as u64;
+        contents.extend_from_slice(bytes);
+        Ok(offset)
+    }
+
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let mut inside = self.inside();
+        let contents = inside.file(file)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
+        let piece = contents[from..].get(..into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(piece);
+        Ok(())
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        Ok(self.inside().file(file)?.len() as u64)
+    }
+
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        let mut inside = self.inside();
+        let contents = inside.file(file)?;
+        if length > contents.len() as u64 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        contents.truncate(usize::try_from(length).map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    fn sync_soon(&self, _file: &FileName) {}
+
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.inside().file(file).map(|_| ())
+    }
+
+    fn sync_folder(&self, _folder: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        let mut inside = self.inside();
+        let contents = inside.files.remove(from).ok_or_else(|| not_found(from))?;
+        inside.files.insert(to.clone(), contents);
+        Ok(())
+    }
+
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.inside().files.remove(file).map(|_| ()).ok_or_else(|| not_found(file))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        Ok(self.inside().files.keys().filter(|name| name.folder() == folder).cloned().collect())
+    }
+
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        let mut inside = self.inside();
+        if let Some(holder) = inside.locks.get(file) {
+            return Err(LockError::Held { holder: holder.clone() });
+        }
+        inside.locks.insert(file.clone(), holder.into());
+        Ok(Box::new(MemoryLock { storage: self.clone(), file: file.clone() }))
+    }
+}
+
+struct MemoryLock {
+    storage: MemoryStorage,
+    file: FileName,
+}
+
+impl FileLock for MemoryLock {}
+
+impl Drop for MemoryLock {
+    fn drop(&mut self) {
+        self.storage.inside().locks.remove(&self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_contract() {
+        crate::contract::check(&mut MemoryStorage::new);
+    }
+
+    #[test]
+    fn a_full_disk_tears_the_append() {
+        let storage = MemoryStorage::new();
+        let file = FileName::new("a").unwrap();
+        storage.create(&file).unwrap();
+        storage.set_bytes_max(Some(3));
+        assert_eq!(storage.append(&file, b"abcd").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(storage.contents(&file).unwrap(), b"abc");
+    }
+}

@@ -1,0 +1,259 @@
+//! A folder of files on a disk.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::storage::{FileLock, FileName, LockError, Storage};
+
+/// How many files are held open at most, to be read again without another open.
+const OPEN_FILES_MAX: usize = 256;
+
+/// The files below one folder of the machine's file system.
+///
+/// Files and folders are made for their owner alone. Reads and appends are `pread` and `pwrite`; durable means `fsync`.
+pub struct RealStorage {
+    root: PathBuf,
+    open_files: Mutex<BTreeMap<FileName, Arc<OpenFile>>>,
+    behind: OnceLock<Sender<Arc<OpenFile>>>,
+}
+
+struct OpenFile {
+    file: File,
+    writable: bool,
+    /// A failed sync that nobody has been told of yet: Linux reports it to one caller only.
+    failed_sync: Mutex<Option<io::Error>>,
+}
+
+impl RealStorage {
+    /// The files below `root`, which need not exist before the first file is created in it.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.into(), open_files: Mutex::default(), behind: OnceLock::new() }
+    }
+
+    fn path(&self, file: &FileName) -> PathBuf {
+        self.root.join(file.as_str())
+    }
+
+    fn open_files(&self) -> MutexGuard<'_, BTreeMap<FileName, Arc<OpenFile>>> {
+        self.open_files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self, name: &FileName, writable: bool) -> io::Result<Arc<OpenFile>> {
+        if let Some(open) = self.open_files().get(name)
+            && (open.writable || !writable)
+        {
+            return Ok(Arc::clone(open));
+        }
+        let file = OpenOptions::new().read(true).write(writable).open(self.path(name))?;
+        Ok(self.remember(name, file, writable))
+    }
+
+    fn remember(&self, name: &FileName, file: File, writable: bool) -> Arc<OpenFile> {
+        let open = Arc::new(OpenFile { file, writable, failed_sync: Mutex::default() });
+        let mut open_files = self.open_files();
+        if open_files.len() >= OPEN_FILES_MAX {
+            // Writable files stay: one of them may hold a failed sync that is still to be reported.
+            open_files.retain(|_, open| open.writable);
+        }
+        open_files.insert(name.clone(), Arc::clone(&open));
+        open
+    }
+
+    fn folder_path(&self, folder: &str) -> PathBuf {
+        if folder.is_empty() { self.root.clone() } else { self.root.join(folder) }
+    }
+}
+
+impl OpenFile {
+    fn sync(&self) -> io::Result<()> {
+        let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        match failed.take() {
+            Some(error) => Err(error),
+            None => self.file.sync_data(),
+        }
+    }
+
+    fn sync_behind(&self) {
+        // Held throughout: a `sync` that ran beside this one could return before the failure is noted.
+        let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.file.sync_data() {
+            *failed = Some(error);
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one thread that makes files durable behind the writer's back"
+)]
+fn start_syncing_behind() -> Sender<Arc<OpenFile>> {
+    let (sender, receiver) = channel::<Arc<OpenFile>>();
+    std::thread::spawn(move || receiver.into_iter().for_each(|open| open.sync_behind()));
+    sender
+}
+
+impl Storage for RealStorage {
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        let path = self.path(file);
+        if let Some(parent) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        }
+        let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        self.remember(file, opened, true);
+        Ok(())
+    }
+
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        let open = self.open(file, true)?;
+        let offset = open.file.metadata()?.len();
+        open.file.write_all_at(bytes, offset)?;
+        Ok(offset)
+    }
+
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.open(file, false)?.file.read_exact_at(into, offset)
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        Ok(fs::metadata(self.path(file))?.len())
+    }
+
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        let open = self.open(file, true)?;
+        if length > open.file.metadata()?.len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        open.file.set_len(length)
+    }
+
+    fn sync_soon(&self, file: &FileName) {
+        if let Ok(open) = self.open(file, true) {
+            let behind = self.behind.get_or_init(start_syncing_behind);
+            // A thread that is gone only means that nothing is done early; `sync` does it all the same.
+            drop(behind.send(open));
+        }
+    }
+
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.open(file, true)?.sync()
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        File::open(self.folder_path(folder))?.sync_all()
+    }
+
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        let mut open_files = self.open_files();
+        fs::rename(self.path(from), self.path(to))?;
+        open_files.remove(to);
+        if let Some(open) = open_files.remove(from) {
+            open_files.insert(to.clone(), open);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.open_files().remove(file);
+        fs::remove_file(self.path(file))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        let entries = match fs::read_dir(self.folder_path(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                continue;
+            }
+            let Some(own) = entry.file_name().to_str().map(String::from) else { continue };
+            let whole = if folder.is_empty() { own } else { format!("{folder}/{own}") };
+            names.extend(FileName::new(&whole));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        let failed = |source| LockError::Storage { file: file.clone(), source };
+        let path = self.path(file);
+        let mut locked = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(failed)?;
+        let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        match rustix::fs::flock(&locked, exclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut holder = String::new();
+                // The note is a courtesy; the lock is held whether or not it can be read.
+                drop(Read::by_ref(&mut locked).take(1000).read_to_string(&mut holder));
+                return Err(LockError::Held { holder });
+            }
+            Err(error) => return Err(failed(error.into())),
+        }
+        locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)).map_err(failed)?;
+        Ok(Box::new(RealLock { _locked: locked }))
+    }
+}
+
+struct RealLock {
+    _locked: File,
+}
+
+impl FileLock for RealLock {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct TemporaryStorage {
+        storage: RealStorage,
+        _folder: tempfile::TempDir,
+    }
+
+    impl std::ops::Deref for TemporaryStorage {
+        type Target = RealStorage;
+        fn deref(&self) -> &RealStorage {
+            &self.storage
+        }
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        let mut folders = Vec::new();
+        crate::contract::check(&mut || {
+            folders.push(tempfile::tempdir().unwrap());
+            RealStorage::new(folders.last().unwrap().path())
+        });
+    }
+
+    #[test]
+    fn many_files_do_not_exhaust_the_descriptors() {
+        let folder = tempfile::tempdir().unwrap();
+        let temporary = TemporaryStorage { storage: RealStorage::new(folder.path()), _folder: folder };
+        let names: Vec<_> = (0..600).map(|n| FileName::new(&format!("files/{n:04}")).unwrap()).collect();
+        for name in &names {
+            fs::create_dir_all(temporary.root.join("files")).unwrap();
+            fs::write(temporary.path(name), name.as_str()).unwrap();
+        }
+        for name in &names {
+            let mut contents = [0; 10];
+            temporary.read_at(name, 0, &mut contents).unwrap();
+            assert_eq!(contents, name.as_str().as_bytes());
+        }
+        assert!(temporary.open_files().len() <= OPEN_FILES_MAX);
+    }
+}

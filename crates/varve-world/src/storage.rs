@@ -1,0 +1,214 @@
+//! The seam between the engine and whatever keeps its files.
+
+use std::io;
+
+/// The name of a file within a store: `/`-separated parts of `a-z 0-9 . _ -`, none of them empty or starting with a dot.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileName(String);
+
+/// A text that cannot name a file of a store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} cannot name a file of a store")]
+pub struct FileNameError {
+    /// The text.
+    pub text: String,
+}
+
+impl FileName {
+    /// Takes `text` as a file's name.
+    ///
+    /// # Errors
+    /// [`FileNameError`] when it is not of the form above; so a name never leads out of the store's folder.
+    pub fn new(text: &str) -> Result<Self, FileNameError> {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+        let good = |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain);
+        if text.split('/').all(good) {
+            Ok(Self(text.into()))
+        } else {
+            Err(FileNameError { text: text.into() })
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The folder that the file is in; empty for the store's own.
+    #[must_use]
+    pub fn folder(&self) -> &str {
+        self.0.rsplit_once('/').map_or("", |(folder, _)| folder)
+    }
+}
+
+impl std::fmt::Display for FileName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A folder of files.
+///
+/// Until [`sync`](Self::sync) returns, what was appended may be lost, torn or reordered; until
+/// [`sync_folder`](Self::sync_folder) returns, a creation, a rename or a removal may be undone. A read may fail or lie.
+/// Callable from many threads at once; of one file, at most one caller appends.
+pub trait Storage: Send + Sync {
+    /// Makes an empty file, and the folders that lead to it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] when it is there.
+    fn create(&self, file: &FileName) -> io::Result<()>;
+
+    /// Adds `bytes` at the end of a file and returns where they begin, in bytes.
+    ///
+    /// # Errors
+    /// On any error, any part of `bytes` may or may not have been added.
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64>;
+
+    /// Fills `into` from `offset` on.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] when the file ends before `into` is full.
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// The length of a file in bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when it is not there.
+    fn length(&self, file: &FileName) -> io::Result<u64>;
+
+    /// Cuts a file to its first `length` bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] when it is shorter than that.
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()>;
+
+    /// Asks for a file to be made durable soon, without waiting for it. A failure is remembered and reported by the
+    /// next [`sync`](Self::sync) of that file.
+    fn sync_soon(&self, file: &FileName);
+
+    /// Returns when all that was appended to a file is durable.
+    ///
+    /// # Errors
+    /// What was not yet durable is then unknown; appending on would build on sand.
+    fn sync(&self, file: &FileName) -> io::Result<()>;
+
+    /// Returns when all creations, renames and removals in a folder (`""` is the store's own) are durable.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    fn sync_folder(&self, folder: &str) -> io::Result<()>;
+
+    /// Gives a file another name, replacing what had that name. Both names are of one folder.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when `from` is not there.
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when it is not there.
+    fn remove(&self, file: &FileName) -> io::Result<()>;
+
+    /// The files of a folder, in order of their names. Files with names that no store uses are left out; a folder that
+    /// is not there has no files.
+    ///
+    /// # Errors
+    /// Whatever the folder's reading met.
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>>;
+
+    /// Locks a file (made where there is none) against every other process and every other caller, and leaves
+    /// `holder` in it for them to read. The lock ends when the value is dropped, or the process dies.
+    ///
+    /// # Errors
+    /// [`LockError::Held`] at once when somebody else has it.
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError>;
+}
+
+/// A lock that is held.
+pub trait FileLock: Send + Sync {}
+
+/// Why a lock was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Somebody else has it.
+    #[error("in use by {holder}")]
+    Held {
+        /// What they left in the file.
+        holder: String,
+    },
+    /// The file could not be locked.
+    #[error("cannot lock {file}")]
+    Storage {
+        /// The file.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+/// Reads a whole file.
+impl dyn Storage + '_ {
+    /// The contents of a file that is expected to be small: `bytes_max` at most.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] when it is larger; else as [`read_at`](Storage::read_at).
+    pub fn read_whole(&self, file: &FileName, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let length = self.length(file)?;
+        if length > bytes_max {
+            let text = format!("{file} has {length} bytes, at most {bytes_max} are expected");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let mut contents = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        self.read_at(file, 0, &mut contents)?;
+        Ok(contents)
+    }
+
+    /// Puts a file with these contents in place, whole or not at all, and durable: written under a name of its own,
+    /// synced, renamed, and the folder synced.
+    ///
+    /// # Errors
+    /// Whatever met one of these steps; what was there before is then there still.
+    pub fn replace(&self, file: &FileName, contents: &[u8]) -> io::Result<()> {
+        self.replace_with(file, |append| append(contents))
+    }
+
+    /// As [`replace`](Self::replace), for contents that come in pieces.
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace), and whatever `write` returns.
+    pub fn replace_with(
+        &self,
+        file: &FileName,
+        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let unfinished = FileName(format!("{file}.new"));
+        match self.remove(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => self.create(&unfinished)?,
+        }
+        write(&mut |piece| self.append(&unfinished, piece).map(|_| ()))?;
+        self.sync(&unfinished)?;
+        self.rename(&unfinished, file)?;
+        self.sync_folder(file.folder())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_inside() {
+        for good in ["config.toml", "arenas/0000000001.arena", "a/b/c"] {
+            assert_eq!(FileName::new(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "/etc", "a//b", "../x", "a/..", ".hidden", "a/", "UPPER", "sp ace", "n\0l"] {
+            assert_eq!(FileName::new(bad), Err(FileNameError { text: bad.into() }));
+        }
+        assert_eq!(FileName::new("a/b/c").unwrap().folder(), "a/b");
+        assert_eq!(FileName::new("c").unwrap().folder(), "");
+    }
+}

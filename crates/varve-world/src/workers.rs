@@ -1,0 +1,93 @@
+//! Hands to do work: as many threads as there are cores, or none at all.
+
+/// One piece of work.
+pub type Task<'scope> = Box<dyn FnOnce() + Send + 'scope>;
+
+/// Runs tasks. A task must never wait for another one to start: whoever runs them may run them one after the other.
+pub trait Workers: Send + Sync {
+    /// How many tasks run at the same time, at most.
+    fn width(&self) -> usize;
+
+    /// Runs every task to its end.
+    fn run_all(&self, tasks: Vec<Task<'_>>);
+}
+
+/// Runs tasks one after the other, in order, on the caller's thread: the same work gives the same bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InlineWorkers;
+
+impl Workers for InlineWorkers {
+    fn width(&self) -> usize {
+        1
+    }
+
+    fn run_all(&self, tasks: Vec<Task<'_>>) {
+        for task in tasks {
+            task();
+        }
+    }
+}
+
+/// Runs each task on a thread of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct RealWorkers {
+    width: usize,
+}
+
+impl RealWorkers {
+    /// `width` tasks at a time; at least one.
+    #[must_use]
+    pub fn new(width: usize) -> Self {
+        Self { width: width.max(1) }
+    }
+
+    /// As many tasks at a time as the machine has cores for this process.
+    #[must_use]
+    pub fn one_a_core() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+    }
+}
+
+impl Workers for RealWorkers {
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place that starts threads for work")]
+    fn run_all(&self, tasks: Vec<Task<'_>>) {
+        let mut tasks = tasks.into_iter();
+        loop {
+            let group: Vec<_> = tasks.by_ref().take(self.width).collect();
+            if group.is_empty() {
+                return;
+            }
+            std::thread::scope(|scope| {
+                for task in group {
+                    scope.spawn(task);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn all_tasks_run(workers: &dyn Workers) {
+        let done = AtomicUsize::new(0);
+        let count = || {
+            done.fetch_add(1, Ordering::Relaxed);
+        };
+        workers.run_all((0..10).map(|_| Box::new(count) as Task<'_>).collect());
+        assert_eq!(done.into_inner(), 10);
+    }
+
+    #[test]
+    fn both_kinds_run_all() {
+        all_tasks_run(&InlineWorkers);
+        all_tasks_run(&RealWorkers::new(3));
+    }
+}
