@@ -1,1 +1,46 @@
-//! To be written.
+//! The log: arenas of clumps, written once and never changed.
+//!
+//! ```text
+//! arena  │ header │ clump │ clump │ … │ page │ clump │ … │ page │ rows │ footer │
+//!                   └──── named by ────┘      └ named by ┘        └── seal ──┘
+//! ```
+//!
+//! An *arena* is a bounded, append-only file. A *clump* holds the bytes of one or several blocks, compressed and encrypted
+//! together. A directory *page* names the blocks of the clumps before it; whatever follows the last page was never
+//! acknowledged. A full arena is *sealed*: a code over all its pages, which cover their clumps, ends it.
+//! `docs/format.md` has the bytes, section 3.
+//!
+//! What must always be true:
+//! - Nothing that is read is believed before its code has been checked: [`DirectoryPage`] and [`ClumpContent`] exist only for
+//!   bytes that this store's keys have written at that place of that arena.
+//! - A footer is written only once everything before it is durable; so a sealed arena is whole, or it was damaged.
+//! - No key encrypts two records with one nonce: a session's salt is drawn when a writer opens the log, and its counter
+//!   moves on with every record, whether or not the record could be written.
+//!
+//! The log does not know where a block is (the index does), nor what blocks are for. It starts no threads and asks no time.
+
+mod append;
+mod arena;
+mod cipher;
+mod clump;
+mod compress;
+mod decode;
+mod footer;
+mod header;
+mod keys;
+mod page;
+mod read;
+mod record;
+mod recover;
+
+pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
+pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
+pub use clump::{ClumpContent, ClumpDraft, NamedBlock, OpenClumpError, PackedClump};
+pub use compress::{CompressionLevel, DecompressError};
+pub use footer::{Footer, FooterError, PageRow};
+pub use header::{ArenaHeader, ArenaHeaderError};
+pub use keys::{DIGEST_BYTES, Digest, LogKeys};
+pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
+pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
+pub use record::{RecordError, RecordHeader, RecordKind};
+pub use recover::{RecoverError, Recovered};

@@ -1,0 +1,130 @@
+//! What makes a record unreadable and unforgeable: AES-256-GCM under a key of this session, or a plain code.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+
+use crate::keys::first_bytes;
+
+/// The tag or code of a record, in bytes.
+pub(crate) const CODE_BYTES: usize = 16;
+
+/// A record's code does not match: the record was damaged, moved or forged, or the key is another store's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forged;
+
+/// Encrypts and authenticates the records of one kind, in one arena, of one session.
+pub(crate) enum RecordCipher {
+    Aes256Gcm(Box<LessSafeKey>),
+    /// Keyed BLAKE3 over everything, the body left as it is.
+    Plain([u8; 32]),
+}
+
+impl RecordCipher {
+    /// The cipher for the records that `session` has written under `key` (an arena's data key, or its directory key).
+    pub(crate) fn aes_256_gcm(key: &[u8; 32], session: &[u8; 16]) -> Self {
+        let session_key = blake3::derive_key("varve 1 session", &[&key[..], session].concat());
+        Self::Aes256Gcm(Box::new(aes_key(&session_key)))
+    }
+
+    /// Encrypts `body` in place and returns its code. `counter` must never have been used with this cipher before.
+    pub(crate) fn seal(&self, counter: u64, associated: &[u8], body: &mut [u8]) -> [u8; CODE_BYTES] {
+        match self {
+            Self::Aes256Gcm(key) => {
+                let tag = key
+                    .seal_in_place_separate_tag(nonce(counter), Aad::from(associated), body)
+                    .expect("bodies are far below the cipher's limit of 64 GiB");
+                let mut code = [0; CODE_BYTES];
+                code.copy_from_slice(tag.as_ref());
+                code
+            }
+            Self::Plain(key) => plain_code(key, associated, body),
+        }
+    }
+
+    /// Checks `body` and decrypts it in place.
+    pub(crate) fn open(
+        &self,
+        counter: u64,
+        associated: &[u8],
+        code: &[u8; CODE_BYTES],
+        body: &mut [u8],
+    ) -> Result<(), Forged> {
+        match self {
+            Self::Aes256Gcm(key) => {
+                key.open_in_place_separate_tag(nonce(counter), Aad::from(associated), code, body)
+                    .map_err(|_| Forged)?;
+                Ok(())
+            }
+            Self::Plain(key) if constant_time_equal(&plain_code(key, associated, body), code) => Ok(()),
+            Self::Plain(_) => Err(Forged),
+        }
+    }
+}
+
+/// Encrypts one arena's data key. The wrap key is used for nothing else, so the nonce can be zero.
+pub(crate) fn wrap(key: &[u8; 32], associated: &[u8], secret: &[u8; 32]) -> [u8; 48] {
+    let mut wrapped = [0; 48];
+    wrapped[..32].copy_from_slice(secret);
+    let tag = aes_key(key)
+        .seal_in_place_separate_tag(nonce(0), Aad::from(associated), &mut wrapped[..32])
+        .expect("32 bytes are below the cipher's limit");
+    wrapped[32..].copy_from_slice(tag.as_ref());
+    wrapped
+}
+
+pub(crate) fn unwrap(key: &[u8; 32], associated: &[u8], wrapped: &[u8; 48]) -> Result<[u8; 32], Forged> {
+    let mut opened = *wrapped;
+    let secret =
+        aes_key(key).open_in_place(nonce(0), Aad::from(associated), &mut opened).map_err(|_| Forged)?;
+    (&*secret).try_into().map_err(|_| Forged)
+}
+
+fn aes_key(key: &[u8; 32]) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("an AES-256 key has 32 bytes"))
+}
+
+fn nonce(counter: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&counter.to_le_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+fn plain_code(key: &[u8; 32], associated: &[u8], body: &[u8]) -> [u8; CODE_BYTES] {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(associated).update(body);
+    first_bytes(hasher.finalize().as_bytes())
+}
+
+pub(crate) fn constant_time_equal(one: &[u8], other: &[u8]) -> bool {
+    aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_untouched_record_opens() {
+        for cipher in [RecordCipher::aes_256_gcm(&[1; 32], &[2; 16]), RecordCipher::Plain([1; 32])] {
+            let mut body = b"some bytes of a clump".to_vec();
+            let code = cipher.seal(5, b"header", &mut body);
+            let opens = |counter, header: &[u8], body: &[u8]| {
+                let mut copy = body.to_vec();
+                cipher.open(counter, header, &code, &mut copy).map(|()| copy)
+            };
+            assert_eq!(opens(5, b"header", &body), Ok(b"some bytes of a clump".to_vec()));
+            assert_eq!(opens(5, b"header2", &body), Err(Forged));
+            assert_eq!(opens(5, b"header", &body[1..]), Err(Forged));
+            if matches!(cipher, RecordCipher::Aes256Gcm(_)) {
+                assert_eq!(opens(6, b"header", &body), Err(Forged));
+            }
+        }
+    }
+
+    #[test]
+    fn wrapping_is_bound_to_its_header() {
+        let wrapped = wrap(&[1; 32], b"header", &[7; 32]);
+        assert_eq!(unwrap(&[1; 32], b"header", &wrapped), Ok([7; 32]));
+        assert_eq!(unwrap(&[1; 32], b"another", &wrapped), Err(Forged));
+        assert_eq!(unwrap(&[2; 32], b"header", &wrapped), Err(Forged));
+    }
+}

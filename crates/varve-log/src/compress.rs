@@ -1,0 +1,212 @@
+//! Compression: zstd where it pays, nothing where it does not.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::cell::RefCell;
+
+use zstd_safe::{CCtx, CParameter, DCtx};
+
+/// How hard to compress: zstd's level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CompressionLevel(i32);
+
+impl CompressionLevel {
+    /// A level between 1 (fast) and 19 (small); `None` for any other.
+    #[must_use]
+    pub fn new(level: i32) -> Option<Self> {
+        (1..=19).contains(&level).then_some(Self(level))
+    }
+
+    /// zstd's number for it.
+    #[must_use]
+    pub fn get(self) -> i32 {
+        self.0
+    }
+}
+
+impl Default for CompressionLevel {
+    fn default() -> Self {
+        Self(3)
+    }
+}
+
+/// How a content is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Codec {
+    Stored,
+    Zstd,
+}
+
+impl Codec {
+    pub(crate) fn to_number(self) -> u32 {
+        match self {
+            Self::Stored => 0,
+            Self::Zstd => 1,
+        }
+    }
+
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::Stored),
+            1 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// Why a content could not be decompressed. It was authenticated before, so this is a writer's mistake or an attack by
+/// somebody with the key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecompressError {
+    /// zstd refused it.
+    #[error("not a zstd frame: {reason}")]
+    Zstd {
+        /// What zstd says.
+        reason: &'static str,
+    },
+    /// It is not as long as recorded.
+    #[error("{actual} bytes where {recorded} are recorded")]
+    Length {
+        /// How many bytes came out.
+        actual: usize,
+        /// How many should have.
+        recorded: usize,
+    },
+}
+
+thread_local! {
+    // A context holds about a megabyte of tables; making one for each clump would cost more than the compression.
+    static CONTEXTS: RefCell<(CCtx<'static>, DCtx<'static>)> = RefCell::new((CCtx::create(), DCtx::create()));
+}
+
+/// Adds `content` to `into`, compressed if that saves at least one part in 32, and says which.
+pub(crate) fn compress(content: &[u8], level: CompressionLevel, into: &mut Vec<u8>) -> Codec {
+    let start = into.len();
+    if looks_incompressible(content) || !zstd(content, level.0, content.len() - content.len() / 32, into) {
+        into.truncate(start);
+        into.extend_from_slice(content);
+        return Codec::Stored;
+    }
+    Codec::Zstd
+}
+
+/// Adds one zstd frame to `into`; false if it would not fit in `bytes_max`.
+fn zstd(content: &[u8], level: i32, bytes_max: usize, into: &mut Vec<u8>) -> bool {
+    let start = into.len();
+    into.resize(start + bytes_max, 0);
+    let Some(room) = into.get_mut(start..) else { return false };
+    let written = CONTEXTS.with_borrow_mut(|(compressor, _)| {
+        compressor
+            .set_parameter(CParameter::CompressionLevel(level))
+            .and_then(|_| compressor.compress2(room, content))
+    });
+    match written {
+        Ok(bytes) => {
+            into.truncate(start + bytes);
+            true
+        }
+        Err(_does_not_fit) => false,
+    }
+}
+
+/// How much of a content the quick look takes, in pieces spread over it.
+const SAMPLE_PIECES: usize = 8;
+const SAMPLE_PIECE_BYTES: usize = 512;
+/// A content is tried in earnest unless its sample has fewer coincidences than random bytes may have by chance.
+const TRIAL_BYTES: usize = 16 << 10;
+
+/// A look that costs far less than compressing: do the bytes of a sample repeat more often than random ones would, and
+/// does the fastest level find anything in the first part? Content that is random here and repeats elsewhere is missed,
+/// and is then stored as it is.
+fn looks_incompressible(content: &[u8]) -> bool {
+    if content.len() < SAMPLE_PIECES * SAMPLE_PIECE_BYTES * 2 {
+        return false;
+    }
+    let mut counts = [0_u32; 256];
+    let stride = content.len() / SAMPLE_PIECES;
+    for piece in content.chunks(stride).take(SAMPLE_PIECES) {
+        for byte in piece.iter().take(SAMPLE_PIECE_BYTES) {
+            if let Some(count) = counts.get_mut(usize::from(*byte)) {
+                *count += 1;
+            }
+        }
+    }
+    // The sum of squares is 4096 * 17 for uniform bytes on average, with a deviation of about 370 (chi-square with 255
+    // degrees of freedom); text, code and tables have several times that.
+    let sample = (SAMPLE_PIECES * SAMPLE_PIECE_BYTES) as u64;
+    let squares: u64 = counts.iter().map(|count| u64::from(*count) * u64::from(*count)).sum();
+    if squares > sample * 17 + sample {
+        return false;
+    }
+    let trial = content.get(..TRIAL_BYTES).unwrap_or(content);
+    !zstd(trial, -7, trial.len() - trial.len() / 64, &mut Vec::new())
+}
+
+/// Decompresses a frame that is recorded to have `content_bytes` bytes; the caller has bounded that number.
+pub(crate) fn decompress(frame: &[u8], content_bytes: usize) -> Result<Vec<u8>, DecompressError> {
+    let mut content = Vec::with_capacity(content_bytes);
+    CONTEXTS
+        .with_borrow_mut(|(_, decompressor)| decompressor.decompress(&mut content, frame))
+        .map_err(|code| DecompressError::Zstd { reason: zstd_safe::get_error_name(code) })?;
+    if content.len() != content_bytes {
+        return Err(DecompressError::Length { actual: content.len(), recorded: content_bytes });
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+mod tests {
+    use varve_world::{Random, SeededRandom};
+
+    use super::*;
+
+    fn random(bytes: usize) -> Vec<u8> {
+        let mut content = vec![0; bytes];
+        SeededRandom::new(bytes as u64).fill(&mut content).unwrap();
+        content
+    }
+
+    #[test]
+    fn what_compresses_is_compressed_and_comes_back() {
+        let text = b"the quick brown fox jumps over the lazy dog. ".repeat(5000);
+        for level in [1, 3, 19] {
+            let mut frame = vec![9];
+            assert_eq!(compress(&text, CompressionLevel::new(level).unwrap(), &mut frame), Codec::Zstd);
+            assert!(frame.len() < text.len() / 50);
+            assert_eq!(decompress(&frame[1..], text.len()), Ok(text.clone()));
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_stored() {
+        for bytes in [0, 1, 100, 8191, 8192, 65_536, 262_144] {
+            let content = random(bytes);
+            let mut stored = Vec::new();
+            assert_eq!(
+                compress(&content, CompressionLevel::default(), &mut stored),
+                Codec::Stored,
+                "{bytes} bytes"
+            );
+            assert_eq!(stored, content);
+        }
+        assert!(
+            (0..200).all(|seed| looks_incompressible(&random(65_536 + seed))),
+            "random bytes are recognised"
+        );
+    }
+
+    #[test]
+    fn half_random_content_is_compressed() {
+        let content = [random(131_072), b"0123456789".repeat(13_000)].concat();
+        assert!(!looks_incompressible(&content));
+    }
+
+    #[test]
+    fn a_wrong_length_is_refused() {
+        let mut frame = Vec::new();
+        compress(&[7; 1000], CompressionLevel::default(), &mut frame);
+        assert_eq!(decompress(&frame, 1001), Err(DecompressError::Length { actual: 1000, recorded: 1001 }));
+        assert!(matches!(decompress(&frame, 999), Err(DecompressError::Zstd { .. })));
+        assert!(matches!(decompress(&[1, 2, 3], 1000), Err(DecompressError::Zstd { .. })));
+    }
+}

@@ -1,0 +1,201 @@
+//! Arena footer: the last 96 bytes of a sealed arena, after a row for each of its pages. Written once, after everything
+//! before it is durable.
+//!
+//! | offset | bytes | field      | meaning                                                                           |
+//! |-------:|------:|------------|-----------------------------------------------------------------------------------|
+//! |      0 |     8 | magic      | `varveSL1`                                                                        |
+//! |      8 |     4 | version    | 1                                                                                 |
+//! |     12 |     4 | page_count |                                                                                   |
+//! |     16 |     8 | log_bytes  | where the page rows begin: the end of the last page, rounded up to a granule      |
+//! |     24 |    32 | zero       |                                                                                   |
+//! |     56 |    32 | seal_code  | `BLAKE3(seal key, "seal" ‖ header_code ‖ page rows ‖ footer bytes 0..56)`         |
+//! |     88 |     8 | checksum   | `XXH3` of bytes 0..88                                                             |
+//!
+//! Invariant: `log_bytes + 24 * page_count + 96` is the length of the file.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::arena::Granule;
+use crate::cipher::{CODE_BYTES, constant_time_equal};
+use crate::decode::{Decoder, to_usize};
+use crate::keys::LogKeys;
+
+pub(crate) const FOOTER_BYTES: usize = 96;
+pub(crate) const PAGE_ROW_BYTES: usize = 24;
+pub(crate) const SEAL_CODE_BYTES: usize = 32;
+
+const MAGIC: [u8; 8] = *b"varveSL1";
+const VERSION: u32 = 1;
+
+/// Where a page is, and what vouches for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRow {
+    /// The page's place in its arena.
+    pub granule: Granule,
+    /// The length of its body in bytes.
+    pub body_bytes: u32,
+    /// The code of its header.
+    pub code: [u8; CODE_BYTES],
+}
+
+/// How an arena ends once it is sealed. Its checksum and lengths are right; its code is checked with the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footer {
+    /// How many pages the arena has.
+    pub page_count: u32,
+    /// Where its clumps and pages end, in bytes.
+    pub log_bytes: u64,
+    /// The code over the whole arena.
+    pub seal_code: [u8; SEAL_CODE_BYTES],
+}
+
+/// Why an arena's end is not a seal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FooterError {
+    /// The file does not end like a sealed arena.
+    #[error("it is not sealed")]
+    NotSealed,
+    /// A newer program sealed it.
+    #[error("its seal has version {version}; this program reads version {VERSION}: use a newer one")]
+    NewerVersion {
+        /// The version.
+        version: u32,
+    },
+    /// The code does not match the pages: something was changed, removed, or put back as it was before.
+    #[error("its seal is broken")]
+    Forged,
+}
+
+/// Encodes the page rows and the footer of an arena.
+pub(crate) fn seal(
+    keys: &LogKeys,
+    header_code: &[u8; 32],
+    rows: &[PageRow],
+    log_bytes: u64,
+) -> (Footer, Vec<u8>) {
+    let mut bytes = encode_rows(rows);
+    let rows_end = bytes.len();
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    let page_count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&page_count.to_le_bytes());
+    bytes.extend_from_slice(&log_bytes.to_le_bytes());
+    bytes.extend_from_slice(&[0; 32]);
+    let (rows, coded) = bytes.split_at(rows_end);
+    let seal_code = keys.seal_code(&[b"seal", header_code, rows, coded]);
+    bytes.extend_from_slice(&seal_code);
+    let checksum = xxh3_64(bytes.get(rows_end..).unwrap_or_default());
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    (Footer { page_count, log_bytes, seal_code }, bytes)
+}
+
+fn encode_rows(rows: &[PageRow]) -> Vec<u8> {
+    let mut bytes =
+        Vec::with_capacity(rows.len().saturating_mul(PAGE_ROW_BYTES).saturating_add(FOOTER_BYTES));
+    for row in rows {
+        bytes.extend_from_slice(&row.granule.0.to_le_bytes());
+        bytes.extend_from_slice(&row.body_bytes.to_le_bytes());
+        bytes.extend_from_slice(&row.code);
+    }
+    bytes
+}
+
+impl Footer {
+    /// Parses the last bytes of a file that has `file_bytes`.
+    pub(crate) fn decode(bytes: &[u8; FOOTER_BYTES], file_bytes: u64) -> Result<Self, FooterError> {
+        let (covered, checksum) = bytes.split_at(88);
+        let mut decoder = Decoder(covered);
+        if decoder.array() != Some(MAGIC) || checksum != xxh3_64(covered).to_le_bytes() {
+            return Err(FooterError::NotSealed);
+        }
+        match decoder.u32() {
+            Some(VERSION) => {}
+            version => return Err(FooterError::NewerVersion { version: version.unwrap_or_default() }),
+        }
+        let footer = Self::fields(decoder).ok_or(FooterError::NotSealed)?;
+        (footer.file_bytes() == Some(file_bytes)).then_some(footer).ok_or(FooterError::NotSealed)
+    }
+
+    fn fields(mut decoder: Decoder<'_>) -> Option<Self> {
+        let page_count = decoder.u32()?;
+        let log_bytes = decoder.u64()?;
+        decoder.take(32)?;
+        Some(Self { page_count, log_bytes, seal_code: decoder.array()? })
+    }
+
+    /// The length of the file that it ends; `None` if no file is that long.
+    fn file_bytes(&self) -> Option<u64> {
+        self.log_bytes.checked_add(self.rows_bytes() as u64)?.checked_add(FOOTER_BYTES as u64)
+    }
+
+    /// The length of the page rows in bytes.
+    pub(crate) fn rows_bytes(&self) -> usize {
+        to_usize(self.page_count).saturating_mul(PAGE_ROW_BYTES)
+    }
+
+    /// Parses the page rows, and checks the seal over them.
+    pub(crate) fn open(
+        &self,
+        keys: &LogKeys,
+        header_code: &[u8; 32],
+        rows: &[u8],
+    ) -> Result<Vec<PageRow>, FooterError> {
+        let parsed: Option<Vec<_>> = rows.as_chunks::<PAGE_ROW_BYTES>().0.iter().map(page_row).collect();
+        let parsed = parsed.ok_or(FooterError::Forged)?;
+        let (expected, bytes) = seal(keys, header_code, &parsed, self.log_bytes);
+        let same_rows = bytes.get(..rows.len()) == Some(rows);
+        let ordered = parsed.is_sorted_by(|one, next| one.granule < next.granule);
+        if same_rows && ordered && constant_time_equal(&expected.seal_code, &self.seal_code) {
+            Ok(parsed)
+        } else {
+            Err(FooterError::Forged)
+        }
+    }
+}
+
+fn page_row(bytes: &[u8; PAGE_ROW_BYTES]) -> Option<PageRow> {
+    let mut decoder = Decoder(bytes);
+    Some(PageRow { granule: Granule(decoder.u32()?), body_bytes: decoder.u32()?, code: decoder.array()? })
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+mod tests {
+    use super::*;
+
+    fn sealed() -> (LogKeys, Vec<PageRow>, Vec<u8>) {
+        let keys = LogKeys::from_master(&[9; 32]);
+        let rows = (1..4).map(|n| PageRow { granule: Granule(n * 10), body_bytes: 77, code: [n as u8; 16] });
+        let rows: Vec<_> = rows.collect();
+        let (_, bytes) = seal(&keys, &[8; 32], &rows, 8192);
+        (keys, rows, bytes)
+    }
+
+    fn open(keys: &LogKeys, bytes: &[u8], header_code: &[u8; 32]) -> Result<Vec<PageRow>, FooterError> {
+        let (rows, footer) = bytes.split_at(bytes.len() - FOOTER_BYTES);
+        Footer::decode(footer.try_into().unwrap(), 8192 + bytes.len() as u64)?.open(keys, header_code, rows)
+    }
+
+    #[test]
+    fn a_seal_opens() {
+        let (keys, rows, bytes) = sealed();
+        assert_eq!(open(&keys, &bytes, &[8; 32]), Ok(rows));
+    }
+
+    #[test]
+    fn every_flip_and_cut_is_noticed() {
+        let (keys, _, bytes) = sealed();
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(&keys, &bad, &[8; 32]).is_err(), "bit {bit}");
+        }
+        assert_eq!(open(&keys, &bytes, &[7; 32]), Err(FooterError::Forged), "another arena's header");
+        assert_eq!(
+            open(&keys, &bytes[PAGE_ROW_BYTES..], &[8; 32]),
+            Err(FooterError::NotSealed),
+            "a row removed"
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! The first bytes of an arena.
+//!
+//! | offset | bytes | field            | meaning                                                                     |
+//! |-------:|------:|------------------|-----------------------------------------------------------------------------|
+//! |      0 |     8 | magic            | `varveAR1`                                                                  |
+//! |      8 |     4 | version          | 1                                                                           |
+//! |     12 |     4 | header_bytes     | 512; in general a multiple of 128                                           |
+//! |     16 |    16 | store_id         | the store's identity                                                        |
+//! |     32 |     8 | arena            | this arena's number                                                         |
+//! |     40 |     4 | generation       | 0; one more each time the arena is rewritten                                |
+//! |     44 |     4 | cipher           | 0 none, 1 AES-256-GCM                                                       |
+//! |     48 |    16 | uid              | random                                                                      |
+//! |     64 |     8 | ledger_count     | how many arenas the ledger code covers                                      |
+//! |     72 |    32 | ledger_code      | see below                                                                   |
+//! |    104 |     4 | wrap             | 0: no data key; 1: AES-256-GCM under the wrap key                           |
+//! |    108 |     4 | wrapped_bytes    | how many of the following bytes are used: 0 or 48                           |
+//! |    112 |   368 | wrapped          | the data key, encrypted, and its tag; the rest zeros                        |
+//! |    480 |    32 | header_code      | `BLAKE3(seal key, bytes 0..480)`                                            |
+//!
+//! The ledger code ties the arenas to each other: it covers the seal codes of the arenas before this one.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::arena::ArenaId;
+use crate::cipher::{constant_time_equal, unwrap, wrap};
+use crate::decode::Decoder;
+use crate::footer::SEAL_CODE_BYTES;
+use crate::keys::{Hex, LogKeys};
+
+/// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
+pub(crate) const ARENA_HEADER_BYTES: usize = 512;
+
+const MAGIC: [u8; 8] = *b"varveAR1";
+const VERSION: u32 = 1;
+const CODED_BYTES: usize = 480;
+/// What the wrapped data key is bound to.
+const WRAP_ASSOCIATED_BYTES: usize = 112;
+
+/// Who an arena is. Its code has been checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArenaHeader {
+    /// The store's identity.
+    pub store_id: [u8; 16],
+    /// The arena's number.
+    pub arena: ArenaId,
+    /// How often it has been rewritten.
+    pub generation: u32,
+    /// Random: no two arenas of any store share it.
+    pub uid: [u8; 16],
+    /// How many of the first arenas the ledger code covers.
+    pub ledger_count: u64,
+    /// Covers those arenas' seal codes.
+    pub ledger_code: [u8; 32],
+    wrapped_data_key: Option<[u8; 48]>,
+    code: [u8; 32],
+}
+
+/// Why bytes are not the header of this store's arena.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArenaHeaderError {
+    /// Something else, or an arena whose first bytes are gone.
+    #[error("this is not an arena")]
+    NotAnArena,
+    /// A newer program wrote it.
+    #[error("it has format version {version}; this program reads version {VERSION}: use a newer one")]
+    NewerVersion {
+        /// The version.
+        version: u32,
+    },
+    /// It was copied here from another store.
+    #[error("it belongs to store {actual}")]
+    ForeignStore {
+        /// That store's identity.
+        actual: String,
+    },
+    /// It was put in another arena's place.
+    #[error("it is arena {actual}, put in this one's place")]
+    Swapped {
+        /// What it is.
+        actual: ArenaId,
+    },
+    /// Its code does not match: damaged or forged.
+    #[error("its header is damaged")]
+    Forged,
+    /// Its data key does not open with this store's read key.
+    #[error("its data key is damaged")]
+    DataKey,
+}
+
+pub(crate) struct NewArena<'a> {
+    pub(crate) store_id: [u8; 16],
+    pub(crate) arena: ArenaId,
+    pub(crate) uid: [u8; 16],
+    pub(crate) ledger_count: u64,
+    pub(crate) ledger_code: [u8; 32],
+    pub(crate) data_key: &'a [u8; 32],
+}
+
+impl ArenaHeader {
+    /// Makes the header of a new arena, and its bytes.
+    pub(crate) fn create(new: &NewArena<'_>, keys: &LogKeys) -> (Self, Vec<u8>) {
+        let wrap_key = keys.is_encrypted().then(|| keys.wrap_key(&new.uid)).flatten();
+        let mut bytes = Vec::with_capacity(ARENA_HEADER_BYTES);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&512_u32.to_le_bytes());
+        bytes.extend_from_slice(&new.store_id);
+        bytes.extend_from_slice(&new.arena.0.to_le_bytes());
+        bytes.extend_from_slice(&0_u32.to_le_bytes());
+        bytes.extend_from_slice(&u32::from(keys.is_encrypted()).to_le_bytes());
+        bytes.extend_from_slice(&new.uid);
+        bytes.extend_from_slice(&new.ledger_count.to_le_bytes());
+        bytes.extend_from_slice(&new.ledger_code);
+        bytes.extend_from_slice(&u32::from(wrap_key.is_some()).to_le_bytes());
+        bytes.extend_from_slice(&(if wrap_key.is_some() { 48_u32 } else { 0 }).to_le_bytes());
+        let wrapped_data_key = wrap_key.map(|key| wrap(&key, &bytes, new.data_key));
+        bytes.extend_from_slice(wrapped_data_key.as_ref().map_or(&[], |wrapped| wrapped.as_slice()));
+        bytes.resize(CODED_BYTES, 0);
+        let code = keys.seal_code(&[&bytes]);
+        bytes.extend_from_slice(&code);
+        let header = Self {
+            store_id: new.store_id,
+            arena: new.arena,
+            generation: 0,
+            uid: new.uid,
+            ledger_count: new.ledger_count,
+            ledger_code: new.ledger_code,
+            wrapped_data_key,
+            code,
+        };
+        (header, bytes)
+    }
+
+    /// Parses and checks the header of the arena that is expected to be `arena` of `store_id`.
+    pub(crate) fn decode(
+        bytes: &[u8; ARENA_HEADER_BYTES],
+        keys: &LogKeys,
+        store_id: [u8; 16],
+        arena: ArenaId,
+    ) -> Result<Self, ArenaHeaderError> {
+        let (coded, code) = bytes.split_at(CODED_BYTES);
+        let mut decoder = Decoder(coded);
+        if decoder.array() != Some(MAGIC) {
+            return Err(ArenaHeaderError::NotAnArena);
+        }
+        match decoder.u32() {
+            Some(VERSION) => {}
+            Some(version) if version > VERSION => return Err(ArenaHeaderError::NewerVersion { version }),
+            _ => return Err(ArenaHeaderError::NotAnArena),
+        }
+        if !constant_time_equal(&keys.seal_code(&[coded]), code) {
+            // Only now is it worth telling whether it is another store's arena, or a damaged one of this store.
+            let actual = coded.get(16..32).unwrap_or_default();
+            return Err(if actual == store_id {
+                ArenaHeaderError::Forged
+            } else {
+                ArenaHeaderError::ForeignStore { actual: Hex(actual).to_string() }
+            });
+        }
+        let header = Self::fields(decoder, code).ok_or(ArenaHeaderError::Forged)?;
+        if header.store_id != store_id {
+            return Err(ArenaHeaderError::ForeignStore { actual: Hex(&header.store_id).to_string() });
+        }
+        if header.arena != arena {
+            return Err(ArenaHeaderError::Swapped { actual: header.arena });
+        }
+        Ok(header)
+    }
+
+    fn fields(mut decoder: Decoder<'_>, code: &[u8]) -> Option<Self> {
+        if decoder.u32()? != 512 {
+            return None;
+        }
+        let store_id = decoder.array()?;
+        let arena = ArenaId(decoder.u64()?);
+        let generation = decoder.u32()?;
+        let _cipher = decoder.u32()?;
+        let uid = decoder.array()?;
+        let ledger_count = decoder.u64()?;
+        let ledger_code = decoder.array()?;
+        let wrapped_data_key = match (decoder.u32()?, decoder.u32()?) {
+            (0, 0) => None,
+            (1, 48) => Some(decoder.array()?),
+            _ => return None,
+        };
+        let code = code.try_into().ok()?;
+        Some(Self { store_id, arena, generation, uid, ledger_count, ledger_code, wrapped_data_key, code })
+    }
+
+    /// Its own code, which its seal covers.
+    #[must_use]
+    pub fn code(&self) -> &[u8; 32] {
+        &self.code
+    }
+
+    /// The key of its clumps; `None` where there is none, or for whoever may not read.
+    pub(crate) fn data_key(
+        &self,
+        bytes: &[u8; ARENA_HEADER_BYTES],
+        keys: &LogKeys,
+    ) -> Result<Option<[u8; 32]>, ArenaHeaderError> {
+        let (Some(wrapped), Some(key)) = (&self.wrapped_data_key, keys.wrap_key(&self.uid)) else {
+            return Ok(None);
+        };
+        let associated = bytes.get(..WRAP_ASSOCIATED_BYTES).unwrap_or_default();
+        unwrap(&key, associated, wrapped).map(Some).map_err(|_| ArenaHeaderError::DataKey)
+    }
+}
+
+/// The code over the seals of an arena's predecessors.
+pub(crate) fn ledger_code<'a>(
+    keys: &LogKeys,
+    seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; SEAL_CODE_BYTES])>,
+) -> [u8; 32] {
+    let mut rows = Vec::new();
+    for (arena, generation, seal_code) in seals {
+        rows.extend_from_slice(&arena.0.to_le_bytes());
+        rows.extend_from_slice(&generation.to_le_bytes());
+        rows.extend_from_slice(seal_code);
+    }
+    keys.seal_code(&[b"ledger", &rows])
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+mod tests {
+    use super::*;
+
+    fn created(keys: &LogKeys) -> (ArenaHeader, [u8; ARENA_HEADER_BYTES]) {
+        let new = NewArena {
+            store_id: [1; 16],
+            arena: ArenaId(3),
+            uid: [2; 16],
+            ledger_count: 3,
+            ledger_code: [4; 32],
+            data_key: &[5; 32],
+        };
+        let (header, bytes) = ArenaHeader::create(&new, keys);
+        (header, bytes.try_into().unwrap())
+    }
+
+    #[test]
+    fn a_header_survives_the_round_trip() {
+        for keys in [LogKeys::from_master(&[9; 32]), LogKeys::plain(&[9; 32])] {
+            let (header, bytes) = created(&keys);
+            assert_eq!(ArenaHeader::decode(&bytes, &keys, [1; 16], ArenaId(3)), Ok(header.clone()));
+            assert_eq!(header.data_key(&bytes, &keys), Ok(keys.is_encrypted().then_some([5; 32])));
+        }
+    }
+
+    #[test]
+    fn every_flip_is_noticed() {
+        let keys = LogKeys::from_master(&[9; 32]);
+        for bit in 0..ARENA_HEADER_BYTES * 8 {
+            let (_, mut bytes) = created(&keys);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(ArenaHeader::decode(&bytes, &keys, [1; 16], ArenaId(3)).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn strangers_are_named() {
+        let keys = LogKeys::from_master(&[9; 32]);
+        let (_, mut bytes) = created(&keys);
+        let decode =
+            |bytes: &_, id, arena| ArenaHeader::decode(bytes, &keys, id, ArenaId(arena)).unwrap_err();
+        assert_eq!(decode(&bytes, [1; 16], 4), ArenaHeaderError::Swapped { actual: ArenaId(3) });
+        assert_eq!(decode(&bytes, [7; 16], 3), ArenaHeaderError::ForeignStore { actual: "01".repeat(16) });
+        assert_eq!(decode(&[0; ARENA_HEADER_BYTES], [1; 16], 3), ArenaHeaderError::NotAnArena);
+        bytes[8] = 2;
+        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 2 });
+    }
+}

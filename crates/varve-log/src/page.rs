@@ -1,0 +1,397 @@
+//! Directory pages: the names of the blocks in the clumps between one page and the next.
+//!
+//! The body, once decrypted:
+//!
+//! | offset | bytes | field         | meaning                                                                        |
+//! |-------:|------:|---------------|--------------------------------------------------------------------------------|
+//! |      0 |     4 | clump_count   |                                                                                |
+//! |      4 |     4 | block_count   |                                                                                |
+//! |      8 |     4 | durable_bytes | the arena is known to be durable up to here, in granules                       |
+//! |     12 |     2 | score_bytes   | 32 or 20                                                                       |
+//! |     14 |     2 | digest_bytes  | 0, or 16 in a SHA-1 store                                                      |
+//! |     16 |     4 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |
+//! |     20 |     4 | table_bytes   | length of the table, decompressed                                              |
+//! |     24 |       | scores        | `block_count` scores, in the order of the blocks in the clumps                 |
+//! |        |       | digests       | `block_count` second digests                                                   |
+//! |        |       | codes         | the code of each clump's header, 16 bytes each                                 |
+//! |        |       | table         | the rest of the body                                                           |
+//!
+//! The table is four columns: the clumps' granules, their body lengths, their block counts; each block's size and type.
+//! Scores do not compress; the table, in columns, all but vanishes.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use varve_block::{BlockName, BlockType, Score};
+
+use crate::arena::Granule;
+use crate::cipher::CODE_BYTES;
+use crate::clump::{BlockRow, from_size_and_type, size_and_type};
+use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decompress};
+use crate::decode::{Decoder, to_usize};
+use crate::keys::{DIGEST_BYTES, Digest};
+
+/// A page is written once this many blocks wait for one.
+pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
+
+/// The most blocks that a page may name: what waits when a clump of the most blocks joins.
+const BLOCK_COUNT_MAX: usize = 16_384;
+
+const HEADER_BYTES: usize = 24;
+
+/// What a page says of a clump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClumpRow {
+    /// Where the clump is in its arena.
+    pub granule: Granule,
+    /// The length of its body in bytes.
+    pub body_bytes: u32,
+    /// How many blocks it holds.
+    pub block_count: u32,
+    /// Its header's code: the page vouches for the clump by it.
+    pub code: [u8; CODE_BYTES],
+}
+
+/// What a page says of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageBlock {
+    /// Its name.
+    pub name: BlockName,
+    /// Its second digest, in stores that keep them.
+    pub digest: Option<Digest>,
+    /// Its size in bytes.
+    pub size: u32,
+    /// Where its clump is.
+    pub granule: Granule,
+    /// Which block of the clump it is.
+    pub ordinal: u32,
+}
+
+/// The names of some clumps' blocks, authenticated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DirectoryPage {
+    clumps: Vec<ClumpRow>,
+    /// Where each clump's blocks begin among all of the page's; one more than there are clumps.
+    first_blocks: Vec<u32>,
+    score_bytes: usize,
+    scores: Vec<u8>,
+    digests: Vec<u8>,
+    words: Vec<u32>,
+    durable: Granule,
+}
+
+/// Why the authenticated body of a page could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryPageError {
+    /// A length or a number that no writer of this version writes.
+    #[error("its {part} makes no sense")]
+    Malformed {
+        /// Which part.
+        part: &'static str,
+    },
+    /// Its table does not decompress.
+    #[error("its table does not decompress")]
+    Decompress(#[from] DecompressError),
+}
+
+impl DirectoryPage {
+    pub(crate) fn new(score_bytes: usize) -> Self {
+        Self { score_bytes, first_blocks: vec![0], ..Self::default() }
+    }
+
+    /// Adds a clump that has been appended.
+    pub(crate) fn push(
+        &mut self,
+        granule: Granule,
+        body_bytes: u32,
+        code: [u8; CODE_BYTES],
+        rows: &[BlockRow],
+    ) {
+        for row in rows {
+            self.scores.extend_from_slice(row.name.score.as_bytes());
+            self.digests.extend_from_slice(row.digest.as_ref().map_or(&[], |digest| digest.as_slice()));
+            self.words.push(size_and_type(row.size, row.name.block_type));
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a page names at most BLOCK_COUNT_MAX blocks")]
+        {
+            self.clumps.push(ClumpRow { granule, body_bytes, block_count: rows.len() as u32, code });
+            self.first_blocks.push(self.words.len() as u32);
+        }
+    }
+
+    pub(crate) fn set_durable(&mut self, durable: Granule) {
+        self.durable = durable;
+    }
+
+    /// Up to where its arena was known to be durable when the page was written.
+    #[must_use]
+    pub fn durable(&self) -> Granule {
+        self.durable
+    }
+
+    /// Its clumps, in order.
+    #[must_use]
+    pub fn clumps(&self) -> &[ClumpRow] {
+        &self.clumps
+    }
+
+    /// How many blocks it names.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.words.len()
+    }
+
+    /// All its blocks, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = PageBlock> + '_ {
+        self.clumps.iter().flat_map(|clump| self.blocks_of(clump.granule))
+    }
+
+    /// The blocks of the clump at `granule`, in order; none if the page does not name it.
+    pub fn blocks_of(&self, granule: Granule) -> impl Iterator<Item = PageBlock> + '_ {
+        let range =
+            self.clumps.binary_search_by_key(&granule, |clump| clump.granule).ok().and_then(|place| {
+                Some(
+                    to_usize(*self.first_blocks.get(place)?)
+                        ..to_usize(*self.first_blocks.get(place.checked_add(1)?)?),
+                )
+            });
+        let range = range.unwrap_or(0..0);
+        let ordinals = 0_u32..;
+        range.zip(ordinals).filter_map(move |(block, ordinal)| self.block(block, granule, ordinal))
+    }
+
+    fn block(&self, block: usize, granule: Granule, ordinal: u32) -> Option<PageBlock> {
+        let (size, block_type) = from_size_and_type(*self.words.get(block)?)?;
+        let score = self.scores.get(block.checked_mul(self.score_bytes)?..)?.get(..self.score_bytes)?;
+        let name = BlockName { score: Score::try_from(score).ok()?, block_type };
+        let digest =
+            self.digests.get(block.checked_mul(DIGEST_BYTES)?..).and_then(|rest| rest.first_chunk()).copied();
+        Some(PageBlock { name, digest, size, granule, ordinal })
+    }
+
+    /// The last block of this type that it names.
+    #[must_use]
+    pub fn last_of_type(&self, block_type: BlockType) -> Option<PageBlock> {
+        let wanted = u32::from(block_type.to_byte());
+        let place = self.words.iter().rposition(|word| word >> 24 == wanted)?;
+        let clump = self.first_blocks.partition_point(|first| to_usize(*first) <= place).checked_sub(1)?;
+        let ordinal = u32::try_from(place).ok()?.checked_sub(*self.first_blocks.get(clump)?)?;
+        self.block(place, self.clumps.get(clump)?.granule, ordinal)
+    }
+
+    /// How much memory it holds on to, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let clumps = self.clumps.len().saturating_mul(size_of::<ClumpRow>());
+        let words = self.words.len().saturating_mul(4);
+        [clumps, words, self.scores.len(), self.digests.len()].iter().sum()
+    }
+
+    /// The body of its record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut table = Vec::with_capacity(self.words.len().saturating_mul(4));
+        let granules = self.clumps.iter().map(|clump| clump.granule.0);
+        let lengths = self.clumps.iter().map(|clump| clump.body_bytes);
+        let counts = self.clumps.iter().map(|clump| clump.block_count);
+        for word in granules.chain(lengths).chain(counts).chain(self.words.iter().copied()) {
+            table.extend_from_slice(&word.to_le_bytes());
+        }
+        let mut packed = Vec::new();
+        let codec = compress(&table, CompressionLevel::default(), &mut packed);
+
+        let mut body =
+            Vec::with_capacity(HEADER_BYTES.saturating_add(self.scores.len()).saturating_add(packed.len()));
+        let digest_bytes = if self.digests.is_empty() { 0 } else { DIGEST_BYTES };
+        #[expect(clippy::cast_possible_truncation, reason = "a page names at most BLOCK_COUNT_MAX blocks")]
+        {
+            body.extend_from_slice(&(self.clumps.len() as u32).to_le_bytes());
+            body.extend_from_slice(&(self.words.len() as u32).to_le_bytes());
+            body.extend_from_slice(&self.durable.0.to_le_bytes());
+            body.extend_from_slice(&(self.score_bytes as u16).to_le_bytes());
+            body.extend_from_slice(&(digest_bytes as u16).to_le_bytes());
+            body.extend_from_slice(&codec.to_number().to_le_bytes());
+            body.extend_from_slice(&(table.len() as u32).to_le_bytes());
+        }
+        body.extend_from_slice(&self.scores);
+        body.extend_from_slice(&self.digests);
+        for clump in &self.clumps {
+            body.extend_from_slice(&clump.code);
+        }
+        body.extend_from_slice(&packed);
+        body
+    }
+
+    /// Reads a body that has been authenticated and decrypted.
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, DirectoryPageError> {
+        let malformed = |part| DirectoryPageError::Malformed { part };
+        let mut decoder = Decoder(body);
+        let header = Header::decode(&mut decoder).ok_or(malformed("header"))?;
+        let column = |decoder: &mut Decoder<'_>, count: usize, width: usize| {
+            count.checked_mul(width).and_then(|bytes| decoder.take(bytes)).map(<[u8]>::to_vec)
+        };
+        let scores =
+            column(&mut decoder, header.block_count, header.score_bytes).ok_or(malformed("scores"))?;
+        let digests =
+            column(&mut decoder, header.block_count, header.digest_bytes).ok_or(malformed("digests"))?;
+        let codes = column(&mut decoder, header.clump_count, CODE_BYTES).ok_or(malformed("codes"))?;
+        let table = match header.codec {
+            Codec::Stored => decoder.0.to_vec(),
+            Codec::Zstd => decompress(decoder.0, header.table_bytes)?,
+        };
+        if table.len() != header.table_bytes {
+            return Err(malformed("table"));
+        }
+        let (clumps, words) = columns(&header, &codes, &table).ok_or(malformed("table"))?;
+        let first_blocks = first_blocks(&clumps).ok_or(malformed("block counts"))?;
+        if first_blocks.last().is_none_or(|end| to_usize(*end) != header.block_count) {
+            return Err(malformed("block counts"));
+        }
+        if !clumps.is_sorted_by(|one, next| one.granule < next.granule) {
+            return Err(malformed("order of clumps"));
+        }
+        if words.iter().any(|word| from_size_and_type(*word).is_none()) {
+            return Err(malformed("table"));
+        }
+        let Header { score_bytes, durable, .. } = header;
+        Ok(Self { clumps, first_blocks, score_bytes, scores, digests, words, durable })
+    }
+}
+
+struct Header {
+    clump_count: usize,
+    block_count: usize,
+    durable: Granule,
+    score_bytes: usize,
+    digest_bytes: usize,
+    codec: Codec,
+    table_bytes: usize,
+}
+
+impl Header {
+    fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+        let clump_count = to_usize(decoder.u32()?);
+        let block_count = to_usize(decoder.u32()?);
+        let durable = Granule(decoder.u32()?);
+        let score_bytes = usize::from(decoder.u16()?);
+        let digest_bytes = usize::from(decoder.u16()?);
+        let codec = Codec::from_number(decoder.u32()?)?;
+        let table_bytes = to_usize(decoder.u32()?);
+        let words = clump_count.checked_mul(3)?.checked_add(block_count)?;
+        let sound = block_count <= BLOCK_COUNT_MAX
+            && clump_count <= block_count
+            && matches!(score_bytes, 20 | 32)
+            && matches!(digest_bytes, 0 | DIGEST_BYTES)
+            && table_bytes == words.checked_mul(4)?;
+        sound.then_some(Self {
+            clump_count,
+            block_count,
+            durable,
+            score_bytes,
+            digest_bytes,
+            codec,
+            table_bytes,
+        })
+    }
+}
+
+fn columns(header: &Header, codes: &[u8], table: &[u8]) -> Option<(Vec<ClumpRow>, Vec<u32>)> {
+    let mut decoder = Decoder(table);
+    let granules = decoder.u32s(header.clump_count)?;
+    let lengths = decoder.u32s(header.clump_count)?;
+    let counts = decoder.u32s(header.clump_count)?;
+    let words = decoder.u32s(header.block_count)?.collect();
+    let codes = codes.as_chunks::<CODE_BYTES>().0;
+    let clumps = granules
+        .zip(lengths)
+        .zip(counts.zip(codes))
+        .map(|((granule, body_bytes), (block_count, code))| ClumpRow {
+            granule: Granule(granule),
+            body_bytes,
+            block_count,
+            code: *code,
+        })
+        .collect();
+    Some((clumps, words))
+}
+
+fn first_blocks(clumps: &[ClumpRow]) -> Option<Vec<u32>> {
+    let mut first_blocks = Vec::with_capacity(clumps.len().saturating_add(1));
+    let mut next = 0_u32;
+    first_blocks.push(next);
+    for clump in clumps {
+        next = next.checked_add(clump.block_count)?;
+        first_blocks.push(next);
+    }
+    Some(first_blocks)
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn row(seed: u32, width: usize) -> BlockRow {
+        let score: Vec<u8> = (0..width).map(|byte| (seed as usize * 7 + byte) as u8).collect();
+        let block_type = BlockType::from_byte((seed % 128) as u8).unwrap();
+        let name = BlockName { score: Score::try_from(score.as_slice()).unwrap(), block_type };
+        BlockRow { name, digest: (width == 20).then_some([seed as u8; 16]), size: seed % 70_000 }
+    }
+
+    fn page(width: usize, counts: &[u32]) -> DirectoryPage {
+        let mut page = DirectoryPage::new(width);
+        let mut seed = 0;
+        for (place, count) in counts.iter().enumerate() {
+            let rows: Vec<_> = (seed..seed + count).map(|seed| row(seed, width)).collect();
+            page.push(Granule(4 + 3 * place as u32), 100 + count, [place as u8; 16], &rows);
+            seed += count;
+        }
+        page.set_durable(Granule(99));
+        page
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_survives_the_round_trip(
+            wide in any::<bool>(),
+            counts in proptest::collection::vec(1_u32..50, 0..30),
+        ) {
+            let width = if wide { 32 } else { 20 };
+            let page = page(width, &counts);
+            prop_assert_eq!(DirectoryPage::decode(&page.encode()), Ok(page.clone()));
+            let blocks: Vec<_> = page.blocks().collect();
+            prop_assert_eq!(blocks.len(), counts.iter().sum::<u32>() as usize);
+            for (seed, block) in (0_u32..).zip(&blocks) {
+                let row = row(seed, width);
+                prop_assert_eq!((block.name, block.digest, block.size), (row.name, row.digest, row.size));
+                let last = blocks.iter().rfind(|other| other.name.block_type == block.name.block_type);
+                prop_assert_eq!(page.last_of_type(block.name.block_type), last.copied());
+            }
+        }
+
+        #[test]
+        fn no_body_panics(flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6), cut in any::<usize>()) {
+            let mut body = page(32, &[3, 1, 40]).encode();
+            for (place, byte) in flips {
+                let place = place % body.len();
+                body[place] ^= byte;
+            }
+            body.truncate(cut % (body.len() + 1));
+            if let Ok(page) = DirectoryPage::decode(&body) {
+                prop_assert!(page.blocks().count() <= page.block_count());
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_costs_little_more_than_its_scores() {
+        let counts = [32; 128];
+        let mut page = DirectoryPage::new(32);
+        for (place, count) in counts.iter().enumerate() {
+            let rows: Vec<_> =
+                (0..*count).map(|seed| BlockRow { size: 8192, ..row(seed * 128, 32) }).collect();
+            page.push(Granule(place as u32 * 600), 70_000 + place as u32 * 31 % 1000, [0; 16], &rows);
+        }
+        let per_block = page.encode().len() as f64 / page.block_count() as f64;
+        assert!(per_block < 33.0, "{per_block} bytes a block");
+    }
+}

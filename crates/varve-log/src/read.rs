@@ -1,0 +1,460 @@
+//! Reading: arenas, records, pages, clumps. Every byte is checked on its way out.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_world::{FileName, Storage};
+
+use crate::arena::{ArenaId, ArenaMap, Granule};
+use crate::cipher::RecordCipher;
+use crate::clump::{ClumpContent, OpenClumpError};
+use crate::compress::CompressionLevel;
+use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
+use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError, ledger_code};
+use crate::keys::LogKeys;
+use crate::page::{DirectoryPage, DirectoryPageError};
+use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
+
+/// What a log must know of its store.
+#[derive(Debug, Clone, Copy)]
+pub struct LogConfig {
+    /// The store's identity.
+    pub store_id: [u8; 16],
+    /// How large arenas become.
+    pub map: ArenaMap,
+    /// How wide scores are: 32 or 20 bytes.
+    pub score_bytes: usize,
+    /// How hard to compress clumps.
+    pub level: CompressionLevel,
+}
+
+/// A log that can be read. Holds no state but its keys, so that readers and a writer never disagree.
+pub struct Log {
+    storage: Arc<dyn Storage>,
+    keys: LogKeys,
+    config: LogConfig,
+}
+
+/// Why the list of arenas could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot list the folder {folder:?}", folder = ArenaId::FOLDER)]
+pub struct OpenLogError {
+    /// What went wrong below.
+    #[from]
+    pub source: io::Error,
+}
+
+/// Why something could not be read from the log, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadLogError {
+    /// The arena's header.
+    #[error("arena {arena}")]
+    Header {
+        /// Which arena.
+        arena: ArenaId,
+        /// What was found.
+        source: ArenaHeaderError,
+    },
+    /// The arena's seal.
+    #[error("arena {arena}")]
+    Seal {
+        /// Which arena.
+        arena: ArenaId,
+        /// What was found.
+        source: FooterError,
+    },
+    /// No record, or not the expected one.
+    #[error("arena {arena}, offset {offset}")]
+    Record {
+        /// Which arena.
+        arena: ArenaId,
+        /// Where, in bytes.
+        offset: u64,
+        /// What was found.
+        source: RecordError,
+    },
+    /// The code does not match: damaged, or not written by this store.
+    #[error("arena {arena}, offset {offset}: the {what} does not match its authentication code")]
+    Forged {
+        /// Which arena.
+        arena: ArenaId,
+        /// Where, in bytes.
+        offset: u64,
+        /// What kind of record.
+        what: &'static str,
+    },
+    /// A clump's inside.
+    #[error("arena {arena}, offset {offset}: the clump is malformed")]
+    Clump {
+        /// Which arena.
+        arena: ArenaId,
+        /// Where, in bytes.
+        offset: u64,
+        /// What was found.
+        source: OpenClumpError,
+    },
+    /// A page's inside.
+    #[error("arena {arena}, offset {offset}: the directory page is malformed")]
+    Page {
+        /// Which arena.
+        arena: ArenaId,
+        /// Where, in bytes.
+        offset: u64,
+        /// What was found.
+        source: DirectoryPageError,
+    },
+    /// The key at hand can write but not read.
+    #[error("arena {arena}: this key may add to the store but not read it")]
+    NoReadKey {
+        /// Which arena.
+        arena: ArenaId,
+    },
+    /// The file could not be read.
+    #[error("arena {arena}, offset {offset}: cannot read {bytes} bytes")]
+    Storage {
+        /// Which arena.
+        arena: ArenaId,
+        /// Where, in bytes.
+        offset: u64,
+        /// How many bytes were wanted.
+        bytes: usize,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+impl ReadLogError {
+    /// Whether what was read is wrong (true), or could not be read at all for a reason that may pass (false).
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::NoReadKey { .. } => false,
+            Self::Storage { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+            }
+            _ => true,
+        }
+    }
+
+    /// The arena that it is about.
+    #[must_use]
+    pub fn arena(&self) -> ArenaId {
+        match self {
+            Self::Header { arena, .. }
+            | Self::Seal { arena, .. }
+            | Self::Record { arena, .. }
+            | Self::Forged { arena, .. }
+            | Self::Clump { arena, .. }
+            | Self::Page { arena, .. }
+            | Self::NoReadKey { arena }
+            | Self::Storage { arena, .. } => *arena,
+        }
+    }
+}
+
+/// An arena whose header has been checked and whose keys are at hand.
+pub struct OpenedArena {
+    pub(crate) id: ArenaId,
+    pub(crate) header: ArenaHeader,
+    pub(crate) data_key: Option<[u8; 32]>,
+    pub(crate) directory_key: [u8; 32],
+}
+
+impl Drop for OpenedArena {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.data_key);
+        zeroize::Zeroize::zeroize(&mut self.directory_key);
+    }
+}
+
+impl OpenedArena {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> ArenaId {
+        self.id
+    }
+
+    /// Its header.
+    #[must_use]
+    pub fn header(&self) -> &ArenaHeader {
+        &self.header
+    }
+
+    pub(crate) fn cipher(
+        &self,
+        kind: RecordKind,
+        session: &[u8; 16],
+        encrypted: bool,
+    ) -> Option<RecordCipher> {
+        match (encrypted, kind) {
+            (false, _) => Some(RecordCipher::Plain(self.directory_key)),
+            (true, RecordKind::Page) => Some(RecordCipher::aes_256_gcm(&self.directory_key, session)),
+            (true, RecordKind::Clump) => Some(RecordCipher::aes_256_gcm(self.data_key.as_ref()?, session)),
+        }
+    }
+
+    pub(crate) fn associated(&self, header: &RecordHeader) -> Vec<u8> {
+        [&header.authenticated()[..], &self.header.uid].concat()
+    }
+}
+
+/// Whether an arena can still grow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArenaState {
+    /// It ends with a good seal, over these pages.
+    Sealed {
+        /// Its end.
+        footer: Footer,
+        /// Its pages.
+        pages: Vec<PageRow>,
+    },
+    /// It has no seal: the open arena, or one whose end a crash has cut off.
+    Unsealed,
+}
+
+impl Log {
+    /// A log in `storage`.
+    #[must_use]
+    pub fn new(storage: Arc<dyn Storage>, keys: LogKeys, config: LogConfig) -> Self {
+        Self { storage, keys, config }
+    }
+
+    /// Its keys.
+    #[must_use]
+    pub fn keys(&self) -> &LogKeys {
+        &self.keys
+    }
+
+    /// What it knows of its store.
+    #[must_use]
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// The arenas that have a file, in order.
+    ///
+    /// # Errors
+    /// [`OpenLogError`] when the folder cannot be read.
+    pub fn arenas(&self) -> Result<Vec<ArenaId>, OpenLogError> {
+        Ok(self.storage.list(ArenaId::FOLDER)?.iter().filter_map(ArenaId::of_file).collect())
+    }
+
+    /// Reads and checks an arena's header.
+    ///
+    /// # Errors
+    /// [`ReadLogError`]: nothing of that arena can be read then.
+    pub fn open_arena(&self, id: ArenaId) -> Result<OpenedArena, ReadLogError> {
+        let mut bytes = [0; ARENA_HEADER_BYTES];
+        self.read_at(id, 0, &mut bytes)?;
+        let damaged = |source| ReadLogError::Header { arena: id, source };
+        let header = ArenaHeader::decode(&bytes, &self.keys, self.config.store_id, id).map_err(damaged)?;
+        let data_key = header.data_key(&bytes, &self.keys).map_err(damaged)?;
+        let directory_key = self.keys.directory_key(&header.uid);
+        Ok(OpenedArena { id, header, data_key, directory_key })
+    }
+
+    /// Reads and checks an arena's seal, if it has one.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when there is a seal and it is broken, or the file cannot be read.
+    pub fn state(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {
+        let file_bytes = self.file_bytes(arena.id)?;
+        let Some(footer_start) = file_bytes.checked_sub(FOOTER_BYTES as u64) else {
+            return Ok(ArenaState::Unsealed);
+        };
+        let mut bytes = [0; FOOTER_BYTES];
+        self.read_at(arena.id, footer_start, &mut bytes)?;
+        let broken = |source| ReadLogError::Seal { arena: arena.id, source };
+        let footer = match Footer::decode(&bytes, file_bytes) {
+            Ok(footer) => footer,
+            Err(FooterError::NotSealed) => return Ok(ArenaState::Unsealed),
+            Err(other) => return Err(broken(other)),
+        };
+        let mut rows = vec![0; footer.rows_bytes()];
+        self.read_at(arena.id, footer.log_bytes, &mut rows)?;
+        let pages = footer.open(&self.keys, arena.header.code(), &rows).map_err(broken)?;
+        Ok(ArenaState::Sealed { footer, pages })
+    }
+
+    /// Reads a page that a seal or a scan has named.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it is not that page.
+    pub fn read_page(&self, arena: &OpenedArena, row: &PageRow) -> Result<DirectoryPage, ReadLogError> {
+        let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize)?;
+        let header = window.record(row.granule)?;
+        if header.kind != RecordKind::Page || header.code != row.code {
+            return Err(self.forged(arena, row.granule, "directory page"));
+        }
+        self.open_page(arena, &header, &mut window)
+    }
+
+    /// A look at an arena's records through a buffer that reads `ahead_bytes` at a time.
+    ///
+    /// # Errors
+    /// [`ReadLogError::Storage`] when the file is not there.
+    pub fn window<'a>(
+        &'a self,
+        arena: &'a OpenedArena,
+        ahead_bytes: usize,
+    ) -> Result<Window<'a>, ReadLogError> {
+        let file_bytes = self.file_bytes(arena.id)?;
+        Ok(Window { log: self, arena, file_bytes, ahead_bytes, start: 0, buffer: Vec::new() })
+    }
+
+    /// Whether the ledger in `newest`'s header agrees with the seals of the arenas before it, given as they are now.
+    #[must_use]
+    pub fn ledger_holds<'a>(
+        &self,
+        newest: &ArenaHeader,
+        seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; 32])>,
+    ) -> bool {
+        let count = usize::try_from(newest.ledger_count).unwrap_or(usize::MAX);
+        ledger_code(&self.keys, seals.take(count)) == newest.ledger_code
+    }
+
+    pub(crate) fn open_page(
+        &self,
+        arena: &OpenedArena,
+        header: &RecordHeader,
+        window: &mut Window<'_>,
+    ) -> Result<DirectoryPage, ReadLogError> {
+        let body = self.open_body(arena, header, window.body(header)?.to_vec())?;
+        DirectoryPage::decode(&body).map_err(|source| ReadLogError::Page {
+            arena: arena.id,
+            offset: header.granule.byte_offset(),
+            source,
+        })
+    }
+
+    /// Checks and decrypts the body of a record.
+    fn open_body(
+        &self,
+        arena: &OpenedArena,
+        header: &RecordHeader,
+        mut body: Vec<u8>,
+    ) -> Result<Vec<u8>, ReadLogError> {
+        let cipher = arena
+            .cipher(header.kind, &header.session, self.keys.is_encrypted())
+            .ok_or(ReadLogError::NoReadKey { arena: arena.id })?;
+        let what = match header.kind {
+            RecordKind::Clump => "clump",
+            RecordKind::Page => "directory page",
+        };
+        cipher
+            .open(header.counter, &arena.associated(header), &header.code, &mut body)
+            .map_err(|_| self.forged(arena, header.granule, what))?;
+        Ok(body)
+    }
+
+    fn forged(&self, arena: &OpenedArena, granule: Granule, what: &'static str) -> ReadLogError {
+        ReadLogError::Forged { arena: arena.id, offset: granule.byte_offset(), what }
+    }
+
+    pub(crate) fn file_bytes(&self, arena: ArenaId) -> Result<u64, ReadLogError> {
+        let failed = |source| ReadLogError::Storage { arena, offset: 0, bytes: 0, source };
+        self.storage.length(&arena.file_name()).map_err(failed)
+    }
+
+    fn read_at(&self, arena: ArenaId, offset: u64, into: &mut [u8]) -> Result<(), ReadLogError> {
+        let bytes = into.len();
+        let file: FileName = arena.file_name();
+        self.storage.read_at(&file, offset, into).map_err(|source| ReadLogError::Storage {
+            arena,
+            offset,
+            bytes,
+            source,
+        })
+    }
+}
+
+/// A buffer over one arena's file: neighbouring records cost one read.
+pub struct Window<'a> {
+    log: &'a Log,
+    arena: &'a OpenedArena,
+    file_bytes: u64,
+    ahead_bytes: usize,
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl Window<'_> {
+    /// Reads the header of the record at `granule`.
+    ///
+    /// # Errors
+    /// [`ReadLogError::Record`] when there is none, or another one.
+    pub fn record(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+        let (arena, offset) = (self.arena.id, granule.byte_offset());
+        let bytes = self.bytes(offset, RECORD_HEADER_BYTES)?;
+        let bytes = bytes.first_chunk().expect("as many bytes as were asked for");
+        RecordHeader::decode(bytes, granule).map_err(|source| ReadLogError::Record { arena, offset, source })
+    }
+
+    /// Reads, checks and decompresses the clump at `granule`.
+    ///
+    /// # Errors
+    /// [`ReadLogError`]: what is there is not a clump that this store has written there.
+    pub fn clump(&mut self, granule: Granule) -> Result<(RecordHeader, ClumpContent), ReadLogError> {
+        let header = self.record(granule)?;
+        if header.kind != RecordKind::Clump {
+            let (arena, offset) = (self.arena.id, granule.byte_offset());
+            return Err(ReadLogError::Record { arena, offset, source: RecordError::NotARecord });
+        }
+        let body = self.body(&header)?.to_vec();
+        let body = self.log.open_body(self.arena, &header, body)?;
+        let content = ClumpContent::open(body).map_err(|source| ReadLogError::Clump {
+            arena: self.arena.id,
+            offset: granule.byte_offset(),
+            source,
+        })?;
+        Ok((header, content))
+    }
+
+    /// Checks the code of the clump at `granule`, without decompressing it.
+    ///
+    /// # Errors
+    /// As [`clump`](Self::clump).
+    pub(crate) fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+        let header = self.record(granule)?;
+        let body = self.body(&header)?.to_vec();
+        self.log.open_body(self.arena, &header, body)?;
+        Ok(header)
+    }
+
+    /// The length of the arena's file when the window was opened.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    fn body(&mut self, header: &RecordHeader) -> Result<&[u8], ReadLogError> {
+        self.bytes(header.granule.byte_offset() + RECORD_HEADER_BYTES as u64, header.body_len())
+    }
+
+    fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
+        let buffered = offset
+            .checked_sub(self.start)
+            .and_then(|skip| usize::try_from(skip).ok())
+            .filter(|skip| skip.checked_add(count).is_some_and(|end| end <= self.buffer.len()));
+        let skip = match buffered {
+            Some(skip) => skip,
+            None => {
+                let left = usize::try_from(self.file_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+                // Past the end of the file the read below fails, and says where.
+                self.buffer.clear();
+                self.buffer.resize(count.max(self.ahead_bytes.min(left)).min(left.max(count)), 0);
+                self.start = offset;
+                let read = self.log.read_at(self.arena.id, offset, &mut self.buffer);
+                if read.is_err() {
+                    self.buffer.clear();
+                }
+                read?;
+                0
+            }
+        };
+        Ok(&self.buffer[skip..skip + count])
+    }
+}

@@ -1,0 +1,199 @@
+//! The 64 bytes in front of every clump and every directory page.
+//!
+//! | offset | bytes | field      | meaning                                                                           |
+//! |-------:|------:|------------|-----------------------------------------------------------------------------------|
+//! |      0 |     4 | magic      | `clmp` for a clump, `page` for a directory page                                   |
+//! |      4 |     4 | body_bytes | length of the body                                                                |
+//! |      8 |     8 | counter    | counts the records that the session has made; no two are alike                    |
+//! |     16 |    16 | session    | random; drawn anew each time a writer opens the store                             |
+//! |     32 |     4 | granule    | the record's place in the arena, in units of 128 bytes                            |
+//! |     36 |     4 | reserved   | 0                                                                                 |
+//! |     40 |    16 | code       | authenticates bytes 0..40, the arena's uid, and the body                          |
+//! |     56 |     8 | checksum   | `XXH3` of bytes 0..56                                                             |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::arena::{GRANULE_BYTES, Granule};
+use crate::cipher::CODE_BYTES;
+use crate::decode::{Decoder, to_usize};
+
+/// Length of a record's header in bytes.
+pub(crate) const RECORD_HEADER_BYTES: usize = 64;
+
+/// How much of the header the code covers.
+const AUTHENTICATED_BYTES: usize = 40;
+
+/// The longest body: a clump of one block of the largest size, or a page for as many blocks as a page may name.
+pub(crate) const BODY_BYTES_MAX: u32 = 8 << 20;
+
+/// What a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordKind {
+    /// Blocks.
+    Clump,
+    /// The names of the blocks before it.
+    Page,
+}
+
+impl RecordKind {
+    fn magic(self) -> [u8; 4] {
+        match self {
+            Self::Clump => *b"clmp",
+            Self::Page => *b"page",
+        }
+    }
+}
+
+/// A record's header: its checksum and bounds are right, its code is not yet checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// What it is.
+    pub kind: RecordKind,
+    /// The length of its body in bytes.
+    pub body_bytes: u32,
+    /// Which record of its session it is.
+    pub counter: u64,
+    /// Which writer wrote it.
+    pub session: [u8; 16],
+    /// Where in its arena it says that it is.
+    pub granule: Granule,
+    /// What authenticates it.
+    pub code: [u8; CODE_BYTES],
+}
+
+/// Why bytes are not a record's header.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Neither a clump nor a page begins like this, or its header was damaged.
+    #[error("no record here")]
+    NotARecord,
+    /// A record, but another one than should be here.
+    #[error("a record that belongs at offset {actual} of its arena")]
+    Misplaced {
+        /// The place that it names, in bytes.
+        actual: u64,
+    },
+    /// No record is this long.
+    #[error("a record of {body_bytes} bytes: the longest has {BODY_BYTES_MAX}")]
+    TooLong {
+        /// The length that it claims.
+        body_bytes: u32,
+    },
+}
+
+impl RecordHeader {
+    pub(crate) fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let mut bytes = Vec::with_capacity(RECORD_HEADER_BYTES);
+        bytes.extend_from_slice(&self.authenticated());
+        bytes.extend_from_slice(&self.code);
+        bytes.extend_from_slice(&xxh3_64(&bytes).to_le_bytes());
+        let mut header = [0; RECORD_HEADER_BYTES];
+        header.copy_from_slice(&bytes);
+        header
+    }
+
+    /// The part of the header that the code covers.
+    pub(crate) fn authenticated(&self) -> [u8; AUTHENTICATED_BYTES] {
+        let mut bytes = Vec::with_capacity(AUTHENTICATED_BYTES);
+        bytes.extend_from_slice(&self.kind.magic());
+        bytes.extend_from_slice(&self.body_bytes.to_le_bytes());
+        bytes.extend_from_slice(&self.counter.to_le_bytes());
+        bytes.extend_from_slice(&self.session);
+        bytes.extend_from_slice(&self.granule.0.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        let mut header = [0; AUTHENTICATED_BYTES];
+        header.copy_from_slice(&bytes);
+        header
+    }
+
+    /// Parses the header of the record that is expected at `granule`.
+    pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES], granule: Granule) -> Result<Self, RecordError> {
+        let (header, checksum) = bytes.split_at(56);
+        if checksum != xxh3_64(header).to_le_bytes() {
+            return Err(RecordError::NotARecord);
+        }
+        let header = Self::fields(Decoder(header)).ok_or(RecordError::NotARecord)?;
+        if header.granule != granule {
+            return Err(RecordError::Misplaced { actual: header.granule.byte_offset() });
+        }
+        if header.body_bytes > BODY_BYTES_MAX {
+            return Err(RecordError::TooLong { body_bytes: header.body_bytes });
+        }
+        Ok(header)
+    }
+
+    fn fields(mut decoder: Decoder<'_>) -> Option<Self> {
+        let magic = decoder.array()?;
+        let kind = [RecordKind::Clump, RecordKind::Page].into_iter().find(|kind| kind.magic() == magic)?;
+        let body_bytes = decoder.u32()?;
+        let counter = decoder.u64()?;
+        let session = decoder.array()?;
+        let granule = Granule(decoder.u32()?);
+        let reserved = decoder.u32()?;
+        let code = decoder.array()?;
+        (reserved == 0).then_some(Self { kind, body_bytes, counter, session, granule, code })
+    }
+
+    /// How many bytes the record takes in its file, the gap after it included.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        record_bytes(self.body_bytes)
+    }
+
+    /// Where the next record begins; `None` beyond any arena.
+    pub(crate) fn next(&self) -> Option<Granule> {
+        Granule::at_or_after(self.granule.byte_offset().checked_add(self.record_bytes())?)
+    }
+
+    pub(crate) fn body_len(&self) -> usize {
+        to_usize(self.body_bytes)
+    }
+}
+
+/// How many bytes a record with such a body takes in its file.
+pub(crate) fn record_bytes(body_bytes: u32) -> u64 {
+    let used = u64::from(body_bytes).saturating_add(RECORD_HEADER_BYTES as u64);
+    used.next_multiple_of(GRANULE_BYTES)
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
+mod tests {
+    use super::*;
+
+    const HEADER: RecordHeader = RecordHeader {
+        kind: RecordKind::Page,
+        body_bytes: 100,
+        counter: 7,
+        session: [3; 16],
+        granule: Granule(12),
+        code: [5; 16],
+    };
+
+    #[test]
+    fn a_header_survives_the_round_trip() {
+        assert_eq!(RecordHeader::decode(&HEADER.encode(), Granule(12)), Ok(HEADER));
+        assert_eq!(HEADER.record_bytes(), 256);
+        assert_eq!(HEADER.next(), Some(Granule(14)));
+    }
+
+    #[test]
+    fn every_flip_is_noticed() {
+        for bit in 0..RECORD_HEADER_BYTES * 8 {
+            let mut bytes = HEADER.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(RecordHeader::decode(&bytes, Granule(12)), Err(RecordError::NotARecord), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_moved_or_endless_record_is_refused() {
+        assert_eq!(
+            RecordHeader::decode(&HEADER.encode(), Granule(13)),
+            Err(RecordError::Misplaced { actual: 1536 })
+        );
+        let endless = RecordHeader { body_bytes: BODY_BYTES_MAX + 1, ..HEADER };
+        let found = RecordHeader::decode(&endless.encode(), Granule(12));
+        assert_eq!(found, Err(RecordError::TooLong { body_bytes: BODY_BYTES_MAX + 1 }));
+    }
+}

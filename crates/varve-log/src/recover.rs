@@ -1,0 +1,154 @@
+//! What is good in an arena that has no seal: the open one, or one whose end a crash has cut off.
+//!
+//! Everything up to the last page counts; what follows it was never acknowledged. A page tells up to where its arena was
+//! durable when it was written. Beyond that, a power cut may have kept a page and lost part of a clump that it names: a
+//! writer reads those clumps before it believes the page, and what fails ends the arena there.
+
+use varve_world::Storage;
+
+use crate::arena::{ArenaId, Granule};
+use crate::footer::PageRow;
+use crate::header::ARENA_HEADER_BYTES;
+use crate::page::DirectoryPage;
+use crate::read::{Log, OpenedArena, ReadLogError, Window};
+use crate::record::RecordKind;
+
+/// How much is read at a time.
+const AHEAD_BYTES: usize = 1 << 20;
+
+/// The good part of an arena.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Its pages, with the places of their records.
+    pub pages: Vec<(PageRow, DirectoryPage)>,
+    /// Where the good part ends, in bytes.
+    pub log_bytes: u64,
+    /// How many bytes follow it.
+    pub cut_bytes: u64,
+}
+
+/// Why an arena's good part could not be told.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// It could not be read; nothing was changed.
+    #[error("cannot tell what a crash has left")]
+    Read(#[from] ReadLogError),
+    /// What a crash has left could not be cut off.
+    #[error("arena {arena}: cannot cut what a crash has left")]
+    Cut {
+        /// Which arena.
+        arena: ArenaId,
+        /// What went wrong below.
+        source: std::io::Error,
+    },
+}
+
+impl Log {
+    /// Finds the pages of an arena that has no seal, from `from` on (a place where a record begins, or the first one).
+    /// Reads record headers and pages only.
+    ///
+    /// # Errors
+    /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is no error: it ends the scan.
+    pub fn scan(&self, arena: &OpenedArena, from: Option<Granule>) -> Result<Recovered, ReadLogError> {
+        let first = Granule::at_or_after(ARENA_HEADER_BYTES as u64).expect("the header is short");
+        let mut next = from.unwrap_or(first);
+        let mut found = Recovered { log_bytes: next.byte_offset(), ..Recovered::default() };
+        let mut window = self.window(arena, AHEAD_BYTES)?;
+        while let Some((row, page, end)) = self.next_page(arena, &mut window, next)? {
+            found.pages.push((row, page));
+            found.log_bytes = end.byte_offset();
+            next = end;
+        }
+        found.cut_bytes = self.file_bytes(arena.id())?.saturating_sub(found.log_bytes);
+        Ok(found)
+    }
+
+    /// The next page at or after `from`, and where it ends; `None` where the log ends first.
+    fn next_page(
+        &self,
+        arena: &OpenedArena,
+        window: &mut Window<'_>,
+        from: Granule,
+    ) -> Result<Option<(PageRow, DirectoryPage, Granule)>, ReadLogError> {
+        let mut place = from;
+        loop {
+            let header = match window.record(place) {
+                Ok(header) => header,
+                Err(error) if error.is_damage() => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let Some(end) = header.next() else { return Ok(None) };
+            // The gap after a record counts: the next record is appended where it ends.
+            if end.byte_offset() > window.file_bytes() {
+                return Ok(None);
+            }
+            if header.kind == RecordKind::Page {
+                let row = PageRow { granule: place, body_bytes: header.body_bytes, code: header.code };
+                return match self.open_page(arena, &header, window) {
+                    Ok(page) => Ok(Some((row, page, end))),
+                    Err(error) if error.is_damage() => Ok(None),
+                    Err(error) => Err(error),
+                };
+            }
+            place = end;
+        }
+    }
+
+    /// Finds the good part of an arena that a writer is to go on with, and cuts off the rest.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the arena is then as it was.
+    pub fn recover(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
+        let mut found = self.scan(arena, None)?;
+        let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
+        let mut window = self.window(arena, AHEAD_BYTES)?;
+        let mut good_pages = 0;
+        for (_, page) in &found.pages {
+            if !self.clumps_are_whole(&mut window, page, durable)? {
+                break;
+            }
+            good_pages += 1;
+        }
+        if let Some((row, _)) = found.pages.get(good_pages) {
+            tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
+            found.pages.truncate(good_pages);
+            let kept = found.pages.last().map(|(row, _)| row.granule.byte_offset() + record_bytes(row));
+            let good_bytes = kept.unwrap_or(ARENA_HEADER_BYTES as u64);
+            found.cut_bytes += found.log_bytes - good_bytes;
+            found.log_bytes = good_bytes;
+        }
+        if found.cut_bytes > 0 {
+            tracing::info!(arena = %arena.id(), cut_bytes = found.cut_bytes, "cut what a crash has left");
+            cut(self.storage().as_ref(), arena.id(), found.log_bytes)?;
+        }
+        Ok(found)
+    }
+
+    fn clumps_are_whole(
+        &self,
+        window: &mut Window<'_>,
+        page: &DirectoryPage,
+        durable: Granule,
+    ) -> Result<bool, ReadLogError> {
+        for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
+            match window.authenticate(clump.granule) {
+                Ok(header) if header.code == clump.code => {}
+                Err(error) if !error.is_damage() => return Err(error),
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn record_bytes(row: &PageRow) -> u64 {
+    crate::record::record_bytes(row.body_bytes)
+}
+
+fn cut(storage: &dyn Storage, arena: ArenaId, log_bytes: u64) -> Result<(), RecoverError> {
+    let file = arena.file_name();
+    storage
+        .truncate(&file, log_bytes)
+        .and_then(|()| storage.sync(&file))
+        .map_err(|source| RecoverError::Cut { arena, source })
+}

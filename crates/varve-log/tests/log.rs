@@ -1,0 +1,372 @@
+//! A log is written, sealed, cut short, tampered with, and opened again.
+#![allow(clippy::cast_possible_truncation)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use varve_block::{BlockName, BlockType, LogAddress, to_hex};
+use varve_log::{
+    AppendError, Appender, ArenaId, ArenaMap, ArenaState, ClumpDraft, CompressionLevel, Log, LogConfig,
+    LogKeys, NamedBlock, ReadLogError, Recovered,
+};
+use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
+
+struct Written {
+    storage: MemoryStorage,
+    keys: LogKeys,
+    blocks: Vec<(LogAddress, BlockName, Vec<u8>)>,
+}
+
+const MAP_BYTES: u64 = 1 << 20;
+
+fn config() -> LogConfig {
+    LogConfig {
+        store_id: [7; 16],
+        map: ArenaMap::new(MAP_BYTES).unwrap(),
+        score_bytes: 32,
+        level: CompressionLevel::default(),
+    }
+}
+
+fn log(storage: &MemoryStorage, keys: &LogKeys) -> Arc<Log> {
+    Arc::new(Log::new(Arc::new(storage.clone()), keys.clone(), config()))
+}
+
+/// Opens the log as a writer does, and says what recovery found in the arenas without a seal.
+fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Appender, Vec<Recovered>) {
+    let log = log(storage, keys);
+    let (mut seals, mut unsealed) = (BTreeMap::new(), Vec::new());
+    for id in log.arenas().unwrap() {
+        let arena = log.open_arena(id).unwrap();
+        match log.state(&arena).unwrap() {
+            ArenaState::Sealed { footer, .. } => drop(seals.insert(id, (0, footer.seal_code))),
+            ArenaState::Unsealed => {
+                let recovered = log.recover(&arena).unwrap();
+                unsealed.push((arena, recovered));
+            }
+        }
+    }
+    let found = unsealed.iter().map(|(_, recovered)| recovered.clone()).collect();
+    let next = ArenaId(log.arenas().unwrap().last().map_or(0, |id| id.0 + 1));
+    let appender =
+        Appender::new(Arc::clone(&log), Arc::new(SeededRandom::new(seed)), seals, unsealed, next).unwrap();
+    (log, appender, found)
+}
+
+fn sync(log: &Log, appender: &mut Appender) {
+    appender.finish_page().unwrap();
+    let plan = appender.plan_sync();
+    plan.carry_out(log).unwrap();
+    appender.finish_sync(&plan).unwrap();
+}
+
+fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    SeededRandom::new(seed).fill(&mut bytes).unwrap();
+    bytes
+}
+
+fn append_block(log: &Log, appender: &mut Appender, bytes: &[u8]) -> (LogAddress, BlockName) {
+    let name = BlockName { score: log.keys().blake3_score(bytes), block_type: BlockType::DATA };
+    let mut draft = ClumpDraft::default();
+    draft.push(NamedBlock { name, digest: None, bytes });
+    let (address, _) = appender.append(draft.pack(CompressionLevel::default())).unwrap();
+    (address, name)
+}
+
+/// Some arenas' worth of blocks, synced now and then.
+fn written(keys: LogKeys) -> Written {
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &keys, 1);
+    let mut blocks = Vec::new();
+    for seed in 0..45 {
+        let bytes = random_bytes(seed, 100_000);
+        let (address, name) = append_block(&log, &mut appender, &bytes);
+        blocks.push((address, name, bytes));
+        if seed % 7 == 6 {
+            sync(&log, &mut appender);
+        }
+    }
+    sync(&log, &mut appender);
+    appender.mark_durable().unwrap();
+    Written { storage, keys, blocks }
+}
+
+fn is_sealed(log: &Log, id: ArenaId) -> bool {
+    let arena = log.open_arena(id).unwrap();
+    matches!(log.state(&arena).unwrap(), ArenaState::Sealed { .. })
+}
+
+fn both_kinds() -> [LogKeys; 2] {
+    [LogKeys::from_master(&[3; 32]), LogKeys::plain(&[3; 32])]
+}
+
+fn read(log: &Log, address: LogAddress) -> Result<Vec<u8>, ReadLogError> {
+    let (id, granule) = config().map.locate(address);
+    let arena = log.open_arena(id)?;
+    let (_, content) = log.window(&arena, 0)?.clump(granule)?;
+    Ok(content.blocks().next().unwrap().1.to_vec())
+}
+
+/// Reads all pages, sealed or not, and everything that they name.
+fn read_all(log: &Log) -> Result<BTreeMap<BlockName, Vec<u8>>, ReadLogError> {
+    let mut found = BTreeMap::new();
+    for id in log.arenas().unwrap() {
+        let arena = log.open_arena(id)?;
+        let pages: Vec<_> = match log.state(&arena)? {
+            ArenaState::Sealed { pages, .. } => {
+                pages.iter().map(|row| log.read_page(&arena, row)).collect::<Result<_, _>>()?
+            }
+            ArenaState::Unsealed => log.scan(&arena, None)?.pages.into_iter().map(|(_, page)| page).collect(),
+        };
+        for block in pages.iter().flat_map(|page| page.blocks()) {
+            let (header, content) = log.window(&arena, 0)?.clump(block.granule)?;
+            let vouched = pages.iter().flat_map(|page| page.clumps()).any(|clump| clump.code == header.code);
+            assert!(vouched, "the page names the clump by its code");
+            found.insert(block.name, content.blocks().nth(block.ordinal as usize).unwrap().1.to_vec());
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+fn what_was_appended_is_read_back() {
+    for keys in both_kinds() {
+        let written = written(keys);
+        let log = log(&written.storage, &written.keys);
+        for (address, _, bytes) in &written.blocks {
+            assert_eq!(&read(&log, *address).unwrap(), bytes);
+        }
+        let all = read_all(&log).unwrap();
+        assert_eq!(all.len(), written.blocks.len());
+        assert!(written.blocks.iter().all(|(_, name, bytes)| all[name] == *bytes));
+        let sealed_count = log.arenas().unwrap().into_iter().filter(|id| is_sealed(&log, *id)).count();
+        assert_eq!(sealed_count, 4, "4 MB in arenas of 1 MiB, the last one open");
+    }
+}
+
+#[test]
+fn an_encrypted_log_shows_nothing() {
+    let text = b"a line that nobody should find on the disk\n".repeat(300);
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &LogKeys::from_master(&[3; 32]), 1);
+    let bytes = [random_bytes(5, 70_000), text.clone()].concat();
+    let (_, name) = append_block(&log, &mut appender, &bytes);
+    sync(&log, &mut appender);
+    let file = storage.contents(&ArenaId(0).file_name()).unwrap();
+    for secret in [&bytes[..32], &text[..32], name.score.as_bytes(), blake3::hash(&bytes).as_bytes()] {
+        assert!(!file.windows(secret.len()).any(|window| window == secret), "{} is visible", to_hex(secret));
+    }
+}
+
+#[test]
+fn another_session_goes_on_where_the_last_one_stopped() {
+    for keys in both_kinds() {
+        let written = written(keys);
+        let before = log(&written.storage, &written.keys).arenas().unwrap().len();
+        let (log, mut appender, found) = open(&written.storage, &written.keys, 2);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].cut_bytes, 0);
+        let (address, name) = append_block(&log, &mut appender, b"another night");
+        sync(&log, &mut appender);
+        assert_eq!(read(&log, address).unwrap(), b"another night");
+        assert_eq!(log.arenas().unwrap().len(), before, "the open arena was continued");
+        assert!(read_all(&log).unwrap().contains_key(&name));
+    }
+}
+
+#[test]
+fn opening_and_closing_writes_nothing() {
+    let written = written(LogKeys::from_master(&[3; 32]));
+    let last = *log(&written.storage, &written.keys).arenas().unwrap().last().unwrap();
+    let before = written.storage.contents(&last.file_name());
+    for seed in 2..5 {
+        let (log, mut appender, _) = open(&written.storage, &written.keys, seed);
+        sync(&log, &mut appender);
+        appender.mark_durable().unwrap();
+    }
+    assert_eq!(written.storage.contents(&last.file_name()), before);
+}
+
+#[test]
+fn a_torn_end_is_cut_at_any_byte() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &keys, 1);
+    let kept = append_block(&log, &mut appender, &random_bytes(1, 3000));
+    sync(&log, &mut appender);
+    let file = ArenaId(0).file_name();
+    let synced_bytes = storage.length(&file).unwrap();
+    append_block(&log, &mut appender, &random_bytes(2, 2000));
+    appender.finish_page().unwrap();
+    let whole_bytes = storage.length(&file).unwrap();
+    for length in synced_bytes..=whole_bytes {
+        for zeros in [false, true] {
+            let torn = storage.fork();
+            torn.truncate(&file, length).unwrap();
+            if zeros {
+                torn.append(&file, &[0; 5000]).unwrap();
+            }
+            let (log, mut appender, found) = open(&torn, &keys, 2);
+            let expected = if length == whole_bytes { whole_bytes } else { synced_bytes };
+            // Zeros in place of the zeros of the last gap are no loss.
+            assert!(
+                found[0].log_bytes == expected || (zeros && length + 128 > whole_bytes),
+                "cut to {length}"
+            );
+            assert_eq!(torn.length(&file).unwrap(), found[0].log_bytes);
+            assert_eq!(read(&log, kept.0).unwrap(), random_bytes(1, 3000));
+            append_block(&log, &mut appender, b"and on it goes");
+            sync(&log, &mut appender);
+            assert!(read_all(&log).unwrap().len() >= 2);
+        }
+    }
+}
+
+#[test]
+fn a_page_that_outlived_its_clump_is_not_believed() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &keys, 1);
+    append_block(&log, &mut appender, &random_bytes(1, 3000));
+    sync(&log, &mut appender);
+    let (lost, _) = append_block(&log, &mut appender, &random_bytes(2, 3000));
+    appender.finish_page().unwrap();
+    let file = ArenaId(0).file_name();
+    let mut contents = storage.contents(&file).unwrap();
+    let place = config().map.locate(lost).1.byte_offset() as usize;
+    contents[place + 1000..place + 2000].fill(0);
+    storage.set_contents(&file, contents);
+    let (_, _, found) = open(&storage, &keys, 2);
+    assert_eq!(found[0].log_bytes, place as u64);
+    assert_eq!(found[0].pages.len(), 1, "what was synced is still there");
+}
+
+#[test]
+fn damage_to_what_is_marked_durable_cuts_nothing() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &keys, 1);
+    let (rotten, _) = append_block(&log, &mut appender, &random_bytes(1, 3000));
+    append_block(&log, &mut appender, &random_bytes(2, 3000));
+    sync(&log, &mut appender);
+    appender.mark_durable().unwrap();
+    let file = ArenaId(0).file_name();
+    let mut contents = storage.contents(&file).unwrap();
+    contents[config().map.locate(rotten).1.byte_offset() as usize + 100] ^= 1;
+    storage.set_contents(&file, contents.clone());
+    let (log, _, found) = open(&storage, &keys, 2);
+    assert_eq!(found[0].log_bytes, contents.len() as u64);
+    assert!(matches!(read(&log, rotten), Err(ReadLogError::Forged { what: "clump", .. })));
+}
+
+#[test]
+fn every_change_to_a_sealed_arena_is_noticed() {
+    for keys in both_kinds() {
+        let written = written(keys);
+        let file = ArenaId(1).file_name();
+        let good = written.storage.contents(&file).unwrap();
+        let log = log(&written.storage, &written.keys);
+        let offsets = (0..1200).chain((1200..good.len()).step_by(9973)).chain(good.len() - 300..good.len());
+        for offset in offsets {
+            let mut bad = good.clone();
+            bad[offset] ^= 0x10;
+            written.storage.set_contents(&file, bad);
+            let unread = read_all(&log).map(|all| all.len());
+            // A flip in a gap between records changes nothing that is ever read.
+            let harmless = matches!(unread, Ok(count) if count == written.blocks.len()) && good[offset] == 0;
+            // A footer that is no footer any more: everything can still be read, but the arena is not sealed, and the
+            // ledger tells that it was.
+            assert!(
+                unread.is_err() || harmless || !is_sealed(&log, ArenaId(1)),
+                "offset {offset}: {unread:?}"
+            );
+        }
+        for length in [0, 100, 512, 5000, good.len() / 2, good.len() - 1] {
+            written.storage.set_contents(&file, good[..length].to_vec());
+            let lost = read_all(&log).map_or(true, |all| all.len() < written.blocks.len());
+            assert!(lost || !is_sealed(&log, ArenaId(1)), "cut to {length}");
+        }
+    }
+}
+
+#[test]
+fn swapped_and_rolled_back_arenas_are_noticed() {
+    let written = written(LogKeys::from_master(&[3; 32]));
+    let log = log(&written.storage, &written.keys);
+    let (one, other) = (ArenaId(1).file_name(), ArenaId(2).file_name());
+    let [first, second] = [&one, &other].map(|file| written.storage.contents(file).unwrap());
+    written.storage.set_contents(&one, second.clone());
+    written.storage.set_contents(&other, first.clone());
+    assert!(matches!(log.open_arena(ArenaId(1)), Err(ReadLogError::Header { .. })));
+
+    written.storage.set_contents(&one, first.clone());
+    written.storage.set_contents(&other, second);
+    let seal = |id| {
+        let arena = log.open_arena(id).unwrap();
+        match log.state(&arena).unwrap() {
+            ArenaState::Sealed { footer, .. } => footer.seal_code,
+            ArenaState::Unsealed => [0; 32],
+        }
+    };
+    let newest = log.open_arena(ArenaId(4)).unwrap();
+    let covered = newest.header().ledger_count;
+    assert!(covered >= 2);
+    let mut seals: Vec<_> = (0..covered).map(|id| (ArenaId(id), 0, seal(ArenaId(id)))).collect();
+    let holds = |seals: &[(ArenaId, u32, [u8; 32])]| {
+        log.ledger_holds(newest.header(), seals.iter().map(|(id, generation, code)| (*id, *generation, code)))
+    };
+    assert!(holds(&seals));
+    // Arena 1 as it was before its seal: every code in it is right, only the ledger tells.
+    let unsealed_bytes = first.len() - 96 - 24 * 2;
+    written.storage.set_contents(&one, first[..unsealed_bytes].to_vec());
+    seals[1].2 = seal(ArenaId(1));
+    assert!(!holds(&seals));
+}
+
+#[test]
+fn a_full_disk_stops_the_log_and_loses_nothing() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &keys, 1);
+    let (kept, _) = append_block(&log, &mut appender, b"kept");
+    sync(&log, &mut appender);
+    storage.set_bytes_max(Some(5000));
+    let name = BlockName { score: log.keys().blake3_score(b"x"), block_type: BlockType::DATA };
+    let mut draft = ClumpDraft::default();
+    draft.push(NamedBlock { name, digest: None, bytes: &random_bytes(1, 50_000) });
+    let packed = draft.pack(CompressionLevel::default());
+    assert!(matches!(appender.append(packed.clone()), Err(AppendError::Storage { .. })));
+    assert!(
+        matches!(appender.append(packed.clone()), Err(AppendError::Failed { .. })),
+        "until it is opened again"
+    );
+    storage.set_bytes_max(None);
+    let (log, mut appender, found) = open(&storage, &keys, 2);
+    assert!(found[0].cut_bytes > 0);
+    appender.append(packed).unwrap();
+    sync(&log, &mut appender);
+    assert_eq!(read(&log, kept).unwrap(), b"kept");
+}
+
+#[test]
+fn two_sessions_share_no_nonce() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    let storage = MemoryStorage::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..4 {
+        let (log, mut appender, _) = open(&storage, &keys, seed);
+        append_block(&log, &mut appender, &random_bytes(seed, 500));
+        sync(&log, &mut appender);
+        let file: FileName = ArenaId(0).file_name();
+        let contents = storage.contents(&file).unwrap();
+        for record in contents.windows(40).filter(|window| matches!(&window[..4], b"clmp" | b"page")) {
+            seen.insert((record[32..36].to_vec(), record[8..32].to_vec()));
+        }
+    }
+    let mut nonces: Vec<_> = seen.iter().map(|(_, nonce)| nonce.clone()).collect();
+    nonces.sort();
+    nonces.dedup();
+    assert_eq!(nonces.len(), seen.len(), "each record has a nonce of its own");
+    assert_eq!(seen.len(), 8);
+}
