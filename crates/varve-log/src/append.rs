@@ -13,8 +13,8 @@ use crate::arena::{ArenaId, Granule};
 use crate::cipher::RecordCipher;
 use crate::clump::PackedClump;
 use crate::footer::{Footer, PageRow, seal};
-use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, NewArena, ledger_code};
-use crate::page::{DirectoryPage, PAGE_BLOCKS_GOAL};
+use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, NewArena};
+use crate::page::{DirectoryPage, Ledger, PAGE_BLOCKS_GOAL};
 use crate::read::{Log, OpenedArena};
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recover::Recovered;
@@ -221,11 +221,13 @@ impl Appender {
 
     fn write_waiting_page(&mut self) -> Result<Appended, AppendError> {
         let score_bytes = self.log.config().score_bytes;
+        let seals = self.seals.iter().map(|(arena, (generation, code))| (*arena, *generation, code));
+        let ledger = Ledger::new(self.log.keys(), seals);
         let Some(open) = &mut self.open else { unreachable!("the caller has seen an open arena") };
         let mut page = std::mem::replace(&mut open.waiting, DirectoryPage::new(score_bytes));
         // Rounded down: a mark may be too careful, never too bold.
         let durable = open.durable_bytes / crate::GRANULE_BYTES * crate::GRANULE_BYTES;
-        page.set_durable(Granule::at_or_after(durable).unwrap_or_default());
+        page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
         let body = page.encode();
         let (header, granule) = self.write_record(RecordKind::Page, body)?;
         let row = PageRow { granule, body_bytes: header.body_bytes, code: header.code };
@@ -273,15 +275,7 @@ impl Appender {
         let (mut uid, mut data_key) = ([0; 16], [0; 32]);
         self.random.fill(&mut uid).map_err(failed)?;
         self.random.fill(&mut data_key).map_err(failed)?;
-        let rows = self.seals.iter().map(|(arena, (generation, code))| (*arena, *generation, code));
-        let new = NewArena {
-            store_id: self.log.config().store_id,
-            arena: id,
-            uid,
-            ledger_count: self.seals.len() as u64,
-            ledger_code: ledger_code(self.log.keys(), rows),
-            data_key: &data_key,
-        };
+        let new = NewArena { store_id: self.log.config().store_id, arena: id, uid, data_key: &data_key };
         let (header, bytes) = ArenaHeader::create(&new, self.log.keys());
         let storage = self.log.storage();
         storage.create(&id.file_name()).map_err(failed)?;
@@ -400,19 +394,11 @@ impl Appender {
         &self.seals
     }
 
-    /// The pages of an arena that is not sealed yet; `None` for any other.
-    #[must_use]
-    pub fn unsealed_pages(&self, arena: ArenaId) -> Option<&[PageRow]> {
-        let open = self.open.iter().map(|open| (open.arena.id(), &open.pages));
-        let full = self.full.iter().map(|full| (full.id, &full.pages));
-        open.chain(full).find(|(id, _)| *id == arena).map(|(_, pages)| pages.as_slice())
-    }
-
-    /// How many bytes the log takes up to its end, in the arenas that are not sealed.
-    #[must_use]
-    pub fn unsealed_bytes(&self) -> u64 {
-        let full: u64 = self.full.iter().map(|full| full.log_bytes).sum();
-        full + self.open.as_ref().map_or(0, |open| open.log_bytes)
+    /// The arenas that are not sealed yet, each with the place that the next record would have.
+    pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule)> + '_ {
+        let full = self.full.iter().map(|full| (full.id, full.log_bytes));
+        let open = self.open.iter().map(|open| (open.arena.id(), open.log_bytes));
+        full.chain(open).filter_map(|(id, log_bytes)| Some((id, Granule::at_or_after(log_bytes)?)))
     }
 
     fn check(&self) -> Result<(), AppendError> {

@@ -60,8 +60,14 @@ impl RecordCipher {
     }
 }
 
-/// Encrypts one arena's data key. The wrap key is used for nothing else, so the nonce can be zero.
-pub(crate) fn wrap(key: &[u8; 32], associated: &[u8], secret: &[u8; 32]) -> [u8; 48] {
+/// Why a wrapped key did not open: it was damaged, or the wrapping key is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the wrapped key does not open")]
+pub struct WrapError;
+
+/// Encrypts a key of 32 bytes, bound to `associated`. The nonce is zero: `key` must wrap nothing else.
+#[must_use]
+pub fn wrap_secret(key: &[u8; 32], associated: &[u8], secret: &[u8; 32]) -> [u8; 48] {
     let mut wrapped = [0; 48];
     wrapped[..32].copy_from_slice(secret);
     let tag = aes_key(key)
@@ -71,11 +77,15 @@ pub(crate) fn wrap(key: &[u8; 32], associated: &[u8], secret: &[u8; 32]) -> [u8;
     wrapped
 }
 
-pub(crate) fn unwrap(key: &[u8; 32], associated: &[u8], wrapped: &[u8; 48]) -> Result<[u8; 32], Forged> {
+/// Decrypts what [`wrap_secret`] has made.
+///
+/// # Errors
+/// [`WrapError`] when it was not made with this key, for this use.
+pub fn unwrap_secret(key: &[u8; 32], associated: &[u8], wrapped: &[u8; 48]) -> Result<[u8; 32], WrapError> {
     let mut opened = *wrapped;
     let secret =
-        aes_key(key).open_in_place(nonce(0), Aad::from(associated), &mut opened).map_err(|_| Forged)?;
-    (&*secret).try_into().map_err(|_| Forged)
+        aes_key(key).open_in_place(nonce(0), Aad::from(associated), &mut opened).map_err(|_| WrapError)?;
+    (&*secret).try_into().map_err(|_| WrapError)
 }
 
 fn aes_key(key: &[u8; 32]) -> LessSafeKey {
@@ -122,9 +132,9 @@ mod tests {
 
     #[test]
     fn wrapping_is_bound_to_its_header() {
-        let wrapped = wrap(&[1; 32], b"header", &[7; 32]);
-        assert_eq!(unwrap(&[1; 32], b"header", &wrapped), Ok([7; 32]));
-        assert_eq!(unwrap(&[1; 32], b"another", &wrapped), Err(Forged));
-        assert_eq!(unwrap(&[2; 32], b"header", &wrapped), Err(Forged));
+        let wrapped = wrap_secret(&[1; 32], b"header", &[7; 32]);
+        assert_eq!(unwrap_secret(&[1; 32], b"header", &wrapped), Ok([7; 32]));
+        assert_eq!(unwrap_secret(&[1; 32], b"another", &wrapped), Err(WrapError));
+        assert_eq!(unwrap_secret(&[2; 32], b"header", &wrapped), Err(WrapError));
     }
 }

@@ -10,20 +10,15 @@
 //! |     40 |     4 | generation       | 0; one more each time the arena is rewritten                                |
 //! |     44 |     4 | cipher           | 0 none, 1 AES-256-GCM                                                       |
 //! |     48 |    16 | uid              | random                                                                      |
-//! |     64 |     8 | ledger_count     | how many arenas the ledger code covers                                      |
-//! |     72 |    32 | ledger_code      | see below                                                                   |
-//! |    104 |     4 | wrap             | 0: no data key; 1: AES-256-GCM under the wrap key                           |
-//! |    108 |     4 | wrapped_bytes    | how many of the following bytes are used: 0 or 48                           |
-//! |    112 |   368 | wrapped          | the data key, encrypted, and its tag; the rest zeros                        |
+//! |     64 |     4 | wrap             | 0: no data key; 1: AES-256-GCM under the wrap key                           |
+//! |     68 |     4 | wrapped_bytes    | how many of the following bytes are used: 0 or 48                           |
+//! |     72 |   408 | wrapped          | the data key, encrypted, and its tag; the rest zeros                        |
 //! |    480 |    32 | header_code      | `BLAKE3(seal key, bytes 0..480)`                                            |
-//!
-//! The ledger code ties the arenas to each other: it covers the seal codes of the arenas before this one.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::arena::ArenaId;
-use crate::cipher::{constant_time_equal, unwrap, wrap};
+use crate::cipher::{constant_time_equal, unwrap_secret, wrap_secret};
 use crate::decode::Decoder;
-use crate::footer::SEAL_CODE_BYTES;
 use crate::keys::{Hex, LogKeys};
 
 /// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
@@ -33,7 +28,7 @@ const MAGIC: [u8; 8] = *b"varveAR1";
 const VERSION: u32 = 1;
 const CODED_BYTES: usize = 480;
 /// What the wrapped data key is bound to.
-const WRAP_ASSOCIATED_BYTES: usize = 112;
+const WRAP_ASSOCIATED_BYTES: usize = 72;
 
 /// Who an arena is. Its code has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,10 +41,6 @@ pub struct ArenaHeader {
     pub generation: u32,
     /// Random: no two arenas of any store share it.
     pub uid: [u8; 16],
-    /// How many of the first arenas the ledger code covers.
-    pub ledger_count: u64,
-    /// Covers those arenas' seal codes.
-    pub ledger_code: [u8; 32],
     wrapped_data_key: Option<[u8; 48]>,
     code: [u8; 32],
 }
@@ -90,8 +81,6 @@ pub(crate) struct NewArena<'a> {
     pub(crate) store_id: [u8; 16],
     pub(crate) arena: ArenaId,
     pub(crate) uid: [u8; 16],
-    pub(crate) ledger_count: u64,
-    pub(crate) ledger_code: [u8; 32],
     pub(crate) data_key: &'a [u8; 32],
 }
 
@@ -108,11 +97,9 @@ impl ArenaHeader {
         bytes.extend_from_slice(&0_u32.to_le_bytes());
         bytes.extend_from_slice(&u32::from(keys.is_encrypted()).to_le_bytes());
         bytes.extend_from_slice(&new.uid);
-        bytes.extend_from_slice(&new.ledger_count.to_le_bytes());
-        bytes.extend_from_slice(&new.ledger_code);
         bytes.extend_from_slice(&u32::from(wrap_key.is_some()).to_le_bytes());
         bytes.extend_from_slice(&(if wrap_key.is_some() { 48_u32 } else { 0 }).to_le_bytes());
-        let wrapped_data_key = wrap_key.map(|key| wrap(&key, &bytes, new.data_key));
+        let wrapped_data_key = wrap_key.map(|key| wrap_secret(&key, &bytes, new.data_key));
         bytes.extend_from_slice(wrapped_data_key.as_ref().map_or(&[], |wrapped| wrapped.as_slice()));
         bytes.resize(CODED_BYTES, 0);
         let code = keys.seal_code(&[&bytes]);
@@ -122,8 +109,6 @@ impl ArenaHeader {
             arena: new.arena,
             generation: 0,
             uid: new.uid,
-            ledger_count: new.ledger_count,
-            ledger_code: new.ledger_code,
             wrapped_data_key,
             code,
         };
@@ -175,15 +160,13 @@ impl ArenaHeader {
         let generation = decoder.u32()?;
         let _cipher = decoder.u32()?;
         let uid = decoder.array()?;
-        let ledger_count = decoder.u64()?;
-        let ledger_code = decoder.array()?;
         let wrapped_data_key = match (decoder.u32()?, decoder.u32()?) {
             (0, 0) => None,
             (1, 48) => Some(decoder.array()?),
             _ => return None,
         };
         let code = code.try_into().ok()?;
-        Some(Self { store_id, arena, generation, uid, ledger_count, ledger_code, wrapped_data_key, code })
+        Some(Self { store_id, arena, generation, uid, wrapped_data_key, code })
     }
 
     /// Its own code, which its seal covers.
@@ -202,22 +185,8 @@ impl ArenaHeader {
             return Ok(None);
         };
         let associated = bytes.get(..WRAP_ASSOCIATED_BYTES).unwrap_or_default();
-        unwrap(&key, associated, wrapped).map(Some).map_err(|_| ArenaHeaderError::DataKey)
+        unwrap_secret(&key, associated, wrapped).map(Some).map_err(|_| ArenaHeaderError::DataKey)
     }
-}
-
-/// The code over the seals of an arena's predecessors.
-pub(crate) fn ledger_code<'a>(
-    keys: &LogKeys,
-    seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; SEAL_CODE_BYTES])>,
-) -> [u8; 32] {
-    let mut rows = Vec::new();
-    for (arena, generation, seal_code) in seals {
-        rows.extend_from_slice(&arena.0.to_le_bytes());
-        rows.extend_from_slice(&generation.to_le_bytes());
-        rows.extend_from_slice(seal_code);
-    }
-    keys.seal_code(&[b"ledger", &rows])
 }
 
 #[cfg(test)]
@@ -226,14 +195,7 @@ mod tests {
     use super::*;
 
     fn created(keys: &LogKeys) -> (ArenaHeader, [u8; ARENA_HEADER_BYTES]) {
-        let new = NewArena {
-            store_id: [1; 16],
-            arena: ArenaId(3),
-            uid: [2; 16],
-            ledger_count: 3,
-            ledger_code: [4; 32],
-            data_key: &[5; 32],
-        };
+        let new = NewArena { store_id: [1; 16], arena: ArenaId(3), uid: [2; 16], data_key: &[5; 32] };
         let (header, bytes) = ArenaHeader::create(&new, keys);
         (header, bytes.try_into().unwrap())
     }

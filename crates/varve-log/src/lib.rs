@@ -35,12 +35,13 @@ mod recover;
 
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
 pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
+pub use cipher::{WrapError, unwrap_secret, wrap_secret};
 pub use clump::{ClumpContent, ClumpDraft, NamedBlock, OpenClumpError, PackedClump};
 pub use compress::{CompressionLevel, DecompressError};
 pub use footer::{Footer, FooterError, PageRow};
 pub use header::{ArenaHeader, ArenaHeaderError};
 pub use keys::{DIGEST_BYTES, Digest, LogKeys};
-pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
+pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
 pub use recover::{RecoverError, Recovered};

@@ -11,7 +11,9 @@
 //! |     14 |     2 | digest_bytes  | 0, or 16 in a SHA-1 store                                                      |
 //! |     16 |     4 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |
 //! |     20 |     4 | table_bytes   | length of the table, decompressed                                              |
-//! |     24 |       | scores        | `block_count` scores, in the order of the blocks in the clumps                 |
+//! |     24 |     8 | ledger_count  | how many sealed arenas the ledger code covers                                  |
+//! |     32 |    32 | ledger_code   | covers their seals                                                             |
+//! |     64 |       | scores        | `block_count` scores, in the order of the blocks in the clumps                 |
 //! |        |       | digests       | `block_count` second digests                                                   |
 //! |        |       | codes         | the code of each clump's header, 16 bytes each                                 |
 //! |        |       | table         | the rest of the body                                                           |
@@ -22,12 +24,13 @@
 
 use varve_block::{BlockName, BlockType, Score};
 
-use crate::arena::Granule;
+use crate::arena::{ArenaId, Granule};
 use crate::cipher::CODE_BYTES;
 use crate::clump::{BlockRow, from_size_and_type, size_and_type};
 use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decompress};
 use crate::decode::{Decoder, to_usize};
-use crate::keys::{DIGEST_BYTES, Digest};
+use crate::footer::SEAL_CODE_BYTES;
+use crate::keys::{DIGEST_BYTES, Digest, LogKeys};
 
 /// A page is written once this many blocks wait for one.
 pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
@@ -35,7 +38,7 @@ pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
 /// The most blocks that a page may name: what waits when a clump of the most blocks joins.
 const BLOCK_COUNT_MAX: usize = 16_384;
 
-const HEADER_BYTES: usize = 24;
+const HEADER_BYTES: usize = 64;
 
 /// What a page says of a clump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +79,33 @@ pub struct DirectoryPage {
     digests: Vec<u8>,
     words: Vec<u32>,
     durable: Granule,
+    ledger: Ledger,
+}
+
+/// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// How many of the first arenas it covers.
+    pub arena_count: u64,
+    code: [u8; SEAL_CODE_BYTES],
+}
+
+impl Ledger {
+    /// The ledger over these seals: arena, generation and seal code of each sealed arena, in order.
+    pub(crate) fn new<'a>(
+        keys: &LogKeys,
+        seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; SEAL_CODE_BYTES])>,
+    ) -> Self {
+        let mut rows = Vec::new();
+        let mut arena_count = 0_u64;
+        for (arena, generation, seal_code) in seals {
+            rows.extend_from_slice(&arena.0.to_le_bytes());
+            rows.extend_from_slice(&generation.to_le_bytes());
+            rows.extend_from_slice(seal_code);
+            arena_count = arena_count.saturating_add(1);
+        }
+        Self { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }
+    }
 }
 
 /// Why the authenticated body of a page could not be read.
@@ -117,8 +147,16 @@ impl DirectoryPage {
         }
     }
 
-    pub(crate) fn set_durable(&mut self, durable: Granule) {
+    /// Notes what is known when the page is written.
+    pub(crate) fn finish(&mut self, durable: Granule, ledger: Ledger) {
         self.durable = durable;
+        self.ledger = ledger;
+    }
+
+    /// What ties the arenas to each other, as of when the page was written.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.ledger
     }
 
     /// Up to where its arena was known to be durable when the page was written.
@@ -210,6 +248,8 @@ impl DirectoryPage {
             body.extend_from_slice(&codec.to_number().to_le_bytes());
             body.extend_from_slice(&(table.len() as u32).to_le_bytes());
         }
+        body.extend_from_slice(&self.ledger.arena_count.to_le_bytes());
+        body.extend_from_slice(&self.ledger.code);
         body.extend_from_slice(&self.scores);
         body.extend_from_slice(&self.digests);
         for clump in &self.clumps {
@@ -250,8 +290,8 @@ impl DirectoryPage {
         if words.iter().any(|word| from_size_and_type(*word).is_none()) {
             return Err(malformed("table"));
         }
-        let Header { score_bytes, durable, .. } = header;
-        Ok(Self { clumps, first_blocks, score_bytes, scores, digests, words, durable })
+        let Header { score_bytes, durable, ledger, .. } = header;
+        Ok(Self { clumps, first_blocks, score_bytes, scores, digests, words, durable, ledger })
     }
 }
 
@@ -263,6 +303,7 @@ struct Header {
     digest_bytes: usize,
     codec: Codec,
     table_bytes: usize,
+    ledger: Ledger,
 }
 
 impl Header {
@@ -274,6 +315,7 @@ impl Header {
         let digest_bytes = usize::from(decoder.u16()?);
         let codec = Codec::from_number(decoder.u32()?)?;
         let table_bytes = to_usize(decoder.u32()?);
+        let ledger = Ledger { arena_count: decoder.u64()?, code: decoder.array()? };
         let words = clump_count.checked_mul(3)?.checked_add(block_count)?;
         let sound = block_count <= BLOCK_COUNT_MAX
             && clump_count <= block_count
@@ -288,6 +330,7 @@ impl Header {
             digest_bytes,
             codec,
             table_bytes,
+            ledger,
         })
     }
 }
@@ -345,7 +388,7 @@ mod tests {
             page.push(Granule(4 + 3 * place as u32), 100 + count, [place as u8; 16], &rows);
             seed += count;
         }
-        page.set_durable(Granule(99));
+        page.finish(Granule(99), Ledger { arena_count: 5, code: [6; 32] });
         page
     }
 

@@ -10,9 +10,9 @@ use crate::cipher::RecordCipher;
 use crate::clump::{ClumpContent, OpenClumpError};
 use crate::compress::CompressionLevel;
 use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
-use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError, ledger_code};
+use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::keys::LogKeys;
-use crate::page::{DirectoryPage, DirectoryPageError};
+use crate::page::{DirectoryPage, DirectoryPageError, Ledger};
 use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
 
 /// What a log must know of its store.
@@ -285,7 +285,7 @@ impl Log {
     /// # Errors
     /// [`ReadLogError`] when it is not that page.
     pub fn read_page(&self, arena: &OpenedArena, row: &PageRow) -> Result<DirectoryPage, ReadLogError> {
-        let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize)?;
+        let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize);
         let header = window.record(row.granule)?;
         if header.kind != RecordKind::Page || header.code != row.code {
             return Err(self.forged(arena, row.granule, "directory page"));
@@ -294,27 +294,15 @@ impl Log {
     }
 
     /// A look at an arena's records through a buffer that reads `ahead_bytes` at a time.
-    ///
-    /// # Errors
-    /// [`ReadLogError::Storage`] when the file is not there.
-    pub fn window<'a>(
-        &'a self,
-        arena: &'a OpenedArena,
-        ahead_bytes: usize,
-    ) -> Result<Window<'a>, ReadLogError> {
-        let file_bytes = self.file_bytes(arena.id)?;
-        Ok(Window { log: self, arena, file_bytes, ahead_bytes, start: 0, buffer: Vec::new() })
+    #[must_use]
+    pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
+        Window { log: self, arena, file_bytes: None, ahead_bytes, start: 0, buffer: Vec::new() }
     }
 
-    /// Whether the ledger in `newest`'s header agrees with the seals of the arenas before it, given as they are now.
+    /// The ledger over these seals: to be compared with the one that holds.
     #[must_use]
-    pub fn ledger_holds<'a>(
-        &self,
-        newest: &ArenaHeader,
-        seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; 32])>,
-    ) -> bool {
-        let count = usize::try_from(newest.ledger_count).unwrap_or(usize::MAX);
-        ledger_code(&self.keys, seals.take(count)) == newest.ledger_code
+    pub fn ledger<'a>(&self, seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; 32])>) -> Ledger {
+        Ledger::new(&self.keys, seals)
     }
 
     pub(crate) fn open_page(
@@ -376,7 +364,8 @@ impl Log {
 pub struct Window<'a> {
     log: &'a Log,
     arena: &'a OpenedArena,
-    file_bytes: u64,
+    /// The length of the file, once something was read from it.
+    file_bytes: Option<u64>,
     ahead_bytes: usize,
     start: u64,
     buffer: Vec<u8>,
@@ -425,9 +414,17 @@ impl Window<'_> {
         Ok(header)
     }
 
-    /// The length of the arena's file when the window was opened.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.file_bytes
+    /// From now on reads this many bytes at a time.
+    pub fn set_ahead_bytes(&mut self, ahead_bytes: usize) {
+        self.ahead_bytes = ahead_bytes;
+    }
+
+    /// The length of the arena's file when it was first looked at.
+    pub(crate) fn file_bytes(&mut self) -> Result<u64, ReadLogError> {
+        match self.file_bytes {
+            Some(file_bytes) => Ok(file_bytes),
+            None => Ok(*self.file_bytes.insert(self.log.file_bytes(self.arena.id)?)),
+        }
     }
 
     fn body(&mut self, header: &RecordHeader) -> Result<&[u8], ReadLogError> {
@@ -442,7 +439,7 @@ impl Window<'_> {
         let skip = match buffered {
             Some(skip) => skip,
             None => {
-                let left = usize::try_from(self.file_bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+                let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
                 // Past the end of the file the read below fails, and says where.
                 self.buffer.clear();
                 self.buffer.resize(count.max(self.ahead_bytes.min(left)).min(left.max(count)), 0);

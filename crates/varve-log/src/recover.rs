@@ -53,7 +53,7 @@ impl Log {
         let first = Granule::at_or_after(ARENA_HEADER_BYTES as u64).expect("the header is short");
         let mut next = from.unwrap_or(first);
         let mut found = Recovered { log_bytes: next.byte_offset(), ..Recovered::default() };
-        let mut window = self.window(arena, AHEAD_BYTES)?;
+        let mut window = self.window(arena, AHEAD_BYTES);
         while let Some((row, page, end)) = self.next_page(arena, &mut window, next)? {
             found.pages.push((row, page));
             found.log_bytes = end.byte_offset();
@@ -79,7 +79,7 @@ impl Log {
             };
             let Some(end) = header.next() else { return Ok(None) };
             // The gap after a record counts: the next record is appended where it ends.
-            if end.byte_offset() > window.file_bytes() {
+            if end.byte_offset() > window.file_bytes()? {
                 return Ok(None);
             }
             if header.kind == RecordKind::Page {
@@ -94,6 +94,25 @@ impl Log {
         }
     }
 
+    /// Whether what follows the last page of an arena without a seal is whole records: those of a writer at work, or
+    /// of one that was killed.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it could not be read for a reason that is no damage.
+    pub fn end_is_whole(&self, arena: &OpenedArena, found: &Recovered) -> Result<bool, ReadLogError> {
+        let mut window = self.window(arena, AHEAD_BYTES);
+        let file_bytes = window.file_bytes()?;
+        let mut place = Granule::at_or_after(found.log_bytes);
+        while let Some(granule) = place.filter(|granule| granule.byte_offset() < file_bytes) {
+            place = match window.authenticate(granule) {
+                Ok(header) => header.next(),
+                Err(error) if error.is_damage() => return Ok(false),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(true)
+    }
+
     /// Finds the good part of an arena that a writer is to go on with, and cuts off the rest.
     ///
     /// # Errors
@@ -101,7 +120,7 @@ impl Log {
     pub fn recover(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
         let mut found = self.scan(arena, None)?;
         let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
-        let mut window = self.window(arena, AHEAD_BYTES)?;
+        let mut window = self.window(arena, AHEAD_BYTES);
         let mut good_pages = 0;
         for (_, page) in &found.pages {
             if !self.clumps_are_whole(&mut window, page, durable)? {
@@ -122,6 +141,31 @@ impl Log {
             cut(self.storage().as_ref(), arena.id(), found.log_bytes)?;
         }
         Ok(found)
+    }
+
+    /// Removes the newest arena if a crash came before its header was written: nothing was ever acknowledged in it.
+    ///
+    /// # Errors
+    /// [`RecoverError`] when it could not be read or removed.
+    pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
+        let Some(id) = self
+            .arenas()
+            .map_err(|error| RecoverError::Cut { arena: ArenaId(0), source: error.source })?
+            .pop()
+        else {
+            return Ok(());
+        };
+        let (storage, file) = (self.storage(), id.file_name());
+        let failed = |source| RecoverError::Cut { arena: id, source };
+        let present = storage.length(&file).map_err(failed)?.min(ARENA_HEADER_BYTES as u64);
+        let mut header = vec![0; usize::try_from(present).unwrap_or(ARENA_HEADER_BYTES)];
+        storage.read_at(&file, 0, &mut header).map_err(failed)?;
+        let is_begun = header.len() == ARENA_HEADER_BYTES && header.iter().any(|byte| *byte != 0);
+        if is_begun {
+            return Ok(());
+        }
+        tracing::info!(arena = %id, "removed an arena that a crash has left without a header");
+        storage.remove(&file).map_err(failed)
     }
 
     fn clumps_are_whole(

@@ -1,1 +1,37 @@
-//! To be written.
+//! The engine: log, index and caches together make the local block store.
+//!
+//! ```text
+//! put   name the blocks ─▶ known? (index, then directory page) ─▶ draft ─▶ pack ─▶ append ─▶ page ─▶ index
+//! get   pending or index ─▶ candidate addresses ─▶ clump ─▶ name every block in it ─▶ the one that was asked for
+//! ```
+//!
+//! What must always be true:
+//! - An index only proposes. A duplicate is believed by the full score in a directory page, a block by the score of its
+//!   bytes; so a wrong index costs time, never data.
+//! - When [`sync`](varve_block::BlockStore::sync) has returned, everything put before it survives power loss.
+//! - A store has one writer at a time; readers need no lock, and see what was there when they opened it.
+//!
+//! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
+//! many done at the same time, since naming, packing and reading happen outside its locks.
+
+mod cache;
+mod check;
+mod checkpoint;
+mod config;
+mod directory;
+mod get;
+mod keyring;
+mod naming;
+mod open;
+mod put;
+mod stats;
+mod store;
+mod sync;
+
+pub use check::{ArenaCheck, Damage, DamageKind};
+pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
+pub use keyring::{KeyError, PassphraseCost, Secret};
+pub use naming::Namer;
+pub use open::{Access, CreateError, OpenError, RebuildProgress};
+pub use stats::StoreStats;
+pub use store::{CloseError, Store};

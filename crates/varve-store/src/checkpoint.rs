@@ -1,0 +1,213 @@
+//! The index's checkpoint: a hint that spares an opening the reading of all directories.
+//!
+//! Its note, which the index keeps for us, says which part of the log it covers:
+//!
+//! | offset | bytes | field         | meaning                                                                        |
+//! |-------:|------:|---------------|--------------------------------------------------------------------------------|
+//! |      0 |     8 | sealed_count  | rows of sealed arenas that are covered whole                                   |
+//! |      8 |     8 | part_count    | rows of arenas that are covered in part                                        |
+//! |     16 |     8 | catalog       | address of the newest catalog root, or all ones                                |
+//! |     24 |    34 | catalog_name  | its width (1), score (32, padded with zeros) and type (1)                      |
+//! |     58 |       | sealed rows   | arena `u64`, generation `u32`, seal code 32                                    |
+//! |        |       | part rows     | arena `u64`, covered up to granule `u32`                                       |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::Ordering;
+
+use varve_block::{BlockName, BlockType, LogAddress, Score};
+use varve_index::{MemoryIndex, ReadCheckpointError};
+use varve_log::{ArenaId, Granule};
+use varve_world::{FileName, Storage};
+
+use crate::store::Store;
+
+/// A checkpoint is due once this share of the index is in none.
+const UNSAVED_SHARE: u64 = 32;
+/// Fewer than this many are read from the log's directories as fast as from a checkpoint.
+const UNSAVED_BLOCKS_MIN: u64 = 100_000;
+
+/// What part of the log an index covers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Coverage {
+    /// Sealed arenas, with generation and seal code.
+    pub(crate) sealed: BTreeMap<ArenaId, (u32, [u8; 32])>,
+    /// Arenas that had no seal, and where to go on reading.
+    pub(crate) part: BTreeMap<ArenaId, Granule>,
+    /// The newest catalog root in the covered part.
+    pub(crate) last_catalog: Option<(LogAddress, BlockName)>,
+}
+
+/// Why a checkpoint was not written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {file}")]
+pub struct SaveCheckpointError {
+    file: FileName,
+    source: io::Error,
+}
+
+/// Why there is no checkpoint to start from.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadCheckpointError {
+    #[error("there is no checkpoint")]
+    Missing,
+    #[error("the checkpoint is damaged, or another store's")]
+    Damaged(#[from] ReadCheckpointError),
+    #[error("the checkpoint's note makes no sense")]
+    Note,
+    #[error("the checkpoint cannot be read")]
+    Storage(#[from] io::Error),
+}
+
+fn file() -> FileName {
+    FileName::new("index/checkpoint").expect("a plain name")
+}
+
+impl Coverage {
+    fn encode(&self) -> Vec<u8> {
+        let mut note = Vec::new();
+        note.extend_from_slice(&(self.sealed.len() as u64).to_le_bytes());
+        note.extend_from_slice(&(self.part.len() as u64).to_le_bytes());
+        let address = self.last_catalog.map_or(u64::MAX, |(address, _)| address.granule());
+        note.extend_from_slice(&address.to_le_bytes());
+        let mut name = self.last_catalog.map_or(Vec::new(), |(_, name)| {
+            let score = name.score.as_bytes();
+            [&[u8::try_from(score.len()).unwrap_or(0)], score].concat()
+        });
+        name.resize(33, 0);
+        note.extend_from_slice(&name);
+        note.push(self.last_catalog.map_or(0, |(_, name)| name.block_type.to_byte()));
+        for (arena, (generation, code)) in &self.sealed {
+            note.extend_from_slice(&arena.0.to_le_bytes());
+            note.extend_from_slice(&generation.to_le_bytes());
+            note.extend_from_slice(code);
+        }
+        for (arena, granule) in &self.part {
+            note.extend_from_slice(&arena.0.to_le_bytes());
+            note.extend_from_slice(&granule.0.to_le_bytes());
+        }
+        note
+    }
+
+    fn decode(note: &[u8]) -> Option<Self> {
+        let (counts, rest) = note.split_first_chunk::<24>()?;
+        let mut numbers = counts.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        let (sealed_count, part_count) = (numbers.next()?, numbers.next()?);
+        let catalog = LogAddress::new(numbers.next()?);
+        let (name, rest) = rest.split_first_chunk::<34>()?;
+        let last_catalog = match catalog {
+            None => None,
+            Some(address) => {
+                let (width, bytes) = name.split_first()?;
+                let score = Score::try_from(bytes.get(..usize::from(*width))?).ok()?;
+                let block_type = BlockType::from_byte(*name.last()?)?;
+                Some((address, BlockName { score, block_type }))
+            }
+        };
+        let (sealed_rows, part_rows) =
+            rest.split_at_checked(usize::try_from(sealed_count.checked_mul(44)?).ok()?)?;
+        if part_rows.len() as u64 != part_count.checked_mul(12)? {
+            return None;
+        }
+        let arena = |row: &[u8]| Some(ArenaId(u64::from_le_bytes(*row.first_chunk()?)));
+        let mut coverage = Self { last_catalog, ..Self::default() };
+        for row in sealed_rows.as_chunks::<44>().0 {
+            let (head, code) = row.split_last_chunk::<32>()?;
+            let generation = u32::from_le_bytes(*head.last_chunk()?);
+            coverage.sealed.insert(arena(row)?, (generation, *code));
+        }
+        for row in part_rows.as_chunks::<12>().0 {
+            coverage.part.insert(arena(row)?, Granule(u32::from_le_bytes(*row.last_chunk()?)));
+        }
+        Some(coverage)
+    }
+}
+
+/// Reads the checkpoint.
+pub(crate) fn load(
+    storage: &dyn Storage,
+    key: &[u8; 32],
+) -> Result<(MemoryIndex, Coverage), LoadCheckpointError> {
+    let file = file();
+    let bytes_total = match storage.length(&file) {
+        Ok(length) => length,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(LoadCheckpointError::Missing),
+        Err(error) => return Err(error.into()),
+    };
+    let mut offset = 0_u64;
+    let mut read = |into: &mut [u8]| {
+        storage.read_at(&file, offset, into)?;
+        offset = offset.saturating_add(into.len() as u64);
+        Ok(())
+    };
+    let (index, note) = MemoryIndex::read_checkpoint(key, bytes_total, &mut read)?;
+    let coverage = Coverage::decode(&note).ok_or(LoadCheckpointError::Note)?;
+    Ok((index, coverage))
+}
+
+impl Store {
+    /// Writes the checkpoint, if enough of the index is in none.
+    ///
+    /// # Errors
+    /// [`SaveCheckpointError`]; the old checkpoint is then there still.
+    pub(crate) fn save_checkpoint_if_due(&self) -> Result<(), SaveCheckpointError> {
+        let unsaved = self.unsaved_blocks.load(Ordering::Relaxed);
+        let due = UNSAVED_BLOCKS_MIN.max(self.index().len().checked_div(UNSAVED_SHARE).unwrap_or_default());
+        if unsaved >= due { self.save_checkpoint() } else { Ok(()) }
+    }
+
+    /// Writes the checkpoint. Everything put must have been synced.
+    ///
+    /// # Errors
+    /// As [`save_checkpoint_if_due`](Self::save_checkpoint_if_due).
+    pub fn save_checkpoint(&self) -> Result<(), SaveCheckpointError> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        // Held throughout, so that the index and what it covers stay as they are.
+        let appender = writer.appender();
+        let coverage = Coverage {
+            sealed: appender.seals().clone(),
+            part: appender.unsealed().collect(),
+            last_catalog: self.admission().last_catalog,
+        };
+        let storage = self.world.storage.as_ref();
+        let key = self.checkpoint_key();
+        let index = self.index();
+        storage
+            .replace_with(&file(), |append| index.write_checkpoint(&coverage.encode(), &key, append))
+            .map_err(|source| SaveCheckpointError { file: file(), source })?;
+        self.unsaved_blocks.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn checkpoint_key(&self) -> [u8; 32] {
+        checkpoint_key(self.log.keys())
+    }
+}
+
+pub(crate) fn checkpoint_key(keys: &varve_log::LogKeys) -> [u8; 32] {
+    keys.derive("varve 1 index checkpoint")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coverage_survives_the_round_trip() {
+        let name =
+            BlockName { score: Score::try_from([3; 20].as_slice()).unwrap(), block_type: BlockType::CATALOG };
+        let some = Coverage {
+            sealed: (0..5).map(|n| (ArenaId(n), (1, [9; 32]))).collect(),
+            part: [(ArenaId(5), Granule(77))].into(),
+            last_catalog: LogAddress::new(12).map(|address| (address, name)),
+        };
+        for coverage in [Coverage::default(), some] {
+            let note = coverage.encode();
+            assert_eq!(Coverage::decode(&note), Some(coverage));
+            for length in 0..note.len() {
+                assert_eq!(Coverage::decode(&note[..length]), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! `config.toml`: what was chosen when a store was made.
+
+use serde::{Deserialize, Serialize};
+use varve_block::{from_hex, to_hex};
+use varve_log::{ArenaMap, CompressionLevel};
+
+/// The newest format that this program reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+
+/// What names a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScoreAlgorithm {
+    /// BLAKE3 of 256 bits, keyed in an encrypted store.
+    Blake3,
+    /// SHA-1, for stores that speak Venti.
+    Sha1,
+}
+
+/// How a duplicate is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CompareMode {
+    /// By its score.
+    Hash,
+}
+
+/// Where the index is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IndexKind {
+    /// In memory, about nine bytes a block.
+    Memory,
+}
+
+/// Whether the disk may be read by whoever holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Encryption {
+    /// Everything is encrypted and authenticated.
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    /// Anyone can read; accidents are noticed, forgery is not.
+    #[serde(rename = "none")]
+    None,
+}
+
+/// What was chosen when a store was made. `docs/format.md`, section 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The store's identity.
+    pub id: [u8; 16],
+    /// What names a block.
+    pub score: ScoreAlgorithm,
+    /// How a duplicate is told.
+    pub compare: CompareMode,
+    /// Whether it is encrypted.
+    pub encryption: Encryption,
+    /// How large arenas become.
+    pub arena_map: ArenaMap,
+    /// Where the index is kept.
+    pub index: IndexKind,
+    /// The block size of disk images archived from now on.
+    pub block_bytes: u32,
+    /// How hard to compress from now on.
+    pub compression_level: CompressionLevel,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    format: u32,
+    id: String,
+    score: ScoreAlgorithm,
+    compare: CompareMode,
+    encryption: Encryption,
+    arena_bytes: u64,
+    index: IndexKind,
+    block_bytes: u32,
+    compression_level: i32,
+}
+
+/// Why `config.toml` does not describe a store that this program can open.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A newer program made the store.
+    #[error("the store has format {format}; this program reads up to format {FORMAT}: use a newer one")]
+    NewerFormat {
+        /// The store's format.
+        format: u32,
+    },
+    /// It does not parse.
+    #[error("config.toml does not parse")]
+    Parse(#[source] Box<toml::de::Error>),
+    /// A value makes no sense.
+    #[error("config.toml: {key} = {value} makes no sense")]
+    Value {
+        /// Which key.
+        key: &'static str,
+        /// What it has.
+        value: String,
+    },
+}
+
+impl StoreConfig {
+    /// The smallest block size of a disk image.
+    pub const BLOCK_BYTES_MIN: u32 = 512;
+    /// The largest block size of a disk image.
+    pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
+
+    /// The defaults, for a store with this identity.
+    #[must_use]
+    pub fn new(id: [u8; 16]) -> Self {
+        Self {
+            id,
+            score: ScoreAlgorithm::Blake3,
+            compare: CompareMode::Hash,
+            encryption: Encryption::Aes256Gcm,
+            arena_map: ArenaMap::new(64 << 20).expect("64 MiB is between the bounds"),
+            index: IndexKind::Memory,
+            block_bytes: 8 << 10,
+            compression_level: CompressionLevel::default(),
+        }
+    }
+
+    /// Whether images can be cut into blocks of this size.
+    #[must_use]
+    pub fn block_bytes_is_good(block_bytes: u32) -> bool {
+        block_bytes.is_power_of_two()
+            && (Self::BLOCK_BYTES_MIN..=Self::BLOCK_BYTES_MAX).contains(&block_bytes)
+    }
+
+    /// The text of `config.toml`.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let file = File {
+            format: FORMAT,
+            id: to_hex(&self.id),
+            score: self.score,
+            compare: self.compare,
+            encryption: self.encryption,
+            arena_bytes: self.arena_map.arena_bytes(),
+            index: self.index,
+            block_bytes: self.block_bytes,
+            compression_level: self.compression_level.get(),
+        };
+        let table = toml::to_string(&file).expect("plain values always serialise");
+        format!("# A Varve store. FORMAT.md beside this file says how to read it.\n{table}")
+    }
+
+    /// Reads `config.toml`.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn from_text(text: &str) -> Result<Self, ConfigError> {
+        #[derive(Deserialize)]
+        struct Format {
+            format: u32,
+        }
+        let parse = |error| ConfigError::Parse(Box::new(error));
+        let Format { format } = toml::from_str(text).map_err(parse)?;
+        if format > FORMAT {
+            return Err(ConfigError::NewerFormat { format });
+        }
+        let file: File = toml::from_str(text).map_err(parse)?;
+        let bad = |key, value: &dyn ToString| ConfigError::Value { key, value: value.to_string() };
+        let id =
+            from_hex(&file.id).ok().and_then(|id| id.try_into().ok()).ok_or_else(|| bad("id", &file.id))?;
+        let arena_map =
+            ArenaMap::new(file.arena_bytes).ok_or_else(|| bad("arena_bytes", &file.arena_bytes))?;
+        let compression_level = CompressionLevel::new(file.compression_level)
+            .ok_or_else(|| bad("compression_level", &file.compression_level))?;
+        if !Self::block_bytes_is_good(file.block_bytes) {
+            return Err(bad("block_bytes", &file.block_bytes));
+        }
+        if format != FORMAT {
+            return Err(bad("format", &format));
+        }
+        Ok(Self {
+            id,
+            score: file.score,
+            compare: file.compare,
+            encryption: file.encryption,
+            arena_map,
+            index: file.index,
+            block_bytes: file.block_bytes,
+            compression_level,
+        })
+    }
+
+    /// A hash of everything that must never be changed: the keys are bound to it.
+    #[must_use]
+    pub fn binding(&self) -> [u8; 32] {
+        let score = match self.score {
+            ScoreAlgorithm::Blake3 => "blake3",
+            ScoreAlgorithm::Sha1 => "sha1",
+        };
+        let encryption = match self.encryption {
+            Encryption::Aes256Gcm => "aes-256-gcm",
+            Encryption::None => "none",
+        };
+        let CompareMode::Hash = self.compare;
+        let text = format!(
+            "varve store 1\nid = {}\nscore = {score}\ncompare = hash\nencryption = {encryption}\narena_bytes = {}\n",
+            to_hex(&self.id),
+            self.arena_map.arena_bytes()
+        );
+        *blake3::hash(text.as_bytes()).as_bytes()
+    }
+
+    /// How wide this store's scores are, in bytes.
+    #[must_use]
+    pub fn score_bytes(&self) -> usize {
+        match self.score {
+            ScoreAlgorithm::Blake3 => 32,
+            ScoreAlgorithm::Sha1 => 20,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_config_survives_the_round_trip() {
+        let mut config = StoreConfig::new([7; 16]);
+        assert_eq!(StoreConfig::from_text(&config.to_text()).unwrap(), config);
+        config.score = ScoreAlgorithm::Sha1;
+        config.encryption = Encryption::None;
+        config.block_bytes = 512;
+        assert_eq!(StoreConfig::from_text(&config.to_text()).unwrap(), config);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let text = StoreConfig::new([7; 16]).to_text();
+        let complaint =
+            |from: &str, to: &str| StoreConfig::from_text(&text.replace(from, to)).unwrap_err().to_string();
+        assert!(complaint("format = 1", "format = 2").contains("format 2"));
+        assert!(complaint("block_bytes = 8192", "block_bytes = 8191").contains("block_bytes = 8191"));
+        assert!(complaint("arena_bytes = 67108864", "arena_bytes = 5").contains("arena_bytes = 5"));
+        assert!(complaint("compression_level = 3", "compression_level = 99").contains("99"));
+        assert!(complaint("0707", "07").contains("id"));
+        assert!(complaint("blake3", "md5").contains("does not parse"));
+        assert!(complaint("format = 1", "").contains("does not parse"));
+    }
+
+    #[test]
+    fn the_binding_covers_what_must_not_change() {
+        let config = StoreConfig::new([7; 16]);
+        assert_eq!(config.binding(), StoreConfig { block_bytes: 512, ..config.clone() }.binding());
+        assert_ne!(config.binding(), StoreConfig { id: [8; 16], ..config.clone() }.binding());
+        assert_ne!(config.binding(), StoreConfig { score: ScoreAlgorithm::Sha1, ..config.clone() }.binding());
+        assert_ne!(config.binding(), StoreConfig { encryption: Encryption::None, ..config }.binding());
+    }
+}

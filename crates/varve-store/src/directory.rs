@@ -1,0 +1,136 @@
+//! What the log says of its blocks, without reading them: arenas' keys and directory pages, loaded when they are first
+//! needed and kept for a run of neighbours, as Foundation keeps arena summaries (Rhea et al. 2008, section 4).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use varve_block::{BlockName, LogAddress};
+use varve_log::{
+    Appended, ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenedArena, PageBlock, PageRow, ReadLogError,
+};
+
+use crate::cache::{FixedHasher, cache};
+
+/// How much memory pages may take.
+const PAGES_BYTES_MAX: u64 = 32 << 20;
+/// How much memory the lists of pages may take.
+const ROWS_BYTES_MAX: u64 = 8 << 20;
+/// How many arenas' keys are kept.
+const ARENAS_MAX: u64 = 4096;
+
+#[derive(Clone)]
+struct PageWeight;
+
+impl Weighter<(ArenaId, Granule), Arc<DirectoryPage>> for PageWeight {
+    fn weight(&self, _: &(ArenaId, Granule), page: &Arc<DirectoryPage>) -> u64 {
+        page.memory_bytes() as u64 + 100
+    }
+}
+
+#[derive(Clone)]
+struct RowsWeight;
+
+impl Weighter<ArenaId, Arc<[PageRow]>> for RowsWeight {
+    fn weight(&self, _: &ArenaId, rows: &Arc<[PageRow]>) -> u64 {
+        size_of_val::<[PageRow]>(rows) as u64 + 100
+    }
+}
+
+#[derive(Clone)]
+struct One;
+
+impl Weighter<ArenaId, Arc<OpenedArena>> for One {
+    fn weight(&self, _: &ArenaId, _: &Arc<OpenedArena>) -> u64 {
+        1
+    }
+}
+
+/// The directories of a log, behind caches of bounded size.
+pub(crate) struct Directory {
+    log: Arc<Log>,
+    arenas: Cache<ArenaId, Arc<OpenedArena>, One, FixedHasher>,
+    rows: Cache<ArenaId, Arc<[PageRow]>, RowsWeight, FixedHasher>,
+    pages: Cache<(ArenaId, Granule), Arc<DirectoryPage>, PageWeight, FixedHasher>,
+    /// The pages of arenas without a seal: no footer lists them.
+    unsealed: Mutex<BTreeMap<ArenaId, Vec<PageRow>>>,
+}
+
+impl Directory {
+    pub(crate) fn new(log: Arc<Log>) -> Self {
+        Self {
+            log,
+            arenas: cache(ARENAS_MAX, 1, One),
+            rows: cache(ROWS_BYTES_MAX, 300, RowsWeight),
+            pages: cache(PAGES_BYTES_MAX, 150_000, PageWeight),
+            unsealed: Mutex::default(),
+        }
+    }
+
+    /// An arena's checked header and keys.
+    pub(crate) fn arena(&self, id: ArenaId) -> Result<Arc<OpenedArena>, ReadLogError> {
+        self.arenas.get_or_insert_with(&id, || self.log.open_arena(id).map(Arc::new))
+    }
+
+    /// Notes a page of an arena that has no seal.
+    pub(crate) fn note_unsealed(&self, arena: ArenaId, row: PageRow) {
+        self.unsealed().entry(arena).or_default().push(row);
+    }
+
+    /// Takes in a page that has just been written.
+    pub(crate) fn note_appended(&self, appended: &Appended) {
+        self.note_unsealed(appended.arena, appended.row);
+        self.pages.insert((appended.arena, appended.row.granule), Arc::clone(&appended.page));
+    }
+
+    /// Forgets the lists of arenas that have a seal by now.
+    pub(crate) fn note_sealed(&self, is_sealed: impl Fn(ArenaId) -> bool) {
+        self.unsealed().retain(|arena, _| !is_sealed(*arena));
+    }
+
+    fn unsealed(&self) -> std::sync::MutexGuard<'_, BTreeMap<ArenaId, Vec<PageRow>>> {
+        self.unsealed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a directory page says of this block, if the clump at `address` holds it.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the page cannot be read: nothing is known of the block then.
+    pub(crate) fn find(
+        &self,
+        address: LogAddress,
+        name: &BlockName,
+    ) -> Result<Option<PageBlock>, ReadLogError> {
+        let (arena, granule) = self.log.config().map.locate(address);
+        let Some(page) = self.page(arena, granule)? else { return Ok(None) };
+        Ok(page.blocks_of(granule).find(|block| block.name == *name))
+    }
+
+    /// The page that names the clump at `granule`: the first one after it.
+    fn page(&self, id: ArenaId, granule: Granule) -> Result<Option<Arc<DirectoryPage>>, ReadLogError> {
+        let after = |rows: &[PageRow]| rows.get(rows.partition_point(|row| row.granule <= granule)).copied();
+        let unsealed = self.unsealed().get(&id).map(|rows| after(rows));
+        let row = match unsealed {
+            Some(row) => row,
+            None => after(&self.sealed_rows(id)?),
+        };
+        let Some(row) = row else { return Ok(None) };
+        let load = || self.log.read_page(&*self.arena(id)?, &row).map(Arc::new);
+        self.pages.get_or_insert_with(&(id, row.granule), load).map(Some)
+    }
+
+    fn sealed_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {
+        self.rows.get_or_insert_with(&id, || {
+            let arena = self.arena(id)?;
+            let rows = match self.log.state(&arena)? {
+                ArenaState::Sealed { pages, .. } => pages,
+                // Sealed once, and the seal is gone: what can be scanned can still be used.
+                ArenaState::Unsealed => {
+                    self.log.scan(&arena, None)?.pages.into_iter().map(|(row, _)| row).collect()
+                }
+            };
+            Ok(rows.into())
+        })
+    }
+}

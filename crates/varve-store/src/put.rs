@@ -1,0 +1,208 @@
+//! Putting: blocks are named, looked up, gathered into drafts, and drafts become clumps.
+
+use std::sync::Arc;
+
+use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, GetError, LogAddress, PutError, Score};
+use varve_log::{AppendError, Appended, ClumpDraft, Digest, NamedBlock};
+
+use crate::store::{Admission, Pending, PendingPlace, Store, Writer};
+
+/// A draft that is full: whoever filled it packs it.
+struct FullDraft {
+    number: u64,
+    draft: Arc<ClumpDraft>,
+}
+
+impl Store {
+    pub(crate) fn put_blocks(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        let writer = self.writer_for_put()?;
+        if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
+            return Err(PutError::TooLarge { bytes: block.bytes.len() });
+        }
+        let named: Vec<NamedBlock<'_>> = blocks
+            .iter()
+            .map(|block| NamedBlock {
+                name: BlockName { score: self.namer.score(block.bytes), block_type: block.block_type },
+                digest: self.namer.digest(block.bytes),
+                bytes: block.bytes,
+            })
+            .collect();
+        for full in self.admit(&named)? {
+            self.append_draft(writer, &full).map_err(failed)?;
+        }
+        Ok(named.iter().map(|block| block.name.score).collect())
+    }
+
+    fn writer_for_put(&self) -> Result<&Writer, PutError> {
+        self.writer.as_ref().ok_or_else(|| PutError::ReadOnly { reason: "it was opened to be read".into() })
+    }
+
+    /// Adds the blocks that are new to the draft, and returns the drafts that became full.
+    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<Vec<FullDraft>, PutError> {
+        let mut known = vec![false; blocks.len()];
+        loop {
+            let seen = self.admission().page_count;
+            for (block, known) in blocks.iter().zip(&mut known) {
+                *known = *known || self.is_indexed(&block.name, block.digest)?;
+            }
+            let mut admission = self.admission();
+            if let Some(reason) = &admission.failed {
+                return Err(failed(AppendError::Failed { reason: reason.clone() }));
+            }
+            // A page that was written meanwhile has moved blocks from `pending` to the index: look there again.
+            if admission.page_count == seen {
+                return admission.add_new(blocks, &known);
+            }
+        }
+    }
+
+    /// Whether a page names this block.
+    fn is_indexed(&self, name: &BlockName, digest: Option<Digest>) -> Result<bool, PutError> {
+        for address in self.candidates(name) {
+            match self.directory.find(address, name) {
+                Ok(Some(found)) if found.digest == digest => return Ok(true),
+                Ok(Some(_)) => return Err(PutError::Collision { name: *name }),
+                Ok(None) => {}
+                // What cannot be read cannot be relied on: the block is stored anew.
+                Err(error) if error.is_damage() => {
+                    tracing::warn!(%error, block = %name, "a directory page is damaged; storing the block again");
+                }
+                Err(error) => return Err(PutError::Failed { source: error.into() }),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Where the index proposes to look for a block.
+    pub(crate) fn candidates(&self, name: &BlockName) -> Vec<LogAddress> {
+        self.index().candidates(self.namer.fingerprint(name)).collect()
+    }
+
+    /// Whether a block is stored, by the directories.
+    pub(crate) fn has(&self, name: &BlockName) -> Result<bool, GetError> {
+        // Looked at first: a page that is written in between takes the block to the index, never back.
+        if self.admission().pending.contains_key(name) {
+            return Ok(true);
+        }
+        for address in self.candidates(name) {
+            match self.directory.find(address, name) {
+                Ok(Some(_)) => return Ok(true),
+                Ok(None) => {}
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(GetError::Failed { name: *name, source: error.into() }),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Packs a draft and appends it.
+    fn append_draft(&self, writer: &Writer, full: &FullDraft) -> Result<(), AppendError> {
+        let packed = full.draft.pack(self.config.compression_level);
+        let mut appender = writer.appender();
+        let appended = appender.append(packed);
+        let mut admission = self.admission();
+        match appended {
+            Ok((address, pages)) => {
+                admission.note_clump(full, address);
+                drop(admission);
+                for page in &pages {
+                    self.index_page(page)?;
+                }
+                if !pages.is_empty() {
+                    self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
+                }
+                self.drained.notify_all();
+                Ok(())
+            }
+            Err(error) => {
+                // The draft stays where it is, so that what was put can still be read; but nothing more is taken.
+                admission.failed.get_or_insert_with(|| error.to_string());
+                drop(admission);
+                self.drained.notify_all();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes what a page names from `pending` into the index.
+    pub(crate) fn index_page(&self, appended: &Appended) -> Result<(), AppendError> {
+        self.directory.note_appended(appended);
+        self.insert_page(appended.arena, &appended.page)?;
+        let mut admission = self.admission();
+        for block in appended.page.blocks() {
+            admission.pending.remove(&block.name);
+        }
+        admission.page_count += 1;
+        Ok(())
+    }
+
+    /// Closes the draft, full or not, and appends it; then waits for every other draft that was closed before.
+    pub(crate) fn append_all_drafts(&self, writer: &Writer) -> Result<(), AppendError> {
+        let (closed, number) = {
+            let mut admission = self.admission();
+            (admission.close_draft(), admission.draft_number)
+        };
+        if let Some(full) = closed {
+            self.append_draft(writer, &full)?;
+        }
+        let waiting = |admission: &mut Admission| {
+            admission.failed.is_none()
+                && admission.in_flight.keys().next().is_some_and(|first| *first < number)
+        };
+        let admission = self.drained.wait_while(self.admission(), waiting);
+        match &admission.unwrap_or_else(std::sync::PoisonError::into_inner).failed {
+            Some(reason) => Err(AppendError::Failed { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Admission {
+    fn add_new(&mut self, blocks: &[NamedBlock<'_>], known: &[bool]) -> Result<Vec<FullDraft>, PutError> {
+        let mut full = Vec::new();
+        for (block, _) in blocks.iter().zip(known).filter(|(_, known)| !**known) {
+            if let Some(pending) = self.pending.get(&block.name) {
+                if pending.digest != block.digest {
+                    return Err(PutError::Collision { name: block.name });
+                }
+                continue;
+            }
+            if self.draft.should_close_before(block.bytes.len()) {
+                full.extend(self.close_draft());
+            }
+            let place = PendingPlace::Draft { number: self.draft_number, ordinal: self.draft.push(*block) };
+            self.pending.insert(block.name, Pending { place, digest: block.digest });
+            self.new_block_count += 1;
+            self.new_block_bytes += block.bytes.len() as u64;
+            if self.draft.is_full() {
+                full.extend(self.close_draft());
+            }
+        }
+        Ok(full)
+    }
+
+    fn close_draft(&mut self) -> Option<FullDraft> {
+        if self.draft.is_empty() {
+            return None;
+        }
+        let draft = Arc::new(std::mem::take(&mut self.draft));
+        let number = self.draft_number;
+        self.draft_number += 1;
+        self.in_flight.insert(number, Arc::clone(&draft));
+        Some(FullDraft { number, draft })
+    }
+
+    fn note_clump(&mut self, full: &FullDraft, address: LogAddress) {
+        self.in_flight.remove(&full.number);
+        self.clump_count += 1;
+        for name in full.draft.names() {
+            if let Some(pending) = self.pending.get_mut(&name) {
+                pending.place = PendingPlace::Clump(address);
+            }
+        }
+    }
+}
+
+fn failed(error: AppendError) -> PutError {
+    PutError::Failed { source: error.into() }
+}

@@ -1,0 +1,58 @@
+//! What a store holds, and what it costs.
+
+use varve_index::IndexStats;
+use varve_log::OpenLogError;
+
+use crate::store::Store;
+
+/// What a store holds, and what it costs.
+#[derive(Debug, Clone)]
+pub struct StoreStats {
+    /// Blocks that can be found.
+    pub block_count: u64,
+    /// Arena files.
+    pub arena_count: u64,
+    /// The length of all arena files, in bytes.
+    pub log_bytes: u64,
+    /// Memory that the index takes, in bytes.
+    pub index_bytes: u64,
+    /// Blocks that this session has stored.
+    pub new_block_count: u64,
+    /// Their bytes, before compression.
+    pub new_block_bytes: u64,
+    /// How the index is filled.
+    pub index: IndexStats,
+}
+
+impl Store {
+    /// What the store holds now.
+    ///
+    /// # Errors
+    /// [`OpenLogError`] when the arenas cannot be listed.
+    pub fn stats(&self) -> Result<StoreStats, OpenLogError> {
+        let arenas = self.log.arenas()?;
+        let storage = self.world.storage.as_ref();
+        let lengths = arenas.iter().map(|arena| storage.length(&arena.file_name()));
+        let log_bytes = lengths.sum::<Result<u64, _>>()?;
+        let admission = self.admission();
+        let (new_block_count, new_block_bytes) = (admission.new_block_count, admission.new_block_bytes);
+        drop(admission);
+        let index = self.index();
+        Ok(StoreStats {
+            block_count: index.len(),
+            arena_count: arenas.len() as u64,
+            log_bytes,
+            index_bytes: index.memory_bytes(),
+            new_block_count,
+            new_block_bytes,
+            index: index.stats(),
+        })
+    }
+
+    /// Blocks and bytes that this session has stored so far.
+    #[must_use]
+    pub fn session_growth(&self) -> (u64, u64) {
+        let admission = self.admission();
+        (admission.new_block_count, admission.new_block_bytes)
+    }
+}

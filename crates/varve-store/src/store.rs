@@ -1,0 +1,185 @@
+//! The store itself: what it is made of, and how it is a block store.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
+use varve_index::MemoryIndex;
+use varve_log::{AppendError, Appender, ClumpDraft, Log};
+use varve_world::{FileLock, World};
+
+use crate::checkpoint::SaveCheckpointError;
+use crate::config::StoreConfig;
+use crate::directory::Directory;
+use crate::get::ClumpCache;
+use crate::naming::Namer;
+
+/// A local store, open to be read, or to be written as well.
+///
+/// Callable from many threads at once. Locks are taken in this order, and none is held while blocks are named, packed or
+/// read: `sync_gate`, `appender`, `admission`, `index`.
+pub struct Store {
+    pub(crate) world: World,
+    pub(crate) config: StoreConfig,
+    pub(crate) log: Arc<Log>,
+    pub(crate) namer: Namer,
+    pub(crate) directory: Directory,
+    pub(crate) clumps: ClumpCache,
+    pub(crate) index: RwLock<MemoryIndex>,
+    pub(crate) admission: Mutex<Admission>,
+    /// Told whenever a draft has become a clump, or never will.
+    pub(crate) drained: Condvar,
+    pub(crate) writer: Option<Writer>,
+    /// Blocks in the index that no checkpoint holds.
+    pub(crate) unsaved_blocks: AtomicU64,
+}
+
+/// What only the one writer of a store has.
+pub(crate) struct Writer {
+    pub(crate) appender: Mutex<Appender>,
+    /// Held by the one caller who makes things durable for all that wait.
+    pub(crate) sync_gate: Mutex<Durable>,
+    pub(crate) _lock: Box<dyn FileLock>,
+}
+
+/// How far the log is known to be durable, counted in clumps of this session.
+#[derive(Debug, Default)]
+pub(crate) struct Durable {
+    pub(crate) clump_count: u64,
+}
+
+/// What has been put and is not in the index yet.
+#[derive(Default)]
+pub(crate) struct Admission {
+    pub(crate) pending: BTreeMap<BlockName, Pending>,
+    /// Where the next new block goes.
+    pub(crate) draft: ClumpDraft,
+    pub(crate) draft_number: u64,
+    /// Full drafts that somebody is packing.
+    pub(crate) in_flight: BTreeMap<u64, Arc<ClumpDraft>>,
+    /// How many clumps have been appended in this session.
+    pub(crate) clump_count: u64,
+    /// How many pages have been taken into the index; a look-up that began before the last one must look again.
+    pub(crate) page_count: u64,
+    pub(crate) new_block_count: u64,
+    pub(crate) new_block_bytes: u64,
+    /// The newest catalog root that a page names.
+    pub(crate) last_catalog: Option<(LogAddress, BlockName)>,
+    pub(crate) failed: Option<String>,
+}
+
+/// Where a block is that no page names yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending {
+    pub(crate) place: PendingPlace,
+    pub(crate) digest: Option<varve_log::Digest>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PendingPlace {
+    Draft { number: u64, ordinal: usize },
+    Clump(LogAddress),
+}
+
+/// Why a store was not closed well. Nothing that was synced is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseError {
+    /// The last sync failed.
+    #[error("the store could not be closed")]
+    Sync(#[from] SyncError),
+    /// The mark of durability could not be left.
+    #[error("the store could not be closed")]
+    Mark(#[from] AppendError),
+    /// The index's checkpoint could not be written; the next opening takes longer.
+    #[error("the index could not be saved; the next opening reads it from the log")]
+    Checkpoint(#[from] SaveCheckpointError),
+}
+
+impl Store {
+    /// What was chosen when the store was made.
+    #[must_use]
+    pub fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
+    /// How this store names blocks.
+    #[must_use]
+    pub fn namer(&self) -> &Namer {
+        &self.namer
+    }
+
+    /// The world that it lives in.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The newest catalog root in the log, as far as pages name it: after a sync, the last one that was put.
+    #[must_use]
+    pub fn last_catalog(&self) -> Option<BlockName> {
+        self.admission().last_catalog.map(|(_, name)| name)
+    }
+
+    /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.
+    ///
+    /// # Errors
+    /// [`CloseError`].
+    pub fn close(self) -> Result<(), CloseError> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        self.sync()?;
+        writer.appender().mark_durable()?;
+        self.save_checkpoint_if_due()?;
+        Ok(())
+    }
+
+    pub(crate) fn admission(&self) -> MutexGuard<'_, Admission> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn index(&self) -> RwLockReadGuard<'_, MemoryIndex> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Writer {
+    pub(crate) fn appender(&self) -> MutexGuard<'_, Appender> {
+        self.appender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl BlockStore for Store {
+    fn score_bytes(&self) -> usize {
+        self.config.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.namer.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let scores = self.put_batch(&[block])?;
+        Ok(scores[0])
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        self.get_blocks(std::slice::from_ref(name)).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.make_durable().map_err(|error| SyncError { source: error.into() })
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.put_blocks(blocks)
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        self.get_blocks(names)
+    }
+
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        names.iter().map(|name| self.has(name)).collect()
+    }
+}

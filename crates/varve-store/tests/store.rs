@@ -1,0 +1,383 @@
+//! The engine on storage in memory: the contract, duplicates, crashes, damage, and who may be in the store at once.
+#![allow(clippy::cast_possible_truncation)]
+
+use std::sync::Arc;
+
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
+use varve_store::{
+    Access, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
+    StoreConfig,
+};
+use varve_world::{
+    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World,
+};
+use zeroize::Zeroizing;
+
+fn world(storage: &MemoryStorage, seed: u64) -> World {
+    World {
+        storage: Arc::new(storage.clone()),
+        clock: Arc::new(FixedClock(Timestamp(0))),
+        random: Arc::new(SeededRandom::new(seed)),
+        workers: Arc::new(InlineWorkers),
+    }
+}
+
+fn secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
+}
+
+fn config(score: ScoreAlgorithm, encryption: Encryption) -> StoreConfig {
+    let mut config = StoreConfig::new([5; 16]);
+    config.score = score;
+    config.encryption = encryption;
+    config.arena_map = varve_log::ArenaMap::new(1 << 20).unwrap();
+    config
+}
+
+fn created(config: &StoreConfig) -> MemoryStorage {
+    let storage = MemoryStorage::new();
+    Store::create(&world(&storage, 1), config, Some(&secret()), PassphraseCost::default()).unwrap();
+    storage
+}
+
+const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+
+fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Result<Store, OpenError> {
+    Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {})
+}
+
+fn all_kinds() -> Vec<StoreConfig> {
+    let algorithms = [ScoreAlgorithm::Blake3, ScoreAlgorithm::Sha1];
+    let encryptions = [Encryption::Aes256Gcm, Encryption::None];
+    algorithms.into_iter().flat_map(|score| encryptions.map(|encryption| config(score, encryption))).collect()
+}
+
+fn default_store() -> MemoryStorage {
+    created(&config(ScoreAlgorithm::Blake3, Encryption::Aes256Gcm))
+}
+
+fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    SeededRandom::new(seed).fill(&mut bytes).unwrap();
+    bytes
+}
+
+fn data(bytes: &[u8]) -> Block<'_> {
+    Block { block_type: BlockType::DATA, bytes }
+}
+
+fn put(store: &Store, bytes: &[u8]) -> BlockName {
+    BlockName { score: store.put(data(bytes)).unwrap(), block_type: BlockType::DATA }
+}
+
+#[test]
+fn every_kind_keeps_the_contract() {
+    for config in all_kinds() {
+        let mut seed = 10;
+        contract::check(&mut || {
+            seed += 1;
+            open(&created(&config), seed, WRITER).unwrap()
+        });
+    }
+}
+
+#[test]
+fn a_store_opens_with_all_that_was_put() {
+    for config in all_kinds() {
+        let storage = created(&config);
+        let mut names = Vec::new();
+        for session in 0..4 {
+            let store = open(&storage, 100 + session, WRITER).unwrap();
+            for (name, bytes) in &names {
+                assert_eq!(store.get(name).unwrap(), bytes);
+            }
+            for block in 0..60 {
+                let bytes = random_bytes(session * 1000 + block, 9000 + block as usize);
+                names.push((put(&store, &bytes), bytes));
+            }
+            if session == 1 {
+                store.save_checkpoint().unwrap();
+            }
+            store.close().unwrap();
+        }
+        let store = open(&storage, 200, Access::Read).unwrap();
+        let asked: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+        for (answer, (_, bytes)) in store.get_batch(&asked).into_iter().zip(&names) {
+            assert_eq!(answer.unwrap(), bytes);
+        }
+        assert_eq!(store.stats().unwrap().block_count, 240);
+    }
+}
+
+#[test]
+fn duplicates_are_stored_once() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let blocks: Vec<_> = (0..50).map(|seed| random_bytes(seed, 8192)).collect();
+    let twice: Vec<_> = blocks.iter().chain(&blocks).map(|bytes| data(bytes)).collect();
+    store.put_batch(&twice).unwrap();
+    assert_eq!(store.session_growth(), (50, 50 * 8192));
+    store.put_batch(&twice).unwrap();
+    store.sync().unwrap();
+    store.put_batch(&twice).unwrap();
+    store.close().unwrap();
+    let bytes_before = open(&storage, 3, Access::Read).unwrap().stats().unwrap().log_bytes;
+    let store = open(&storage, 3, WRITER).unwrap();
+    store.put_batch(&twice).unwrap();
+    assert_eq!(store.session_growth(), (0, 0));
+    store.close().unwrap();
+    assert_eq!(open(&storage, 4, Access::Read).unwrap().stats().unwrap().log_bytes, bytes_before);
+}
+
+#[test]
+fn the_index_is_a_hint() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let blocks: Vec<_> = (0..300).map(|seed| random_bytes(seed, 5000)).collect();
+    let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
+    store.sync().unwrap();
+    store.save_checkpoint().unwrap();
+    store.close().unwrap();
+    let file = FileName::new("index/checkpoint").unwrap();
+    let good = storage.contents(&file).unwrap();
+    let other = default_store();
+    open(&other, 9, WRITER).unwrap().save_checkpoint().unwrap();
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    for bad in [Vec::new(), vec![0; 5000], good[..good.len() - 1].to_vec(), flipped, good.clone()] {
+        storage.set_contents(&file, bad);
+        let store = open(&storage, 3, Access::Read).unwrap();
+        assert!(names.iter().zip(&blocks).all(|(name, bytes)| store.get(name).unwrap() == *bytes));
+    }
+}
+
+#[test]
+fn one_writes_and_others_read() {
+    let storage = default_store();
+    let writer = open(&storage, 2, WRITER).unwrap();
+    let early = put(&writer, b"early");
+    writer.sync().unwrap();
+    match open(&storage, 3, WRITER).map(|_| ()) {
+        Err(error @ OpenError::Locked(_)) => {
+            assert!(error.to_string().contains("process 42 on here"), "{error}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let reader = open(&storage, 4, Access::Read).unwrap();
+    let late = put(&writer, b"late");
+    writer.sync().unwrap();
+    assert_eq!(reader.get(&early).unwrap(), b"early".as_slice());
+    assert!(matches!(reader.get(&late), Err(GetError::NotFound { .. })), "a reader sees what was there");
+    assert!(matches!(reader.put(data(b"x")), Err(PutError::ReadOnly { .. })));
+    drop(writer);
+    open(&storage, 5, WRITER).unwrap();
+}
+
+#[test]
+fn strangers_are_turned_away() {
+    let storage = default_store();
+    let open_with = |secret| Store::open(world(&storage, 2), secret, Access::Read, &mut |_| {}).map(|_| ());
+    assert!(matches!(open_with(None), Err(OpenError::Keys(KeyError::Missing))));
+    let wrong = Secret::KeyFile(Zeroizing::new(vec![8; 32]));
+    assert!(matches!(open_with(Some(&wrong)), Err(OpenError::Keys(KeyError::Wrong { .. }))));
+    assert!(matches!(open(&MemoryStorage::new(), 1, Access::Read).map(|_| ()), Err(OpenError::NotAStore)));
+    let again = Store::create(
+        &world(&storage, 1),
+        &StoreConfig::new([1; 16]),
+        Some(&secret()),
+        PassphraseCost::default(),
+    );
+    assert!(matches!(again, Err(varve_store::CreateError::Exists)));
+}
+
+#[test]
+fn a_sha1_collision_is_refused() {
+    let (one, other) = (
+        include_bytes!("collision/sha-mbles-1.bin").as_slice(),
+        include_bytes!("collision/sha-mbles-2.bin").as_slice(),
+    );
+    for encryption in [Encryption::Aes256Gcm, Encryption::None] {
+        let storage = created(&config(ScoreAlgorithm::Sha1, encryption));
+        let store = open(&storage, 2, WRITER).unwrap();
+        let name = put(&store, one);
+        assert!(
+            matches!(store.put(data(other)), Err(PutError::Collision { name: refused }) if refused == name),
+            "waiting"
+        );
+        store.close().unwrap();
+        let store = open(&storage, 3, WRITER).unwrap();
+        assert!(matches!(store.put(data(other)), Err(PutError::Collision { .. })), "stored");
+        assert_eq!(put(&store, one), name);
+        assert_eq!(store.get(&name).unwrap(), one);
+        let both = store.put_batch(&[data(b"before"), data(other), data(b"after")]);
+        assert!(matches!(both, Err(PutError::Collision { .. })), "in a batch");
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let kept = put(&store, b"kept");
+    store.sync().unwrap();
+    storage.set_bytes_max(Some(200_000));
+    let failure = (0..100).find_map(|seed| store.put(data(&random_bytes(seed, 50_000))).err());
+    assert!(matches!(failure, Some(PutError::Failed { .. })));
+    assert!(store.sync().is_err(), "what could not be written is not said to be durable");
+    assert_eq!(store.get(&kept).unwrap(), b"kept".as_slice());
+    drop(store);
+    storage.set_bytes_max(None);
+    let store = open(&storage, 3, WRITER).unwrap();
+    assert_eq!(store.get(&kept).unwrap(), b"kept".as_slice());
+    put(&store, &random_bytes(1, 50_000));
+    store.close().unwrap();
+}
+
+#[test]
+fn what_was_synced_survives_a_cut_anywhere() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let synced: Vec<_> =
+        (0..20).map(|seed| random_bytes(seed, 3000)).map(|bytes| (put(&store, &bytes), bytes)).collect();
+    store.sync().unwrap();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let synced_bytes = storage.contents(&file).unwrap().len();
+    for seed in 100..400 {
+        put(&store, &random_bytes(seed, 3000));
+    }
+    let whole = storage.contents(&file).unwrap();
+    for length in (synced_bytes..whole.len()).step_by(4093) {
+        let crashed = storage.fork();
+        crashed.set_contents(&file, whole[..length].to_vec());
+        let store = open(&crashed, 3, WRITER).unwrap();
+        assert!(synced.iter().all(|(name, bytes)| store.get(name).unwrap() == *bytes), "cut to {length}");
+        let more = put(&store, b"and on it goes");
+        store.close().unwrap();
+        let store = open(&crashed, 4, Access::Read).unwrap();
+        assert_eq!(store.get(&more).unwrap(), b"and on it goes".as_slice());
+        assert!(store.check_arena(varve_log::ArenaId(0), true).unwrap().damage.is_empty());
+    }
+}
+
+#[test]
+fn an_arena_without_a_header_is_begun_again() {
+    let storage = default_store();
+    for torn in [Vec::new(), vec![0; 300], vec![0; 5000]] {
+        storage.set_contents(&FileName::new("arenas/0000000000.arena").unwrap(), torn);
+        let store = open(&storage, 2, WRITER).unwrap();
+        let name = put(&store, b"first");
+        store.sync().unwrap();
+        assert_eq!(store.get(&name).unwrap(), b"first".as_slice());
+    }
+}
+
+#[test]
+fn damage_is_found_named_and_never_returned() {
+    for config in all_kinds() {
+        let storage = created(&config);
+        let store = open(&storage, 2, WRITER).unwrap();
+        let blocks: Vec<_> = (0..150).map(|seed| random_bytes(seed, 20_000)).collect();
+        let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
+        store.close().unwrap();
+        let check = |storage: &MemoryStorage| {
+            let store = open(storage, 3, Access::Read).unwrap();
+            let mut damage = store.check_order().unwrap();
+            for id in store.arenas().unwrap() {
+                damage.extend(store.check_arena(id, true).unwrap().damage);
+            }
+            damage
+        };
+        assert!(check(&storage).is_empty());
+        let arenas: Vec<_> =
+            storage.names().into_iter().filter(|name| name.as_str().ends_with(".arena")).collect();
+        assert_eq!(arenas.len(), 3);
+        for file in &arenas {
+            let good = storage.contents(file).unwrap();
+            for offset in (0..good.len()).step_by(70_001).chain([600, good.len() - 10]) {
+                let damaged = storage.fork();
+                let mut bad = good.clone();
+                bad[offset] ^= 4;
+                damaged.set_contents(file, bad);
+                let is_gap = good[offset] == 0;
+                let found = check(&damaged);
+                assert!(!found.is_empty() || is_gap, "{file}, offset {offset}");
+                let store = open(&damaged, 4, Access::Read).unwrap();
+                let answers = store.get_batch(&names);
+                let lost = answers.iter().filter(|answer| answer.is_err()).count();
+                assert!(lost <= 80, "{file}, offset {offset}: {lost} lost, more than an arena holds");
+                for (answer, bytes) in answers.iter().zip(&blocks) {
+                    assert!(answer.as_ref().map_or(true, |answer| answer == bytes), "never wrong bytes");
+                }
+            }
+            let damaged = storage.fork();
+            damaged.set_contents(file, good[..good.len() / 2].to_vec());
+            let store = open(&damaged, 4, Access::Read).unwrap();
+            assert!(store.get_batch(&names).iter().any(Result::is_ok));
+        }
+        // A file that is gone.
+        varve_world::Storage::remove(&storage, &arenas[0]).unwrap();
+        let gone = check(&storage);
+        assert!(gone.iter().any(|damage| matches!(damage.kind, DamageKind::Missing)), "{gone:?}");
+    }
+}
+
+#[test]
+fn archiving_again_heals_a_lost_directory() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let bytes = random_bytes(1, 20_000);
+    let name = put(&store, &bytes);
+    store.close().unwrap();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let mut bad = storage.contents(&file).unwrap();
+    bad[600] ^= 1;
+    storage.set_contents(&file, bad[..512].to_vec());
+    let store = open(&storage, 3, WRITER).unwrap();
+    assert!(matches!(store.get(&name), Err(GetError::NotFound { .. })));
+    assert_eq!(put(&store, &bytes), name);
+    store.close().unwrap();
+    assert_eq!(open(&storage, 4, Access::Read).unwrap().get(&name).unwrap(), bytes);
+}
+
+#[test]
+fn a_sealed_arena_cut_back_is_noticed() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    for seed in 0..150 {
+        put(&store, &random_bytes(seed, 20_000));
+        if seed % 10 == 0 {
+            store.sync().unwrap();
+        }
+    }
+    store.close().unwrap();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let whole = storage.contents(&file).unwrap();
+    storage.set_contents(&file, whole[..whole.len() - 96].to_vec());
+    for access in [Access::Read, WRITER] {
+        let store = open(&storage, 3, access).unwrap();
+        let damage = store.check_order().unwrap();
+        assert!(damage.iter().any(|damage| matches!(damage.kind, DamageKind::SealLost)), "{damage:?}");
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn the_last_catalog_is_found_again() {
+    let storage = default_store();
+    let mut last = None;
+    for session in 0..5 {
+        let store = open(&storage, 10 + session, WRITER).unwrap();
+        assert_eq!(store.last_catalog(), last);
+        let root = format!("root {session}");
+        let score = store.put(Block { block_type: BlockType::CATALOG, bytes: root.as_bytes() }).unwrap();
+        last = Some(BlockName { score, block_type: BlockType::CATALOG });
+        store.sync().unwrap();
+        assert_eq!(store.last_catalog(), last);
+        put(&store, &random_bytes(session, 700_000));
+        if session == 2 {
+            store.save_checkpoint().unwrap();
+        }
+        store.close().unwrap();
+    }
+    assert_eq!(open(&storage, 20, Access::Read).unwrap().last_catalog(), last);
+}
