@@ -1,1 +1,36 @@
-//! To be written.
+//! The index: from the fingerprint of a score to the few places in the log where that block may be.
+//!
+//! This is memventi's index (Lukkien 2008, chapter 7) made to grow: every block costs one word of memory, which holds some
+//! bits of its fingerprint and its address, and no block costs a seek.
+//!
+//! ```text
+//! fingerprint  │ prefix │ remainder      │ not kept │         prefix: which segment
+//!                       └──────┬─────────┘
+//! slot                  │ remainder      │ address  │         64 bits; slots of a segment ascend, with gaps between them
+//!
+//! segment      │ ▪▪·▪▪▪▪·▪▪▪▪ │ ▪▪▪▪·▪▪▪▪·▪▪ │ ▪▪▪·▪▪▪▪▪··· │ pages of 512 slots, 8 of 9 to 12 of 13 taken
+//! ```
+//!
+//! Segments are split one at a time, in a fixed order, as blocks are added (linear hashing, Litwin 1980), and each grows by
+//! one page or two when it is nearly full. All of it is made of equal pages, so that nothing fragments, and every stop is
+//! as short as one pass over one segment: about 32,000 slots.
+//!
+//! What must always be true:
+//! - Whatever was inserted, and not removed, is among the [candidates](MemoryIndex::candidates) of its fingerprint.
+//! - A candidate is only that: it agrees in at least [`FINGERPRINT_BITS_MIN`] bits. Whoever asks verifies it by the full
+//!   score.
+//! - The same operations in the same order give the same index; it does no I/O, starts no thread, asks no time.
+//! - A [checkpoint](MemoryIndex::read_checkpoint) comes back as it was written, or not at all. Lost or damaged, it costs the
+//!   time of reading the log's directories: the index is a hint, the log is the truth.
+//!
+//! The index does not know what an address means, and never asks the log.
+
+mod checkpoint;
+mod memory_index;
+mod pages;
+mod segment;
+mod stats;
+
+pub use checkpoint::{CHECKPOINT_NOTE_BYTES_MAX, ReadCheckpointError};
+pub use memory_index::{BLOCK_COUNT_MAX, FINGERPRINT_BITS_MIN, IndexFull, MemoryIndex};
+pub use stats::IndexStats;

@@ -1,1 +1,49 @@
-//! To be written.
+//! Files of any size as blocks: hash trees over any [`BlockStore`](varve_block::BlockStore).
+//!
+//! ```text
+//!   Entry ── root ──> pointer block, depth 2      [ score · score · score ]        fixed: scores alone
+//!                       │           │              [ bytes score · bytes score ]    cut by content: rows
+//!                pointer, 1    pointer, 1
+//!                 │  │  │       │  ·  │           · the score of the empty block: zeros, nothing is stored
+//!               leaf leaf leaf leaf  leaf         trailing zeros of a leaf are not stored
+//! ```
+//!
+//! An [`Entry`] leads to a tree. A *fixed* tree has leaves of one size and is what disk images are made of:
+//! [`put_leaves`] stores leaves on as many threads as the caller likes, [`FixedBuilder`] takes their scores in order. A
+//! tree that is *cut by content* is what the files of a folder are made of: [`ContentWriter`] takes bytes,
+//! [`put_whole`] many small files at once. Both are read by [`TreeReader`]; [`walk`] names every block of a tree, and
+//! [`difference`] compares two trees by what they do not share.
+//!
+//! What must always be true:
+//!
+//! - The same bytes, written with the same settings, give the same entry, however the writes were sliced.
+//! - Zeros cost nothing: a hole of any size is one score, and no operation takes time in proportion to it.
+//! - Memory is bounded by one pointer block a level and one batch of leaves, whatever the file's size.
+//! - What is read is believed only after it is checked against its parent: a tree that was made to harm gives errors,
+//!   never a panic, a loop, or bytes that its entry does not lead to.
+//!
+//! On purpose absent: threads, files, names, time. A cache of pointer blocks is the block store's to have.
+
+mod content;
+mod cursor;
+mod cut;
+mod difference;
+mod entry;
+mod extents;
+mod fixed;
+mod leaves;
+mod pointers;
+mod read;
+mod rows;
+mod walk;
+
+pub use content::{ContentWriter, put_whole};
+pub use cursor::ReadPointerError;
+pub use cut::Cutting;
+pub use difference::{Differences, difference};
+pub use entry::{DecodeEntryError, ENTRY_HEADER_BYTES, Entry, Layout};
+pub use extents::{Extent, Extents};
+pub use fixed::{FixedBuilder, Shape, put_leaves};
+pub use pointers::MalformedPointer;
+pub use read::{Piece, ReadTreeError, StreamError, TreeReader};
+pub use walk::{Node, Visit, walk};

@@ -1,0 +1,183 @@
+//! Trees that are cut by content: bytes in, entry out.
+
+use varve_block::{BlockKind, BlockStore, PutError, Score};
+
+use crate::cut::{Cutter, Cutting};
+use crate::entry::Entry;
+use crate::leaves::put_truncated;
+use crate::rows::RowWriter;
+
+/// How many bytes are gathered before they are cut and put.
+const BATCH_BYTES: usize = 1 << 20;
+/// How much of one long write is cut and put at a time.
+const WRITE_BYTES_MAX: usize = 4 << 20;
+
+/// Writes a file: bytes in order, then [`finish`](Self::finish). Nothing leads to what was written until then.
+///
+/// Holds at most about 1 MiB, one leaf and one pointer block a level. Bytes of long writes (1 MiB or more) are put from
+/// where they are; only what is left at the end of a write is copied.
+pub struct ContentWriter<'a> {
+    store: &'a dyn BlockStore,
+    leaf_kind: BlockKind,
+    cutting: Cutting,
+    cutter: Cutter,
+    /// Bytes that no leaf has yet: fewer than [`BATCH_BYTES`] and a window.
+    gathered: Vec<u8>,
+    rows: RowWriter<'a>,
+    size: u64,
+}
+
+impl<'a> ContentWriter<'a> {
+    /// An empty file.
+    #[must_use]
+    pub fn new(store: &'a dyn BlockStore, leaf_kind: BlockKind, cutting: Cutting) -> Self {
+        Self {
+            store,
+            leaf_kind,
+            cutting,
+            cutter: Cutter::new(&cutting),
+            gathered: Vec::new(),
+            rows: RowWriter::new(store, leaf_kind),
+            size: 0,
+        }
+    }
+
+    /// How many bytes were written, holes counted.
+    #[must_use]
+    pub fn bytes_written(&self) -> u64 {
+        self.size
+    }
+
+    /// Appends bytes. However they are sliced, the tree is the same.
+    ///
+    /// # Errors
+    /// As [`BlockStore::put_batch`]; the writer is of no further use.
+    ///
+    /// # Panics
+    /// When the file would be larger than `u64::MAX` bytes.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), PutError> {
+        self.grow(bytes.len() as u64);
+        for part in bytes.chunks(WRITE_BYTES_MAX) {
+            if self.gathered.len() + part.len() < BATCH_BYTES {
+                self.gathered.extend_from_slice(part);
+            } else {
+                self.write_batch(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a hole: zeros that cost nothing. The leaf before it ends where it begins, so a file that is written
+    /// with a hole and one that is written with the zeros themselves have different trees.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub fn write_zeros(&mut self, count: u64) -> Result<(), PutError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.grow(count);
+        self.write_gathered()?;
+        self.rows.push(count, &self.store.empty_score())
+    }
+
+    /// Writes what is left, and returns the entry.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn finish(mut self) -> Result<Entry, PutError> {
+        self.write_gathered()?;
+        let (depth, root) = self.rows.finish()?;
+        Ok(entry(self.store, self.leaf_kind, &self.cutting, depth, self.size, root))
+    }
+
+    fn grow(&mut self, bytes: u64) {
+        self.size = self.size.checked_add(bytes).expect("no file is larger than u64::MAX bytes");
+    }
+
+    /// Cuts and puts what was gathered and `bytes`, but for an end whose cut further bytes decide.
+    fn write_batch(&mut self, bytes: &[u8]) -> Result<(), PutError> {
+        let window = self.cutter.window();
+        let mut joined = std::mem::take(&mut self.gathered);
+        let gathered_bytes = joined.len();
+        // A leaf that begins in what was gathered ends within a window of `bytes`; the ones after it lie in `bytes`
+        // alone.
+        joined.extend_from_slice(&bytes[..bytes.len().min(window)]);
+        let (mut leaves, mut start) = (Vec::new(), 0);
+        while start < gathered_bytes && joined.len() - start >= window {
+            let end = start + self.cutter.cut(&joined[start..]);
+            leaves.push(&joined[start..end]);
+            start = end;
+        }
+        if start < gathered_bytes {
+            self.put(&leaves)?;
+            joined.drain(..start);
+            self.gathered = joined;
+            return Ok(());
+        }
+        let mut rest = &bytes[start - gathered_bytes..];
+        while rest.len() >= window {
+            let (leaf, behind) = rest.split_at(self.cutter.cut(rest));
+            leaves.push(leaf);
+            rest = behind;
+        }
+        self.put(&leaves)?;
+        joined.clear();
+        joined.extend_from_slice(rest);
+        self.gathered = joined;
+        Ok(())
+    }
+
+    /// Cuts and puts all that was gathered: a hole or the end comes after it.
+    fn write_gathered(&mut self) -> Result<(), PutError> {
+        let gathered = std::mem::take(&mut self.gathered);
+        let (mut leaves, mut rest) = (Vec::new(), gathered.as_slice());
+        while !rest.is_empty() {
+            let (leaf, behind) = rest.split_at(self.cutter.cut(rest));
+            leaves.push(leaf);
+            rest = behind;
+        }
+        self.put(&leaves)
+    }
+
+    fn put(&mut self, leaves: &[&[u8]]) -> Result<(), PutError> {
+        let scores = put_truncated(self.store, self.leaf_kind, leaves.iter().copied())?;
+        leaves.iter().zip(&scores).try_for_each(|(leaf, score)| self.rows.push(leaf.len() as u64, score))
+    }
+}
+
+/// Writes many small files at once, each as one leaf, in one batch: the entries come in the files' order, and are those
+/// that a [`ContentWriter`] with the same cutting would give.
+///
+/// # Errors
+/// As [`BlockStore::put_batch`].
+///
+/// # Panics
+/// When a file is larger than the cutting's [`min`](Cutting::min).
+pub fn put_whole(
+    store: &dyn BlockStore,
+    leaf_kind: BlockKind,
+    cutting: Cutting,
+    files: &[&[u8]],
+) -> Result<Vec<Entry>, PutError> {
+    let largest = files.iter().map(|file| file.len()).max().unwrap_or(0);
+    assert!(largest <= cutting.min() as usize, "a file of {largest} bytes may be more than one leaf");
+    let scores = put_truncated(store, leaf_kind, files.iter().copied())?;
+    let entries = files.iter().zip(scores);
+    Ok(entries.map(|(file, score)| entry(store, leaf_kind, &cutting, 0, file.len() as u64, score)).collect())
+}
+
+fn entry(
+    store: &dyn BlockStore,
+    kind: BlockKind,
+    cutting: &Cutting,
+    depth: u8,
+    size: u64,
+    root: Score,
+) -> Entry {
+    let pointer_bytes = RowWriter::pointer_bytes(store.score_bytes());
+    Entry::content_cut(kind, cutting.max(), pointer_bytes, depth, size, root)
+}

@@ -1,0 +1,130 @@
+//! Where two files differ, found without reading what they share.
+
+use std::ops::Range;
+
+use varve_block::BlockStore;
+
+use crate::cursor::{Cursor, ReadPointerError};
+use crate::entry::Entry;
+use crate::pointers::{Root, Subtree};
+
+/// The byte ranges in which two files differ, in order, with something equal between any two.
+///
+/// A pointer block that cannot be read comes as an error; the bytes below it count as different.
+pub struct Differences<'a> {
+    a: Side<'a>,
+    b: Side<'a>,
+    /// Whether equal scores above the leaves mean equal subtrees.
+    points_alike: bool,
+    position: u64,
+    run: Option<Range<u64>>,
+}
+
+/// Compares two trees by their scores. No leaf is read, and no pointer block that both lead to in the same place of the
+/// file, if they have the same layout (and, when fixed, the same sizes). So two leaves with any difference count as
+/// different altogether, as do leaves that begin in different places. The bytes by which one file is longer are
+/// different. Holds one pointer block a level of each tree.
+#[must_use]
+pub fn difference<'a>(store: &'a dyn BlockStore, a: &Entry, b: &Entry) -> Differences<'a> {
+    Differences {
+        a: Side::new(store, a),
+        b: Side::new(store, b),
+        points_alike: a.points_like(b),
+        position: 0,
+        run: None,
+    }
+}
+
+struct Side<'a> {
+    cursor: Cursor<'a>,
+    size: u64,
+    /// The current subtree cannot be read: it equals nothing.
+    opaque: bool,
+}
+
+enum Step {
+    /// Both are the same up to here.
+    Same(u64),
+    /// Both may differ up to here.
+    Differ(u64),
+    /// Closer to an answer.
+    Descended,
+}
+
+impl<'a> Side<'a> {
+    fn new(store: &'a dyn BlockStore, entry: &Entry) -> Self {
+        Self { cursor: Cursor::new(store, entry), size: entry.size(), opaque: false }
+    }
+
+    fn can_descend(&self, subtree: &Subtree) -> bool {
+        subtree.root == Root::Pointer && !self.opaque
+    }
+
+    fn descend(&mut self) -> Result<Step, ReadPointerError> {
+        let descended = self.cursor.descend();
+        self.opaque = descended.is_err();
+        descended.map(|()| Step::Descended)
+    }
+
+    fn move_to(&mut self, position: u64) {
+        while self.cursor.current().is_some_and(|subtree| subtree.end() <= position) {
+            self.cursor.skip();
+            self.opaque = false;
+        }
+    }
+}
+
+impl Differences<'_> {
+    fn step(&mut self) -> Result<Step, ReadPointerError> {
+        let (Some(a), Some(b)) = (self.a.cursor.current(), self.b.cursor.current()) else {
+            return Ok(Step::Differ(self.a.size.max(self.b.size)));
+        };
+        let end = a.end().min(b.end());
+        if self.is_same(&a, &b) {
+            return Ok(Step::Same(end));
+        }
+        let (open_a, open_b) = (self.a.can_descend(&a), self.b.can_descend(&b));
+        match (open_a, open_b) {
+            (false, false) => Ok(Step::Differ(end)),
+            (true, true) if b.length > a.length => self.b.descend(),
+            (true, _) => self.a.descend(),
+            (false, true) => self.b.descend(),
+        }
+    }
+
+    fn is_same(&self, a: &Subtree, b: &Subtree) -> bool {
+        if a.root == Root::Zeros || b.root == Root::Zeros {
+            return a.root == b.root;
+        }
+        let alike = match a.level {
+            // The block is no longer than the shorter of the two, so that the rest of the longer is zeros.
+            0 => a.offset == b.offset,
+            _ => self.points_alike && a.range() == b.range(),
+        };
+        alike && a.level == b.level && a.score == b.score
+    }
+}
+
+impl Iterator for Differences<'_> {
+    type Item = Result<Range<u64>, ReadPointerError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.position < self.a.size.max(self.b.size) {
+            let (step_end, is_same) = match self.step() {
+                Ok(Step::Descended) => continue,
+                Ok(Step::Same(end)) => (end, true),
+                Ok(Step::Differ(end)) => (end, false),
+                Err(damage) => return Some(Err(damage)),
+            };
+            let from = std::mem::replace(&mut self.position, step_end);
+            self.a.move_to(step_end);
+            self.b.move_to(step_end);
+            if !is_same {
+                self.run = Some(self.run.take().map_or(from, |run| run.start)..step_end);
+            } else if let Some(run) = self.run.take() {
+                return Some(Ok(run));
+            }
+        }
+        self.run.take().map(Ok)
+    }
+}

@@ -1,0 +1,106 @@
+//! A file as the leaves and holes that it is made of.
+
+use std::ops::Range;
+
+use varve_block::Score;
+
+use crate::cursor::{Cursor, ReadPointerError};
+use crate::pointers::Root;
+
+/// A run of a file's bytes that one leaf holds, or that are zeros and held by none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// How many bytes it has; not 0.
+    pub length: u64,
+    /// The leaf, whose block may be shorter: what is missing is zeros. `None`: all zeros.
+    pub leaf: Option<Score>,
+}
+
+impl Extent {
+    /// The bytes of the file that it stands for.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.length
+    }
+}
+
+/// The extents of a range of a file, in order: see [`TreeReader::extents`](crate::TreeReader::extents).
+///
+/// A pointer block that cannot be read comes as an error in the place of the extents below it, and the iterator goes on
+/// after it.
+pub struct Extents<'a> {
+    cursor: Cursor<'a>,
+    range: Range<u64>,
+    /// What comes after the hole that was returned.
+    damage: Option<ReadPointerError>,
+}
+
+impl<'a> Extents<'a> {
+    pub(crate) fn new(cursor: Cursor<'a>, range: Range<u64>) -> Self {
+        // Nothing begins before 0, whereas something may begin before the end of an empty range further on.
+        let range = if range.is_empty() { 0..0 } else { range };
+        Self { cursor, range, damage: None }
+    }
+
+    /// Extents until their leaves reach `leaf_bytes_max` in sum (one more may), and the damage that ended them.
+    pub(crate) fn batch(&mut self, leaf_bytes_max: u64) -> (Vec<Extent>, Result<(), ReadPointerError>) {
+        let (mut extents, mut leaf_bytes) = (Vec::new(), 0);
+        while leaf_bytes < leaf_bytes_max && extents.len() < EXTENT_COUNT_MAX {
+            match self.next() {
+                None => break,
+                Some(Err(damage)) => return (extents, Err(damage)),
+                Some(Ok(extent)) => {
+                    leaf_bytes += extent.leaf.map_or(0, |_| extent.length);
+                    extents.push(extent);
+                }
+            }
+        }
+        (extents, Ok(()))
+    }
+}
+
+/// How many extents a batch has at most, however small they are.
+const EXTENT_COUNT_MAX: usize = 4096;
+
+impl Iterator for Extents<'_> {
+    type Item = Result<Extent, ReadPointerError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(damage) = self.damage.take() {
+            return Some(Err(damage));
+        }
+        let mut hole: Option<Range<u64>> = None;
+        while let Some(subtree) = self.cursor.current().filter(|subtree| subtree.offset < self.range.end) {
+            if subtree.end() <= self.range.start {
+                self.cursor.skip();
+                continue;
+            }
+            match subtree.root {
+                Root::Pointer => {
+                    if let Err(damage) = self.cursor.descend() {
+                        self.cursor.skip();
+                        self.damage = Some(damage);
+                        break;
+                    }
+                }
+                Root::Zeros => {
+                    let begun = hole.map_or(subtree.offset.max(self.range.start), |hole| hole.start);
+                    hole = Some(begun..subtree.end().min(self.range.end));
+                    self.cursor.skip();
+                }
+                Root::Leaf if hole.is_some() => break,
+                Root::Leaf => {
+                    self.cursor.skip();
+                    let (offset, length) = (subtree.offset, subtree.length);
+                    return Some(Ok(Extent { offset, length, leaf: Some(subtree.score) }));
+                }
+            }
+        }
+        match hole {
+            Some(hole) => Some(Ok(Extent { offset: hole.start, length: hole.end - hole.start, leaf: None })),
+            None => self.damage.take().map(Err),
+        }
+    }
+}

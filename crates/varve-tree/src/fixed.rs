@@ -1,0 +1,172 @@
+//! Fixed trees: leaves of one size, and pointer blocks of scores alone.
+
+use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
+
+use crate::entry::{Entry, fixed_fanout, is_block_size};
+use crate::leaves::put_truncated;
+
+/// The sizes of a fixed tree. Two trees share subtrees only if they have the same shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// What the leaves hold.
+    pub leaf_kind: BlockKind,
+    /// How many bytes of the file a leaf stands for: 1 to [`BLOCK_BYTES_MAX`](varve_block::BLOCK_BYTES_MAX).
+    pub leaf_bytes: u32,
+    /// The size of a full pointer block: room for two scores at least, and again at most `BLOCK_BYTES_MAX`. What is
+    /// left beyond a multiple of the score's width stays unused.
+    pub pointer_bytes: u32,
+}
+
+/// Puts the leaves of a piece of a file, in one batch, and returns their scores in order; a leaf of zeros has the score
+/// of the empty block and is not put. `bytes` begins at a multiple of the leaf size; only the last leaf of a file may
+/// be shorter. Nothing is kept between calls, so that many threads may each put a piece.
+///
+/// # Errors
+/// As [`BlockStore::put_batch`].
+///
+/// # Panics
+/// When the shape's `leaf_bytes` is 0.
+pub fn put_leaves(store: &dyn BlockStore, shape: &Shape, bytes: &[u8]) -> Result<Vec<Score>, PutError> {
+    put_truncated(store, shape.leaf_kind, bytes.chunks(shape.leaf_bytes as usize))
+}
+
+/// Builds a fixed tree from the scores of its leaves, in order. Holds one pointer block a level.
+pub struct FixedBuilder<'a> {
+    store: &'a dyn BlockStore,
+    shape: Shape,
+    empty: Score,
+    fanout: u64,
+    leaf_count: u64,
+    levels: Vec<OpenPointer>,
+}
+
+/// A pointer block that still fills: `count` pointers, of which those after the last in `scores` are zeros.
+#[derive(Default)]
+struct OpenPointer {
+    scores: Vec<u8>,
+    count: u64,
+}
+
+impl<'a> FixedBuilder<'a> {
+    /// A tree without leaves.
+    ///
+    /// # Panics
+    /// When a size of the shape is out of the bounds that [`Shape`] names.
+    #[must_use]
+    pub fn new(store: &'a dyn BlockStore, shape: Shape) -> Self {
+        assert!(
+            is_block_size(shape.leaf_bytes, 1) && is_block_size(shape.pointer_bytes, 2 * store.score_bytes()),
+            "no tree has this shape: {shape:?}"
+        );
+        let fanout = fixed_fanout(shape.pointer_bytes, store.score_bytes());
+        Self { store, shape, empty: store.empty_score(), fanout, leaf_count: 0, levels: Vec::new() }
+    }
+
+    /// How many leaves there are so far.
+    #[must_use]
+    pub fn leaf_count(&self) -> u64 {
+        self.leaf_count
+    }
+
+    /// Appends leaves, as [`put_leaves`] returned them.
+    ///
+    /// # Errors
+    /// As [`BlockStore::put`]: a full pointer block was not stored, and the builder is of no further use.
+    pub fn push(&mut self, scores: &[Score]) -> Result<(), PutError> {
+        self.leaf_count = self.leaf_count.saturating_add(scores.len() as u64);
+        scores.iter().try_for_each(|score| self.push_pointer(0, score))
+    }
+
+    /// Appends leaves of zeros. Takes a few steps a level, however many there are.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_zeros(&mut self, leaf_count: u64) -> Result<(), PutError> {
+        self.leaf_count = self.leaf_count.saturating_add(leaf_count);
+        let (mut level, mut zeros) = (0, leaf_count);
+        while zeros > 0 {
+            let fanout = self.fanout;
+            let open = self.open(level);
+            if open.count > 0 {
+                let fitting = zeros.min(fanout - open.count);
+                open.count += fitting;
+                zeros -= fitting;
+                if open.count == fanout {
+                    self.close(level)?;
+                }
+            }
+            if zeros > 0 {
+                self.open(level).count = zeros % fanout;
+                zeros /= fanout;
+                level += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is still open, and returns the entry of a file of `size` bytes. Whatever is missing up to there is
+    /// zeros.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    ///
+    /// # Panics
+    /// When `size` ends before the last leaf begins, or needs a tree deeper than [`BlockType::DEPTH_MAX`].
+    pub fn finish(mut self, size: u64) -> Result<Entry, PutError> {
+        assert!(
+            self.leaf_count <= size.div_ceil(u64::from(self.shape.leaf_bytes)),
+            "{} leaves for a file of {size} bytes",
+            self.leaf_count
+        );
+        let entry = Entry::fixed(&self.shape, self.store.score_bytes(), size, self.empty)
+            .expect("the shape's pointer blocks are too small for a file of this size");
+        for level in 0..usize::from(entry.depth()) {
+            if self.open(level).count > 0 {
+                self.close(level)?;
+            }
+        }
+        let top = self.open(usize::from(entry.depth()));
+        let root = if top.scores.is_empty() { self.empty } else { score_of(&top.scores) };
+        Ok(entry.with_root(root))
+    }
+
+    fn open(&mut self, level: usize) -> &mut OpenPointer {
+        if self.levels.len() <= level {
+            self.levels.resize_with(level + 1, OpenPointer::default);
+        }
+        &mut self.levels[level]
+    }
+
+    /// Appends a pointer to the open block `level + 1` levels above the leaves.
+    fn push_pointer(&mut self, level: usize, score: &Score) -> Result<(), PutError> {
+        let (empty, fanout) = (self.empty, self.fanout);
+        let open = self.open(level);
+        if *score != empty {
+            while open.scores.len() as u64 != open.count * empty.as_bytes().len() as u64 {
+                open.scores.extend_from_slice(empty.as_bytes());
+            }
+            open.scores.extend_from_slice(score.as_bytes());
+        }
+        open.count += 1;
+        if open.count == fanout { self.close(level) } else { Ok(()) }
+    }
+
+    /// Puts the open block, unless it is all zeros, and points to it from the level above.
+    fn close(&mut self, level: usize) -> Result<(), PutError> {
+        let bytes = std::mem::take(self.open(level)).scores;
+        let score = if bytes.is_empty() {
+            self.empty
+        } else {
+            let block_type = u8::try_from(level + 1)
+                .ok()
+                .and_then(|depth| BlockType::at_depth(self.shape.leaf_kind, depth))
+                .expect("the shape's pointer blocks are too small for this many leaves");
+            self.store.put(Block { block_type, bytes: &bytes })?
+        };
+        self.push_pointer(level + 1, &score)
+    }
+}
+
+fn score_of(bytes: &[u8]) -> Score {
+    Score::try_from(bytes).expect("a level above all others holds one score")
+}

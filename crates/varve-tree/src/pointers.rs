@@ -1,0 +1,240 @@
+//! What a pointer block leads to. Little-endian. The block's type has the depth of its level.
+//!
+//! Fixed: scores, one for each child, in the children's order. Trailing scores of the empty block are not stored.
+//!
+//! | offset | bytes | field  | meaning                                                                  |
+//! |-------:|------:|--------|--------------------------------------------------------------------------|
+//! |      0 |       | scores | at most `pointer_bytes / score width`                                    |
+//!
+//! Cut by content: rows, one for each child, in the children's order.
+//!
+//! | offset | bytes | field  | meaning                                                                  |
+//! |-------:|------:|--------|--------------------------------------------------------------------------|
+//! |      0 |     8 | length | how many bytes of the file lie below; not 0                              |
+//! |      8 |       | score  | of the child; of the empty block for zeros                               |
+//!
+//! A block is checked against what its parent says of it before any of its pointers is followed.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::ops::Range;
+
+use bytes::{Buf, Bytes};
+use varve_block::Score;
+
+use crate::entry::{Entry, Layout, ROW_LENGTH_BYTES, fixed_fanout, fixed_span};
+
+/// What is wrong with a pointer block that was read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedPointer {
+    /// No whole number of pointers, or more than the tree's pointer blocks have room for.
+    #[error("it has {actual} bytes: it holds pointers of {pointer} bytes, {most} bytes of them at most")]
+    Length {
+        /// The block's size.
+        actual: usize,
+        /// The size of one pointer.
+        pointer: usize,
+        /// The size that the block may have.
+        most: usize,
+    },
+    /// More scores than there are bytes to stand for.
+    #[error("it has {actual} pointers where {needed} stand for all its bytes")]
+    TooMany {
+        /// How many there are.
+        actual: u64,
+        /// How many the length below its parent's pointer needs.
+        needed: u64,
+    },
+    /// A row that stands for nothing.
+    #[error("row {row} has length 0")]
+    EmptyRow {
+        /// The row, counted from 0.
+        row: usize,
+    },
+    /// A leaf that stands for more bytes than the entry allows.
+    #[error("row {row} gives a leaf {length} bytes: leaves have at most {most}")]
+    LongLeaf {
+        /// The row, counted from 0.
+        row: usize,
+        /// The length that the row claims.
+        length: u64,
+        /// The tree's largest leaf.
+        most: u32,
+    },
+    /// Rows that do not sum to what the parent says.
+    #[error("its rows sum to {actual} bytes, and its parent says {expected}")]
+    Sum {
+        /// What the parent says.
+        expected: u64,
+        /// The sum.
+        actual: u128,
+    },
+}
+
+/// What every block of one tree has in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Geometry {
+    layout: Layout,
+    leaf_bytes: u32,
+    pointer_bytes: usize,
+    score_bytes: usize,
+    fanout: u64,
+    empty: Score,
+}
+
+/// A part of a file that one score stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subtree {
+    /// Where it begins in the file.
+    pub(crate) offset: u64,
+    /// How many bytes it stands for; not 0, and not beyond the file's end.
+    pub(crate) length: u64,
+    /// How many levels above the leaves its root stands.
+    pub(crate) level: u8,
+    /// Its root.
+    pub(crate) score: Score,
+    /// What kind of root that is.
+    pub(crate) root: Root,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Root {
+    Zeros,
+    Leaf,
+    Pointer,
+}
+
+/// The children of a pointer block that was checked, in order: together they stand for just the parent's bytes. Zeros
+/// at the end of a fixed block come as one.
+#[derive(Debug)]
+pub(crate) struct Children {
+    geometry: Geometry,
+    rest: Bytes,
+    offset: u64,
+    end: u64,
+    level: u8,
+}
+
+impl Geometry {
+    pub(crate) fn new(entry: &Entry, empty: Score) -> Self {
+        let score_bytes = entry.root().as_bytes().len();
+        Self {
+            layout: entry.layout(),
+            leaf_bytes: entry.leaf_bytes(),
+            pointer_bytes: usize::try_from(entry.pointer_bytes()).unwrap_or(usize::MAX),
+            score_bytes,
+            fanout: fixed_fanout(entry.pointer_bytes(), score_bytes),
+            empty,
+        }
+    }
+
+    pub(crate) fn subtree(&self, offset: u64, length: u64, level: u8, score: Score) -> Subtree {
+        let root = match level {
+            _ if score == self.empty => Root::Zeros,
+            0 => Root::Leaf,
+            _ => Root::Pointer,
+        };
+        Subtree { offset, length, level, score, root }
+    }
+
+    fn pointer_width(&self) -> usize {
+        match self.layout {
+            Layout::Fixed => self.score_bytes,
+            Layout::ContentCut => self.score_bytes.saturating_add(ROW_LENGTH_BYTES),
+        }
+    }
+
+    /// The bytes below one pointer of a block at `level`, in a fixed tree.
+    fn child_span(&self, level: u8) -> u64 {
+        fixed_span(self.leaf_bytes, self.fanout, level.saturating_sub(1))
+    }
+
+    fn check(&self, parent: &Subtree, bytes: &[u8]) -> Result<(), MalformedPointer> {
+        let width = self.pointer_width();
+        if bytes.len() > self.pointer_bytes || !bytes.len().is_multiple_of(width) {
+            return Err(MalformedPointer::Length {
+                actual: bytes.len(),
+                pointer: width,
+                most: self.pointer_bytes,
+            });
+        }
+        match self.layout {
+            Layout::Fixed => {
+                let actual = bytes.chunks_exact(width).len() as u64;
+                let needed = parent.length.div_ceil(self.child_span(parent.level));
+                if actual > needed { Err(MalformedPointer::TooMany { actual, needed }) } else { Ok(()) }
+            }
+            Layout::ContentCut => self.check_rows(parent, bytes.chunks_exact(width)),
+        }
+    }
+
+    fn check_rows<'a>(
+        &self,
+        parent: &Subtree,
+        rows: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), MalformedPointer> {
+        let mut actual = 0u128;
+        for (row, mut bytes) in rows.enumerate() {
+            let length = bytes.try_get_u64_le().unwrap_or(0);
+            if length == 0 {
+                return Err(MalformedPointer::EmptyRow { row });
+            }
+            let is_leaf = parent.level == 1 && bytes != self.empty.as_bytes();
+            if is_leaf && length > u64::from(self.leaf_bytes) {
+                return Err(MalformedPointer::LongLeaf { row, length, most: self.leaf_bytes });
+            }
+            actual = actual.saturating_add(u128::from(length));
+        }
+        let expected = parent.length;
+        if actual == u128::from(expected) { Ok(()) } else { Err(MalformedPointer::Sum { expected, actual }) }
+    }
+}
+
+impl Subtree {
+    pub(crate) fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length)
+    }
+
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.offset..self.end()
+    }
+}
+
+impl Children {
+    /// Checks the bytes of the pointer block that is the root of `parent`.
+    pub(crate) fn decode(
+        geometry: Geometry,
+        parent: &Subtree,
+        bytes: Bytes,
+    ) -> Result<Self, MalformedPointer> {
+        geometry.check(parent, &bytes)?;
+        let level = parent.level.saturating_sub(1);
+        Ok(Self { geometry, rest: bytes, offset: parent.offset, end: parent.end(), level })
+    }
+
+    /// The next pointer: its length, unless that is for the layout to say, and its score.
+    fn pointer(&mut self) -> Option<(Option<u64>, Score)> {
+        let length = match self.geometry.layout {
+            Layout::Fixed => None,
+            Layout::ContentCut => Some(self.rest.try_get_u64_le().ok()?),
+        };
+        let score = Score::try_from(self.rest.get(..self.geometry.score_bytes)?).ok()?;
+        self.rest.advance(self.geometry.score_bytes);
+        Some((length, score))
+    }
+}
+
+impl Iterator for Children {
+    type Item = Subtree;
+
+    fn next(&mut self) -> Option<Subtree> {
+        let left = self.end.checked_sub(self.offset).filter(|left| *left > 0)?;
+        let span = self.geometry.child_span(self.level.saturating_add(1));
+        let (length, score) = match self.pointer() {
+            Some((length, score)) => (length.unwrap_or(span).min(left), score),
+            None => (left, self.geometry.empty),
+        };
+        let child = self.geometry.subtree(self.offset, length, self.level, score);
+        self.offset = child.end();
+        Some(child)
+    }
+}

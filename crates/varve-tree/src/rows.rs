@@ -1,0 +1,123 @@
+//! Writing the pointer blocks of trees that are cut by content.
+//!
+//! The blocks are cut by content as well: after a row whose score says so. So what an insertion moves is, on each
+//! level, the block that it falls into and perhaps the next; the others are found to be there already.
+
+use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
+
+use crate::entry::ROW_LENGTH_BYTES;
+
+/// No cut before so many rows, but at the end.
+const ROW_COUNT_MIN: usize = 16;
+/// A cut after so many rows, whatever their scores.
+const ROW_COUNT_MAX: usize = 256;
+/// A row ends its block when so many bits of its mixed score are zero: one in 64 does.
+const CUT_BITS: u32 = 6;
+
+/// Rows in, a root out. Holds one pointer block a level.
+pub(crate) struct RowWriter<'a> {
+    store: &'a dyn BlockStore,
+    kind: BlockKind,
+    empty: Score,
+    levels: Vec<OpenRows>,
+    /// The bytes of a hole that may still grow, after all rows.
+    hole: u64,
+}
+
+#[derive(Default)]
+struct OpenRows {
+    bytes: Vec<u8>,
+    row_count: usize,
+    /// How many bytes of the file lie below.
+    length: u64,
+    /// The score of the last row.
+    last: Option<Score>,
+}
+
+impl<'a> RowWriter<'a> {
+    pub(crate) fn new(store: &'a dyn BlockStore, kind: BlockKind) -> Self {
+        Self { store, kind, empty: store.empty_score(), levels: Vec::new(), hole: 0 }
+    }
+
+    /// The size of the largest pointer block.
+    pub(crate) fn pointer_bytes(score_bytes: usize) -> u32 {
+        u32::try_from(ROW_COUNT_MAX * (ROW_LENGTH_BYTES + score_bytes)).expect("some kilobytes")
+    }
+
+    /// Appends a leaf that stands for `length` bytes. Neighbouring leaves of zeros are one row.
+    pub(crate) fn push(&mut self, length: u64, score: &Score) -> Result<(), PutError> {
+        if *score == self.empty {
+            self.hole += length;
+            return Ok(());
+        }
+        self.end_hole()?;
+        self.push_row(0, length, score)
+    }
+
+    /// Writes what is still open; the depth and the root of the tree.
+    pub(crate) fn finish(mut self) -> Result<(u8, Score), PutError> {
+        self.end_hole()?;
+        let mut level = 0;
+        while let Some(open) = self.levels.get(level) {
+            let is_top = level + 1 == self.levels.len();
+            if let (true, 1, Some(root)) = (is_top, open.row_count, open.last) {
+                return Ok((u8::try_from(level).expect("a level has a depth"), root));
+            }
+            if open.row_count > 0 {
+                self.close(level)?;
+            }
+            level += 1;
+        }
+        Ok((0, self.empty))
+    }
+
+    fn end_hole(&mut self) -> Result<(), PutError> {
+        match std::mem::take(&mut self.hole) {
+            0 => Ok(()),
+            length => {
+                let empty = self.empty;
+                self.push_row(0, length, &empty)
+            }
+        }
+    }
+
+    /// Appends a row to the open block `level + 1` levels above the leaves.
+    fn push_row(&mut self, level: usize, length: u64, score: &Score) -> Result<(), PutError> {
+        if self.levels.len() == level {
+            self.levels.push(OpenRows::default());
+        }
+        let open = &mut self.levels[level];
+        open.bytes.extend_from_slice(&length.to_le_bytes());
+        open.bytes.extend_from_slice(score.as_bytes());
+        open.row_count += 1;
+        open.length += length;
+        open.last = Some(*score);
+        if open.row_count == ROW_COUNT_MAX || (open.row_count >= ROW_COUNT_MIN && ends_a_block(score)) {
+            self.close(level)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Puts the open block, unless all below it is zeros, and points to it from the level above.
+    fn close(&mut self, level: usize) -> Result<(), PutError> {
+        let open = std::mem::take(&mut self.levels[level]);
+        let is_hole = open.row_count == 1 && open.last == Some(self.empty);
+        let score = if is_hole {
+            self.empty
+        } else {
+            let block_type = u8::try_from(level + 1)
+                .ok()
+                .and_then(|depth| BlockType::at_depth(self.kind, depth))
+                .expect("16 rows a block reach any size within the depth of a tree");
+            self.store.put(Block { block_type, bytes: &open.bytes })?
+        };
+        self.push_row(level + 1, open.length, &score)
+    }
+}
+
+/// Mixed first, so that scores that are addresses serve as well as hashes.
+fn ends_a_block(score: &Score) -> bool {
+    let leading = score.as_bytes().iter().take(8).fold(0u64, |mixed, byte| mixed << 8 | u64::from(*byte));
+    leading.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - CUT_BITS) == 0
+}
