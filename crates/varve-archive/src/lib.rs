@@ -1,1 +1,47 @@
-//! To be written.
+//! Snapshots: disk images and folders, archived into a block store, kept in a catalog, and brought back.
+//!
+//! ```text
+//! catalog root ─▶ list of snapshots ─▶ image: fixed tree
+//!                                  └─▶ folder: node ─▶ nodes ─▶ … ─▶ file: tree cut by content
+//! ```
+//!
+//! What must always be true:
+//! - A snapshot is in the catalog only once all that it leads to is durable; the catalog's root is the last thing written.
+//! - Memory is bounded, whatever the size of a file, an image or a folder.
+//! - What is restored comes into place whole or not at all, and nothing that a snapshot says leads out of its destination.
+//!
+//! This crate starts no threads and asks no time: it is given [`Workers`](varve_world::Workers), and told what to call a
+//! moment. It reads and writes the files that are archived and restored; a store's own files are the store's.
+
+mod catalog;
+mod fields;
+mod folder;
+mod image;
+mod node;
+mod node_list;
+mod progress;
+mod records;
+mod select;
+mod snapshot;
+mod take;
+mod verify;
+
+pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
+pub use fields::{Field, FieldError, FieldReader, FieldWriter, frame, split_record};
+pub use folder::{
+    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderOptions,
+    ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError, RestoreOptions, Watch, archive_folder,
+    compare_folders, list, lookup, restore_folder,
+};
+pub use image::{
+    ArchiveImageError, ArchivedImage, ImageSource, OpenSourceError, RestoreImageError, archive_image,
+    restore_image, write_image,
+};
+pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
+pub use node_list::{NodeList, ReadFolderError};
+pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
+pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
+pub use select::{SelectError, select};
+pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
+pub use take::{Archive, Request, TakeError, Taken};
+pub use verify::{Harm, Verified, VerifyError, verify};

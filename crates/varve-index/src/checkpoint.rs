@@ -104,8 +104,11 @@ mod tests {
     }
 
     fn read(header: &Header, sections: &[&[u64]]) -> Result<MemoryIndex, ReadCheckpointError> {
-        let bytes = authentic(header, sections);
-        let mut rest = bytes.as_slice();
+        read_bytes(&authentic(header, sections))
+    }
+
+    fn read_bytes(bytes: &[u8]) -> Result<MemoryIndex, ReadCheckpointError> {
+        let mut rest = bytes;
         let mut fill = |into: &mut [u8]| std::io::Read::read_exact(&mut rest, into);
         MemoryIndex::read_checkpoint(&KEY, bytes.len() as u64, &mut fill).map(|(index, _)| index)
     }
@@ -131,6 +134,9 @@ mod tests {
             let error = read(&header, &[&[slot_count, 16, 5, 6]]).unwrap_err();
             assert!(!matches!(error, ReadCheckpointError::Read { .. }), "{slot_count}: {error}");
         }
+        let one_block_and_rubbish = [authentic(&header, &[&[1, 16, 5]]).as_slice(), &[0; 8]].concat();
+        let error = read_bytes(&one_block_and_rubbish).unwrap_err();
+        assert!(matches!(error, ReadCheckpointError::Senseless { offset: 0 }), "{error}");
         let error = read(&header, &[&[1, 16, 5], &[1, 16, 6]]).unwrap_err();
         assert!(matches!(error, ReadCheckpointError::Length { .. }), "{error}");
         for (segment_count, block_count) in [(0, 0), (u64::MAX, 0), (1, u64::MAX), (u64::MAX / 48, 0)] {

@@ -208,4 +208,15 @@ mod tests {
         assert_eq!(index.candidates(Fingerprint(0)).collect::<Vec<_>>(), [address(LogAddress::END - 1)]);
         assert!(index.stats().fingerprint_bits >= FINGERPRINT_BITS_MIN);
     }
+
+    #[test]
+    fn what_a_longer_log_makes_the_same_is_counted_once() {
+        let mut index = MemoryIndex::new();
+        for fingerprint in [0, 1 << 20, 1 << 40] {
+            assert_eq!(index.insert(Fingerprint(fingerprint), address(7)), Ok(true));
+        }
+        assert_eq!(index.insert(Fingerprint(0), address(1 << 25)), Ok(true));
+        assert_eq!(index.len(), 3);
+        assert_eq!(index.candidates(Fingerprint(1 << 20)).count(), 2);
+    }
 }

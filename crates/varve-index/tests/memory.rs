@@ -30,7 +30,7 @@ fn read_back(index: &MemoryIndex) -> MemoryIndex {
 
 /// From a million blocks to beyond four times as many, every segment is split twice, and is of every size between.
 #[test]
-fn a_block_costs_at_most_nine_and_a_half_bytes_at_every_fill() {
+fn a_block_costs_at_most_nine_and_a_half_bytes_and_few_probes_at_every_fill() {
     let mut index = MemoryIndex::new();
     for number in 0..4_500_000 {
         index.insert(fingerprint(number), address(number)).unwrap();
@@ -40,6 +40,8 @@ fn a_block_costs_at_most_nine_and_a_half_bytes_at_every_fill() {
         if number >= 1_000_000 && number % 100_000 == 0 {
             let bytes = bytes_per_block(&read_back(&index));
             assert!(bytes <= BYTES_PER_BLOCK_MAX, "{number}, read back: {bytes}");
+            let found_soon: u64 = index.stats().probe_lengths[..=5].iter().sum();
+            assert!(found_soon * 100 > index.len() * 99, "{number}: {found_soon} within 32 slots");
         }
     }
 }

@@ -41,10 +41,10 @@ fn fingerprint_at(granule: u64) -> Fingerprint {
     Fingerprint(match granule / 512 % 4 {
         // As those of real scores.
         0 => granule.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        // Nearly the same, so that one place is everybody's home.
-        1 => (0x5555 << 48) + granule % 512,
+        // Nearly the same, so that one place is everybody's home, until they differ in no bit that is kept.
+        1 => (0x5555 << 48) + ((granule % 512) << 18),
         // At the end of the last segment.
-        2 => u64::MAX - granule % 512,
+        2 => u64::MAX - ((granule % 512) << 18),
         // Three that all blocks share.
         _ => (granule % 3).wrapping_mul(0x5555_5555_5555_5555),
     })

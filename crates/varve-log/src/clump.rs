@@ -18,11 +18,38 @@ use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decomp
 use crate::decode::{Decoder, to_usize};
 use crate::keys::Digest;
 
-/// A clump takes no further block once its blocks have this many bytes. `docs/decisions/0002-clump-grouping.md` has the measurement.
-const CLUMP_BYTES_GOAL: usize = 256 << 10;
+/// How large a clump's blocks should become, together: larger clumps compress better, and cost more to read one block of.
+/// `docs/decisions/0002-clump-grouping.md` has the measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClumpBytes(u32);
+
+impl ClumpBytes {
+    /// A goal between 4 KiB and 2 MiB; `None` for any other.
+    #[must_use]
+    pub fn new(bytes: u32) -> Option<Self> {
+        (4 << 10..=2 << 20).contains(&bytes).then_some(Self(bytes))
+    }
+
+    /// The goal in bytes.
+    #[must_use]
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    fn goal(self) -> usize {
+        to_usize(self.0)
+    }
+}
+
+impl Default for ClumpBytes {
+    /// 1.5 MiB.
+    fn default() -> Self {
+        Self(3 << 19)
+    }
+}
 
 /// The longest content: a clump that was just below its goal, and one block of the largest size.
-const CONTENT_BYTES_MAX: u32 = 2 << 20;
+const CONTENT_BYTES_MAX: u32 = 4 << 20;
 
 /// The most blocks in a clump, so that many tiny ones still make a table of bounded size.
 const BLOCK_COUNT_MAX: usize = 4096;
@@ -47,13 +74,20 @@ pub(crate) struct BlockRow {
 }
 
 /// Blocks that wait to become a clump.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ClumpDraft {
+    clump_bytes: ClumpBytes,
     rows: Vec<BlockRow>,
     blocks: Vec<u8>,
 }
 
 impl ClumpDraft {
+    /// A draft without blocks.
+    #[must_use]
+    pub fn new(clump_bytes: ClumpBytes) -> Self {
+        Self { clump_bytes, rows: Vec::new(), blocks: Vec::new() }
+    }
+
     /// Adds a copy of a block, and says which block of the clump it is.
     ///
     /// # Panics
@@ -61,7 +95,7 @@ impl ClumpDraft {
     pub fn push(&mut self, block: NamedBlock<'_>) -> usize {
         assert!(block.bytes.len() <= BLOCK_BYTES_MAX, "the store has checked the size");
         if self.blocks.capacity() == 0 {
-            self.blocks.reserve(CLUMP_BYTES_GOAL.max(block.bytes.len()));
+            self.blocks.reserve(self.clump_bytes.goal().max(block.bytes.len()));
         }
         #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
         self.rows.push(BlockRow { name: block.name, digest: block.digest, size: block.bytes.len() as u32 });
@@ -72,13 +106,13 @@ impl ClumpDraft {
     /// Whether another block belongs in another clump.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.blocks.len() >= CLUMP_BYTES_GOAL || self.rows.len() >= BLOCK_COUNT_MAX
+        self.blocks.len() >= self.clump_bytes.goal() || self.rows.len() >= BLOCK_COUNT_MAX
     }
 
     /// Whether a block of this size should begin a new clump rather than make this one much larger than its goal.
     #[must_use]
     pub fn should_close_before(&self, block_bytes: usize) -> bool {
-        !self.rows.is_empty() && self.blocks.len().saturating_add(block_bytes) > CLUMP_BYTES_GOAL
+        !self.rows.is_empty() && self.blocks.len().saturating_add(block_bytes) > self.clump_bytes.goal()
     }
 
     /// Whether there is nothing in it.
@@ -229,7 +263,7 @@ mod tests {
     use super::*;
 
     fn draft(blocks: &[(BlockType, Vec<u8>)]) -> ClumpDraft {
-        let mut draft = ClumpDraft::default();
+        let mut draft = ClumpDraft::new(ClumpBytes::default());
         for (block_type, bytes) in blocks {
             let name = BlockName { score: Score::from([bytes.len() as u8; 32]), block_type: *block_type };
             draft.push(NamedBlock { name, digest: None, bytes });
@@ -290,13 +324,13 @@ mod tests {
 
     #[test]
     fn a_draft_fills_up() {
-        let mut draft = ClumpDraft::default();
+        let mut draft = ClumpDraft::new(ClumpBytes::default());
         assert!(draft.is_empty() && !draft.should_close_before(BLOCK_BYTES_MAX));
         let name = BlockName { score: Score::from([0; 32]), block_type: BlockType::DATA };
         while !draft.is_full() {
             draft.push(NamedBlock { name, digest: None, bytes: &[7; 8192] });
         }
-        assert_eq!(draft.names().len() * 8192, CLUMP_BYTES_GOAL);
+        assert_eq!(draft.names().len() * 8192, ClumpBytes::default().goal());
         assert!(draft.should_close_before(1));
     }
 }

@@ -36,7 +36,7 @@ mod recover;
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
 pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
 pub use cipher::{WrapError, unwrap_secret, wrap_secret};
-pub use clump::{ClumpContent, ClumpDraft, NamedBlock, OpenClumpError, PackedClump};
+pub use clump::{ClumpBytes, ClumpContent, ClumpDraft, NamedBlock, OpenClumpError, PackedClump};
 pub use compress::{CompressionLevel, DecompressError};
 pub use footer::{Footer, FooterError, PageRow};
 pub use header::{ArenaHeader, ArenaHeaderError};

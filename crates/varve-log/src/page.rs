@@ -6,7 +6,7 @@
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
 //! |      0 |     4 | clump_count   |                                                                                |
 //! |      4 |     4 | block_count   |                                                                                |
-//! |      8 |     4 | durable_bytes | the arena is known to be durable up to here, in granules                       |
+//! |      8 |     4 | durable       | the arena is known to be durable up to here, in granules                       |
 //! |     12 |     2 | score_bytes   | 32 or 20                                                                       |
 //! |     14 |     2 | digest_bytes  | 0, or 16 in a SHA-1 store                                                      |
 //! |     16 |     4 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |

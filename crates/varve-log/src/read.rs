@@ -8,7 +8,6 @@ use varve_world::{FileName, Storage};
 use crate::arena::{ArenaId, ArenaMap, Granule};
 use crate::cipher::RecordCipher;
 use crate::clump::{ClumpContent, OpenClumpError};
-use crate::compress::CompressionLevel;
 use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::keys::LogKeys;
@@ -24,8 +23,6 @@ pub struct LogConfig {
     pub map: ArenaMap,
     /// How wide scores are: 32 or 20 bytes.
     pub score_bytes: usize,
-    /// How hard to compress clumps.
-    pub level: CompressionLevel,
 }
 
 /// A log that can be read. Holds no state but its keys, so that readers and a writer never disagree.

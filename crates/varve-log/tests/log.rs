@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
-    AppendError, Appender, ArenaId, ArenaMap, ArenaState, ClumpDraft, CompressionLevel, Log, LogConfig,
-    LogKeys, NamedBlock, ReadLogError, Recovered,
+    AppendError, Appender, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel, Log,
+    LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -20,12 +20,7 @@ struct Written {
 const MAP_BYTES: u64 = 1 << 20;
 
 fn config() -> LogConfig {
-    LogConfig {
-        store_id: [7; 16],
-        map: ArenaMap::new(MAP_BYTES).unwrap(),
-        score_bytes: 32,
-        level: CompressionLevel::default(),
-    }
+    LogConfig { store_id: [7; 16], map: ArenaMap::new(MAP_BYTES).unwrap(), score_bytes: 32 }
 }
 
 fn log(storage: &MemoryStorage, keys: &LogKeys) -> Arc<Log> {
@@ -68,7 +63,7 @@ fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
 
 fn append_block(log: &Log, appender: &mut Appender, bytes: &[u8]) -> (LogAddress, BlockName) {
     let name = BlockName { score: log.keys().blake3_score(bytes), block_type: BlockType::DATA };
-    let mut draft = ClumpDraft::default();
+    let mut draft = ClumpDraft::new(ClumpBytes::default());
     draft.push(NamedBlock { name, digest: None, bytes });
     let (address, _) = appender.append(draft.pack(CompressionLevel::default())).unwrap();
     (address, name)
@@ -333,7 +328,7 @@ fn a_full_disk_stops_the_log_and_loses_nothing() {
     sync(&log, &mut appender);
     storage.set_bytes_max(Some(5000));
     let name = BlockName { score: log.keys().blake3_score(b"x"), block_type: BlockType::DATA };
-    let mut draft = ClumpDraft::default();
+    let mut draft = ClumpDraft::new(ClumpBytes::default());
     draft.push(NamedBlock { name, digest: None, bytes: &random_bytes(1, 50_000) });
     let packed = draft.pack(CompressionLevel::default());
     assert!(matches!(appender.append(packed.clone()), Err(AppendError::Storage { .. })));

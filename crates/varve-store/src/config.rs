@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use varve_block::{from_hex, to_hex};
-use varve_log::{ArenaMap, CompressionLevel};
+use varve_log::{ArenaMap, ClumpBytes, CompressionLevel};
 
 /// The newest format that this program reads and writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -63,6 +63,8 @@ pub struct StoreConfig {
     pub block_bytes: u32,
     /// How hard to compress from now on.
     pub compression_level: CompressionLevel,
+    /// How large clumps become from now on.
+    pub clump_bytes: ClumpBytes,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -76,6 +78,7 @@ struct File {
     index: IndexKind,
     block_bytes: u32,
     compression_level: i32,
+    clump_bytes: u32,
 }
 
 /// Why `config.toml` does not describe a store that this program can open.
@@ -116,8 +119,9 @@ impl StoreConfig {
             encryption: Encryption::Aes256Gcm,
             arena_map: ArenaMap::new(64 << 20).expect("64 MiB is between the bounds"),
             index: IndexKind::Memory,
-            block_bytes: 8 << 10,
+            block_bytes: 16 << 10,
             compression_level: CompressionLevel::default(),
+            clump_bytes: ClumpBytes::default(),
         }
     }
 
@@ -141,6 +145,7 @@ impl StoreConfig {
             index: self.index,
             block_bytes: self.block_bytes,
             compression_level: self.compression_level.get(),
+            clump_bytes: self.clump_bytes.get(),
         };
         let table = toml::to_string(&file).expect("plain values always serialise");
         format!("# A Varve store. FORMAT.md beside this file says how to read it.\n{table}")
@@ -168,6 +173,8 @@ impl StoreConfig {
             ArenaMap::new(file.arena_bytes).ok_or_else(|| bad("arena_bytes", &file.arena_bytes))?;
         let compression_level = CompressionLevel::new(file.compression_level)
             .ok_or_else(|| bad("compression_level", &file.compression_level))?;
+        let clump_bytes =
+            ClumpBytes::new(file.clump_bytes).ok_or_else(|| bad("clump_bytes", &file.clump_bytes))?;
         if !Self::block_bytes_is_good(file.block_bytes) {
             return Err(bad("block_bytes", &file.block_bytes));
         }
@@ -183,6 +190,7 @@ impl StoreConfig {
             index: file.index,
             block_bytes: file.block_bytes,
             compression_level,
+            clump_bytes,
         })
     }
 
@@ -236,7 +244,7 @@ mod tests {
         let complaint =
             |from: &str, to: &str| StoreConfig::from_text(&text.replace(from, to)).unwrap_err().to_string();
         assert!(complaint("format = 1", "format = 2").contains("format 2"));
-        assert!(complaint("block_bytes = 8192", "block_bytes = 8191").contains("block_bytes = 8191"));
+        assert!(complaint("block_bytes = 16384", "block_bytes = 8191").contains("block_bytes = 8191"));
         assert!(complaint("arena_bytes = 67108864", "arena_bytes = 5").contains("arena_bytes = 5"));
         assert!(complaint("compression_level = 3", "compression_level = 99").contains("99"));
         assert!(complaint("0707", "07").contains("id"));

@@ -144,6 +144,19 @@ impl Store {
         storage.replace(&config_file, config.to_text().as_bytes()).map_err(failed(&config_file))
     }
 
+    /// What was chosen when the store was made: readable without a key.
+    ///
+    /// # Errors
+    /// [`OpenError::NotAStore`], [`OpenError::Config`] or [`OpenError::Storage`].
+    pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
+        let text = match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NotAStore),
+            Err(error) => return Err(OpenError::Storage(error)),
+        };
+        Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
+    }
+
     /// Opens a store. `progress` is told when directories have to be read because the index's checkpoint is missing,
     /// damaged or old.
     ///
@@ -155,7 +168,7 @@ impl Store {
         access: Access<'_>,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Self, OpenError> {
-        let config = read_config(&world)?;
+        let config = Self::read_config(&world)?;
         let keys = match config.encryption {
             Encryption::Aes256Gcm => {
                 LogKeys::from_master(&*keyring::open(world.storage.as_ref(), &config, secret)?)
@@ -166,14 +179,11 @@ impl Store {
             Access::Read => None,
             Access::Write { holder } => Some(world.storage.lock(&name("lock"), holder)?),
         };
-        let log_config = LogConfig {
-            store_id: config.id,
-            map: config.arena_map,
-            score_bytes: config.score_bytes(),
-            level: config.compression_level,
-        };
+        let log_config =
+            LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
         let namer = Namer::new(config.score, keys.clone());
         let log = Arc::new(Log::new(Arc::clone(&world.storage), keys, log_config));
+        let clump_bytes = config.clump_bytes;
         let (index, coverage) = load_checkpoint(&world, &log);
         let mut store = Self {
             world,
@@ -183,7 +193,7 @@ impl Store {
             log,
             clumps: clump_cache(),
             index: RwLock::new(index),
-            admission: Mutex::new(Admission { last_catalog: coverage.last_catalog, ..Admission::default() }),
+            admission: Mutex::new(Admission::new(clump_bytes, coverage.last_catalog)),
             drained: Condvar::new(),
             writer: None,
             unsaved_blocks: AtomicU64::new(0),
@@ -358,15 +368,6 @@ impl Store {
             admission.last_catalog = Some((address, name));
         }
     }
-}
-
-fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
-    let text = match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NotAStore),
-        Err(error) => return Err(OpenError::Storage(error)),
-    };
-    Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
 }
 
 fn load_checkpoint(world: &World, log: &Log) -> (MemoryIndex, Coverage) {

@@ -185,7 +185,7 @@ impl Admission {
         if self.draft.is_empty() {
             return None;
         }
-        let draft = Arc::new(std::mem::take(&mut self.draft));
+        let draft = Arc::new(std::mem::replace(&mut self.draft, ClumpDraft::new(self.clump_bytes)));
         let number = self.draft_number;
         self.draft_number += 1;
         self.in_flight.insert(number, Arc::clone(&draft));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::MemoryIndex;
-use varve_log::{AppendError, Appender, ClumpDraft, Log};
+use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Log};
 use varve_world::{FileLock, World};
 
 use crate::checkpoint::SaveCheckpointError;
@@ -51,8 +51,8 @@ pub(crate) struct Durable {
 }
 
 /// What has been put and is not in the index yet.
-#[derive(Default)]
 pub(crate) struct Admission {
+    pub(crate) clump_bytes: ClumpBytes,
     pub(crate) pending: BTreeMap<BlockName, Pending>,
     /// Where the next new block goes.
     pub(crate) draft: ClumpDraft,
@@ -68,6 +68,24 @@ pub(crate) struct Admission {
     /// The newest catalog root that a page names.
     pub(crate) last_catalog: Option<(LogAddress, BlockName)>,
     pub(crate) failed: Option<String>,
+}
+
+impl Admission {
+    pub(crate) fn new(clump_bytes: ClumpBytes, last_catalog: Option<(LogAddress, BlockName)>) -> Self {
+        Self {
+            clump_bytes,
+            pending: BTreeMap::new(),
+            draft: ClumpDraft::new(clump_bytes),
+            draft_number: 0,
+            in_flight: BTreeMap::new(),
+            clump_count: 0,
+            page_count: 0,
+            new_block_count: 0,
+            new_block_bytes: 0,
+            last_catalog,
+            failed: None,
+        }
+    }
 }
 
 /// Where a block is that no page names yet.

@@ -1,0 +1,140 @@
+"""Measures varve beside the tools a user would pick instead, and beside the raw limit of the machine.
+
+  script/bench                            everything; about an hour with three peers, needs 25 GB of disk
+  script/bench --quick                    a hundredth of the data, one round: does it run at all?
+  script/bench --scenarios days,tree      only these
+  script/bench --tools varve,borg         only these
+  script/bench --list                     which scenarios and tools there are
+
+Each step of a scenario is done by every tool before the next step begins, in N rounds, and another tool begins each round. The
+raw limit is measured anew beside each of these, since the speed of a disk changes by the minute. The table gives the best and the
+median round; `of raw` is the median, over the rounds, of the raw limit's time divided by the tool's: 1.00 is as fast as the
+machine allows. All run on two cores, encrypted (but for desync, which cannot), compressed, each with its own defaults. The time
+of whatever writes, `cp` too, includes `sync -f` of the file system written to. Sources are in the page cache unless the row says
+cold. A store's size is what it occupies on disk, without the tool's cache in its $HOME. Peak memory is that of the largest
+process; nothing below 20 MB can be told apart.
+
+Cold means /proc/sys/vm/drop_caches for root; others only take the files concerned out of the page cache. The tmpfs is /dev/shm.
+The data comes from script/workloads; what that cannot make here is skipped, and so is a tool that is not installed: both by name.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.measure import remove
+from bench.report import table, write_json
+from bench.rounds import Failure, run_scenario
+from bench.scenarios import SCENARIOS, Scenario
+from bench.tools import PEERS, Tool, Varve
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+CORES = 2
+
+
+def main() -> int:
+    chosen = parse()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    skipped: dict[str, str] = {}
+    tools, versions = find_tools(chosen.tools, chosen.no_build, skipped)
+    scenarios = find_scenarios(chosen.scenarios, chosen.data, chosen.quick, skipped)
+    for name, version in versions.items():
+        print(f"{name}: {version}")
+    for name, reason in skipped.items():
+        print(f"{name}: skipped: {reason}")
+
+    results = []
+    for scenario in scenarios:
+        work = Path("/dev/shm/varve-bench") if scenario.in_memory else chosen.data / "work"
+        work.mkdir(exist_ok=True)
+        try:
+            measured = run_scenario(scenario, tools, chosen.data, work, chosen.rounds)
+        finally:
+            remove(work)
+        results += measured
+        write_json(chosen.json, versions, skipped, results)
+        print(table(scenario, measured), flush=True)
+    print(f"\nall measurements: {chosen.json}")
+    return 1 if any(isinstance(result, Failure) for result in results) else 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    scenario_names = [scenario.name for scenario in SCENARIOS]
+    tool_names = ["varve", *(tool.name for tool in PEERS)]
+    parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
+    parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
+    parser.add_argument("--rounds", type=int, metavar="N", help="default: 3, with --quick 1")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="where the data is kept, and reused; default: target/bench")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="default: results.json in the data folder")
+    parser.add_argument("--quick", action="store_true", help="tiny data, in a data folder of its own")
+    parser.add_argument("--no-build", action="store_true", help="take target/release/varve as it is")
+    parser.add_argument("--list", action="store_true", help="print what there is to choose from, and stop")
+    chosen = parser.parse_args()
+    if chosen.list:
+        print("scenarios:")
+        for scenario in SCENARIOS:
+            print(f"  {scenario.name:<10} {scenario.title}")
+        print("tools:\n  varve")
+        for tool in PEERS:
+            print(f"  {tool.name:<10} {tool.note}".rstrip())
+        sys.exit(0)
+    chosen.rounds = chosen.rounds or (1 if chosen.quick else 3)
+    chosen.data = (chosen.data or TARGET / "bench").resolve()
+    if chosen.quick:
+        chosen.data /= "quick"
+    chosen.json = chosen.json or chosen.data / "results.json"
+    return chosen
+
+
+def some_of(names: list[str]) -> Callable[[str], list[str]]:
+    """A list of names, separated by commas; given in any order, and taken in the order of `names`."""
+
+    def parse_list(text: str) -> list[str]:
+        asked = text.split(",")
+        for name in asked:
+            if name not in names:
+                raise argparse.ArgumentTypeError(f"no {name!r} here; there are: {', '.join(names)}")
+        return [name for name in names if name in asked]
+
+    return parse_list
+
+
+def find_tools(names: list[str], no_build: bool, skipped: dict[str, str]) -> tuple[list[Tool], dict[str, str]]:
+    """The tools asked for that are here, and what each calls itself. What is not here goes to `skipped`."""
+    tools: list[Tool] = []
+    versions: dict[str, str] = {}
+    varve = Varve(TARGET / "release" / "varve")
+    for tool in (tool for tool in [varve, *PEERS] if tool.name in names):
+        if tool is varve and not no_build:
+            subprocess.run(["cargo", "build", "--release", "--bin", "varve"], cwd=ROOT, check=False)
+        version = tool.version()
+        if version is None:
+            skipped[tool.name] = "does not build" if tool is varve else "is not installed"
+        else:
+            tools.append(tool)
+            versions[tool.name] = version + (f" ({tool.note})" if tool.note else "")
+    return tools, versions
+
+
+def find_scenarios(names: list[str], data: Path, quick: bool, skipped: dict[str, str]) -> list[Scenario]:
+    """The scenarios asked for whose data is there once script/workloads has run. The others go to `skipped`."""
+    asked = [scenario for scenario in SCENARIOS if scenario.name in names]
+    workloads = sorted({scenario.workload for scenario in asked})
+    options = ["--quick"] if quick else []
+    subprocess.run([ROOT / "script" / "workloads", data, *workloads, *options], check=True)
+    possible = []
+    for scenario in asked:
+        if not all((data / step.source).exists() for step in scenario.steps):
+            skipped[scenario.name] = f"script/workloads cannot make its data ({scenario.workload}) here"
+        elif scenario.in_memory and not Path("/dev/shm").is_dir():
+            skipped[scenario.name] = "there is no /dev/shm"
+        else:
+            possible.append(scenario)
+    return possible

@@ -1,0 +1,108 @@
+"""What is measured. A scenario is a chain of steps that one store goes through, from empty."""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from bench.measure import Command, read_command
+
+
+class Action(Enum):
+    SNAPSHOT = "snapshot"
+    RESTORE = "restore"  # to a folder on the store's file system, and compared with the source afterwards
+    DISCARD = "discard"  # to /dev/null
+
+
+class Raw(Enum):
+    """What a step is compared with: the least that it could cost, or a good part of that."""
+
+    COPY = "cp, then sync"
+    READ = "read the source"
+    WALK = "stat each file"
+
+    def command(self, source: Path, into: Path) -> Command:
+        match self:
+            case Raw.COPY:
+                return Command(["cp", "--archive", str(source), str(into)])
+            case Raw.READ:
+                return read_command(source)
+            case Raw.WALK:
+                return Command(["find", str(source), "-printf", "%s %T@ %C@ %i\n"])
+
+    @property
+    def writes(self) -> bool:
+        return self is Raw.COPY
+
+
+@dataclass(frozen=True)
+class Step:
+    row: str  # steps of one row are added up
+    action: Action
+    source: str  # below the data folder
+    raw: Raw
+    cold: bool = False  # with an empty page cache, else with the source in it
+    touched: bool = False  # the source's time is set anew before, so that no tool skips it unread
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    title: str
+    workload: str
+    steps: list[Step]
+    in_memory: bool = False  # the store is on a tmpfs
+
+
+def snapshot(row: str, source: str, raw: Raw = Raw.COPY, touched: bool = False) -> Step:
+    return Step(row, Action.SNAPSHOT, source, raw, touched=touched)
+
+
+def restore(row: str, source: str) -> Step:
+    return Step(row, Action.RESTORE, source, Raw.COPY, cold=True)
+
+
+SCENARIOS = [
+    Scenario(
+        "random",
+        "2 GiB that cannot be compressed, store on disk",
+        "random",
+        [
+            snapshot("fresh", "random.bin"),
+            snapshot("the same again, its time set anew", "random.bin", Raw.READ, touched=True),
+            Step("restore to /dev/null, cold cache", Action.DISCARD, "random.bin", Raw.READ, cold=True),
+            restore("restore to disk, cold cache", "random.bin"),
+        ],
+    ),
+    Scenario(
+        "tmpfs",
+        "2 GiB that cannot be compressed, store on tmpfs",
+        "random",
+        [snapshot("fresh", "random.bin")],
+        in_memory=True,
+    ),
+    Scenario(
+        "small",
+        "100,000 small files",
+        "small",
+        [snapshot("fresh", "small", Raw.READ), snapshot("unchanged", "small", Raw.WALK)],
+    ),
+    Scenario(
+        "tree",
+        "six releases of a source tree of 8,000 files",
+        "tree",
+        [snapshot("all six, one after the other", f"tree/{number}", Raw.READ) for number in range(1, 7)],
+    ),
+    Scenario(
+        "days",
+        "three nights of a 2 GiB Debian disk",
+        "days",
+        [snapshot(f"night {number}", f"days/day{number}.raw") for number in (1, 2, 3)]
+        + [restore("restore night 3 to disk, cold cache", "days/day3.raw")],
+    ),
+    Scenario(
+        "insert",
+        "a folder with a 1 GiB file, then with one byte inserted at its front",
+        "insert",
+        [snapshot("fresh", "insert/1"), snapshot("with the byte", "insert/2")],
+    ),
+]

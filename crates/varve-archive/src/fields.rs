@@ -1,0 +1,349 @@
+//! Records of fields: how nodes, snapshots and the catalog's root are written. Pure.
+//!
+//! ```text
+//! record  │ length: varint │ number: 1 byte │ length: varint │ bytes │ number │ length │ bytes │ …
+//!                          └─────────────── fields, in ascending order of their numbers ───────┘
+//! ```
+//!
+//! A number within a field is a varint: unsigned LEB128 of at most 10 bytes. A signed number `n` is the varint of
+//! `(n << 1) ^ (n >> 63)`. `docs/format.md` says which fields there are, section 5.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+/// The longest varint, in bytes.
+const VARINT_BYTES_MAX: usize = 10;
+/// How many bits of a number each byte of a varint holds.
+const VARINT_BITS: u32 = 7;
+/// Set in each byte of a varint but the last.
+const VARINT_MORE: u8 = 0x80;
+
+/// Writes the fields of one record.
+#[derive(Debug, Clone, Default)]
+pub struct FieldWriter {
+    fields: Vec<u8>,
+    last_number: u8,
+}
+
+impl FieldWriter {
+    /// No fields.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A field of bytes. The same number may come several times.
+    ///
+    /// # Panics
+    /// When a field with a greater number was written before.
+    #[must_use]
+    pub fn bytes(mut self, number: u8, bytes: &[u8]) -> Self {
+        self.begin(number, bytes.len() as u64);
+        self.fields.extend_from_slice(bytes);
+        self
+    }
+
+    /// A field of one number.
+    ///
+    /// # Panics
+    /// As [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn number(mut self, number: u8, value: u64) -> Self {
+        let (bytes, length) = encode_varint(value);
+        self.begin(number, length as u64);
+        self.fields.extend(bytes.iter().take(length));
+        self
+    }
+
+    /// A field of one signed number.
+    ///
+    /// # Panics
+    /// As [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn signed(self, number: u8, value: i64) -> Self {
+        self.number(number, (value << 1 ^ value >> 63).cast_unsigned())
+    }
+
+    /// A field of bytes that may be absent.
+    ///
+    /// # Panics
+    /// As [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn optional_bytes(self, number: u8, bytes: Option<&[u8]>) -> Self {
+        match bytes {
+            Some(bytes) => self.bytes(number, bytes),
+            None => self,
+        }
+    }
+
+    /// A field of one number that may be absent.
+    ///
+    /// # Panics
+    /// As [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn optional_number(self, number: u8, value: Option<u64>) -> Self {
+        match value {
+            Some(value) => self.number(number, value),
+            None => self,
+        }
+    }
+
+    /// A field of one signed number that may be absent.
+    ///
+    /// # Panics
+    /// As [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn optional_signed(self, number: u8, value: Option<i64>) -> Self {
+        match value {
+            Some(value) => self.signed(number, value),
+            None => self,
+        }
+    }
+
+    /// The fields, without their length.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
+        self.fields
+    }
+
+    /// The record: the length, then the fields.
+    #[must_use]
+    pub fn finish_record(self) -> Vec<u8> {
+        let mut record = Vec::with_capacity(self.fields.len().saturating_add(VARINT_BYTES_MAX));
+        frame(&self.fields, &mut record);
+        record
+    }
+
+    fn begin(&mut self, number: u8, length: u64) {
+        assert!(number >= self.last_number, "field {number} after field {}", self.last_number);
+        self.last_number = number;
+        self.fields.push(number);
+        push_varint(&mut self.fields, length);
+    }
+}
+
+/// Appends a record of these fields to `into`: their length, then the fields.
+pub fn frame(fields: &[u8], into: &mut Vec<u8>) {
+    push_varint(into, fields.len() as u64);
+    into.extend_from_slice(fields);
+}
+
+/// The fields of the record with which `bytes` begins, and what follows it; `None` where the record is not whole.
+#[must_use]
+pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = split_varint(bytes)?;
+    rest.split_at_checked(usize::try_from(length).ok()?)
+}
+
+/// Why bytes are not the fields of a record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// A field ends beyond the record.
+    #[error("field {number} ends beyond its record")]
+    Truncated {
+        /// The field.
+        number: u8,
+    },
+    /// The numbers do not ascend.
+    #[error("field {number} comes after field {previous}")]
+    Order {
+        /// The field.
+        number: u8,
+        /// The one before it.
+        previous: u8,
+    },
+    /// A field holds what it may not hold.
+    #[error("field {number} of {length} bytes does not hold what it should")]
+    Value {
+        /// The field.
+        number: u8,
+        /// How many bytes it has.
+        length: usize,
+    },
+}
+
+/// One field of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Says what the field is.
+    pub number: u8,
+    /// What it holds.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Field<'a> {
+    /// The number that the field holds, in a type that may be narrower than a varint.
+    ///
+    /// # Errors
+    /// [`FieldError::Value`]: not one varint, or too large.
+    pub fn value<N: TryFrom<u64>>(&self) -> Result<N, FieldError> {
+        match split_varint(self.bytes) {
+            Some((value, [])) => N::try_from(value).map_err(|_| self.unexpected()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    /// The signed number that the field holds.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn signed(&self) -> Result<i64, FieldError> {
+        let value: u64 = self.value()?;
+        Ok((value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg())
+    }
+
+    /// The text that the field holds.
+    ///
+    /// # Errors
+    /// [`FieldError::Value`]: not UTF-8.
+    pub fn text(&self) -> Result<&'a str, FieldError> {
+        std::str::from_utf8(self.bytes).map_err(|_| self.unexpected())
+    }
+
+    /// The error that says that this field does not hold what it should.
+    #[must_use]
+    pub fn unexpected(&self) -> FieldError {
+        FieldError::Value { number: self.number, length: self.bytes.len() }
+    }
+}
+
+/// Reads the fields of one record in their order, the unknown ones too. Ends after the first error.
+#[derive(Debug, Clone)]
+pub struct FieldReader<'a> {
+    rest: &'a [u8],
+    previous: u8,
+}
+
+impl<'a> FieldReader<'a> {
+    /// The fields of a record, which come without their length.
+    #[must_use]
+    pub fn new(fields: &'a [u8]) -> Self {
+        Self { rest: fields, previous: 0 }
+    }
+}
+
+impl<'a> Iterator for FieldReader<'a> {
+    type Item = Result<Field<'a>, FieldError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&number, rest) = std::mem::take(&mut self.rest).split_first()?;
+        if number < self.previous {
+            return Some(Err(FieldError::Order { number, previous: self.previous }));
+        }
+        let Some((bytes, rest)) = split_record(rest) else {
+            return Some(Err(FieldError::Truncated { number }));
+        };
+        self.previous = number;
+        self.rest = rest;
+        Some(Ok(Field { number, bytes }))
+    }
+}
+
+/// Appends a varint.
+pub(crate) fn push_varint(into: &mut Vec<u8>, value: u64) {
+    let (bytes, length) = encode_varint(value);
+    into.extend(bytes.iter().take(length));
+}
+
+/// The varint with which `bytes` begins, and what follows it; `None` where there is none that ends, or fits 64 bits.
+pub(crate) fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0u64;
+    let mut rest = bytes;
+    for shift in (0..u64::BITS).step_by(VARINT_BITS as usize) {
+        let (byte, behind) = rest.split_first()?;
+        rest = behind;
+        let bits = u64::from(byte & !VARINT_MORE);
+        let placed = bits << shift;
+        if placed >> shift != bits {
+            return None;
+        }
+        value |= placed;
+        if byte & VARINT_MORE == 0 {
+            return Some((value, rest));
+        }
+    }
+    None
+}
+
+/// A varint, and how many of the bytes it has.
+#[expect(clippy::cast_possible_truncation, reason = "the lowest bits are what goes into a byte")]
+fn encode_varint(mut value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
+    let mut bytes = [0; VARINT_BYTES_MAX];
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = value as u8 | VARINT_MORE;
+        value >>= VARINT_BITS;
+        if value == 0 {
+            *byte &= !VARINT_MORE;
+            return (bytes, place.saturating_add(1));
+        }
+    }
+    (bytes, VARINT_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    fn fields() -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
+        let field = (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..200));
+        proptest::collection::vec(field, 0..9).prop_map(|mut fields| {
+            fields.sort_by_key(|(number, _)| *number);
+            fields
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn fields_survive_the_round_trip(fields in fields(), behind in any::<[u8; 3]>()) {
+            let writer = fields.iter().fold(FieldWriter::new(), |writer, (number, bytes)| writer.bytes(*number, bytes));
+            let stream = [writer.finish_record(), behind.to_vec()].concat();
+            let (record, rest) = split_record(&stream).unwrap();
+            prop_assert_eq!(rest, &behind);
+            let read: Vec<_> = FieldReader::new(record).map(|field| field.unwrap()).collect();
+            let expected: Vec<_> =
+                fields.iter().map(|(number, bytes)| Field { number: *number, bytes }).collect();
+            prop_assert_eq!(read, expected);
+        }
+
+        #[test]
+        fn numbers_survive_the_round_trip(value in any::<u64>(), signed in any::<i64>(), shift in 0u32..64) {
+            let (value, signed) = (value >> shift, signed >> shift);
+            let fields = FieldWriter::new().number(1, value).signed(2, signed).finish();
+            let read: Vec<_> = FieldReader::new(&fields).map(|field| field.unwrap()).collect();
+            prop_assert_eq!(read[0].value(), Ok(value));
+            prop_assert_eq!(read[0].value::<u16>().ok(), u16::try_from(value).ok());
+            prop_assert_eq!(read[1].signed(), Ok(signed));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let fields = split_record(&bytes).map_or(&bytes[..], |(fields, _)| fields);
+            for field in FieldReader::new(fields).flatten() {
+                let _ = (field.value::<u64>(), field.signed(), field.text());
+            }
+            prop_assert!(split_varint(&bytes).is_none_or(|(_, rest)| rest.len() < bytes.len()));
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let record = FieldWriter::new().bytes(1, b"ab").number(3, 300).signed(6, -1).finish_record();
+        assert_eq!(record, [11, 1, 2, b'a', b'b', 3, 2, 0xac, 0x02, 6, 1, 1]);
+    }
+
+    #[test]
+    fn what_no_writer_writes_is_refused() {
+        let read = |fields: &[u8]| FieldReader::new(fields).collect::<Result<Vec<_>, _>>().unwrap_err();
+        assert_eq!(read(&[2, 0, 1, 0]), FieldError::Order { number: 1, previous: 2 });
+        assert_eq!(read(&[2, 3, 1, 1]), FieldError::Truncated { number: 2 });
+        assert_eq!(read(&[2]), FieldError::Truncated { number: 2 });
+        let value = |bytes: &[u8]| Field { number: 7, bytes }.value::<u64>();
+        assert_eq!(value(&[1, 1]), Err(FieldError::Value { number: 7, length: 2 }));
+        assert_eq!(value(&[]), Err(FieldError::Value { number: 7, length: 0 }));
+        let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+        assert_eq!(value(&most), Ok(u64::MAX));
+        let mut beyond = most;
+        beyond[9] = 2;
+        assert_eq!(value(&beyond), Err(FieldError::Value { number: 7, length: 10 }));
+    }
+}

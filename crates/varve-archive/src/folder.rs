@@ -1,0 +1,33 @@
+//! Folders: archived with all that a Linux system needs to come back, looked into, compared, and restored.
+//!
+//! What must always be true:
+//! - Nothing outside of the source is read, and nothing outside of the destination is written, whatever is renamed meanwhile
+//!   and whatever a snapshot says: every step goes from an open folder to one name in it, never through a symbolic link.
+//! - A file that cannot be archived or restored is reported and counted; it hides nothing but itself.
+//! - Memory is bounded by what is in flight and by the names of one folder; besides, a node for each file with several names.
+//!
+//! Nothing here starts a thread: work is handed to [`Workers`](varve_world::Workers), and done where it is waited for.
+
+mod archive;
+mod difference;
+mod excludes;
+mod list;
+mod lookup;
+mod pipeline;
+mod previous;
+mod read;
+mod restore;
+mod sequence;
+mod status;
+mod walk;
+mod watch;
+mod xattrs;
+
+pub use archive::{ArchiveFolderError, ArchivedFolder, FolderOptions, archive_folder};
+pub use difference::{Change, compare_folders};
+pub use excludes::{Excludes, ExcludesError};
+pub use list::{ListNext, Listed, list};
+pub use lookup::{LookupError, lookup};
+pub use restore::{RestoreCounts, RestoreFolderError, RestoreOptions, restore_folder};
+pub use sequence::FolderCounts;
+pub use watch::Watch;

@@ -1,0 +1,72 @@
+//! Listing a stored tree.
+
+use std::path::{Path, PathBuf};
+
+use varve_block::BlockStore;
+
+use super::read::JoinName;
+use crate::node::{Node, NodeKind};
+use crate::node_list::{NodeList, ReadFolderError};
+
+/// What a listing comes to. Paths begin at the node that is listed, which has the empty one.
+#[derive(Debug)]
+pub enum Listed<'a> {
+    /// A node: a folder before what it holds.
+    Node {
+        /// Where it is.
+        path: &'a Path,
+        /// What it is.
+        node: &'a Node,
+    },
+    /// What else a folder holds cannot be read. The listing goes on after the folder.
+    Unreadable {
+        /// The folder.
+        path: &'a Path,
+        /// What is wrong with it.
+        error: ReadFolderError,
+    },
+}
+
+/// What is wanted after a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListNext {
+    /// What the folder holds, if it is one; then its neighbours.
+    Descend,
+    /// Only its neighbours.
+    Skip,
+    /// Nothing more.
+    Stop,
+}
+
+/// Comes to `root` and all below it, depth first, names in the order of their bytes. Holds one node and one list a level.
+pub fn list(blocks: &dyn BlockStore, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) -> ListNext) {
+    let mut path = PathBuf::new();
+    let mut open = match visitor(Listed::Node { path: &path, node: root }) {
+        ListNext::Descend => vec![NodeList::new(blocks, root)],
+        ListNext::Skip | ListNext::Stop => return,
+    };
+    while let Some(nodes) = open.last_mut() {
+        match nodes.next() {
+            None => {
+                open.pop();
+                path.pop();
+            }
+            Some(Err(error)) => {
+                if visitor(Listed::Unreadable { path: &path, error }) == ListNext::Stop {
+                    return;
+                }
+            }
+            Some(Ok(node)) => {
+                let node_path = path.join_name(&node.name);
+                match visitor(Listed::Node { path: &node_path, node: &node }) {
+                    ListNext::Stop => return,
+                    ListNext::Descend if node.kind == NodeKind::Folder => {
+                        open.push(NodeList::new(blocks, &node));
+                        path = node_path;
+                    }
+                    ListNext::Descend | ListNext::Skip => {}
+                }
+            }
+        }
+    }
+}

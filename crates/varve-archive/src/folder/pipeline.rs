@@ -1,0 +1,233 @@
+//! A queue of jobs between one producer and whoever helps.
+//!
+//! Nobody waits for work that nobody does: a producer that finds the queue full, or that needs a result, runs a queued job
+//! itself. So the same code runs on one thread, one job after the other, and on many.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use varve_world::{Task, Workers};
+
+/// How many jobs may be queued for each worker, before the producer has to help.
+const QUEUED_A_WORKER_MAX: usize = 3;
+
+/// Runs `produce`, and on as many workers as there are the jobs that it submits. Jobs are begun in the order in which they
+/// were submitted. Those that are still queued when the producer returns are dropped.
+pub(super) fn run<Job: Send, Done: Send, Output: Send>(
+    workers: &dyn Workers,
+    work: &(dyn Fn(Job) -> Done + Sync),
+    produce: impl FnOnce(&Pipeline<'_, Job, Done>) -> Output + Send,
+) -> Output {
+    let pipeline = Pipeline::new(work, workers.width());
+    let producer = Mutex::new(Some(produce));
+    let output = Mutex::new(None);
+    // Whichever task is started first produces: one that waits for the producer waits for a task that has started.
+    let take_part = || {
+        let produce = lock(&producer).take();
+        match produce {
+            Some(produce) => {
+                let _closing = CloseWhenDropped(&pipeline);
+                let produced = produce(&pipeline);
+                *lock(&output) = Some(produced);
+            }
+            None => pipeline.help_until_closed(),
+        }
+    };
+    workers.run_all((0..workers.width().max(1)).map(|_| Box::new(&take_part) as Task<'_>).collect());
+    output.into_inner().unwrap_or_else(PoisonError::into_inner).expect("workers run every task to its end")
+}
+
+/// What the producer sees of it.
+pub(super) struct Pipeline<'a, Job, Done> {
+    work: &'a (dyn Fn(Job) -> Done + Sync),
+    queued_max: usize,
+    state: Mutex<State<Job, Done>>,
+    submitted: Condvar,
+    finished: Condvar,
+}
+
+struct State<Job, Done> {
+    queued: VecDeque<Job>,
+    running_count: usize,
+    done: Vec<Done>,
+    is_closed: bool,
+    has_panicked: bool,
+}
+
+impl<'a, Job, Done> Pipeline<'a, Job, Done> {
+    fn new(work: &'a (dyn Fn(Job) -> Done + Sync), width: usize) -> Self {
+        let state = State {
+            queued: VecDeque::new(),
+            running_count: 0,
+            done: Vec::new(),
+            is_closed: false,
+            has_panicked: false,
+        };
+        Self {
+            work,
+            queued_max: width * QUEUED_A_WORKER_MAX,
+            state: Mutex::new(state),
+            submitted: Condvar::new(),
+            finished: Condvar::new(),
+        }
+    }
+
+    /// Queues a job, and runs the oldest ones while the queue is full.
+    pub(super) fn submit(&self, job: Job) {
+        let mut state = lock(&self.state);
+        state.queued.push_back(job);
+        let is_full = state.queued.len() > self.queued_max;
+        drop(state);
+        self.submitted.notify_one();
+        if is_full {
+            self.help_or_wait();
+        }
+    }
+
+    /// What the jobs that have ended since the last call gave, in the order in which they ended.
+    pub(super) fn take_done(&self) -> Vec<Done> {
+        std::mem::take(&mut lock(&self.state).done)
+    }
+
+    /// Runs the oldest queued job, or waits until one that runs has ended. Returns false if there is none of either.
+    ///
+    /// # Panics
+    /// When a job has panicked.
+    pub(super) fn help_or_wait(&self) -> bool {
+        let mut state = lock(&self.state);
+        if let Some(job) = state.queued.pop_front() {
+            state.running_count += 1;
+            drop(state);
+            self.run_job(job);
+            return true;
+        }
+        if state.running_count == 0 {
+            assert!(!state.has_panicked, "a job has panicked");
+            return false;
+        }
+        let running_count = state.running_count;
+        while state.running_count == running_count {
+            state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        assert!(!state.has_panicked, "a job has panicked");
+        true
+    }
+
+    fn help_until_closed(&self) {
+        let mut state = lock(&self.state);
+        while !state.is_closed {
+            let Some(job) = state.queued.pop_front() else {
+                state = self.submitted.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            state.running_count += 1;
+            drop(state);
+            self.run_job(job);
+            state = lock(&self.state);
+        }
+    }
+
+    fn run_job(&self, job: Job) {
+        let mut running = Running { pipeline: self, done: None };
+        running.done = Some((self.work)(job));
+    }
+
+    fn close(&self) {
+        let mut state = lock(&self.state);
+        state.is_closed = true;
+        state.queued.clear();
+        drop(state);
+        self.submitted.notify_all();
+    }
+}
+
+/// Counts a job as ended however it ends: a producer that waits for it must not wait for ever.
+struct Running<'p, 'a, Job, Done> {
+    pipeline: &'p Pipeline<'a, Job, Done>,
+    done: Option<Done>,
+}
+
+impl<Job, Done> Drop for Running<'_, '_, Job, Done> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.pipeline.state);
+        state.running_count -= 1;
+        match self.done.take() {
+            Some(done) => state.done.push(done),
+            None => state.has_panicked = true,
+        }
+        drop(state);
+        self.pipeline.finished.notify_all();
+    }
+}
+
+struct CloseWhenDropped<'p, 'a, Job, Done>(&'p Pipeline<'a, Job, Done>);
+
+impl<Job, Done> Drop for CloseWhenDropped<'_, '_, Job, Done> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_world::{InlineWorkers, RealWorkers};
+
+    use super::*;
+
+    /// Runs its tasks one after the other, and says that it is wide.
+    struct WideInline;
+
+    impl Workers for WideInline {
+        fn width(&self) -> usize {
+            5
+        }
+
+        fn run_all(&self, tasks: Vec<Task<'_>>) {
+            for task in tasks.into_iter().rev() {
+                task();
+            }
+        }
+    }
+
+    fn squares(workers: &dyn Workers) -> Vec<u64> {
+        let mut squares = run(workers, &|number: u64| number * number, |pipeline| {
+            let mut done = Vec::new();
+            for number in 0..1000 {
+                pipeline.submit(number);
+                done.extend(pipeline.take_done());
+            }
+            while pipeline.help_or_wait() {}
+            done.extend(pipeline.take_done());
+            done
+        });
+        squares.sort_unstable();
+        squares
+    }
+
+    #[test]
+    fn every_job_is_done_whoever_works() {
+        let expected: Vec<u64> = (0..1000).map(|number| number * number).collect();
+        assert_eq!(squares(&InlineWorkers), expected);
+        assert_eq!(squares(&WideInline), expected);
+        assert_eq!(squares(&RealWorkers::new(4)), expected);
+    }
+
+    #[test]
+    fn a_job_that_panics_ends_the_producer_too() {
+        let run = || {
+            run(
+                &RealWorkers::new(2),
+                &|_: u8| panic!("as the test asks"),
+                |pipeline: &Pipeline<'_, u8, ()>| {
+                    pipeline.submit(0);
+                    while pipeline.help_or_wait() {}
+                },
+            );
+        };
+        assert!(std::panic::catch_unwind(run).is_err());
+    }
+}

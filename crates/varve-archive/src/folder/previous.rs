@@ -1,0 +1,41 @@
+//! The same folder in the snapshot before, read alongside.
+
+use varve_block::BlockStore;
+
+use crate::node::Node;
+use crate::node_list::NodeList;
+
+/// The nodes of a folder, taken by ascending names. Where they cannot be read, there are no more.
+pub(super) struct PreviousFolder<'a> {
+    nodes: Option<NodeList<'a>>,
+    next: Option<Node>,
+}
+
+impl<'a> PreviousFolder<'a> {
+    /// What `folder` held.
+    pub(super) fn new(blocks: &'a dyn BlockStore, folder: Option<&Node>) -> Self {
+        let mut previous = Self { nodes: folder.map(|folder| NodeList::new(blocks, folder)), next: None };
+        previous.read();
+        previous
+    }
+
+    /// The node of this name. The names that are asked for ascend; those between are passed.
+    pub(super) fn take(&mut self, name: &[u8]) -> Option<Node> {
+        while self.next.as_ref().is_some_and(|next| next.name.as_slice() < name) {
+            self.read();
+        }
+        if self.next.as_ref().is_none_or(|next| next.name != name) {
+            return None;
+        }
+        let found = self.next.take();
+        self.read();
+        found
+    }
+
+    fn read(&mut self) {
+        self.next = self.nodes.as_mut().and_then(|nodes| nodes.next()?.ok());
+        if self.next.is_none() {
+            self.nodes = None;
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Reading files of a source: the jobs that the walker hands out.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use varve_block::{BlockKind, BlockStore, PutError};
+use varve_tree::{ContentWriter, Cutting, Entry, put_whole};
+use varve_world::Timestamp;
+
+use super::archive::ArchiveFolderError;
+use super::status::{Status, open_file};
+use super::watch::Watch;
+use super::xattrs::XattrPlace;
+use crate::node::{Node, NodeKind, NodeProblem};
+
+/// The largest file that is put together with others: one leaf, whatever it holds.
+pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
+/// How much of a large file is read at a time.
+const READ_BYTES: usize = 4 << 20;
+
+/// An open folder of the source, for as long as the walker is in it or a job needs it.
+pub(super) struct SourceFolder {
+    pub(super) descriptor: OwnedFd,
+    /// From the root of the source on.
+    pub(super) path: PathBuf,
+    /// Shared by all of them, so that somebody can count how many there are.
+    pub(super) _token: Arc<()>,
+}
+
+/// A file to be read.
+pub(super) struct FileToRead {
+    /// The number of its event.
+    pub(super) number: u64,
+    pub(super) folder: Arc<SourceFolder>,
+    /// What the walker saw.
+    pub(super) node: Node,
+    pub(super) seen: Status,
+}
+
+/// Files to be read together.
+pub(super) type Job = Vec<FileToRead>;
+
+/// What became of them.
+#[derive(Default)]
+pub(super) struct ReadFiles {
+    pub(super) nodes: Vec<(u64, Node)>,
+    pub(super) read_count: u64,
+    pub(super) read_bytes: u64,
+}
+
+/// Reads files and puts what they hold.
+pub(super) struct FileReader<'a> {
+    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) watch: Watch<'a>,
+    /// See [`Status::describe`].
+    pub(super) trusted_before: Timestamp,
+}
+
+/// Why a file has no content.
+enum ReadError {
+    /// It cannot be read. The snapshot goes on.
+    File(io::Error),
+    /// Nothing can be stored.
+    Store(PutError),
+    Cancelled,
+}
+
+impl From<PutError> for ReadError {
+    fn from(error: PutError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<Errno> for ReadError {
+    fn from(error: Errno) -> Self {
+        Self::File(error.into())
+    }
+}
+
+/// Small files that were read and are not yet put.
+#[derive(Default)]
+struct SmallFiles {
+    bytes: Vec<u8>,
+    /// Which of the nodes, and where its bytes end.
+    ends: Vec<(usize, usize)>,
+}
+
+impl FileReader<'_> {
+    /// Reads the files of one job.
+    pub(super) fn read(&self, job: Job) -> Result<ReadFiles, ArchiveFolderError> {
+        let mut read = ReadFiles::default();
+        let mut small = SmallFiles::default();
+        for file in job {
+            let FileToRead { number, folder, mut node, seen } = file;
+            let place = read.nodes.len();
+            match self.read_file(&folder, &mut node, &seen, &mut small, place) {
+                Ok(read_bytes) => {
+                    read.read_count += 1;
+                    read.read_bytes += read_bytes;
+                    self.watch.progress.add_bytes_read(read_bytes);
+                }
+                Err(ReadError::Store(source)) => return Err(ArchiveFolderError::Store { source }),
+                Err(ReadError::Cancelled) => return Err(ArchiveFolderError::Cancelled),
+                Err(ReadError::File(error)) => {
+                    small.forget(place);
+                    node.problem = Some(match error.kind() {
+                        io::ErrorKind::NotFound => NodeProblem::Vanished,
+                        _ => NodeProblem::Unreadable,
+                    });
+                    self.watch.report(&folder.path.join_name(&node.name), error);
+                }
+            }
+            self.watch.progress.add_files_done(1);
+            self.watch.progress.add_bytes_done(node.size);
+            read.nodes.push((number, node));
+        }
+        for (place, entry) in small.put(self.blocks)? {
+            read.nodes[place].1.content = Some(entry);
+        }
+        Ok(read)
+    }
+
+    /// Returns how many bytes were read. The content of a small file waits in `small`.
+    fn read_file(
+        &self,
+        folder: &SourceFolder,
+        node: &mut Node,
+        seen: &Status,
+        small: &mut SmallFiles,
+        place: usize,
+    ) -> Result<u64, ReadError> {
+        if self.watch.progress.is_cancelled() {
+            return Err(ReadError::Cancelled);
+        }
+        let file = open_file(&folder.descriptor, &node.name)?;
+        let opened = Status::of_open(&file)?;
+        if opened.kind != Some(NodeKind::File) {
+            return Err(ReadError::File(io::Error::other("something else has taken its place")));
+        }
+        opened.describe(node, self.trusted_before);
+        if opened.id != seen.id {
+            node.link_group = None;
+        }
+        match XattrPlace::open(&file).read() {
+            Ok(xattrs) => node.xattrs = xattrs,
+            Err(error) => {
+                node.problem = Some(NodeProblem::Unreadable);
+                self.watch.report(&folder.path.join_name(&node.name), error);
+            }
+        }
+        let read_bytes = if opened.size <= SMALL_FILE_BYTES_MAX {
+            small.read(&file, opened.size, place)?
+        } else {
+            self.watch.progress.set_current(&folder.path.join_name(&node.name));
+            let (entry, read_bytes) = self.read_large(&file, &opened)?;
+            node.content = entry;
+            read_bytes
+        };
+        node.size = node.content.map_or(read_bytes, |content| content.size());
+        if !Status::of_open(&file)?.is_still(&opened) {
+            node.problem = Some(NodeProblem::Changed);
+            self.watch.report(&folder.path.join_name(&node.name), FileChanged);
+        }
+        Ok(read_bytes)
+    }
+
+    /// Streams a file, hole by hole and piece by piece, up to the size that it had when it was opened.
+    fn read_large(&self, file: &OwnedFd, opened: &Status) -> Result<(Option<Entry>, u64), ReadError> {
+        let mut content = ContentWriter::new(self.blocks, BlockKind::Data, Cutting::FILE);
+        let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];
+        let may_have_holes = opened.allocated_bytes < opened.size;
+        let mut read_bytes = 0;
+        while content.bytes_written() < opened.size {
+            let position = content.bytes_written();
+            let data =
+                if may_have_holes { next_data(file, position, opened.size)? } else { position..opened.size };
+            content.write_zeros(data.start - position)?;
+            let mut rest = data.end - data.start;
+            while rest > 0 {
+                if self.watch.progress.is_cancelled() {
+                    return Err(ReadError::Cancelled);
+                }
+                let wanted = buffer.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
+                let filled = read_full(file, &mut buffer[..wanted], content.bytes_written())?;
+                content.write(&buffer[..filled])?;
+                read_bytes += filled as u64;
+                rest -= filled as u64;
+                if filled < wanted {
+                    // It has become shorter: that it changed is seen when all is read.
+                    return Ok((finish(content)?, read_bytes));
+                }
+            }
+        }
+        Ok((finish(content)?, read_bytes))
+    }
+}
+
+/// An empty file has no content.
+fn finish(content: ContentWriter<'_>) -> Result<Option<Entry>, PutError> {
+    if content.bytes_written() == 0 { Ok(None) } else { content.finish().map(Some) }
+}
+
+impl SmallFiles {
+    fn read(&mut self, file: &OwnedFd, size: u64, place: usize) -> Result<u64, ReadError> {
+        let start = self.bytes.len();
+        self.bytes.resize(start + usize::try_from(size).unwrap_or(0), 0);
+        let filled = if size == 0 { 0 } else { read_full(file, &mut self.bytes[start..], 0)? };
+        self.bytes.truncate(start + filled);
+        if filled > 0 {
+            self.ends.push((place, start + filled));
+        }
+        Ok(filled as u64)
+    }
+
+    /// Drops the last file, if it is this one.
+    fn forget(&mut self, place: usize) {
+        if self.ends.last().is_some_and(|(last, _)| *last == place) {
+            self.ends.pop();
+        }
+        self.bytes.truncate(self.ends.last().map_or(0, |(_, end)| *end));
+    }
+
+    fn put(self, blocks: &dyn BlockStore) -> Result<Vec<(usize, Entry)>, PutError> {
+        let mut start = 0;
+        let files: Vec<&[u8]> =
+            self.ends.iter().map(|(_, end)| &self.bytes[std::mem::replace(&mut start, *end)..*end]).collect();
+        let entries = put_whole(blocks, BlockKind::Data, Cutting::FILE, &files)?;
+        Ok(self.ends.iter().map(|(place, _)| *place).zip(entries).collect())
+    }
+}
+
+/// What is reported of a file that did not keep still.
+#[derive(Debug, thiserror::Error)]
+#[error("it changed while it was read")]
+struct FileChanged;
+
+/// The next run of data from `position` on; an empty one at the end if only a hole follows.
+fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::Range<u64>> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(position)) {
+        Ok(start) => start.clamp(position, size),
+        Err(Errno::NXIO) => return Ok(size..size),
+        // A file system that does not tell holes from data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(position..size),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).map_or(size, |end| end.clamp(start, size));
+    Ok(start..end)
+}
+
+/// Fills `into` as far as the file goes.
+fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match rustix::io::pread(&file, &mut into[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(filled)
+}
+
+/// Appending a name that is bytes.
+pub(super) trait JoinName {
+    /// This path, and one more component.
+    fn join_name(&self, name: &[u8]) -> PathBuf;
+}
+
+impl JoinName for Path {
+    fn join_name(&self, name: &[u8]) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        self.join(std::ffi::OsStr::from_bytes(name))
+    }
+}

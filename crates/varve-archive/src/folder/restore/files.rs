@@ -1,0 +1,298 @@
+//! Writing files of a destination: the jobs that the tree's writer hands out.
+
+use std::error::Error;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use varve_block::{BlockName, BlockStore, BlockType, GetError};
+use varve_tree::{Entry, Extent, ReadTreeError, TreeReader};
+
+use super::super::read::JoinName;
+use super::super::watch::Watch;
+use super::attributes::Attributes;
+use crate::node::Node;
+
+/// How many bytes of leaves are asked for at a time.
+const BATCH_BYTES: u64 = 4 << 20;
+/// How many leaves are asked for at a time, however small they are.
+const BATCH_LEAF_COUNT_MAX: usize = 1024;
+/// Larger files are written in parts of this size.
+pub(super) const PART_BYTES: u64 = 16 << 20;
+
+/// An open folder of the destination.
+pub(super) struct TargetFolder {
+    pub(super) descriptor: OwnedFd,
+    /// From the root of what is restored on.
+    pub(super) path: PathBuf,
+    /// Shared by all of them, so that somebody can count how many there are.
+    pub(super) _token: Arc<()>,
+}
+
+/// A file to be made. Its node says under which name.
+pub(super) struct FileToWrite {
+    /// The number of its event.
+    pub(super) number: u64,
+    pub(super) folder: Arc<TargetFolder>,
+    pub(super) node: Node,
+}
+
+/// A file that many jobs write.
+pub(super) struct LargeFile {
+    file: FileToWrite,
+    content: Entry,
+    descriptor: OwnedFd,
+    bytes_left: AtomicU64,
+    has_failed: AtomicBool,
+}
+
+/// What is written by one job.
+pub(super) enum Job {
+    Files(Vec<FileToWrite>),
+    Part { file: Arc<LargeFile>, range: Range<u64> },
+}
+
+/// A file that is done.
+pub(super) struct Written {
+    pub(super) number: u64,
+    /// `None`: it is left out.
+    pub(super) bytes: Option<u64>,
+    /// It is there, but lacks something, or it is left out.
+    pub(super) has_problem: bool,
+}
+
+/// Why a file is left out.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteFileError {
+    /// The store does not give its content.
+    #[error("its content cannot be read; it is left out")]
+    Content {
+        /// What the store says.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The system does not take it.
+    #[error("it cannot be written, and is left out")]
+    System {
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The whole is being given up.
+    #[error("cancelled before the end")]
+    Cancelled,
+}
+
+/// Something that a file lacks, and that could not be given to it.
+#[derive(Debug, thiserror::Error)]
+#[error("its owner, permissions, times or attributes are not all restored")]
+pub(super) struct AttributesLacking {
+    /// What the system says.
+    pub(super) source: io::Error,
+}
+
+impl From<ReadTreeError> for WriteFileError {
+    fn from(source: ReadTreeError) -> Self {
+        Self::Content { source: Box::new(source) }
+    }
+}
+
+impl From<GetError> for WriteFileError {
+    fn from(source: GetError) -> Self {
+        Self::Content { source: Box::new(source) }
+    }
+}
+
+impl From<Errno> for WriteFileError {
+    fn from(source: Errno) -> Self {
+        Self::System { source: source.into() }
+    }
+}
+
+/// Writes files with what the store holds of them.
+pub(super) struct FileWriter<'a> {
+    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) watch: Watch<'a>,
+    pub(super) attributes: Attributes,
+}
+
+impl FileWriter<'_> {
+    /// Writes what one job asks for. Whoever writes the last part of a large file says that it is done.
+    pub(super) fn write(&self, job: Job) -> Vec<Written> {
+        match job {
+            Job::Files(files) => {
+                let leaves = self.read_single_leaves(&files);
+                files.iter().zip(leaves).map(|(file, leaf)| self.write_file(file, leaf)).collect()
+            }
+            Job::Part { file, range } => self.write_part(&file, range).into_iter().collect(),
+        }
+    }
+
+    /// Makes a large file, of which the parts can then be written.
+    pub(super) fn open_large(&self, file: FileToWrite, content: Entry) -> Result<LargeFile, Written> {
+        let made = create(&file).and_then(|descriptor| {
+            rustix::fs::ftruncate(&descriptor, content.size())?;
+            Ok(descriptor)
+        });
+        match made {
+            Ok(descriptor) => {
+                let bytes_left = AtomicU64::new(content.size());
+                Ok(LargeFile { file, content, descriptor, bytes_left, has_failed: AtomicBool::new(false) })
+            }
+            Err(error) => Err(self.leave_out(&file, error)),
+        }
+    }
+
+    /// Asks in one batch for the content of all files that have only one leaf.
+    fn read_single_leaves(&self, files: &[FileToWrite]) -> Vec<Option<Result<Bytes, GetError>>> {
+        let empty = self.blocks.empty_score();
+        let name_of = |file: &FileToWrite| {
+            let content = file.node.content?;
+            let is_single = content.depth() == 0 && content.root() != empty;
+            let block_type = BlockType::leaf(content.leaf_kind());
+            is_single.then_some(BlockName { score: content.root(), block_type })
+        };
+        let names: Vec<Option<BlockName>> = files.iter().map(name_of).collect();
+        let wanted: Vec<BlockName> = names.iter().copied().flatten().collect();
+        let mut blocks = self.blocks.get_batch(&wanted).into_iter();
+        names.iter().map(|name| name.and_then(|_| blocks.next())).collect()
+    }
+
+    fn write_file(&self, file: &FileToWrite, leaf: Option<Result<Bytes, GetError>>) -> Written {
+        let written = create(file).and_then(|descriptor| {
+            match (file.node.content, leaf) {
+                (Some(content), Some(leaf)) => self.write_leaf(&descriptor, &content, &leaf?)?,
+                (Some(content), None) => {
+                    rustix::fs::ftruncate(&descriptor, content.size())?;
+                    self.write_range(&descriptor, &content, 0..content.size())?;
+                }
+                (None, _) => {}
+            }
+            Ok(descriptor)
+        });
+        match written {
+            Ok(descriptor) => self.complete(file, &descriptor),
+            Err(error) => self.leave_out(file, error),
+        }
+    }
+
+    fn write_leaf(&self, file: &OwnedFd, content: &Entry, leaf: &[u8]) -> Result<(), WriteFileError> {
+        if leaf.len() as u64 > content.size() || content.size() > u64::from(content.leaf_bytes()) {
+            let reader = TreeReader::new(self.blocks, content);
+            let whole = Extent { offset: 0, length: content.size(), leaf: Some(content.root()) };
+            // The tree's reader refuses it too, and says why.
+            reader.read_extents(&[whole]).into_iter().try_for_each(|read| read.map(|_| ()))?;
+        }
+        write_full(file, leaf, 0)?;
+        if (leaf.len() as u64) < content.size() {
+            rustix::fs::ftruncate(file, content.size())?;
+        }
+        self.watch.progress.add_bytes_done(content.size());
+        Ok(())
+    }
+
+    fn write_part(&self, file: &LargeFile, range: Range<u64>) -> Option<Written> {
+        let part_bytes = range.end - range.start;
+        if !file.has_failed.load(Ordering::Relaxed)
+            && let Err(error) = self.write_range(&file.descriptor, &file.content, range)
+            && !file.has_failed.swap(true, Ordering::Relaxed)
+        {
+            self.report_left_out(&file.file, error);
+        }
+        if file.bytes_left.fetch_sub(part_bytes, Ordering::AcqRel) > part_bytes {
+            return None;
+        }
+        if file.has_failed.load(Ordering::Relaxed) {
+            remove(&file.file);
+            Some(Written { number: file.file.number, bytes: None, has_problem: true })
+        } else {
+            Some(self.complete(&file.file, &file.descriptor))
+        }
+    }
+
+    /// Writes the leaves that begin in `range`. Holes are left as they are.
+    fn write_range(&self, file: &OwnedFd, content: &Entry, range: Range<u64>) -> Result<(), WriteFileError> {
+        let reader = TreeReader::new(self.blocks, content);
+        let mut extents = reader.extents(range.clone());
+        loop {
+            if self.watch.progress.is_cancelled() {
+                return Err(WriteFileError::Cancelled);
+            }
+            let (mut batch, mut leaf_bytes, mut passed_bytes) = (Vec::new(), 0, 0);
+            while leaf_bytes < BATCH_BYTES && batch.len() < BATCH_LEAF_COUNT_MAX {
+                let Some(extent) = extents.next() else { break };
+                let extent = extent.map_err(ReadTreeError::from)?;
+                // A leaf that began before is written with the part in which it began.
+                if extent.leaf.is_some() && extent.offset >= range.start {
+                    leaf_bytes += extent.length;
+                    batch.push(extent);
+                }
+                passed_bytes += extent.range().end.min(range.end) - extent.offset.max(range.start);
+            }
+            for (extent, bytes) in batch.iter().zip(reader.read_extents(&batch)) {
+                write_full(file, &bytes?, extent.offset)?;
+            }
+            self.watch.progress.add_bytes_done(passed_bytes);
+            if passed_bytes == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn complete(&self, file: &FileToWrite, descriptor: &OwnedFd) -> Written {
+        let given = self.attributes.give_open(descriptor, &file.node);
+        let has_problem = given.is_err();
+        if let Err(source) = given {
+            self.watch.report(&file.folder.path.join_name(&file.node.name), AttributesLacking { source });
+        }
+        self.watch.progress.add_files_done(1);
+        Written { number: file.number, bytes: Some(file.node.size), has_problem }
+    }
+
+    fn leave_out(&self, file: &FileToWrite, error: WriteFileError) -> Written {
+        // Not if it is what was there already that is in the way.
+        let is_taken = matches!(&error, WriteFileError::System { source } if source.kind() == io::ErrorKind::AlreadyExists);
+        if !is_taken {
+            remove(file);
+        }
+        self.report_left_out(file, error);
+        Written { number: file.number, bytes: None, has_problem: true }
+    }
+
+    fn report_left_out(&self, file: &FileToWrite, error: WriteFileError) {
+        if !matches!(error, WriteFileError::Cancelled) {
+            self.watch.report(&file.folder.path.join_name(&file.node.name), error);
+        }
+    }
+}
+
+/// Makes a file that only its owner can see into.
+fn create(file: &FileToWrite) -> Result<OwnedFd, WriteFileError> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(rustix::fs::openat(&file.folder.descriptor, file.node.name.as_slice(), flags, mode)?)
+}
+
+/// Half a file is no file. If it cannot be removed, it was reported already.
+fn remove(file: &FileToWrite) {
+    let _ = rustix::fs::unlinkat(&file.folder.descriptor, file.node.name.as_slice(), AtFlags::empty());
+}
+
+fn write_full(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => {
+                bytes = &bytes[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! What the walker met, in order, waiting to be written.
+//!
+//! The contents of files become known in any order, but a folder lists its nodes in the order of their names, and is
+//! written once all that is in it is known. So what the walker meets is kept in a queue, and leaves it at the front:
+//!
+//! ```text
+//! front │ Node a │ Awaited │ Node c │ Open d/ │ Awaited │ Close │ …   <─ the walker
+//!   └> written to the folders that are open
+//! ```
+//!
+//! Invariant: each folder's content is written up to the front of the queue, and nothing behind the front is.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use varve_block::{BlockKind, BlockStore, PutError};
+use varve_tree::{ContentWriter, Cutting};
+
+use crate::fields::frame;
+use crate::node::{Node, NodeKind, NodeProblem};
+
+/// Something that the walker met.
+pub(super) enum Event {
+    /// A node of which everything is known. Not a folder whose content is still to come.
+    Node(Node),
+    /// A file that is still being read.
+    Awaited,
+    /// Another name of a file that came before: has its content and attributes.
+    Link(Node),
+    /// A folder. What follows is in it, up to its `Close`.
+    Open(Node),
+    /// The end of the innermost open folder.
+    Close,
+}
+
+/// How much was met.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FolderCounts {
+    /// All that is not a folder.
+    pub file_count: u64,
+    /// Folders, the source itself too.
+    pub folder_count: u64,
+    /// Bytes in files; those of a file with several names once.
+    pub bytes: u64,
+    /// Nodes that have a problem.
+    pub problem_count: u64,
+    /// Files that were known from the previous snapshot, and not opened.
+    pub unchanged_count: u64,
+    /// Files that were opened and read.
+    pub read_count: u64,
+    /// Bytes that were read from them; holes are not.
+    pub read_bytes: u64,
+}
+
+pub(super) struct Sequence<'a> {
+    blocks: &'a dyn BlockStore,
+    events: VecDeque<Event>,
+    /// How many events have left the queue.
+    passed_count: u64,
+    open: Vec<OpenFolder<'a>>,
+    /// The first node of each link group.
+    linked: BTreeMap<u64, Node>,
+    root: Option<Node>,
+    counts: FolderCounts,
+    record: Vec<u8>,
+}
+
+struct OpenFolder<'a> {
+    node: Node,
+    content: ContentWriter<'a>,
+}
+
+impl<'a> Sequence<'a> {
+    pub(super) fn new(blocks: &'a dyn BlockStore) -> Self {
+        Self {
+            blocks,
+            events: VecDeque::new(),
+            passed_count: 0,
+            open: Vec::new(),
+            linked: BTreeMap::new(),
+            root: None,
+            counts: FolderCounts::default(),
+            record: Vec::new(),
+        }
+    }
+
+    /// How many events wait.
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Appends an event; returns its number, by which [`settle`](Self::settle) knows it.
+    pub(super) fn push(&mut self, event: Event) -> u64 {
+        self.events.push_back(event);
+        self.passed_count + self.events.len() as u64 - 1
+    }
+
+    /// Says what became of an event that is awaited.
+    pub(super) fn settle(&mut self, number: u64, node: Node) {
+        let place = usize::try_from(number - self.passed_count).expect("an awaited event is in the queue");
+        self.events[place] = Event::Node(node);
+    }
+
+    /// Writes what is known at the front of the queue.
+    pub(super) fn advance(&mut self) -> Result<(), PutError> {
+        while self.events.front().is_some_and(|event| !matches!(event, Event::Awaited)) {
+            self.passed_count += 1;
+            match self.events.pop_front() {
+                Some(Event::Node(node)) => self.write_node(&node)?,
+                Some(Event::Link(name)) => self.write_link(name)?,
+                Some(Event::Open(node)) => {
+                    let content = ContentWriter::new(self.blocks, BlockKind::Directory, Cutting::DIRECTORY);
+                    self.open.push(OpenFolder { node, content });
+                }
+                Some(Event::Close) => self.close_folder()?,
+                Some(Event::Awaited) | None => unreachable!("the front was looked at"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The root, once everything is written, and the counts.
+    pub(super) fn finish(self) -> (Node, FolderCounts) {
+        (self.root.expect("the root was opened, closed, and written"), self.counts)
+    }
+
+    fn write_node(&mut self, node: &Node) -> Result<(), PutError> {
+        let is_first_name = match node.link_group {
+            Some(group) => match self.linked.entry(group) {
+                std::collections::btree_map::Entry::Vacant(vacant) => {
+                    vacant.insert(node.clone());
+                    true
+                }
+                std::collections::btree_map::Entry::Occupied(_) => false,
+            },
+            None => true,
+        };
+        self.write_record(node, is_first_name)
+    }
+
+    fn write_link(&mut self, name: Node) -> Result<(), PutError> {
+        let first = name.link_group.and_then(|group| self.linked.get(&group));
+        let node = match first {
+            Some(first) => Node { name: name.name, ..first.clone() },
+            // The first name came to lead to another file before that was read.
+            None => Node { link_group: None, problem: Some(NodeProblem::Changed), ..name },
+        };
+        self.write_record(&node, false)
+    }
+
+    fn close_folder(&mut self) -> Result<(), PutError> {
+        let OpenFolder { mut node, content } =
+            self.open.pop().expect("a folder is closed once, after it was opened");
+        node.content = (content.bytes_written() > 0).then(|| content.finish()).transpose()?;
+        if self.open.is_empty() {
+            self.count(&node, false);
+            self.root = Some(node);
+            Ok(())
+        } else {
+            self.write_record(&node, false)
+        }
+    }
+
+    fn write_record(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
+        self.count(node, counts_bytes);
+        self.record.clear();
+        frame(&node.encode(), &mut self.record);
+        let folder = self.open.last_mut().expect("all but the root is in a folder");
+        folder.content.write(&self.record)
+    }
+
+    fn count(&mut self, node: &Node, counts_bytes: bool) {
+        match node.kind {
+            NodeKind::Folder => self.counts.folder_count += 1,
+            _ => self.counts.file_count += 1,
+        }
+        if counts_bytes && node.content.is_some() {
+            self.counts.bytes += node.size;
+        }
+        self.counts.problem_count += u64::from(node.problem.is_some());
+    }
+}

@@ -1,0 +1,197 @@
+//! What the system says about a file, and how a file is opened without going astray.
+//!
+//! Everything is reached from the folder that it is in, by one component, and never through a symbolic link: whatever is
+//! renamed or replaced meanwhile, nothing outside of the folder is opened.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
+use varve_world::Timestamp;
+
+use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
+
+/// How many bytes of names are asked for at a time.
+const NAMES_BUFFER_BYTES: usize = 32 << 10;
+const NANOSECONDS: i64 = 1_000_000_000;
+
+/// Which file it is, of all on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileId {
+    pub(super) file_system: DeviceNumber,
+    pub(super) inode: u64,
+}
+
+/// What the system says about a file at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Status {
+    /// `None`: a kind that this program does not know.
+    pub(super) kind: Option<NodeKind>,
+    pub(super) id: FileId,
+    pub(super) mode: u16,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
+    pub(super) size: u64,
+    pub(super) allocated_bytes: u64,
+    pub(super) link_count: u32,
+    pub(super) device: DeviceNumber,
+}
+
+impl Status {
+    /// Of what has this name in `folder`; of a symbolic link itself.
+    pub(super) fn of_name(folder: impl AsFd, name: &[u8]) -> io::Result<Self> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        Ok(Self::new(&rustix::fs::statx(folder, name, flags, StatxFlags::BASIC_STATS)?))
+    }
+
+    /// Of an open file.
+    pub(super) fn of_open(file: impl AsFd) -> io::Result<Self> {
+        Ok(Self::new(&rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
+    }
+
+    fn new(statx: &Statx) -> Self {
+        Self {
+            kind: kind_of(FileType::from_raw_mode(u32::from(statx.stx_mode))),
+            id: FileId {
+                file_system: DeviceNumber { major: statx.stx_dev_major, minor: statx.stx_dev_minor },
+                inode: statx.stx_ino,
+            },
+            mode: statx.stx_mode & MODE_MASK,
+            uid: statx.stx_uid,
+            gid: statx.stx_gid,
+            mtime: timestamp(&statx.stx_mtime),
+            ctime: timestamp(&statx.stx_ctime),
+            size: statx.stx_size,
+            allocated_bytes: statx.stx_blocks.saturating_mul(512),
+            link_count: statx.stx_nlink,
+            device: DeviceNumber { major: statx.stx_rdev_major, minor: statx.stx_rdev_minor },
+        }
+    }
+
+    /// Whether nothing has happened to the file between the two.
+    pub(super) fn is_still(&self, earlier: &Self) -> bool {
+        let state = |status: &Self| (status.id, status.size, status.mtime, status.ctime);
+        state(self) == state(earlier)
+    }
+
+    /// Puts what is known into a node of the same kind. Its content is left as it is.
+    ///
+    /// A time of change that is not before `trusted_before` is left out: the clock of a file system moves in steps, and the
+    /// file may change once more within the same one.
+    pub(super) fn describe(&self, node: &mut Node, trusted_before: Timestamp) {
+        node.mode = self.mode;
+        node.uid = self.uid;
+        node.gid = self.gid;
+        node.mtime = self.mtime;
+        node.ctime = Some(self.ctime).filter(|ctime| *ctime < trusted_before);
+        node.inode = self.id.inode;
+        node.size = if node.kind == NodeKind::File { self.size } else { 0 };
+        node.device = node.kind.is_device().then_some(self.device);
+    }
+}
+
+fn timestamp(time: &StatxTimestamp) -> Timestamp {
+    Timestamp(time.tv_sec.saturating_mul(NANOSECONDS).saturating_add(i64::from(time.tv_nsec)))
+}
+
+/// `None` for what is none of the seven.
+pub(super) fn kind_of(file_type: FileType) -> Option<NodeKind> {
+    match file_type {
+        FileType::RegularFile => Some(NodeKind::File),
+        FileType::Directory => Some(NodeKind::Folder),
+        FileType::Symlink => Some(NodeKind::SymbolicLink),
+        FileType::CharacterDevice => Some(NodeKind::CharacterDevice),
+        FileType::BlockDevice => Some(NodeKind::BlockDevice),
+        FileType::Fifo => Some(NodeKind::Fifo),
+        FileType::Socket => Some(NodeKind::Socket),
+        FileType::Unknown => None,
+    }
+}
+
+/// Opens the file of this name to be read, if it is one; does not wait where it turns out to be a fifo.
+pub(super) fn open_file(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    open(folder, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY)
+}
+
+/// Opens the folder of this name, if it is one.
+pub(super) fn open_folder(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    open(folder, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECTORY)
+}
+
+/// Without changing the time of last access, where that is allowed: to the owner, and to root.
+fn open(folder: impl AsFd, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC;
+    match rustix::fs::openat(&folder, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => Ok(rustix::fs::openat(&folder, name, flags, Mode::empty())?),
+        opened => Ok(opened?),
+    }
+}
+
+/// The names in a folder, in ascending order of their bytes.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    bytes: Vec<u8>,
+    places: Vec<NamePlace>,
+    next: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct NamePlace {
+    start: usize,
+    length: usize,
+    kind: Option<NodeKind>,
+}
+
+impl Names {
+    /// Reads all names. On an error, also returns those that came before it.
+    pub(super) fn read(folder: impl AsFd) -> (Self, io::Result<()>) {
+        let mut names = Self::default();
+        let read = names.read_unsorted(folder);
+        let Self { bytes, places, .. } = &mut names;
+        places.sort_unstable_by(|a, b| name_at(bytes, a).cmp(name_at(bytes, b)));
+        // A name that is moved about while it is listed may be listed twice.
+        places.dedup_by(|a, b| name_at(bytes, a) == name_at(bytes, b));
+        (names, read)
+    }
+
+    fn read_unsorted(&mut self, folder: impl AsFd) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); NAMES_BUFFER_BYTES];
+        let mut listing = RawDir::new(folder, &mut buffer);
+        while let Some(listed) = listing.next() {
+            let listed = listed?;
+            let name = listed.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                let (start, length) = (self.bytes.len(), name.len());
+                self.bytes.extend_from_slice(name);
+                self.places.push(NamePlace { start, length, kind: kind_of(listed.file_type()) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps only this name.
+    pub(super) fn retain_only(&mut self, name: &[u8]) {
+        let Self { bytes, places, .. } = self;
+        places.retain(|place| name_at(bytes, place) == name);
+    }
+
+    /// Whether this name is there.
+    pub(super) fn contain(&self, name: &[u8]) -> bool {
+        self.places.binary_search_by(|place| name_at(&self.bytes, place).cmp(name)).is_ok()
+    }
+
+    /// The next name, and what the folder says it is.
+    pub(super) fn next(&mut self) -> Option<(&[u8], Option<NodeKind>)> {
+        let place = self.places.get(self.next)?;
+        self.next += 1;
+        Some((name_at(&self.bytes, place), place.kind))
+    }
+}
+
+fn name_at<'a>(bytes: &'a [u8], place: &NamePlace) -> &'a [u8] {
+    &bytes[place.start..place.start + place.length]
+}

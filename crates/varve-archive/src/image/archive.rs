@@ -1,0 +1,214 @@
+//! Archiving an image: pieces are claimed in order, read, named and stored by many hands, and their scores put together in order.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use varve_block::{BlockKind, BlockStore, PutError, Score};
+use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
+use varve_world::{Task, Workers};
+
+use super::source::{ImageSource, Piece};
+use crate::progress::Progress;
+
+/// The size of pointer blocks. `docs/decisions/0004-block-sizes.md` has the measurement.
+const POINTER_BYTES: u32 = 4 << 10;
+
+/// An image that is in the store, though not yet durable.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ArchivedImage {
+    /// What leads to it.
+    pub entry: Entry,
+    /// Whether the source changed while it was read: the image is then a mixture of moments.
+    pub changed_meanwhile: bool,
+}
+
+/// Why an image was not archived.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveImageError {
+    /// The source could not be read.
+    #[error("{path}, offset {offset}: cannot read", path = path.display())]
+    Read {
+        /// The source.
+        path: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// The source ended before the size that it had when it was opened.
+    #[error("{path} shrank while it was read: nothing at offset {offset} any more", path = path.display())]
+    Shrank {
+        /// The source.
+        path: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+    },
+    /// The store did not take it.
+    #[error(transparent)]
+    Put(#[from] PutError),
+    /// It was asked to stop.
+    #[error("interrupted; what was stored so far will not be stored again")]
+    Cancelled,
+}
+
+/// Stores an image in blocks of `block_bytes`.
+///
+/// # Errors
+/// [`ArchiveImageError`]. What was stored so far stays, and is found as duplicates the next time.
+pub fn archive_image(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    source: &ImageSource,
+    block_bytes: u32,
+    progress: &Progress,
+) -> Result<ArchivedImage, ArchiveImageError> {
+    let shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: block_bytes, pointer_bytes: POINTER_BYTES };
+    progress.set_total(0, source.size().unwrap_or(0));
+    let job = Job {
+        blocks,
+        shape,
+        source,
+        progress,
+        claims: Mutex::new(Claims { number: 0, offset: 0 }),
+        assembly: Mutex::new(Assembly {
+            builder: FixedBuilder::new(blocks, shape),
+            next: 0,
+            early: BTreeMap::new(),
+        }),
+        failure: Mutex::new(None),
+    };
+    let hands = (0..workers.width()).map(|_| Box::new(|| job.work()) as Task<'_>).collect();
+    workers.run_all(hands);
+    job.finish()
+}
+
+struct Job<'a> {
+    blocks: &'a dyn BlockStore,
+    shape: Shape,
+    source: &'a ImageSource,
+    progress: &'a Progress,
+    claims: Mutex<Claims>,
+    assembly: Mutex<Assembly<'a>>,
+    failure: Mutex<Option<ArchiveImageError>>,
+}
+
+/// What has been handed out.
+struct Claims {
+    number: u64,
+    offset: u64,
+}
+
+/// The tree, as far as it is known without a gap, and what was finished too early.
+struct Assembly<'a> {
+    builder: FixedBuilder<'a>,
+    next: u64,
+    early: BTreeMap<u64, Leaves>,
+}
+
+enum Leaves {
+    Scores(Vec<Score>),
+    Zeros { leaf_count: u64 },
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Job<'_> {
+    fn work(&self) {
+        let mut buffer = Vec::new();
+        loop {
+            match self.one_piece(&mut buffer) {
+                Ok(true) if lock(&self.failure).is_none() => {}
+                Ok(_) => return,
+                Err(error) => {
+                    lock(&self.failure).get_or_insert(error);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Claims a piece and stores it; false if there is none.
+    fn one_piece(&self, buffer: &mut Vec<u8>) -> Result<bool, ArchiveImageError> {
+        if self.progress.is_cancelled() {
+            return Err(ArchiveImageError::Cancelled);
+        }
+        let Some((number, piece)) = self.claim()? else { return Ok(false) };
+        let leaves = match piece {
+            Piece::Hole { bytes } => {
+                self.progress.add_bytes_done(bytes);
+                Leaves::Zeros { leaf_count: bytes.div_ceil(u64::from(self.shape.leaf_bytes)) }
+            }
+            Piece::Bytes(bytes) => self.store(&bytes)?,
+            Piece::Data { offset, bytes } => {
+                buffer.resize(usize::try_from(bytes).expect("pieces are small"), 0);
+                self.source.read_at(offset, buffer).map_err(|source| self.read_failed(offset, source))?;
+                self.store(buffer)?
+            }
+        };
+        lock(&self.assembly).add(number, leaves)?;
+        Ok(true)
+    }
+
+    fn claim(&self) -> Result<Option<(u64, Piece)>, ArchiveImageError> {
+        let mut claims = lock(&self.claims);
+        let piece = self
+            .source
+            .next_piece(claims.offset, u64::from(self.shape.leaf_bytes))
+            .map_err(|source| self.read_failed(claims.offset, source))?;
+        let Some(piece) = piece else { return Ok(None) };
+        claims.offset += match &piece {
+            Piece::Data { bytes, .. } | Piece::Hole { bytes } => *bytes,
+            Piece::Bytes(bytes) => bytes.len() as u64,
+        };
+        claims.number += 1;
+        Ok(Some((claims.number - 1, piece)))
+    }
+
+    fn store(&self, bytes: &[u8]) -> Result<Leaves, ArchiveImageError> {
+        let scores = put_leaves(self.blocks, &self.shape, bytes)?;
+        self.progress.add_bytes_read(bytes.len() as u64);
+        self.progress.add_bytes_done(bytes.len() as u64);
+        Ok(Leaves::Scores(scores))
+    }
+
+    fn read_failed(&self, offset: u64, source: io::Error) -> ArchiveImageError {
+        let path = self.source.path().to_owned();
+        match source.kind() {
+            io::ErrorKind::UnexpectedEof => ArchiveImageError::Shrank { path, offset },
+            _ => ArchiveImageError::Read { path, offset, source },
+        }
+    }
+
+    fn finish(self) -> Result<ArchivedImage, ArchiveImageError> {
+        if let Some(error) = self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let size = self.claims.into_inner().unwrap_or_else(PoisonError::into_inner).offset;
+        let path = self.source.path().to_owned();
+        let changed_meanwhile = self.source.has_changed().map_err(|source| ArchiveImageError::Read {
+            path,
+            offset: size,
+            source,
+        })?;
+        let assembly = self.assembly.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(ArchivedImage { entry: assembly.builder.finish(size)?, changed_meanwhile })
+    }
+}
+
+impl Assembly<'_> {
+    fn add(&mut self, number: u64, leaves: Leaves) -> Result<(), PutError> {
+        self.early.insert(number, leaves);
+        while let Some(leaves) = self.early.remove(&self.next) {
+            self.next += 1;
+            match leaves {
+                Leaves::Scores(scores) => self.builder.push(&scores)?,
+                Leaves::Zeros { leaf_count } => self.builder.push_zeros(leaf_count)?,
+            }
+        }
+        Ok(())
+    }
+}

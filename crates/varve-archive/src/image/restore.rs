@@ -1,0 +1,308 @@
+//! Restoring an image: leaves are claimed in order, read and checked by many hands, and written where they belong.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use varve_block::BlockStore;
+use varve_tree::{Entry, Extent, Extents, ReadTreeError, TreeReader};
+use varve_world::{Task, Workers};
+
+use crate::progress::Progress;
+
+/// How much is claimed at a time.
+const BATCH_BYTES: u64 = 4 << 20;
+/// How many extents are claimed at a time, at most.
+const BATCH_EXTENTS_MAX: usize = 8192;
+
+/// Why an image was not restored. A file that was to be made is not there then, or is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreImageError {
+    /// There is something already.
+    #[error("{path} exists; say --overwrite to replace it", path = path.display())]
+    Exists {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The device is too small.
+    #[error("{path} has {actual} bytes; the image has {needed}", path = path.display())]
+    TooSmall {
+        /// The device.
+        path: PathBuf,
+        /// Its size.
+        actual: u64,
+        /// The image's size.
+        needed: u64,
+    },
+    /// The image could not be read from the store.
+    #[error(transparent)]
+    Read(#[from] ReadTreeError),
+    /// The destination could not be written.
+    #[error("cannot write {path}", path = path.display())]
+    Write {
+        /// The destination.
+        path: PathBuf,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// It was asked to stop.
+    #[error("interrupted")]
+    Cancelled,
+}
+
+/// Restores an image to a file, which is sparse where the image has zeros and comes into place only when complete; or
+/// onto a block device. `overwrite` allows either to replace what is there.
+///
+/// # Errors
+/// [`RestoreImageError`].
+pub fn restore_image(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    entry: &Entry,
+    destination: &Path,
+    overwrite: bool,
+    progress: &Progress,
+) -> Result<(), RestoreImageError> {
+    let failed = |source| RestoreImageError::Write { path: destination.into(), source };
+    let existing = match fs::metadata(destination) {
+        Ok(existing) => Some(existing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(error)),
+    };
+    if existing.is_some() && !overwrite {
+        return Err(RestoreImageError::Exists { path: destination.into() });
+    }
+    if existing.is_some_and(|existing| existing.file_type().is_block_device()) {
+        return restore_onto_device(blocks, workers, entry, destination, progress);
+    }
+    let partial = partial_path(destination);
+    let file = File::create(&partial).map_err(failed)?;
+    let whole = file
+        .set_len(entry.size())
+        .map_err(failed)
+        .and_then(|()| {
+            let target = Target::Placed { file: &file, writes_zeros: false };
+            restore_to(blocks, workers, entry, target, destination, progress)
+        })
+        .and_then(|()| file.sync_all().and_then(|()| fs::rename(&partial, destination)).map_err(failed))
+        .and_then(|()| sync_folder_of(destination).map_err(failed));
+    if whole.is_err() {
+        // What is left of it is of no use; that it cannot be removed adds nothing to the error.
+        let _ = fs::remove_file(&partial);
+    }
+    whole
+}
+
+fn restore_onto_device(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    entry: &Entry,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<(), RestoreImageError> {
+    let failed = |source| RestoreImageError::Write { path: destination.into(), source };
+    let mut file = OpenOptions::new().write(true).open(destination).map_err(failed)?;
+    let actual = io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(failed)?;
+    if actual < entry.size() {
+        return Err(RestoreImageError::TooSmall { path: destination.into(), actual, needed: entry.size() });
+    }
+    let target = Target::Placed { file: &file, writes_zeros: true };
+    restore_to(blocks, workers, entry, target, destination, progress)?;
+    file.sync_all().map_err(failed)
+}
+
+/// Writes an image to a stream, in order.
+///
+/// # Errors
+/// [`RestoreImageError`]; `into` has then got all bytes before the one that could not be had.
+pub fn write_image(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    entry: &Entry,
+    into: &mut (dyn Write + Send),
+    progress: &Progress,
+) -> Result<(), RestoreImageError> {
+    let target = Target::Stream { into: Mutex::new(into), turn: Turn::default() };
+    restore_to(blocks, workers, entry, target, Path::new("the output"), progress)
+}
+
+fn restore_to(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    entry: &Entry,
+    target: Target<'_>,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<(), RestoreImageError> {
+    progress.set_total(0, entry.size());
+    let reader = TreeReader::new(blocks, entry);
+    let job = Job {
+        reader,
+        claims: Mutex::new(Claims { number: 0, extents: reader.extents(0..entry.size()) }),
+        target,
+        destination,
+        progress,
+        failure: Mutex::new(None),
+    };
+    let hands = (0..workers.width()).map(|_| Box::new(|| job.work()) as Task<'_>).collect();
+    workers.run_all(hands);
+    match job.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+struct Job<'a, 'w> {
+    reader: TreeReader<'a>,
+    claims: Mutex<Claims<'a>>,
+    target: Target<'w>,
+    destination: &'a Path,
+    progress: &'a Progress,
+    failure: Mutex<Option<RestoreImageError>>,
+}
+
+struct Claims<'a> {
+    number: u64,
+    extents: Extents<'a>,
+}
+
+/// Where the bytes go.
+enum Target<'a> {
+    /// Anywhere, at any time. A new file is all zeros to begin with; a device is not.
+    Placed { file: &'a File, writes_zeros: bool },
+    /// One batch after the other.
+    Stream { into: Mutex<&'a mut (dyn Write + Send)>, turn: Turn },
+}
+
+/// Whose batch comes next.
+#[derive(Default)]
+struct Turn {
+    number: Mutex<u64>,
+    passed: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Job<'_, '_> {
+    fn work(&self) {
+        while lock(&self.failure).is_none() {
+            let Some((number, batch)) = self.claim() else { return };
+            let written = batch.and_then(|batch| self.one_batch(number, &batch));
+            if let Err(error) = written {
+                lock(&self.failure).get_or_insert(error);
+            }
+            // Passed on after a failure too: others may be waiting for this turn, and then see that there is no more to do.
+            self.pass_turn(number);
+        }
+    }
+
+    fn claim(&self) -> Option<(u64, Result<Vec<Extent>, RestoreImageError>)> {
+        let mut claims = lock(&self.claims);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while bytes < BATCH_BYTES && batch.len() < BATCH_EXTENTS_MAX {
+            match claims.extents.next() {
+                None => break,
+                Some(Ok(extent)) => {
+                    bytes += extent.leaf.map_or(0, |_| extent.length);
+                    batch.push(extent);
+                }
+                Some(Err(damage)) => return Some((claims.number, Err(ReadTreeError::from(damage).into()))),
+            }
+        }
+        if batch.is_empty() {
+            return None;
+        }
+        claims.number += 1;
+        Some((claims.number - 1, Ok(batch)))
+    }
+
+    fn one_batch(&self, number: u64, batch: &[Extent]) -> Result<(), RestoreImageError> {
+        if self.progress.is_cancelled() {
+            return Err(RestoreImageError::Cancelled);
+        }
+        let leaves = self.reader.read_extents(batch).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let failed = |source| RestoreImageError::Write { path: self.destination.into(), source };
+        match &self.target {
+            Target::Placed { file, writes_zeros } => {
+                place(file, *writes_zeros, batch, &leaves).map_err(failed)?;
+            }
+            Target::Stream { into, turn } => {
+                drop(turn.wait(number));
+                if lock(&self.failure).is_some() {
+                    return Ok(());
+                }
+                stream(&mut **lock(into), batch, &leaves).map_err(failed)?;
+            }
+        }
+        self.progress.add_bytes_read(leaves.iter().map(|leaf| leaf.len() as u64).sum());
+        self.progress.add_bytes_done(batch.iter().map(|extent| extent.length).sum());
+        Ok(())
+    }
+
+    fn pass_turn(&self, number: u64) {
+        if let Target::Stream { turn, .. } = &self.target {
+            let mut next = turn.wait(number);
+            *next = next.max(number + 1);
+            drop(next);
+            turn.passed.notify_all();
+        }
+    }
+}
+
+impl Turn {
+    fn wait(&self, number: u64) -> MutexGuard<'_, u64> {
+        self.passed
+            .wait_while(lock(&self.number), |next| *next < number)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes neighbouring leaves in one go.
+fn place(file: &File, writes_zeros: bool, batch: &[Extent], leaves: &[bytes::Bytes]) -> io::Result<()> {
+    let mut run = Vec::new();
+    let mut run_offset = 0;
+    for (extent, leaf) in batch.iter().zip(leaves) {
+        if run_offset + run.len() as u64 != extent.offset {
+            file.write_all_at(&run, run_offset)?;
+            run.clear();
+            run_offset = extent.offset;
+        }
+        run.extend_from_slice(leaf);
+        if writes_zeros {
+            let mut zeros = extent.length - leaf.len() as u64;
+            while zeros > 0 {
+                let piece = zeros.min(BATCH_BYTES);
+                run.resize(run.len() + usize::try_from(piece).expect("a batch fits"), 0);
+                zeros -= piece;
+                file.write_all_at(&run, run_offset)?;
+                run_offset += run.len() as u64;
+                run.clear();
+            }
+        }
+    }
+    file.write_all_at(&run, run_offset)
+}
+
+fn stream(into: &mut dyn Write, batch: &[Extent], leaves: &[bytes::Bytes]) -> io::Result<()> {
+    for (extent, leaf) in batch.iter().zip(leaves) {
+        into.write_all(leaf)?;
+        io::copy(&mut io::Read::take(io::repeat(0), extent.length - leaf.len() as u64), into)?;
+    }
+    Ok(())
+}
+
+fn partial_path(destination: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(destination.file_name().unwrap_or_default());
+    name.push(".varve-partial");
+    destination.with_file_name(name)
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}

@@ -1,0 +1,155 @@
+//! Where the bytes of an image come from: a file with holes, a block device, or a stream.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{Advice, SeekFrom as HoleSeek, fadvise, seek};
+
+/// How much is claimed and read at a time. A multiple of every block size.
+pub(super) const PIECE_BYTES: u64 = 1 << 20;
+
+/// An image to be archived.
+pub struct ImageSource {
+    kind: Kind,
+    path: PathBuf,
+}
+
+enum Kind {
+    /// Read at any place, by many at once; `size` is what it was when it was opened.
+    Placed { file: File, size: u64, changed: (i64, i64), has_holes: bool },
+    /// Read once, from its beginning to its end.
+    Stream(Mutex<Box<dyn Read + Send>>),
+}
+
+/// Why a source cannot be archived as an image.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenSourceError {
+    /// It cannot be opened.
+    #[error("cannot open {path}", path = path.display())]
+    Open {
+        /// What was to be opened.
+        path: PathBuf,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// It is neither a file nor a block device.
+    #[error("{path} is neither a file nor a block device", path = path.display())]
+    Kind {
+        /// What was opened.
+        path: PathBuf,
+    },
+}
+
+impl ImageSource {
+    /// Opens a file or a block device.
+    ///
+    /// # Errors
+    /// [`OpenSourceError`].
+    pub fn open(path: &Path) -> Result<Self, OpenSourceError> {
+        let failed = |source| OpenSourceError::Open { path: path.into(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let (size, has_holes) = if metadata.file_type().is_block_device() {
+            (file.seek(SeekFrom::End(0)).map_err(failed)?, false)
+        } else if metadata.is_file() {
+            (metadata.len(), true)
+        } else {
+            return Err(OpenSourceError::Kind { path: path.into() });
+        };
+        // Only a hint: what cannot be advised is read all the same.
+        let _ = fadvise(&file, 0, None, Advice::Sequential);
+        let changed = (metadata.mtime(), metadata.mtime_nsec());
+        Ok(Self { kind: Kind::Placed { file, size, changed, has_holes }, path: path.into() })
+    }
+
+    /// A stream of unknown length, such as standard input.
+    #[must_use]
+    pub fn stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
+        Self { kind: Kind::Stream(Mutex::new(reader)), path: path.into() }
+    }
+
+    /// What it was opened from.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size in bytes, if that is known before it is read.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Placed { size, .. } => Some(*size),
+            Kind::Stream(_) => None,
+        }
+    }
+
+    /// Whether it is now another than when it was opened.
+    pub(super) fn has_changed(&self) -> io::Result<bool> {
+        match &self.kind {
+            Kind::Placed { file, size, changed, has_holes: true } => {
+                let now = file.metadata()?;
+                Ok(now.len() != *size || (now.mtime(), now.mtime_nsec()) != *changed)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The next piece at or after `from`; `None` at the end.
+    pub(super) fn next_piece(&self, from: u64, block_bytes: u64) -> io::Result<Option<Piece>> {
+        match &self.kind {
+            Kind::Placed { file, size, has_holes, .. } => {
+                if from >= *size {
+                    return Ok(None);
+                }
+                let data = if *has_holes { data_range(file, from, *size)? } else { Some((from, *size)) };
+                let Some((start, end)) = data else { return Ok(Some(Piece::Hole { bytes: *size - from })) };
+                let start = (start / block_bytes * block_bytes).max(from);
+                if start > from {
+                    return Ok(Some(Piece::Hole { bytes: start - from }));
+                }
+                let end = end.next_multiple_of(block_bytes).min(*size).min(from + PIECE_BYTES);
+                Ok(Some(Piece::Data { offset: from, bytes: end - from }))
+            }
+            Kind::Stream(reader) => {
+                let mut bytes = Vec::new();
+                let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+                reader.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes)?;
+                Ok((!bytes.is_empty()).then_some(Piece::Bytes(bytes)))
+            }
+        }
+    }
+
+    /// Fills `into` from `offset` on.
+    pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match &self.kind {
+            Kind::Placed { file, .. } => file.read_exact_at(into, offset),
+            Kind::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// A part of an image, as its source offers it.
+pub(super) enum Piece {
+    /// To be read from there.
+    Data { offset: u64, bytes: u64 },
+    /// Already read.
+    Bytes(Vec<u8>),
+    /// Zeros that need not be read; a multiple of the block size, but for the last.
+    Hole { bytes: u64 },
+}
+
+/// The first data at or after `from`; `None` if only a hole follows.
+fn data_range(file: &File, from: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
+    let start = match seek(file, HoleSeek::Data(from)) {
+        Ok(start) => start,
+        Err(rustix::io::Errno::NXIO) => return Ok(None),
+        // A file system that knows no holes.
+        Err(rustix::io::Errno::INVAL) => return Ok(Some((from, size))),
+        Err(error) => return Err(error.into()),
+    };
+    let end = seek(file, HoleSeek::Hole(start))?;
+    Ok(Some((start, end)))
+}

@@ -1,0 +1,94 @@
+//! The nodes of a folder, read one at a time, whatever their number.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::cmp::Ordering;
+
+use varve_block::{BlockKind, BlockStore};
+
+use crate::node::{DecodeNodeError, Node, NodeKind};
+use crate::records::{ReadRecordsError, Records};
+
+/// Why a folder's nodes could not all be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadFolderError {
+    /// The list could not be read.
+    #[error(transparent)]
+    Records(#[from] ReadRecordsError),
+    /// The list holds something that is not a node.
+    #[error("a folder holds something that is not a node")]
+    Node {
+        /// What is wrong with it.
+        source: DecodeNodeError,
+    },
+    /// The names do not ascend: two nodes may have one name.
+    #[error(
+        "{:?} does not come after {:?}",
+        String::from_utf8_lossy(name),
+        String::from_utf8_lossy(previous)
+    )]
+    Order {
+        /// The node's name.
+        name: Vec<u8>,
+        /// The name of the one before it.
+        previous: Vec<u8>,
+    },
+}
+
+/// The nodes of a folder in strictly ascending order of their names' bytes. Ends after the first error.
+pub struct NodeList<'a> {
+    records: Option<Records<'a>>,
+    score_bytes: usize,
+    previous: Vec<u8>,
+}
+
+impl<'a> NodeList<'a> {
+    /// What `folder` holds; nothing, if it is not a folder. Reads nothing yet.
+    #[must_use]
+    pub fn new(store: &'a dyn BlockStore, folder: &Node) -> Self {
+        let is_folder = folder.kind == NodeKind::Folder;
+        let content = folder.content.filter(|entry| is_folder && entry.leaf_kind() == BlockKind::Directory);
+        let records = content.map(|entry| Records::new(store, &entry));
+        Self { records, score_bytes: store.score_bytes(), previous: Vec::new() }
+    }
+
+    /// The node of this name. Reads the nodes up to it, and passes those before.
+    ///
+    /// # Errors
+    /// [`ReadFolderError`]: the list cannot be read as far as the name would be.
+    pub fn find(&mut self, name: &[u8]) -> Result<Option<Node>, ReadFolderError> {
+        for node in self {
+            let node = node?;
+            match node.name.as_slice().cmp(name) {
+                Ordering::Less => {}
+                Ordering::Equal => return Ok(Some(node)),
+                Ordering::Greater => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for NodeList<'_> {
+    type Item = Result<Node, ReadFolderError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let node = match self.records.as_mut()?.next()? {
+            Ok(fields) => decode(fields, self.score_bytes, &self.previous),
+            Err(error) => Err(ReadFolderError::Records(error)),
+        };
+        match &node {
+            Ok(node) => self.previous.clone_from(&node.name),
+            Err(_) => self.records = None,
+        }
+        Some(node)
+    }
+}
+
+fn decode(fields: &[u8], score_bytes: usize, previous: &[u8]) -> Result<Node, ReadFolderError> {
+    let node = Node::decode(fields, score_bytes).map_err(|source| ReadFolderError::Node { source })?;
+    if node.name.as_slice() > previous {
+        Ok(node)
+    } else {
+        Err(ReadFolderError::Order { name: node.name, previous: previous.to_vec() })
+    }
+}

@@ -1,0 +1,236 @@
+//! A snapshot as the catalog keeps it. `docs/format.md`, section 5.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use varve_block::to_hex;
+use varve_tree::{DecodeEntryError, Entry};
+use varve_world::Timestamp;
+
+use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
+use crate::node::{DecodeNodeError, Node};
+
+/// The identity of a snapshot: random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SnapshotId(pub [u8; 16]);
+
+impl std::fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&to_hex(&self.0))
+    }
+}
+
+impl std::fmt::Debug for SnapshotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SnapshotId({self})")
+    }
+}
+
+/// What a snapshot shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SnapshotContent {
+    /// A disk image, byte for byte.
+    Image(Entry),
+    /// A folder, by its root.
+    Folder(Box<Node>),
+}
+
+/// An image or a folder at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// Its identity.
+    pub id: SnapshotId,
+    /// What it is called: the same from night to night.
+    pub name: String,
+    /// The moment that it shows.
+    pub time: Timestamp,
+    /// What it shows.
+    pub content: SnapshotContent,
+    /// The path that was archived.
+    pub source: Vec<u8>,
+    /// Where.
+    pub host: String,
+    /// `KEY=VALUE`, as its maker wanted.
+    pub tags: Vec<String>,
+    /// Bytes of the image, or in all files.
+    pub size: u64,
+    /// Files, folders and everything else in a folder; 0 for an image.
+    pub file_count: u64,
+    /// How many of them have a problem: could not be read, or changed meanwhile.
+    pub problem_count: u64,
+    /// Bytes in blocks that the store did not have.
+    pub new_bytes: u64,
+    /// By how much the log grew.
+    pub stored_bytes: u64,
+    /// How long it took, in nanoseconds.
+    pub elapsed: u64,
+}
+
+/// Why a record of the catalog is not a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeSnapshotError {
+    /// A field is malformed.
+    #[error("a snapshot's record is malformed")]
+    Field(#[from] FieldError),
+    /// The image's entry is malformed.
+    #[error("a snapshot's image is malformed")]
+    Entry(#[from] DecodeEntryError),
+    /// The root folder is malformed.
+    #[error("a snapshot's root is malformed")]
+    Root(#[from] DecodeNodeError),
+    /// Something that every snapshot has is not there.
+    #[error("a snapshot without {what}")]
+    Missing {
+        /// What.
+        what: &'static str,
+    },
+}
+
+impl Snapshot {
+    /// Its record's fields.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, image, root) = match &self.content {
+            SnapshotContent::Image(entry) => (1, Some(entry.encode()), None),
+            SnapshotContent::Folder(root) => (2, None, Some(root.encode())),
+        };
+        let head = FieldWriter::new()
+            .bytes(1, &self.id.0)
+            .bytes(2, self.name.as_bytes())
+            .signed(3, self.time.0)
+            .number(4, kind)
+            .bytes(5, &self.source)
+            .bytes(6, self.host.as_bytes());
+        let tagged = self.tags.iter().fold(head, |fields, tag| fields.bytes(7, tag.as_bytes()));
+        tagged
+            .optional_bytes(8, image.as_deref())
+            .optional_bytes(9, root.as_deref())
+            .number(10, self.size)
+            .number(11, self.file_count)
+            .number(12, self.problem_count)
+            .number(13, self.stored_bytes)
+            .number(14, self.elapsed)
+            .number(15, self.new_bytes)
+            .finish()
+    }
+
+    /// Reads a record's fields.
+    ///
+    /// # Errors
+    /// [`DecodeSnapshotError`].
+    pub fn decode(fields: &[u8], score_bytes: usize) -> Result<Self, DecodeSnapshotError> {
+        let missing = |what| DecodeSnapshotError::Missing { what };
+        let mut parts = Parts::default();
+        for field in FieldReader::new(fields) {
+            parts.take(&field?, score_bytes)?;
+        }
+        let Parts { id, name, time, content, source, host, tags, numbers } = parts;
+        let [size, file_count, problem_count, stored_bytes, elapsed, new_bytes] = numbers;
+        Ok(Self {
+            id: id.ok_or(missing("an id"))?,
+            name: name.ok_or(missing("a name"))?,
+            time: time.ok_or(missing("a time"))?,
+            content: content.ok_or(missing("content"))?,
+            source,
+            host,
+            tags,
+            size,
+            file_count,
+            problem_count,
+            new_bytes,
+            stored_bytes,
+            elapsed,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    id: Option<SnapshotId>,
+    name: Option<String>,
+    time: Option<Timestamp>,
+    content: Option<SnapshotContent>,
+    source: Vec<u8>,
+    host: String,
+    tags: Vec<String>,
+    /// Fields 10 to 15.
+    numbers: [u64; 6],
+}
+
+impl Parts {
+    fn take(&mut self, field: &Field<'_>, score_bytes: usize) -> Result<(), DecodeSnapshotError> {
+        match field.number {
+            1 => self.id = Some(SnapshotId(field.bytes.try_into().map_err(|_| field.unexpected())?)),
+            2 => self.name = Some(field.text()?.into()),
+            3 => self.time = Some(Timestamp(field.signed()?)),
+            5 => self.source = field.bytes.to_vec(),
+            6 => self.host = field.text()?.into(),
+            7 => self.tags.push(field.text()?.into()),
+            8 => self.content = Some(SnapshotContent::Image(Entry::decode(field.bytes, score_bytes)?)),
+            9 => {
+                self.content =
+                    Some(SnapshotContent::Folder(Box::new(Node::decode_root(field.bytes, score_bytes)?)));
+            }
+            number @ 10..=15 => {
+                if let Some(place) = self.numbers.get_mut(usize::from(number.saturating_sub(10))) {
+                    *place = field.value()?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+    use varve_block::MemoryBlockStore;
+    use varve_tree::{FixedBuilder, Shape};
+
+    use super::*;
+    use crate::node::NodeKind;
+
+    /// A snapshot of an empty image, or of an empty folder.
+    pub(crate) fn snapshot(number: u8, name: &str, time: i64) -> Snapshot {
+        let store = MemoryBlockStore::new();
+        let shape = Shape { leaf_kind: varve_block::BlockKind::Data, leaf_bytes: 512, pointer_bytes: 512 };
+        let image = FixedBuilder::new(&store, shape).finish(0).unwrap();
+        let folder = Box::new(Node::new(Vec::new(), NodeKind::Folder));
+        let is_image = number.is_multiple_of(2);
+        Snapshot {
+            id: SnapshotId([number; 16]),
+            name: name.into(),
+            time: Timestamp(time),
+            content: if is_image { SnapshotContent::Image(image) } else { SnapshotContent::Folder(folder) },
+            source: b"/dev/\xff".to_vec(),
+            host: "here".into(),
+            tags: vec!["a=b".into(), "c=d".into()],
+            size: 1 << 40,
+            file_count: 3,
+            problem_count: 0,
+            new_bytes: 9,
+            stored_bytes: 10,
+            elapsed: 11,
+        }
+    }
+
+    #[test]
+    fn a_snapshot_survives_the_round_trip() {
+        for number in [1, 2] {
+            let snapshot = snapshot(number, "web", -5);
+            assert_eq!(Snapshot::decode(&snapshot.encode(), 32).unwrap(), snapshot);
+        }
+        assert!(matches!(Snapshot::decode(&[], 32), Err(DecodeSnapshotError::Missing { what: "an id" })));
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_panics(place in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
+            let mut fields = snapshot(1, "web", 5).encode();
+            let place = place % fields.len();
+            fields[place] ^= byte;
+            fields.truncate(cut % (fields.len() + 1));
+            drop(Snapshot::decode(&fields, 32));
+        }
+    }
+}

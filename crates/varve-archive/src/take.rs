@@ -1,0 +1,202 @@
+//! Taking a snapshot: the content is archived, and then the catalog says so.
+
+use std::path::Path;
+
+use varve_block::BlockStore;
+use varve_log::OpenLogError;
+use varve_store::Store;
+use varve_world::Timestamp;
+
+use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
+use crate::folder::{ArchiveFolderError, FolderOptions, Watch, archive_folder};
+use crate::image::{ArchiveImageError, ImageSource, archive_image};
+use crate::node::Node;
+use crate::progress::Progress;
+use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
+
+/// A store with its catalog.
+pub struct Archive {
+    store: Store,
+    catalog: Catalog,
+}
+
+/// What a snapshot is to be called.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Its name: the same from night to night.
+    pub name: String,
+    /// The moment that it shows; the moment at which it was begun, if not given.
+    pub time: Option<Timestamp>,
+    /// The path that it is made of, as it is to be remembered.
+    pub source: Vec<u8>,
+    /// The machine that it is made on.
+    pub host: String,
+    /// `KEY=VALUE`.
+    pub tags: Vec<String>,
+}
+
+/// A snapshot that was taken, and is durable.
+#[derive(Debug, Clone)]
+pub struct Taken {
+    /// What the catalog says of it.
+    pub snapshot: Snapshot,
+    /// Whether an image changed while it was read.
+    pub changed_meanwhile: bool,
+}
+
+/// Why a snapshot was not taken. Earlier ones are as they were.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// The image could not be archived.
+    #[error(transparent)]
+    Image(#[from] ArchiveImageError),
+    /// The folder could not be archived.
+    #[error(transparent)]
+    Folder(#[from] ArchiveFolderError),
+    /// The catalog could not be written.
+    #[error(transparent)]
+    Catalog(#[from] SaveCatalogError),
+    /// The store's size could not be told.
+    #[error(transparent)]
+    Stats(#[from] OpenLogError),
+    /// There was no randomness for an id.
+    #[error("the system gives no random bytes")]
+    Random(#[source] std::io::Error),
+}
+
+/// How things stood before a snapshot was begun.
+struct Begun {
+    at: Timestamp,
+    log_bytes: u64,
+    new_bytes: u64,
+}
+
+/// What was archived, before it has a place in the catalog.
+struct Content {
+    content: SnapshotContent,
+    size: u64,
+    file_count: u64,
+    problem_count: u64,
+}
+
+impl Archive {
+    /// Reads the catalog of a store.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`].
+    pub fn open(store: Store) -> Result<Self, LoadCatalogError> {
+        let catalog = Catalog::load(&store, store.last_catalog())?;
+        Ok(Self { store, catalog })
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The store, to be closed.
+    #[must_use]
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
+    /// All snapshots.
+    #[must_use]
+    pub fn snapshots(&self) -> &[Snapshot] {
+        self.catalog.snapshots()
+    }
+
+    /// Takes a snapshot of a disk image, in blocks of `block_bytes`. Durable when this returns.
+    ///
+    /// # Errors
+    /// [`TakeError`].
+    pub fn take_image(
+        &mut self,
+        source: &ImageSource,
+        block_bytes: u32,
+        request: Request,
+        progress: &Progress,
+    ) -> Result<Taken, TakeError> {
+        let begun = self.begin()?;
+        let workers = self.store.world().workers.clone();
+        let image = archive_image(&self.store, workers.as_ref(), source, block_bytes, progress)?;
+        let content = Content {
+            content: SnapshotContent::Image(image.entry),
+            size: image.entry.size(),
+            file_count: 0,
+            problem_count: u64::from(image.changed_meanwhile),
+        };
+        let snapshot = self.finish(begun, content, request)?;
+        Ok(Taken { snapshot, changed_meanwhile: image.changed_meanwhile })
+    }
+
+    /// Takes a snapshot of a folder; what has not changed since the last one of the same name is not read again, unless
+    /// `reread`. Durable when this returns.
+    ///
+    /// # Errors
+    /// [`TakeError`]. Files that cannot be read are reported, counted, and no error.
+    pub fn take_folder(
+        &mut self,
+        source: &Path,
+        options: FolderOptions,
+        reread: bool,
+        request: Request,
+        watch: Watch<'_>,
+    ) -> Result<Taken, TakeError> {
+        let begun = self.begin()?;
+        let previous = if reread { None } else { self.previous_root(&request) };
+        let options = FolderOptions { began_at: begun.at, ..options };
+        let workers = self.store.world().workers.clone();
+        let folder =
+            archive_folder(&self.store, workers.as_ref(), source, previous.as_ref(), &options, watch)?;
+        let content = Content {
+            size: folder.counts.bytes,
+            file_count: folder.counts.file_count + folder.counts.folder_count,
+            problem_count: folder.counts.problem_count,
+            content: SnapshotContent::Folder(Box::new(folder.root)),
+        };
+        let snapshot = self.finish(begun, content, request)?;
+        Ok(Taken { snapshot, changed_meanwhile: false })
+    }
+
+    /// The root of the newest snapshot of the same name and source.
+    fn previous_root(&self, request: &Request) -> Option<Node> {
+        let same = |snapshot: &&Snapshot| snapshot.name == request.name && snapshot.source == request.source;
+        self.catalog.snapshots().iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
+            SnapshotContent::Folder(root) => Some((**root).clone()),
+            SnapshotContent::Image(_) => None,
+        })
+    }
+
+    fn begin(&self) -> Result<Begun, TakeError> {
+        let log_bytes = self.store.stats()?.log_bytes;
+        let (_, new_bytes) = self.store.session_growth();
+        Ok(Begun { at: self.store.world().clock.now(), log_bytes, new_bytes })
+    }
+
+    /// Makes all of it durable, then enters it in the catalog.
+    fn finish(&mut self, begun: Begun, content: Content, request: Request) -> Result<Snapshot, TakeError> {
+        let mut id = [0; 16];
+        self.store.world().random.fill(&mut id).map_err(TakeError::Random)?;
+        self.store.sync().map_err(SaveCatalogError::Data)?;
+        let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);
+        let snapshot = Snapshot {
+            id: SnapshotId(id),
+            name: request.name,
+            time: request.time.unwrap_or(begun.at),
+            content: content.content,
+            source: request.source,
+            host: request.host,
+            tags: request.tags,
+            size: content.size,
+            file_count: content.file_count,
+            problem_count: content.problem_count,
+            new_bytes: self.store.session_growth().1 - begun.new_bytes,
+            stored_bytes: self.store.stats()?.log_bytes.saturating_sub(begun.log_bytes),
+            elapsed: u64::try_from(elapsed).unwrap_or(0),
+        };
+        self.catalog.add(&self.store, snapshot.clone())?;
+        Ok(snapshot)
+    }
+}

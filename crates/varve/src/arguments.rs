@@ -1,0 +1,279 @@
+//! The words that the program understands. `--help`, the man pages and the completions are all made from here.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+/// Keeps every day of every disk and folder in one append-only, content-addressed log.
+///
+/// Each night's snapshot of a disk image, a block device or a folder goes into a store. Every duplicate block is stored once, so a
+/// night costs what changed. Any past day can be listed, looked into, compared, verified and restored.
+#[derive(Debug, Parser)]
+#[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The store's folder
+    #[arg(short, long, global = true, env = "VARVE_STORE", value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub store: Option<PathBuf>,
+
+    /// A file whose contents open the store, instead of a passphrase (at least 32 random bytes)
+    ///
+    /// Without it the passphrase is taken from VARVE_PASSPHRASE, or asked for.
+    #[arg(long, global = true, env = "VARVE_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub key_file: Option<PathBuf>,
+
+    /// Print results as JSON, for programs to read
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Print only results and errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+
+    /// Say more about what is done; twice: much more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  varve -s /backup/store init                  make a store; asks for a passphrase
+  varve -s /backup/store snapshot /dev/vda     archive a disk
+  varve -s /backup/store snapshot ~/work       archive a folder
+  varve -s /backup/store snapshots             what is there
+  varve -s /backup/store ls work@2026-05-01    look into a past day
+  varve -s /backup/store restore work:src out  take something out
+
+A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the newest on or before that day),
+@2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed or damage found, 2 wrong words.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a store in an empty or new folder
+    Init(Init),
+    /// Archive disk images, block devices or folders
+    Snapshot(TakeSnapshot),
+    /// List what was archived
+    Snapshots(Snapshots),
+    /// Show what the store holds and what it costs
+    Stats,
+    /// List the files of a snapshot
+    Ls(Ls),
+    /// Write a file of a snapshot, or a whole image, to standard output
+    Cat(Cat),
+    /// Show what differs between two snapshots
+    Diff(Diff),
+    /// Find files by name in snapshots
+    Find(Find),
+    /// Take an image, a folder or a part of it out of the archive
+    Restore(Restore),
+    /// Check that everything is there and undamaged
+    Verify(Verify),
+    /// Print a script that completes this program's words in a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a folder
+    Man {
+        /// Where to
+        #[arg(value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+}
+
+/// How blocks are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScoreChoice {
+    /// BLAKE3 of 256 bits
+    Blake3,
+    /// SHA-1, for Venti clients
+    Sha1,
+}
+
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Do not encrypt: anybody who holds the disk can read it
+    #[arg(long)]
+    pub plaintext: bool,
+
+    /// How blocks are named
+    #[arg(long, value_enum, default_value = "blake3")]
+    pub score: ScoreChoice,
+
+    /// The block size of disk images: a power of two from 512 to 64K
+    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_size)]
+    pub block_size: u64,
+
+    /// How large the files of the log become, from 1M to 16G
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
+    pub arena_size: u64,
+
+    /// How much is compressed together, from 4K to 2M: more is smaller on disk, less is faster to read at random
+    #[arg(long, value_name = "BYTES", default_value = "1536K", value_parser = parse_size)]
+    pub clump_size: u64,
+
+    /// How hard to compress: zstd's level, 1 (fast) to 19 (small)
+    #[arg(long, value_name = "LEVEL", default_value_t = 3)]
+    pub compression: i32,
+}
+
+#[derive(Debug, Args)]
+pub struct TakeSnapshot {
+    /// Disk images, block devices or folders; `-` archives standard input as an image
+    #[arg(required = true, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    pub sources: Vec<PathBuf>,
+
+    /// What to call it; the source's own name if not given
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// The moment that it shows, such as 2026-05-01T23:15; now if not given
+    #[arg(long)]
+    pub time: Option<String>,
+
+    /// Something to remember with it; may be given several times
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
+    pub tags: Vec<String>,
+
+    /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
+    #[arg(long = "exclude", value_name = "PATTERN")]
+    pub excludes: Vec<String>,
+
+    /// Leave out what matches the patterns in this file, one a line
+    #[arg(long = "exclude-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub exclude_files: Vec<PathBuf>,
+
+    /// Leave out folders that another program has marked as a cache (CACHEDIR.TAG)
+    #[arg(long)]
+    pub exclude_caches: bool,
+
+    /// Stay on the file system that the source is on
+    #[arg(long)]
+    pub one_file_system: bool,
+
+    /// Read every file, even those that have not changed since the last snapshot
+    #[arg(long)]
+    pub reread: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Snapshots {
+    /// Only those of this name
+    pub name: Option<String>,
+
+    /// Only those with this tag; may be given several times
+    #[arg(long = "tag", value_name = "KEY=VALUE")]
+    pub tags: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
+    pub snapshot: String,
+
+    /// Show modes, owners, sizes and times
+    #[arg(short, long)]
+    pub long: bool,
+
+    /// List folders within folders too
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Cat {
+    /// Which snapshot, and which file in it: SNAPSHOT[:PATH]
+    pub snapshot: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// The earlier snapshot: SNAPSHOT[:PATH]
+    pub from: String,
+
+    /// The later one: SNAPSHOT[:PATH]
+    pub to: String,
+}
+
+#[derive(Debug, Args)]
+pub struct Find {
+    /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
+    pub pattern: String,
+
+    /// Where to look: one snapshot; all, newest first, if not given
+    pub snapshot: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
+    pub snapshot: String,
+
+    /// Where to: a file, a block device, a folder, or `-` for standard output
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub destination: PathBuf,
+
+    /// Replace what is there
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// Read and check every byte
+    #[arg(long)]
+    pub data: bool,
+}
+
+/// A number of bytes: `8192`, `8K`, `64M`, `1G`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) =
+        match text.trim_end_matches(['b', 'B', 'i']).split_at_checked(text.len().saturating_sub(1)) {
+            Some((digits, unit)) if unit.chars().all(char::is_alphabetic) => (digits, unit),
+            _ => (text, ""),
+        };
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(format!("{text} is not a size: write 8192, 8K or 64M")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn parse_tag(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.is_empty() => Ok(text.into()),
+        _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_words_fit_together() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(parse_size("8192"), Ok(8192));
+        assert_eq!(parse_size("8K"), Ok(8192));
+        assert_eq!(parse_size("64m"), Ok(64 << 20));
+        assert_eq!(parse_size("1G"), Ok(1 << 30));
+        for bad in ["", "K", "8X", "-1", "99999999999G"] {
+            assert!(parse_size(bad).is_err(), "{bad:?}");
+        }
+    }
+}

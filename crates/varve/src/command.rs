@@ -1,0 +1,56 @@
+//! The commands, one a file.
+
+mod diff;
+mod find;
+mod init;
+mod ls;
+mod pages;
+mod place;
+mod restore;
+mod snapshot;
+mod snapshots;
+mod stats;
+mod verify;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::arguments::{Arguments, Command};
+
+/// How a command ended that did what it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Done,
+    /// It did its work, and found or met something that is not as it should be.
+    Found,
+}
+
+impl Outcome {
+    /// The status that tells it to other programs.
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Done => ExitCode::SUCCESS,
+            Self::Found => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Does what the words say.
+pub fn run(arguments: &Arguments) -> Result<Outcome> {
+    match &arguments.command {
+        Command::Init(words) => init::run(arguments, words),
+        Command::Snapshot(words) => snapshot::run(arguments, words),
+        Command::Snapshots(words) => snapshots::run(arguments, words),
+        Command::Stats => stats::run(arguments),
+        Command::Ls(words) => ls::run(arguments, words),
+        Command::Diff(words) => diff::run(arguments, words),
+        Command::Find(words) => find::run(arguments, words),
+        Command::Restore(words) => restore::run(arguments, words),
+        Command::Cat(words) => restore::cat(arguments, words),
+        Command::Verify(words) => verify::run(arguments, words),
+        Command::Completions { shell } => Ok(pages::completions(*shell)),
+        Command::Man { folder } => pages::man(folder),
+    }
+}

@@ -1,0 +1,75 @@
+//! `varve ls`
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use varve_archive::{ListNext, Listed, Node, NodeKind, list};
+
+use super::Outcome;
+use super::place::{Content, place};
+use crate::arguments::{Arguments, Ls};
+use crate::{complaint, moment, session, show};
+
+pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
+    let archive = session::read(arguments)?;
+    let place = place(&archive, &words.snapshot)?;
+    let root = match place.content(archive.store())? {
+        Content::Node(node) => node,
+        Content::Image(entry) => {
+            if arguments.json {
+                println!("{}", json!({ "path": "", "kind": "image", "size": entry.size() }));
+            } else {
+                println!("{} is a disk image of {}", words.snapshot, show::bytes(entry.size()));
+            }
+            return Ok(Outcome::Done);
+        }
+    };
+    let mut outcome = Outcome::Done;
+    let is_folder = root.kind == NodeKind::Folder;
+    list(archive.store(), &root, &mut |listed| match listed {
+        Listed::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
+        Listed::Node { path, node } => {
+            print(arguments, words, path, node);
+            if words.recursive { ListNext::Descend } else { ListNext::Skip }
+        }
+        Listed::Unreadable { path, error } => {
+            eprintln!("varve: {}: {}", show::name(path.as_os_str().as_bytes()), complaint::chain(&error));
+            outcome = Outcome::Found;
+            ListNext::Skip
+        }
+    });
+    if !is_folder && words.recursive && root.kind != NodeKind::File {
+        bail!("{} is a {}", words.snapshot, root.kind);
+    }
+    Ok(outcome)
+}
+
+fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node) {
+    // A file that was named itself has no path below itself.
+    let shown = if path.as_os_str().is_empty() { node.name.as_slice() } else { path.as_os_str().as_bytes() };
+    if arguments.json {
+        println!("{}", as_json(shown, node));
+    } else if words.long {
+        println!("{}", show::long_line(node, shown));
+    } else {
+        let slash = if node.kind == NodeKind::Folder { "/" } else { "" };
+        println!("{}{slash}", show::name(shown));
+    }
+}
+
+/// A node for programs, one on a line.
+pub(super) fn as_json(path: &[u8], node: &Node) -> Value {
+    json!({
+        "path": String::from_utf8_lossy(path),
+        "kind": node.kind.to_string(),
+        "mode": format!("{:04o}", node.mode),
+        "uid": node.uid,
+        "gid": node.gid,
+        "size": node.size,
+        "mtime": moment::rfc3339(node.mtime),
+        "target": (node.kind == NodeKind::SymbolicLink).then(|| String::from_utf8_lossy(&node.target)),
+        "problem": node.problem.map(|problem| problem.to_string()),
+    })
+}

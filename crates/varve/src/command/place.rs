@@ -1,0 +1,80 @@
+//! What `SNAPSHOT[:PATH]` names.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use varve_archive::{Archive, Node, Snapshot, SnapshotContent, lookup, select};
+use varve_store::Store;
+use varve_tree::Entry;
+
+use crate::moment;
+
+/// A snapshot and a path in it, as `SNAPSHOT[:PATH]` names them.
+pub(super) struct Place<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) path: &'a str,
+}
+
+/// Finds what `SNAPSHOT[:PATH]` names.
+pub(super) fn place<'a>(archive: &'a Archive, text: &'a str) -> Result<Place<'a>> {
+    // A time of day has colons too: the path begins after the first one that is not in a time.
+    let (name, path) = match text.match_indices(':').find(|(at, _)| !is_in_time(text, *at)) {
+        Some((at, _)) => (&text[..at], &text[at + 1..]),
+        None => (text, ""),
+    };
+    let snapshot = select(archive.snapshots(), name, &moment::parse_last)?;
+    Ok(Place { snapshot, path: path.trim_matches('/') })
+}
+
+/// What a place holds.
+pub(super) enum Content<'a> {
+    /// A whole disk image.
+    Image(&'a Entry),
+    /// A folder, or something in it.
+    Node(Box<Node>),
+}
+
+impl Place<'_> {
+    /// Finds what is at this place.
+    pub(super) fn content(&self, store: &Store) -> Result<Content<'_>> {
+        match &self.snapshot.content {
+            SnapshotContent::Image(entry) if self.path.is_empty() => Ok(Content::Image(entry)),
+            SnapshotContent::Image(_) => {
+                bail!("{} is a disk image: there is no path {:?} in it", self.snapshot.name, self.path)
+            }
+            SnapshotContent::Folder(root) => {
+                let node = lookup(store, root, Path::new(self.path)).with_context(|| {
+                    format!("{} {}", self.snapshot.name, moment::show(self.snapshot.time))
+                })?;
+                Ok(Content::Node(Box::new(node)))
+            }
+        }
+    }
+}
+
+/// Whether the colon at `at` stands between two digits, after an `@`.
+fn is_in_time(text: &str, at: usize) -> bool {
+    let digit = |place: Option<usize>| {
+        place.and_then(|place| text.as_bytes().get(place)).is_some_and(u8::is_ascii_digit)
+    };
+    text[..at].contains('@') && digit(at.checked_sub(1)) && digit(Some(at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colons_of_times_do_not_begin_a_path() {
+        for (text, path_at) in [
+            ("web:etc", Some(3)),
+            ("web@2026-05-01T23:15:etc/x:y", Some(20)),
+            ("web@2026-05-01T23:15:07", None),
+            ("12:34", Some(2)),
+            ("web", None),
+        ] {
+            let found = text.match_indices(':').map(|(at, _)| at).find(|at| !is_in_time(text, *at));
+            assert_eq!(found, path_at, "{text}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! `varve snapshot`
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use varve_archive::{
+    Archive, Excludes, FolderOptions, ImageSource, Problem, Progress, Request, Snapshot, Taken, Watch,
+};
+
+use super::{Outcome, snapshots};
+use crate::arguments::{Arguments, TakeSnapshot};
+use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::{complaint, moment, session, show};
+
+pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome> {
+    let requests = requests(words)?;
+    let mut archive = session::write(arguments)?;
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let mut outcome = Outcome::Done;
+    for (source, request) in words.sources.iter().zip(requests) {
+        let progress = Arc::clone(&progress);
+        let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
+        let taken = take(&mut archive, arguments, words, source, request, &progress)
+            .with_context(|| format!("{} was not archived", source.display()))?;
+        drop(shown);
+        if taken.changed_meanwhile {
+            eprintln!(
+                "varve: {} changed while it was read: the snapshot mixes two moments",
+                source.display()
+            );
+            outcome = Outcome::Found;
+        } else if taken.snapshot.problem_count > 0 {
+            eprintln!("varve: the snapshot lacks {} files, or parts of them", taken.snapshot.problem_count);
+            outcome = Outcome::Found;
+        }
+        print(arguments, &taken.snapshot);
+    }
+    archive.into_store().close()?;
+    Ok(outcome)
+}
+
+/// What each source's snapshot is to be called.
+fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
+    if words.name.is_some() && words.sources.len() > 1 {
+        bail!("--name names one snapshot, and there are {} sources", words.sources.len());
+    }
+    let time = match &words.time {
+        Some(text) => {
+            Some(moment::parse_exact(text).with_context(|| format!("--time {text} is not a moment"))?)
+        }
+        None => None,
+    };
+    let host = session::host_name();
+    words
+        .sources
+        .iter()
+        .map(|source| {
+            Ok(Request {
+                name: match &words.name {
+                    Some(name) => checked_name(name)?.into(),
+                    None => own_name(source)?,
+                },
+                time,
+                source: remembered_path(source),
+                host: host.clone(),
+                tags: words.tags.clone(),
+            })
+        })
+        .collect()
+}
+
+/// A name that `SNAPSHOT[:PATH]` and `NAME@WHEN` can carry.
+fn checked_name(name: &str) -> Result<&str> {
+    if name.is_empty() || name.contains([':', '@', '/']) || name == "latest" {
+        bail!("{name:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`");
+    }
+    Ok(name)
+}
+
+/// What a source is called if nobody says: its last part, without the ending of an image.
+fn own_name(source: &Path) -> Result<String> {
+    if source == Path::new("-") {
+        bail!("standard input has no name: give it one with --name");
+    }
+    let whole = std::path::absolute(source)?;
+    let whole = whole.canonicalize().unwrap_or(whole);
+    let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    let name = name.map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned());
+    let fit = name.replace([':', '@'], "-");
+    checked_name(&fit).map(String::from).with_context(|| format!("name {} with --name", source.display()))
+}
+
+fn remembered_path(source: &Path) -> Vec<u8> {
+    let whole = std::path::absolute(source).unwrap_or_else(|_| source.into());
+    if source == Path::new("-") { b"-".to_vec() } else { whole.as_os_str().as_bytes().to_vec() }
+}
+
+fn take(
+    archive: &mut Archive,
+    arguments: &Arguments,
+    words: &TakeSnapshot,
+    source: &Path,
+    request: Request,
+    progress: &Progress,
+) -> Result<Taken> {
+    if source.is_dir() {
+        let options = folder_options(arguments, words)?;
+        let report = |problem: Problem| eprintln!("varve: {}", complaint::problem(&problem));
+        let watch = Watch { progress, report: &report };
+        return Ok(archive.take_folder(source, options, words.reread, request, watch)?);
+    }
+    let block_bytes = archive.store().config().block_bytes;
+    let image = if source == Path::new("-") {
+        ImageSource::stream(Box::new(std::io::stdin()), source)
+    } else {
+        ImageSource::open(source)?
+    };
+    Ok(archive.take_image(&image, block_bytes, request, progress)?)
+}
+
+fn folder_options(arguments: &Arguments, words: &TakeSnapshot) -> Result<FolderOptions> {
+    Ok(FolderOptions {
+        excludes: Excludes::new(&words.excludes, &words.exclude_files)?,
+        exclude_caches: words.exclude_caches,
+        one_file_system: words.one_file_system,
+        store_folder: Some(session::store_path(arguments)?),
+        ..FolderOptions::default()
+    })
+}
+
+fn print(arguments: &Arguments, snapshot: &Snapshot) {
+    if arguments.json {
+        println!("{}", snapshots::as_json(snapshot));
+        return;
+    }
+    if arguments.quiet {
+        return;
+    }
+    let files =
+        if snapshot.file_count > 0 { format!(" in {} files", snapshot.file_count) } else { String::new() };
+    println!(
+        "{} {}: {}{files}, {} new, {} stored, {}",
+        snapshots::short_id(snapshot),
+        show::name(snapshot.name.as_bytes()),
+        show::bytes(snapshot.size),
+        show::bytes(snapshot.new_bytes),
+        show::bytes(snapshot.stored_bytes),
+        show::duration(snapshot.elapsed)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_have_names_of_their_own() {
+        for (source, name) in
+            [("/srv/web.img", "web"), ("/dev/null", "null"), ("/", "root"), ("/usr/bin", "bin")]
+        {
+            assert_eq!(own_name(Path::new(source)).unwrap(), name, "{source}");
+        }
+        assert!(own_name(Path::new("-")).is_err());
+    }
+
+    #[test]
+    fn names_must_be_speakable() {
+        assert!(checked_name("web-1").is_ok());
+        for bad in ["", "a:b", "a@b", "a/b", "latest"] {
+            assert!(checked_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `varve snapshots`
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use varve_archive::{Snapshot, SnapshotContent};
+
+use super::Outcome;
+use crate::arguments::{Arguments, Snapshots};
+use crate::{moment, session, show};
+
+/// How many digits of an id are shown.
+const ID_DIGITS: usize = 8;
+
+pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
+    let archive = session::read(arguments)?;
+    let wanted = |snapshot: &&Snapshot| {
+        let named = words.name.as_ref().is_none_or(|name| snapshot.name == *name);
+        named && words.tags.iter().all(|tag| snapshot.tags.contains(tag))
+    };
+    let mut snapshots: Vec<_> = archive.snapshots().iter().filter(wanted).collect();
+    snapshots.sort_by_key(|snapshot| snapshot.time);
+    if arguments.json {
+        println!("{}", Value::from(snapshots.into_iter().map(as_json).collect::<Vec<_>>()));
+        return Ok(Outcome::Done);
+    }
+    let mut table =
+        show::table(&["id", "time", "name", "kind", "size", "new", "stored", "files", ""], &[4, 5, 6, 7]);
+    for snapshot in snapshots {
+        table.add_row([
+            short_id(snapshot),
+            moment::show(snapshot.time),
+            show::name(snapshot.name.as_bytes()),
+            kind(snapshot).into(),
+            show::bytes(snapshot.size),
+            show::bytes(snapshot.new_bytes),
+            show::bytes(snapshot.stored_bytes),
+            if snapshot.file_count > 0 { snapshot.file_count.to_string() } else { String::new() },
+            remarks(snapshot),
+        ]);
+    }
+    println!("{}", table.trim_fmt());
+    Ok(Outcome::Done)
+}
+
+/// The first digits of a snapshot's id.
+pub(super) fn short_id(snapshot: &Snapshot) -> String {
+    snapshot.id.to_string().chars().take(ID_DIGITS).collect()
+}
+
+fn kind(snapshot: &Snapshot) -> &'static str {
+    match snapshot.content {
+        SnapshotContent::Image(_) => "image",
+        SnapshotContent::Folder(_) => "folder",
+    }
+}
+
+fn remarks(snapshot: &Snapshot) -> String {
+    let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
+    let problems = (snapshot.problem_count > 0).then(|| format!("{} problems", snapshot.problem_count));
+    tags.chain(problems).collect::<Vec<_>>().join(" ")
+}
+
+/// A snapshot for programs.
+pub(super) fn as_json(snapshot: &Snapshot) -> Value {
+    json!({
+        "id": snapshot.id.to_string(),
+        "name": snapshot.name,
+        "time": moment::rfc3339(snapshot.time),
+        "kind": kind(snapshot),
+        "source": String::from_utf8_lossy(&snapshot.source),
+        "host": snapshot.host,
+        "tags": snapshot.tags,
+        "size": snapshot.size,
+        "files": snapshot.file_count,
+        "problems": snapshot.problem_count,
+        "new_bytes": snapshot.new_bytes,
+        "stored_bytes": snapshot.stored_bytes,
+        "elapsed_seconds": std::time::Duration::from_nanos(snapshot.elapsed).as_secs_f64(),
+    })
+}

@@ -1,0 +1,51 @@
+//! `varve stats`
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::Outcome;
+use crate::arguments::Arguments;
+use crate::{session, show};
+
+pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
+    let archive = session::read(arguments)?;
+    let stats = archive.store().stats()?;
+    let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
+    let new_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.new_bytes).sum();
+    if arguments.json {
+        let value = json!({
+            "snapshots": archive.snapshots().len(),
+            "snapshot_bytes": shown_bytes,
+            "unique_bytes": new_bytes,
+            "stored_bytes": stats.log_bytes,
+            "blocks": stats.block_count,
+            "arenas": stats.arena_count,
+            "index_bytes": stats.index_bytes,
+        });
+        println!("{value}");
+        return Ok(Outcome::Done);
+    }
+    let mut table = show::table(&["", ""], &[1]);
+    table.set_header(Vec::<String>::new());
+    let index = format!("{} in memory", show::bytes(stats.index_bytes));
+    for (what, value) in [
+        ("snapshots", archive.snapshots().len().to_string()),
+        ("they show", show::bytes(shown_bytes)),
+        ("in blocks stored once", show::bytes(new_bytes)),
+        ("on disk", show::bytes(stats.log_bytes)),
+        ("saved", saved(shown_bytes, stats.log_bytes)),
+        ("blocks", stats.block_count.to_string()),
+        ("arenas", stats.arena_count.to_string()),
+        ("index", index),
+    ] {
+        table.add_row([what, value.as_str()]);
+    }
+    println!("{}", table.trim_fmt());
+    Ok(Outcome::Done)
+}
+
+fn saved(shown_bytes: u64, stored_bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
+    let ratio = shown_bytes as f64 / stored_bytes.max(1) as f64;
+    format!("{ratio:.1} : 1")
+}

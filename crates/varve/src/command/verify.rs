@@ -1,0 +1,110 @@
+//! `varve verify`
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde_json::json;
+use varve_archive::{Harm, Progress, Verified, verify};
+
+use super::Outcome;
+use crate::arguments::{Arguments, Verify};
+use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::{complaint, session, show};
+
+pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
+    let archive = session::read(arguments)?;
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start("verifying", &progress, arguments.quiet);
+    let verified = verify(archive.store(), archive.snapshots(), words.data, &progress)?;
+    drop(shown);
+    if arguments.json {
+        print_json(&verified);
+    } else {
+        print(arguments, words, &verified);
+    }
+    Ok(if verified.damage.is_empty() && verified.harm.is_empty() { Outcome::Done } else { Outcome::Found })
+}
+
+fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
+    for damage in &verified.damage {
+        let reason = complaint::chain(&damage.kind);
+        let place = format!("arena {}, offset {}", damage.arena, damage.offset);
+        let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
+        println!("{line}");
+    }
+    for harm in &verified.harm {
+        println!("  harms: {}", describe(harm));
+    }
+    let well = verified.damage.is_empty() && verified.harm.is_empty();
+    if !well {
+        println!(
+            "{} damaged, {} harmed",
+            count(verified.damage.len(), "place"),
+            count(verified.harm.len(), "part")
+        );
+        eprintln!(
+            "hint: archive the same data again, or restore what is whole; everything not named here can be read"
+        );
+    } else if !arguments.quiet {
+        let read = if words.data {
+            format!(", {} read and checked", show::bytes(verified.checked_bytes))
+        } else {
+            String::new()
+        };
+        println!(
+            "all is well: {} snapshots, {} arenas, {} blocks{read}",
+            verified.snapshot_count, verified.arena_count, verified.block_count
+        );
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn describe(harm: &Harm) -> String {
+    let id = harm.snapshot.to_string();
+    let path = if harm.path.is_empty() { String::new() } else { format!(":{}", show::name(&harm.path)) };
+    let range =
+        harm.range.as_ref().map_or(String::new(), |range| format!(" (bytes {}..{})", range.start, range.end));
+    format!("{} {}{path}{range}: {}", &id[..8], show::name(harm.snapshot_name.as_bytes()), harm.reason)
+}
+
+fn print_json(verified: &Verified) {
+    let damage: Vec<_> = verified
+        .damage
+        .iter()
+        .map(|damage| {
+            json!({
+                "arena": damage.arena.0,
+                "offset": damage.offset,
+                "reason": complaint::chain(&damage.kind),
+                "blocks": damage.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let harm: Vec<_> = verified
+        .harm
+        .iter()
+        .map(|harm| {
+            json!({
+                "snapshot": harm.snapshot.to_string(),
+                "name": harm.snapshot_name,
+                "path": String::from_utf8_lossy(&harm.path),
+                "start": harm.range.as_ref().map(|range| range.start),
+                "end": harm.range.as_ref().map(|range| range.end),
+                "reason": harm.reason,
+            })
+        })
+        .collect();
+    let value = json!({
+        "snapshots": verified.snapshot_count,
+        "arenas": verified.arena_count,
+        "blocks": verified.block_count,
+        "checked_bytes": verified.checked_bytes,
+        "damage": damage,
+        "harm": harm,
+    });
+    println!("{value}");
+}

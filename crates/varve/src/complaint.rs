@@ -1,0 +1,78 @@
+//! How a failure is told: what happened, why, and what to do next.
+
+use anyhow::Error;
+use varve_store::{CreateError, KeyError, OpenError};
+
+/// Prints an error with its causes, and a hint if there is one.
+pub fn print(error: &Error) {
+    eprintln!("varve: {}", chain(error.as_ref()));
+    if let Some(hint) = hint(error) {
+        eprintln!("hint: {hint}");
+    }
+}
+
+/// An error and its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // A transparent layer says what the one below it says.
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// A file that an operation met trouble with.
+pub fn problem(problem: &varve_archive::Problem) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let path = crate::show::name(problem.path.as_os_str().as_bytes());
+    format!("{}: {}", if path.is_empty() { "." } else { &path }, chain(problem.error.as_ref()))
+}
+
+/// What may help.
+fn hint(error: &Error) -> Option<&'static str> {
+    for cause in error.chain() {
+        if let Some(OpenError::NotAStore) = cause.downcast_ref() {
+            return Some("`varve -s PATH init` makes a store there");
+        }
+        if let Some(OpenError::Locked(_)) = cause.downcast_ref() {
+            return Some(
+                "wait until it is done, or read the store meanwhile: only writers exclude each other",
+            );
+        }
+        if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
+            return Some("name an empty folder, or one that does not exist yet");
+        }
+        match cause.downcast_ref() {
+            Some(KeyError::Missing) => {
+                return Some("set VARVE_PASSPHRASE, or name a key file with --key-file");
+            }
+            Some(KeyError::NoSuchKind { what: "passphrase" }) => {
+                return Some("name its key file with --key-file");
+            }
+            Some(KeyError::NoSuchKind { .. }) => return Some("leave --key-file out and give its passphrase"),
+            _ => {}
+        }
+        if let Some(error) = cause.downcast_ref::<std::io::Error>()
+            && error.kind() == std::io::ErrorKind::StorageFull
+        {
+            return Some(
+                "nothing that was archived before is lost; make space and run the same command again",
+            );
+        }
+    }
+    None
+}
+
+/// Whether somebody who read our output has stopped reading, as `head` does.
+pub fn is_closed_pipe(error: &Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

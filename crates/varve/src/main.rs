@@ -1,0 +1,41 @@
+//! The command line: parses, asks, prints progress and tables. What it does, the crates below do.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the one crate that talks to people")]
+
+mod arguments;
+mod command;
+mod complaint;
+mod moment;
+mod progress_bar;
+mod session;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::Arguments;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_logging(&arguments);
+    match command::run(&arguments) {
+        Ok(outcome) => outcome.exit_code(),
+        Err(error) if complaint::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            complaint::print(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_logging(arguments: &Arguments) {
+    let level = match (arguments.quiet, arguments.verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn",
+        (false, 1) => "info",
+        (false, 2) => "debug",
+        (false, _) => "trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("VARVE_LOG").unwrap_or_else(|_| level.into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

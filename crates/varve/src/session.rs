@@ -1,0 +1,135 @@
+//! From the words of a command to an open store.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use varve_archive::Archive;
+use varve_store::{Access, Encryption, RebuildProgress, Secret, Store, StoreConfig};
+use varve_world::{Clock, RealClock, RealRandom, RealStorage, RealWorkers, World};
+use zeroize::Zeroizing;
+
+use crate::arguments::Arguments;
+use crate::moment;
+
+const PASSPHRASE: &str = "VARVE_PASSPHRASE";
+const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The store's folder.
+pub fn store_path(arguments: &Arguments) -> Result<PathBuf> {
+    arguments.store.clone().context("which store? Name it with --store, or in VARVE_STORE")
+}
+
+/// The real world, with the store's folder as its storage.
+pub fn world(path: &Path) -> World {
+    World {
+        storage: Arc::new(RealStorage::new(path)),
+        clock: Arc::new(RealClock),
+        random: Arc::new(RealRandom),
+        workers: Arc::new(RealWorkers::one_a_core()),
+    }
+}
+
+/// The machine's name, to be remembered with a snapshot.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Opens the store to be read.
+pub fn read(arguments: &Arguments) -> Result<Archive> {
+    open(arguments, Access::Read)
+}
+
+/// Opens the store to be written.
+pub fn write(arguments: &Arguments) -> Result<Archive> {
+    let now = moment::show(RealClock.now());
+    let holder = format!("process {} on {}, since {now}", std::process::id(), host_name());
+    open(arguments, Access::Write { holder: &holder })
+}
+
+fn open(arguments: &Arguments, access: Access<'_>) -> Result<Archive> {
+    let path = store_path(arguments)?;
+    let world = world(&path);
+    let context = || format!("cannot open the store {}", path.display());
+    let secret = match Store::read_config(&world).with_context(context)?.encryption {
+        Encryption::Aes256Gcm => Some(secret(arguments, Asked::Once)?),
+        Encryption::None => None,
+    };
+    let mut bar = RebuildBar::new(arguments.quiet);
+    let store = Store::open(world, secret.as_ref(), access, &mut |progress| bar.show(progress))
+        .with_context(context)?;
+    Ok(Archive::open(store)?)
+}
+
+/// How often a passphrase is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It is known already.
+    Once,
+    /// It is new, and a slip would lock everybody out.
+    Twice,
+}
+
+/// What opens the store: a key file, the environment, or an answer.
+pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
+    if let Some(file) = &arguments.key_file {
+        return key_file(file);
+    }
+    if let Ok(passphrase) = std::env::var(PASSPHRASE) {
+        return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(varve_store::KeyError::Missing.into());
+    }
+    let passphrase = Zeroizing::new(rpassword::prompt_password("Passphrase: ")?);
+    if asked == Asked::Twice && *Zeroizing::new(rpassword::prompt_password("Again: ")?) != *passphrase {
+        bail!("the two passphrases differ");
+    }
+    Ok(Secret::Passphrase(passphrase))
+}
+
+fn key_file(file: &Path) -> Result<Secret> {
+    use std::io::Read;
+    let mut contents = Zeroizing::new(Vec::new());
+    std::fs::File::open(file)
+        .and_then(|opened| opened.take(KEY_FILE_BYTES_MAX).read_to_end(&mut contents))
+        .with_context(|| format!("cannot read the key file {}", file.display()))?;
+    Ok(Secret::KeyFile(contents))
+}
+
+/// The settings of a store that is about to be made.
+pub fn new_config(world: &World) -> Result<StoreConfig> {
+    let mut id = [0; 16];
+    world.random.fill(&mut id).context("the system gives no random bytes")?;
+    Ok(StoreConfig::new(id))
+}
+
+/// Shows that an index is being read from the log, once that takes long enough to be noticed.
+struct RebuildBar {
+    quiet: bool,
+    bar: Option<ProgressBar>,
+}
+
+/// Fewer arenas than this are read before anybody would see a bar.
+const ARENAS_WORTH_A_BAR: u64 = 50;
+
+impl RebuildBar {
+    fn new(quiet: bool) -> Self {
+        Self { quiet: quiet || !std::io::stderr().is_terminal(), bar: None }
+    }
+
+    fn show(&mut self, progress: RebuildProgress) {
+        if self.quiet || progress.arenas_total < ARENAS_WORTH_A_BAR {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            ProgressBar::new(progress.arenas_total).with_message("reading the log's directories")
+        });
+        bar.set_position(progress.arenas_done);
+        if progress.arenas_done == progress.arenas_total {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Sizes, names and tables, as they are printed.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+use varve_archive::{Node, NodeKind};
+
+use crate::moment;
+
+/// A number of bytes for people: three digits and a unit of 1024.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut unit = 0;
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    let mut value = count as f64;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{count} B"),
+        (_, value) if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
+        (_, value) if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
+        (_, value) => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// A time span for people.
+pub fn duration(nanoseconds: u64) -> String {
+    let seconds = nanoseconds / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{}.{} s", seconds, nanoseconds % 1_000_000_000 / 100_000_000),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// A name from outside, with everything that could mislead a terminal made visible.
+pub fn name(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// The mode of a node, as `ls -l` shows it.
+pub fn mode(node: &Node) -> String {
+    let kind = match node.kind {
+        NodeKind::File => '-',
+        NodeKind::Folder => 'd',
+        NodeKind::SymbolicLink => 'l',
+        NodeKind::CharacterDevice => 'c',
+        NodeKind::BlockDevice => 'b',
+        NodeKind::Fifo => 'p',
+        NodeKind::Socket => 's',
+    };
+    let mut text = String::from(kind);
+    for (shift, special, with, without) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        let bits = node.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, node.mode & special != 0) {
+            (true, true) => with,
+            (false, true) => without,
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// One line of `ls -l`.
+pub fn long_line(node: &Node, path: &[u8]) -> String {
+    let size = match node.device {
+        Some(device) => format!("{},{}", device.major, device.minor),
+        None => node.size.to_string(),
+    };
+    let mut line = format!(
+        "{} {:>5} {:>5} {size:>12} {} {}",
+        mode(node),
+        node.uid,
+        node.gid,
+        moment::show(node.mtime),
+        name(path)
+    );
+    if node.kind == NodeKind::SymbolicLink {
+        line.push_str(" -> ");
+        line.push_str(&name(&node.target));
+    }
+    if let Some(problem) = node.problem {
+        let _ = write!(line, "  ({problem})");
+    }
+    line
+}
+
+/// A table without lines, its headings in capitals; the columns named in `right` are numbers.
+pub fn table(headings: &[&str], right: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(headings.iter().map(|heading| heading.to_uppercase()));
+    for (number, column) in table.column_iter_mut().enumerate() {
+        let left = if number == 0 { 0 } else { 1 };
+        column.set_padding((left, 1));
+        if right.contains(&number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits() {
+        for (count, shown) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "0.98 KiB"),
+            (8192, "8.00 KiB"),
+            (67_108_864, "64.0 MiB"),
+            (1_046_898_278, "0.97 GiB"),
+            (u64::MAX, "16384 PiB"),
+        ] {
+            assert_eq!(bytes(count), shown);
+        }
+    }
+
+    #[test]
+    fn names_cannot_mislead_a_terminal() {
+        assert_eq!(name(b"a\x1b[2Jb\n\xffc"), "a\\u{1b}[2Jb\\n\\xffc");
+        assert_eq!(name("grün".as_bytes()), "grün");
+    }
+
+    #[test]
+    fn modes_look_as_in_ls() {
+        let mut node = Node::new(b"x".to_vec(), NodeKind::File);
+        for (bits, shown) in
+            [(0o755, "-rwxr-xr-x"), (0o4755, "-rwsr-xr-x"), (0o1644, "-rw-r--r-T"), (0, "----------")]
+        {
+            node.mode = bits;
+            assert_eq!(mode(&node), shown);
+        }
+    }
+}

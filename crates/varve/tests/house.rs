@@ -1,0 +1,241 @@
+//! The house keeps its rules: who may use whom, what files are called, and what is written about them. Reads the workspace
+//! as text; each test lists everything that it finds, not only the first.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A crate may use only crates on lower floors. A new crate or edge is a design change: it also moves the table in
+/// `docs/architecture.md`.
+const FLOORS: [(&str, u32); 16] = [
+    ("varve", 6),
+    ("varve-serve", 5),
+    ("varve-lab", 5),
+    ("varve-archive", 4),
+    ("varve-replica", 4),
+    ("varve-tree", 3),
+    ("varve-image", 3),
+    ("varve-remote", 3),
+    ("varve-proxy", 3),
+    ("varve-store", 2),
+    ("varve-log", 1),
+    ("varve-index", 1),
+    ("varve-venti", 1),
+    ("varve-sim", 1),
+    ("varve-block", 0),
+    ("varve-world", 0),
+];
+
+/// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
+const HINTS: [&str; 2] = ["varve-index/src/checkpoint.rs", "varve-store/src/checkpoint.rs"];
+
+/// How a table of the format begins: of bytes at fixed places, or of numbered fields.
+const TABLE_HEADS: [&str; 2] = ["| offset | bytes | field |", "| number | field |"];
+
+/// Names that say nothing of what is inside.
+const EMPTY_NAMES: [&str; 6] = ["util", "utils", "helper", "helpers", "common", "misc"];
+
+const SOURCE_LINES_MAX: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Everything in a folder, sorted.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let listed = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = listed.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Every file and folder below a folder, without what was built or is hidden.
+fn everything_below(folder: &Path) -> Vec<PathBuf> {
+    let is_ours = |path: &PathBuf| {
+        let name = file_name(path);
+        name != "target" && !name.starts_with('.') && name != "__pycache__"
+    };
+    let mut found = Vec::new();
+    for path in entries(folder).into_iter().filter(is_ours) {
+        if path.is_dir() {
+            found.extend(everything_below(&path));
+        }
+        found.push(path);
+    }
+    found
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+/// The workspace's crates by name, each with its folder.
+fn crates() -> BTreeMap<String, PathBuf> {
+    let folders =
+        entries(&root().join("crates")).into_iter().filter(|path| path.join("Cargo.toml").is_file());
+    let found: BTreeMap<_, _> = folders.map(|folder| (file_name(&folder).to_owned(), folder)).collect();
+    assert!(!found.is_empty(), "no crates were found");
+    found
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let files = everything_below(&folder.join("src"));
+    files.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+fn floor(name: &str) -> Option<u32> {
+    FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
+}
+
+fn report(findings: &[String]) {
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
+}
+
+/// The crates of the house that a manifest names, but for its tests.
+fn dependencies(manifest: &toml::Table) -> Vec<String> {
+    let empty = toml::Table::new();
+    let table = |of: &toml::Table, key: &str| of.get(key).and_then(toml::Value::as_table).cloned();
+    let targets = table(manifest, "target").unwrap_or_default();
+    let sections = targets.values().filter_map(toml::Value::as_table).chain([manifest]);
+    let listed = sections.flat_map(|section| {
+        ["dependencies", "build-dependencies"].map(|key| table(section, key).unwrap_or(empty.clone()))
+    });
+    let package = |(key, value): (String, toml::Value)| {
+        value.get("package").and_then(toml::Value::as_str).map_or(key, str::to_owned)
+    };
+    listed.flatten().map(package).filter(|name| name == "varve" || name.starts_with("varve-")).collect()
+}
+
+#[test]
+fn crates_use_only_lower_floors() {
+    let mut findings = Vec::new();
+    for (name, folder) in crates() {
+        let manifest: toml::Table = text(&folder.join("Cargo.toml")).parse().unwrap();
+        assert_eq!(
+            manifest["package"]["name"].as_str(),
+            Some(name.as_str()),
+            "a crate has its folder's name"
+        );
+        let Some(own) = floor(&name) else {
+            findings.push(format!("{name} has no floor: see docs/architecture.md"));
+            continue;
+        };
+        for dependency in dependencies(&manifest) {
+            match floor(&dependency) {
+                Some(below) if below < own => {}
+                Some(other) => {
+                    findings.push(format!("{name} (floor {own}) must not use {dependency} (floor {other})"));
+                }
+                None => findings.push(format!("{name} uses {dependency}, which has no floor")),
+            }
+        }
+    }
+    report(&findings);
+}
+
+#[test]
+fn names_say_what_is_inside() {
+    let kept = ["crates", "fuzz", "rosetta", "script", "bench"].map(|folder| root().join(folder));
+    let all = kept.iter().filter(|folder| folder.is_dir()).flat_map(|folder| everything_below(folder));
+    let empty = all.filter(|path| {
+        path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| EMPTY_NAMES.contains(&stem))
+    });
+    report(
+        &empty.map(|path| format!("{} says nothing of what is inside", path.display())).collect::<Vec<_>>(),
+    );
+}
+
+/// The rows of each table of the format among `lines`, blanks evened out.
+fn format_tables<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<String>> {
+    let mut tables = Vec::new();
+    let mut current: Vec<String> = Vec::new();
+    for line in lines.chain([""]) {
+        let row = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let is_head = TABLE_HEADS.iter().any(|head| row.starts_with(head));
+        if is_head || (row.starts_with('|') && !current.is_empty()) {
+            let is_rule = row.chars().all(|c| "|-: ".contains(c));
+            current.extend((!is_rule).then_some(row));
+        } else if !current.is_empty() {
+            tables.push(std::mem::take(&mut current));
+        }
+    }
+    tables
+}
+
+#[test]
+fn the_format_says_what_the_code_says() {
+    let format = format_tables(text(&root().join("docs/format.md")).lines());
+    let mut findings = Vec::new();
+    let mut table_count = 0;
+    for source in crates().into_values().flat_map(|folder| sources(&folder)) {
+        let place = source.strip_prefix(root().join("crates")).unwrap().to_str().unwrap();
+        if HINTS.contains(&place) {
+            continue;
+        }
+        let docs = text(&source);
+        let docs = docs.lines().filter_map(|line| line.strip_prefix("//!"));
+        for table in format_tables(docs) {
+            table_count += 1;
+            if !format.contains(&table) {
+                let is_new = |row: &&String| !format.iter().flatten().any(|known| known == *row);
+                let rows: Vec<_> = table.iter().filter(is_new).map(|row| format!("\n  {row}")).collect();
+                findings.push(format!(
+                    "crates/{place}: docs/format.md has no table like the one here; it lacks these rows:{}",
+                    rows.concat()
+                ));
+            }
+        }
+    }
+    assert!(table_count >= 7, "only {table_count} tables were found: does this test still see them?");
+    report(&findings);
+}
+
+#[test]
+fn a_file_tells_one_story() {
+    let files = crates().into_values().flat_map(|folder| sources(&folder));
+    let lengths = files.map(|file| (text(&file).lines().count(), file));
+    let long = lengths.filter(|(lines, _)| *lines > SOURCE_LINES_MAX);
+    report(&long.map(|(lines, file)| format!("{}: {lines} lines", file.display())).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_architecture_names_every_crate() {
+    let page = text(&root().join("docs/architecture.md"));
+    let rows: Vec<Vec<&str>> = page.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    let mut findings = Vec::new();
+    for name in crates().into_keys() {
+        let floor = floor(&name).map(|floor| floor.to_string()).unwrap_or_default();
+        let quoted = format!("`{name}`");
+        let in_the_house = |row: &Vec<&str>| row.get(1..3) == Some(&[floor.as_str(), quoted.as_str()]);
+        if !rows.iter().any(in_the_house) {
+            findings.push(format!(
+                "docs/architecture.md: no row for {name} on floor {floor} in the table of the house"
+            ));
+        }
+        if !page
+            .lines()
+            .any(|line| line.trim_start_matches('#').trim_start().starts_with(&format!("**{quoted}**")))
+        {
+            findings.push(format!("docs/architecture.md: no paragraph that begins with **{quoted}**"));
+        }
+    }
+    report(&findings);
+}
+
+#[test]
+fn decisions_are_numbered_without_gaps() {
+    let files = entries(&root().join("docs/decisions"));
+    let mut findings = Vec::new();
+    for (file, number) in files.iter().zip(1..) {
+        let name = file_name(file);
+        let expected = format!("{number:04}-");
+        if !name.starts_with(&expected) || !name.ends_with(".md") {
+            findings.push(format!("docs/decisions/{name}: expected {expected}….md here"));
+        }
+    }
+    report(&findings);
+}

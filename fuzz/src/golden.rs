@@ -1,0 +1,122 @@
+//! Good stores, made anew from the same seeds each time, for their files to be damaged.
+
+use std::sync::{Arc, LazyLock};
+
+use varve_archive::{Catalog, SnapshotContent};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
+use varve_log::ArenaMap;
+use varve_store::{
+    Access, Encryption, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig,
+};
+use varve_tree::{ContentWriter, Cutting};
+use varve_world::{FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World};
+use zeroize::Zeroizing;
+
+use crate::archive::good_snapshot;
+
+/// Opens the golden stores.
+#[must_use]
+pub fn secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
+}
+
+/// A store, and what is in it.
+pub struct Golden {
+    /// Its files.
+    pub storage: MemoryStorage,
+    /// Its blocks.
+    pub blocks: Vec<(BlockName, Vec<u8>)>,
+}
+
+fn world(storage: &MemoryStorage, seed: u64) -> World {
+    World {
+        storage: Arc::new(storage.clone()),
+        clock: Arc::new(FixedClock(Timestamp(0))),
+        random: Arc::new(SeededRandom::new(seed)),
+        workers: Arc::new(InlineWorkers),
+    }
+}
+
+/// Opens a store as a session of its own.
+///
+/// # Errors
+/// Whatever the store complains of.
+pub fn open(
+    storage: &MemoryStorage,
+    seed: u64,
+    secret: &Secret,
+    access: Access<'_>,
+) -> Result<Store, OpenError> {
+    Store::open(world(storage, seed), Some(secret), access, &mut |_| {})
+}
+
+/// To write.
+pub const WRITER: Access<'static> = Access::Write { holder: "the fuzzer" };
+
+fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    SeededRandom::new(seed).fill(&mut bytes).expect("seeded");
+    bytes
+}
+
+/// Two arenas, the first one sealed; a catalog with one snapshot; a checkpoint of the index.
+fn made(score: ScoreAlgorithm, encryption: Encryption) -> Golden {
+    let storage = MemoryStorage::new();
+    let mut config = StoreConfig::new([5; 16]);
+    config.score = score;
+    config.encryption = encryption;
+    config.arena_map = ArenaMap::new(1 << 20).expect("the smallest");
+    Store::create(&world(&storage, 1), &config, Some(&secret()), PassphraseCost::default())
+        .expect("in memory");
+    let mut blocks = Vec::new();
+    for session in 0..2 {
+        let store = open(&storage, 10 + session, &secret(), WRITER).expect("a good store");
+        for number in 0..20 {
+            let compressible = b"the same again. ".repeat(500 + usize::try_from(number).expect("small"));
+            let bytes =
+                if number % 5 == 0 { compressible } else { random_bytes(session * 100 + number, 40_000) };
+            let score = store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).expect("in memory");
+            blocks.push((BlockName { score, block_type: BlockType::DATA }, bytes));
+            if number % 6 == 0 {
+                store.sync().expect("in memory");
+            }
+        }
+        if session == 0 {
+            let mut writer = ContentWriter::new(&store, BlockKind::Data, Cutting::DIRECTORY);
+            writer.write(&random_bytes(99, 30_000)).expect("in memory");
+            let image = SnapshotContent::Image(writer.finish().expect("in memory"));
+            Catalog::default().add(&store, good_snapshot(image)).expect("in memory");
+            store.sync().expect("in memory");
+            store.save_checkpoint().expect("in memory");
+        }
+        store.close().expect("in memory");
+    }
+    Golden { storage, blocks }
+}
+
+/// One of each kind.
+pub static GOLDEN: LazyLock<[Golden; 4]> = LazyLock::new(|| {
+    [
+        made(ScoreAlgorithm::Blake3, Encryption::None),
+        made(ScoreAlgorithm::Blake3, Encryption::Aes256Gcm),
+        made(ScoreAlgorithm::Sha1, Encryption::None),
+        made(ScoreAlgorithm::Sha1, Encryption::Aes256Gcm),
+    ]
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_stores_are_good() {
+        for golden in GOLDEN.iter() {
+            let store = open(&golden.storage, 20, &secret(), Access::Read).unwrap();
+            assert!(store.arenas().unwrap().len() >= 2);
+            assert_eq!(Catalog::load(&store, store.last_catalog()).unwrap().snapshots().len(), 1);
+            for (name, bytes) in &golden.blocks {
+                assert_eq!(store.get(name).unwrap(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Hostile bytes for every structure on disk.
+//!
+//! A target takes any bytes, makes a structure of them, and reads it as the program would. It must never panic, and never return
+//! other data than was stored. Structures that carry a code are written with a good one ([`forge`]): so the bytes get past it, as those
+//! of a writer with the key would.
+//!
+//! The same functions serve twice: `cargo +nightly fuzz run NAME` searches, and `cargo test` replays seeds and saved inputs and
+//! mutates them for a bounded while, on stable Rust.
+
+pub mod archive;
+pub mod forge;
+pub mod golden;
+pub mod index;
+pub mod input;
+pub mod log;
+pub mod mutate;
+pub mod store;
+pub mod tree;
+
+/// Something that is fed with bytes.
+pub struct Target {
+    /// What `cargo fuzz` calls it, and its folder in `corpus/`.
+    pub name: &'static str,
+    /// Reads the bytes. Panics if the program does, or returns wrong data.
+    pub run: fn(&[u8]),
+    /// Inputs that reach deep, to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them: one for each structure on disk, and one for the files of whole stores.
+pub const TARGETS: [Target; 17] = [
+    Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
+    Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
+    Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
+    Target { name: "directory_page", run: log::directory_page, seeds: log::directory_page_seeds },
+    Target { name: "footer", run: log::footer, seeds: log::footer_seeds },
+    Target { name: "entry", run: tree::entry, seeds: tree::entry_seeds },
+    Target { name: "pointer_block", run: tree::pointer_block, seeds: tree::pointer_block_seeds },
+    Target { name: "checkpoint", run: index::checkpoint, seeds: index::checkpoint_seeds },
+    Target { name: "node", run: archive::node, seeds: archive::node_seeds },
+    Target { name: "node_list", run: archive::node_list, seeds: archive::node_list_seeds },
+    Target { name: "snapshot", run: archive::snapshot, seeds: archive::snapshot_seeds },
+    Target { name: "catalog_root", run: archive::catalog_root, seeds: archive::catalog_root_seeds },
+    Target { name: "catalog_list", run: archive::catalog_list, seeds: archive::catalog_list_seeds },
+    Target { name: "config", run: store::config, seeds: store::config_seeds },
+    Target { name: "key_file", run: store::key_file, seeds: store::key_file_seeds },
+    Target { name: "checkpoint_note", run: store::checkpoint_note, seeds: store::checkpoint_note_seeds },
+    Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
+];
+
+/// What a target's program does on stable Rust: runs the target on each file that is named.
+///
+/// # Panics
+/// When the target does, or a file cannot be read.
+pub fn replay(target: fn(&[u8])) {
+    for file in std::env::args_os().skip(1) {
+        target(&std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())));
+    }
+}

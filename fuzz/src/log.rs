@@ -1,0 +1,154 @@
+//! The structures of the log.
+
+use varve_log::{ArenaId, RecoverError};
+
+use crate::forge::{self, Arena, BLOCKS, FIRST_GRANULE, GRANULE_BYTES};
+
+/// Reads a file as the only arena of a log: first as a reader does, then as a writer that takes it over.
+fn read(file: Vec<u8>) {
+    let (log, storage) = forge::log(file);
+    drop(forge::read_everything(&log));
+    let before = storage.contents(&ArenaId(0).file_name()).expect("it is there");
+    let Ok(arena) = log.open_arena(ArenaId(0)) else { return };
+    match log.recover(&arena) {
+        Ok(found) => {
+            let after = storage.contents(&ArenaId(0).file_name()).expect("it is still there");
+            assert_eq!(after, before[..after.len()], "recovery only cuts");
+            assert!(after.len() as u64 == found.log_bytes || found.cut_bytes == 0, "and says where");
+        }
+        Err(RecoverError::Read(_) | RecoverError::Cut { .. }) => {}
+    }
+}
+
+/// 480 bytes of an arena's header.
+pub fn arena_header(bytes: &[u8]) {
+    let good = forge::arena();
+    read(Arena { header: forge::header(bytes), ..good }.bytes());
+}
+
+/// A good header.
+#[must_use]
+pub fn arena_header_seeds() -> Vec<Vec<u8>> {
+    let good = forge::header_fields();
+    let mut wrapped = good.clone();
+    wrapped[44] = 1;
+    wrapped[64] = 1;
+    wrapped[68] = 48;
+    vec![good, wrapped]
+}
+
+/// 40 bytes of a record's header, then its body; a good page follows.
+pub fn record_header(bytes: &[u8]) {
+    let good = forge::arena();
+    let mut fields = [0; 40];
+    let (head, body) = bytes.split_at(bytes.len().min(40));
+    fields[..head.len()].copy_from_slice(head);
+    read(Arena { clump: forge::record_of(&fields, body), ..good }.bytes());
+}
+
+/// The headers of a good clump and of a good page.
+#[must_use]
+pub fn record_header_seeds() -> Vec<Vec<u8>> {
+    let good = forge::arena();
+    let body = forge::clump_body(&BLOCKS);
+    let clump = forge::record_fields(*b"clmp", FIRST_GRANULE, body.len());
+    let page_body = forge::page_body(&good.clump, FIRST_GRANULE, &BLOCKS);
+    let page = forge::record_fields(*b"page", FIRST_GRANULE, page_body.len());
+    vec![[&clump[..], &body].concat(), [&page[..], &page_body].concat()]
+}
+
+/// The body of a clump that a page names.
+pub fn clump_body(bytes: &[u8]) {
+    if bytes.len() > 4 << 20 {
+        return;
+    }
+    let clump = forge::record(*b"clmp", FIRST_GRANULE, bytes);
+    let next = FIRST_GRANULE + u32::try_from(clump.len() / GRANULE_BYTES).expect("small");
+    let page = forge::record(*b"page", next, &forge::page_body(&clump, FIRST_GRANULE, &BLOCKS));
+    read(Arena { clump, page, ..forge::arena() }.bytes());
+}
+
+/// Clumps as they are, and one as a zstd frame.
+#[must_use]
+pub fn clump_body_seeds() -> Vec<Vec<u8>> {
+    let stored = forge::clump_body(&BLOCKS);
+    let content = &stored[8..];
+    let length = u8::try_from(content.len()).expect("short");
+    // A frame of one segment with its length in one byte, and one block, the last, as it is.
+    let frame = [
+        &[0x28, 0xB5, 0x2F, 0xFD, 0x20, length][..],
+        &(u32::from(length) << 3 | 1).to_le_bytes()[..3],
+        content,
+    ];
+    let compressed = [&1_u32.to_le_bytes()[..], &stored[4..8], &frame.concat()].concat();
+    vec![stored, forge::clump_body(&[]), compressed]
+}
+
+/// The body of a directory page.
+pub fn directory_page(bytes: &[u8]) {
+    if bytes.len() > 4 << 20 {
+        return;
+    }
+    let good = forge::arena();
+    let granule = FIRST_GRANULE + u32::try_from(good.clump.len() / GRANULE_BYTES).expect("small");
+    read(Arena { page: forge::record(*b"page", granule, bytes), ..good }.bytes());
+}
+
+/// A good page, and one that names nothing.
+#[must_use]
+pub fn directory_page_seeds() -> Vec<Vec<u8>> {
+    let good = forge::arena();
+    vec![
+        forge::page_body(&good.clump, FIRST_GRANULE, &BLOCKS),
+        forge::page_body(&good.clump, FIRST_GRANULE, &[]),
+    ]
+}
+
+/// 56 bytes of a footer, then page rows.
+pub fn footer(bytes: &[u8]) {
+    let good = forge::arena();
+    let mut fields = [0; 56];
+    let (head, rows) = bytes.split_at(bytes.len().min(56));
+    fields[..head.len()].copy_from_slice(head);
+    read([good.bytes(), forge::seal(&good.header, rows, &fields)].concat());
+}
+
+/// A good seal.
+#[must_use]
+pub fn footer_seeds() -> Vec<Vec<u8>> {
+    let good = forge::arena();
+    let log_bytes = good.bytes().len() as u64;
+    vec![[&forge::footer_fields(1, log_bytes)[..], &good.page_row()].concat()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_believes_every_clump_among_the_seeds() {
+        for body in [&clump_body_seeds()[0], &clump_body_seeds()[2]] {
+            let clump = forge::record(*b"clmp", FIRST_GRANULE, body);
+            let next = FIRST_GRANULE + u32::try_from(clump.len() / GRANULE_BYTES).unwrap();
+            let page = forge::record(*b"page", next, &forge::page_body(&clump, FIRST_GRANULE, &BLOCKS));
+            let file = Arena { clump, page, ..forge::arena() }.bytes();
+            assert_eq!(forge::read_everything(&forge::log(file).0).unwrap().len(), BLOCKS.len());
+        }
+    }
+
+    #[test]
+    fn the_log_believes_the_forger() {
+        let good = forge::arena();
+        let sealed = [
+            good.bytes(),
+            forge::seal(&good.header, &good.page_row(), &forge::footer_fields(1, good.bytes().len() as u64)),
+        ];
+        for file in [good.bytes(), sealed.concat()] {
+            let blocks = forge::read_everything(&forge::log(file).0).unwrap();
+            assert_eq!(blocks.len(), BLOCKS.len());
+            for ((name, bytes), (block_type, expected)) in blocks.iter().zip(BLOCKS) {
+                assert_eq!((bytes.as_slice(), name.block_type.to_byte()), (expected, block_type));
+            }
+        }
+    }
+}

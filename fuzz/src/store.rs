@@ -1,0 +1,181 @@
+//! A store's own files: one at a time, and all of them.
+
+use varve_archive::Catalog;
+use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_store::{Access, Secret, Store, StoreConfig};
+use varve_world::{FileName, MemoryStorage};
+use zeroize::Zeroizing;
+
+use crate::golden::{GOLDEN, Golden, WRITER, open, secret};
+use crate::input::Input;
+
+/// `config.toml`.
+pub fn config(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(config) = StoreConfig::from_text(text) {
+        assert_eq!(StoreConfig::from_text(&config.to_text()).expect("what was read can be written"), config);
+    }
+}
+
+/// Of a good store of each kind.
+#[must_use]
+pub fn config_seeds() -> Vec<Vec<u8>> {
+    GOLDEN.iter().map(|golden| contents(golden, "config.toml")).collect()
+}
+
+fn contents(golden: &Golden, file: &str) -> Vec<u8> {
+    golden.storage.contents(&FileName::new(file).expect("a plain name")).unwrap_or_default()
+}
+
+/// A file of `keys/`. Those that would make Argon2id work hard are left out: it is allowed to.
+pub fn key_file(bytes: &[u8]) {
+    if str::from_utf8(bytes).is_ok_and(works_hard) {
+        return;
+    }
+    let storage = MemoryStorage::new();
+    let config = FileName::new("config.toml").expect("a plain name");
+    storage.set_contents(&config, contents(&GOLDEN[1], "config.toml"));
+    storage.set_contents(&FileName::new("keys/any.toml").expect("a plain name"), bytes.to_vec());
+    for secret in [secret(), Secret::Passphrase(Zeroizing::new("sesame".into()))] {
+        drop(open(&storage, 30, &secret, Access::Read));
+    }
+}
+
+fn works_hard(text: &str) -> bool {
+    let Ok(table) = text.parse::<toml::Table>() else { return false };
+    let number = |key| table.get(key).and_then(toml::Value::as_integer).unwrap_or(0);
+    // What the store refuses unseen costs nothing, but neither does leaving it out.
+    number("memory_kib") > 256 || number("passes") > 3 || number("lanes") > 4
+}
+
+/// One of each kind.
+#[must_use]
+pub fn key_file_seeds() -> Vec<Vec<u8>> {
+    let (salt, wrapped) = ("ab".repeat(16), "cd".repeat(48));
+    let passphrase = format!(
+        "kind = \"passphrase\"\nmemory_kib = 64\npasses = 1\nlanes = 1\nsalt = \"{salt}\"\nwrapped = \"{wrapped}\"\n"
+    );
+    vec![contents(&GOLDEN[1], "keys/key-file.toml"), passphrase.into_bytes()]
+}
+
+/// The note of the index's checkpoint: which part of the log it covers. Its code is good.
+pub fn checkpoint_note(bytes: &[u8]) {
+    let golden = &GOLDEN[0];
+    let storage = golden.storage.fork();
+    let config = StoreConfig::from_text(str::from_utf8(&contents(golden, "config.toml")).expect("text"))
+        .expect("good");
+    let key = varve_log::LogKeys::plain(&config.binding()).derive("varve 1 index checkpoint");
+    let mut checkpoint = Vec::new();
+    let mut append = |piece: &[u8]| {
+        checkpoint.extend_from_slice(piece);
+        Ok(())
+    };
+    varve_index::MemoryIndex::<512>::new().write_checkpoint(bytes, &key, &mut append).expect("in memory");
+    storage.set_contents(&FileName::new("index/checkpoint").expect("a plain name"), checkpoint);
+    for access in [Access::Read, WRITER] {
+        if let Ok(store) = open(&storage, 40, &secret(), access) {
+            nothing_is_wrong(&store, golden);
+        }
+    }
+}
+
+/// That of a good store, and those that cover nothing.
+#[must_use]
+pub fn checkpoint_note_seeds() -> Vec<Vec<u8>> {
+    let checkpoint = contents(&GOLDEN[0], "index/checkpoint");
+    let note_bytes = usize::from(*checkpoint.get(24).unwrap_or(&0));
+    let nothing = [&[0; 16][..], &[255; 8], &[0; 34]].concat();
+    vec![checkpoint.get(64..64 + note_bytes).unwrap_or_default().to_vec(), nothing]
+}
+
+/// Any files of a good store, changed in up to eight places. Which kind of store; then for each change, which file, where, and what.
+pub fn store_files(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let golden = &GOLDEN[input.below(GOLDEN.len())];
+    let storage = golden.storage.fork();
+    let files: Vec<_> = storage.names().into_iter().collect();
+    for _ in 0..8 {
+        if input.is_empty() {
+            break;
+        }
+        change(&storage, &files, &mut input);
+    }
+    if let Ok(store) = open(&storage, 50, &secret(), Access::Read) {
+        nothing_is_wrong(&store, golden);
+    }
+    let Ok(store) = open(&storage, 51, &secret(), WRITER) else { return };
+    nothing_is_wrong(&store, golden);
+    let new = vec![8; 20_000];
+    let put = store.put(Block { block_type: BlockType::DATA, bytes: &new }).and_then(|score| {
+        store
+            .sync()
+            .map(|()| score)
+            .map_err(|_| varve_block::PutError::ReadOnly { reason: "not durable".into() })
+    });
+    let Ok(score) = put else { return };
+    if store.close().is_err() {
+        return;
+    }
+    let store = open(&storage, 52, &secret(), Access::Read).expect("what could be written can be opened");
+    let name = BlockName { score, block_type: BlockType::DATA };
+    assert_eq!(store.get(&name).expect("what was synced is there"), new);
+    nothing_is_wrong(&store, golden);
+}
+
+/// What the store returns is what was put, or an error.
+fn nothing_is_wrong(store: &Store, golden: &Golden) {
+    for (name, bytes) in &golden.blocks {
+        if let Ok(got) = store.get(name) {
+            assert!(got == bytes, "{name}: other bytes than were put");
+        }
+    }
+    for id in store.arenas().expect("in memory") {
+        drop(store.check_arena(id, true));
+    }
+    drop(store.check_order());
+    drop(Catalog::load(store, store.last_catalog()));
+}
+
+fn change(storage: &MemoryStorage, files: &[FileName], input: &mut Input<'_>) {
+    let file = &files[input.below(files.len())];
+    let Some(mut contents) = storage.contents(file) else { return };
+    let place = u32::from_le_bytes(input.array()) as usize % (contents.len() + 1);
+    let place = match input.byte() % 4 {
+        // Where structures are: the beginning, the end, and where records begin.
+        0 => place.min(600) % (contents.len() + 1),
+        1 => contents.len().saturating_sub(place % 300),
+        2 => place / 128 * 128,
+        _ => place,
+    };
+    let end = (place + 1 + input.below(200)).min(contents.len());
+    match input.byte() % 8 {
+        0..=2 if place < contents.len() => contents[place] ^= 1 << (input.byte() % 8),
+        3 => contents[place..end].fill(0),
+        4 => contents.truncate(place),
+        5 => contents.extend(input.take(100)),
+        6 => {
+            // Another file of the store under this one's name: swapped arenas, an old one brought back.
+            let other = &files[input.below(files.len())];
+            contents = storage.contents(other).unwrap_or_default();
+        }
+        7 if input.byte() % 4 == 0 => return varve_world::Storage::remove(storage, file).unwrap_or(()),
+        _ => {
+            let from = input.take(end - place);
+            contents[place..place + from.len()].copy_from_slice(from);
+        }
+    }
+    storage.set_contents(file, contents);
+}
+
+/// A flip in the first file of each kind of store, and each other change once.
+#[must_use]
+pub fn store_files_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for store in 0..4_u8 {
+        for what in 0..8_u8 {
+            let file = what % 6;
+            seeds.push(vec![store, 0, file, 0, 0x10, 0x27, what, 0, what % 4, 100, 0, what, 1, 0, 0, 0, 0]);
+        }
+    }
+    seeds
+}

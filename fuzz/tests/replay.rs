@@ -1,0 +1,98 @@
+//! Every target, on stable Rust: its seeds, the inputs saved in `corpus/`, and mutations of both for a bounded while.
+//!
+//! `SECONDS=60 cargo test --release` mutates longer, `SEED=7` otherwise. An input that fails is left in `artifacts/`.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use varve_fuzz::mutate::Mutator;
+use varve_fuzz::{TARGETS, Target};
+
+const MUTATIONS_MAX: u64 = 200_000;
+
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name)
+        .map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn saved(target: &Target) -> Vec<Vec<u8>> {
+    let Ok(files) = fs::read_dir(folder("corpus").join(target.name)) else { return Vec::new() };
+    let mut paths: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+fn run(target: &Target, input: &[u8]) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
+        let artifacts = folder("artifacts").join(target.name);
+        fs::create_dir_all(&artifacts).unwrap();
+        let file = artifacts.join(blake3::hash(input).to_hex().split_at(16).0);
+        fs::write(&file, input).unwrap();
+        eprintln!("{}: this input fails: {}", target.name, file.display());
+        resume_unwind(panic);
+    }
+}
+
+fn exercise(target: &Target) {
+    let mut inputs = (target.seeds)();
+    assert!(!inputs.is_empty(), "a target has seeds");
+    inputs.extend(saved(target));
+    inputs.push(Vec::new());
+    for input in &inputs {
+        run(target, input);
+    }
+    let mut mutator = Mutator::new(setting("SEED", 1));
+    let end = Instant::now() + Duration::from_secs(setting("SECONDS", 4));
+    let mut count = 0;
+    while count < MUTATIONS_MAX && Instant::now() < end {
+        run(target, &mutator.next(&inputs));
+        count += 1;
+    }
+    println!("{}: {} inputs, {count} mutations", target.name, inputs.len());
+}
+
+macro_rules! exercise {
+    ($($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            exercise(TARGETS.iter().find(|target| target.name == stringify!($name)).unwrap());
+        })*
+
+        const EXERCISED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+exercise!(
+    arena_header,
+    record_header,
+    clump_body,
+    directory_page,
+    footer,
+    entry,
+    pointer_block,
+    checkpoint,
+    node,
+    node_list,
+    snapshot,
+    catalog_root,
+    catalog_list,
+    config,
+    key_file,
+    checkpoint_note,
+    store_files,
+);
+
+#[test]
+fn every_target_is_here_and_has_a_program() {
+    let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
+    assert_eq!(EXERCISED, names);
+    for name in names {
+        assert!(folder("fuzz_targets").join(format!("{name}.rs")).is_file(), "fuzz_targets/{name}.rs");
+    }
+}
