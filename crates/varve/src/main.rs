@@ -1,5 +1,9 @@
 //! The command line: parses, asks, prints progress and tables. What it does, the crates below do.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the one crate that talks to people")]
+#![expect(clippy::print_stderr, reason = "this is the one crate that talks to people")]
+
+// First: its macro is used in the commands.
+#[macro_use]
+mod show;
 
 mod arguments;
 mod command;
@@ -7,7 +11,6 @@ mod complaint;
 mod moment;
 mod progress_bar;
 mod session;
-mod show;
 
 use std::process::ExitCode;
 

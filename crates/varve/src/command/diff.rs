@@ -31,9 +31,9 @@ fn images(archive: &Archive, arguments: &Arguments, from: &Entry, to: &Entry) ->
     let mut print = |range: Range<u64>| {
         total += range.end - range.start;
         if arguments.json {
-            println!("{}", json!({ "start": range.start, "end": range.end }));
+            say!("{}", json!({ "start": range.start, "end": range.end }));
         } else {
-            println!("bytes {}..{}", range.start, range.end);
+            say!("bytes {}..{}", range.start, range.end);
         }
     };
     for range in difference(archive.store(), from, to) {
@@ -51,7 +51,7 @@ fn images(archive: &Archive, arguments: &Arguments, from: &Entry, to: &Entry) ->
         print(last);
     }
     if !arguments.json && !arguments.quiet {
-        println!("{} of {} differ", show::bytes(total), show::bytes(to.size().max(from.size())));
+        say!("{} of {} differ", show::bytes(total), show::bytes(to.size().max(from.size())));
     }
     Ok(Outcome::Done)
 }
@@ -71,9 +71,9 @@ fn nodes(archive: &Archive, arguments: &Arguments, from: &Node, to: &Node) -> Ou
             }
         };
         if arguments.json {
-            println!("{}", json!({ "path": path.to_string_lossy(), "change": what }));
+            say!("{}", json!({ "path": path.to_string_lossy(), "change": what }));
         } else {
-            println!("{sign} {}", shown(path));
+            say!("{sign} {}", shown(path));
         }
     });
     outcome

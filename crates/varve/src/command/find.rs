@@ -80,10 +80,10 @@ impl Search<'_> {
     fn print(&self, snapshot: &Snapshot, path: &Path, node: &Node) {
         let path = path.as_os_str().as_bytes();
         if self.arguments.json {
-            println!("{}", json!({ "snapshot": snapshot.id.to_string(), "node": ls::as_json(path, node) }));
+            say!("{}", json!({ "snapshot": snapshot.id.to_string(), "node": ls::as_json(path, node) }));
             return;
         }
-        println!(
+        say!(
             "{} {} {}  {}",
             snapshots::short_id(snapshot),
             moment::show(snapshot.time),

@@ -23,11 +23,11 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
     let id = to_hex(&config.id);
     if arguments.json {
-        println!("{}", json!({ "path": path.to_string_lossy(), "id": id }));
+        say!("{}", json!({ "path": path.to_string_lossy(), "id": id }));
     } else if !arguments.quiet {
-        println!("made store {id} in {}", path.display());
+        say!("made store {id} in {}", path.display());
         if config.encryption == Encryption::Aes256Gcm {
-            println!(
+            say!(
                 "Without its passphrase or key file nothing in it can be read, by anybody: keep it in a second place."
             );
         }

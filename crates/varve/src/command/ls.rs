@@ -19,9 +19,9 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         Content::Node(node) => node,
         Content::Image(entry) => {
             if arguments.json {
-                println!("{}", json!({ "path": "", "kind": "image", "size": entry.size() }));
+                say!("{}", json!({ "path": "", "kind": "image", "size": entry.size() }));
             } else {
-                println!("{} is a disk image of {}", words.snapshot, show::bytes(entry.size()));
+                say!("{} is a disk image of {}", words.snapshot, show::bytes(entry.size()));
             }
             return Ok(Outcome::Done);
         }
@@ -50,12 +50,12 @@ fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node) {
     // A file that was named itself has no path below itself.
     let shown = if path.as_os_str().is_empty() { node.name.as_slice() } else { path.as_os_str().as_bytes() };
     if arguments.json {
-        println!("{}", as_json(shown, node));
+        say!("{}", as_json(shown, node));
     } else if words.long {
-        println!("{}", show::long_line(node, shown));
+        say!("{}", show::long_line(node, shown));
     } else {
         let slash = if node.kind == NodeKind::Folder { "/" } else { "" };
-        println!("{}{slash}", show::name(shown));
+        say!("{}{slash}", show::name(shown));
     }
 }
 

@@ -133,7 +133,7 @@ fn folder_options(arguments: &Arguments, words: &TakeSnapshot) -> Result<FolderO
 
 fn print(arguments: &Arguments, snapshot: &Snapshot) {
     if arguments.json {
-        println!("{}", snapshots::as_json(snapshot));
+        say!("{}", snapshots::as_json(snapshot));
         return;
     }
     if arguments.quiet {
@@ -141,7 +141,7 @@ fn print(arguments: &Arguments, snapshot: &Snapshot) {
     }
     let files =
         if snapshot.file_count > 0 { format!(" in {} files", snapshot.file_count) } else { String::new() };
-    println!(
+    say!(
         "{} {}: {}{files}, {} new, {} stored, {}",
         snapshots::short_id(snapshot),
         show::name(snapshot.name.as_bytes()),

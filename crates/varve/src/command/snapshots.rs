@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
     let mut snapshots: Vec<_> = archive.snapshots().iter().filter(wanted).collect();
     snapshots.sort_by_key(|snapshot| snapshot.time);
     if arguments.json {
-        println!("{}", Value::from(snapshots.into_iter().map(as_json).collect::<Vec<_>>()));
+        say!("{}", Value::from(snapshots.into_iter().map(as_json).collect::<Vec<_>>()));
         return Ok(Outcome::Done);
     }
     let mut table =
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
             remarks(snapshot),
         ]);
     }
-    println!("{}", table.trim_fmt());
+    say!("{}", table.trim_fmt());
     Ok(Outcome::Done)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "arenas": stats.arena_count,
             "index_bytes": stats.index_bytes,
         });
-        println!("{value}");
+        say!("{value}");
         return Ok(Outcome::Done);
     }
     let mut table = show::table(&["", ""], &[1]);
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     ] {
         table.add_row([what, value.as_str()]);
     }
-    println!("{}", table.trim_fmt());
+    say!("{}", table.trim_fmt());
     Ok(Outcome::Done)
 }
 

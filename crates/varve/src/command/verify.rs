@@ -31,14 +31,14 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
         let reason = complaint::chain(&damage.kind);
         let place = format!("arena {}, offset {}", damage.arena, damage.offset);
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
-        println!("{line}");
+        say!("{line}");
     }
     for harm in &verified.harm {
-        println!("  harms: {}", describe(harm));
+        say!("  harms: {}", describe(harm));
     }
     let well = verified.damage.is_empty() && verified.harm.is_empty();
     if !well {
-        println!(
+        say!(
             "{} damaged, {} harmed",
             count(verified.damage.len(), "place"),
             count(verified.harm.len(), "part")
@@ -52,9 +52,11 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
         } else {
             String::new()
         };
-        println!(
+        say!(
             "all is well: {} snapshots, {} arenas, {} blocks{read}",
-            verified.snapshot_count, verified.arena_count, verified.block_count
+            verified.snapshot_count,
+            verified.arena_count,
+            verified.block_count
         );
     }
 }
@@ -106,5 +108,5 @@ fn print_json(verified: &Verified) {
         "damage": damage,
         "harm": harm,
     });
-    println!("{value}");
+    say!("{value}");
 }
