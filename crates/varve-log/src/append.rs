@@ -179,7 +179,7 @@ impl Appender {
 
     fn try_append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<Appended>), AppendError> {
         let mut pages = Vec::new();
-        let clump_bytes = crate::record::record_bytes(u32::try_from(clump.body.len()).unwrap_or(u32::MAX));
+        let clump_bytes = clump.record.len() as u64;
         let arena_bytes = self.log.config().map.arena_bytes();
         if let Some(open) = &self.open
             && open.log_bytes + clump_bytes > arena_bytes
@@ -191,8 +191,8 @@ impl Appender {
         if self.open.is_none() {
             self.begin_arena()?;
         }
-        let PackedClump { rows, body } = clump;
-        let (header, granule) = self.write_record(RecordKind::Clump, body)?;
+        let PackedClump { rows, record } = clump;
+        let (header, granule) = self.write_record(RecordKind::Clump, record)?;
         let Some(open) = &mut self.open else { unreachable!("an arena was begun above") };
         open.waiting.push(granule, header.body_bytes, header.code, &rows);
         let address = self.log.config().map.address(open.arena.id(), granule).ok_or(AppendError::LogFull)?;
@@ -228,21 +228,24 @@ impl Appender {
         // Rounded down: a mark may be too careful, never too bold.
         let durable = open.durable_bytes / crate::GRANULE_BYTES * crate::GRANULE_BYTES;
         page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
-        let body = page.encode();
-        let (header, granule) = self.write_record(RecordKind::Page, body)?;
+        let mut record = vec![0; RECORD_HEADER_BYTES];
+        page.encode(&mut record);
+        let (header, granule) = self.write_record(RecordKind::Page, record)?;
         let row = PageRow { granule, body_bytes: header.body_bytes, code: header.code };
         let Some(open) = &mut self.open else { unreachable!("the page was written to it") };
         open.pages.push(row);
         Ok(Appended { arena: open.arena.id(), row, page: Arc::new(page) })
     }
 
+    /// Encrypts and appends a record, which comes with room for its header.
     fn write_record(
         &mut self,
         kind: RecordKind,
-        mut body: Vec<u8>,
+        mut record: Vec<u8>,
     ) -> Result<(RecordHeader, Granule), AppendError> {
         let Some(open) = &mut self.open else { unreachable!("records are written to an open arena") };
         let granule = Granule::at_or_after(open.log_bytes).ok_or(AppendError::LogFull)?;
+        let (place, body) = record.split_at_mut(RECORD_HEADER_BYTES);
         let body_bytes = u32::try_from(body.len()).expect("bodies are bounded");
         let (counter, session) = (self.counter, self.session);
         // Moved on before anything can fail: a nonce is never used twice.
@@ -252,14 +255,14 @@ impl Appender {
             RecordKind::Clump => &open.clump_cipher,
             RecordKind::Page => &open.page_cipher,
         };
-        header.code = cipher.seal(counter, &open.arena.associated(&header), &mut body);
+        header.code = cipher.seal(counter, &open.arena.associated(&header), body);
+        place.copy_from_slice(&header.encode());
         let record_bytes = usize::try_from(header.record_bytes()).expect("bodies are bounded");
-        body.resize(record_bytes - RECORD_HEADER_BYTES, 0);
-        body.splice(0..0, header.encode());
+        record.resize(record_bytes, 0);
         let arena = open.arena.id();
         let storage = self.log.storage();
         let offset = storage
-            .append(&arena.file_name(), &body)
+            .append(&arena.file_name(), &record)
             .map_err(|source| AppendError::Storage { arena, source })?;
         if offset != open.log_bytes {
             let reason = format!("arena {arena} has grown to {offset} bytes behind this writer's back");

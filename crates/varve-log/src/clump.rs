@@ -14,9 +14,13 @@
 use bytes::Bytes;
 use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType};
 
-use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decompress};
+use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decompress, looks_incompressible};
 use crate::decode::{Decoder, to_usize};
 use crate::keys::Digest;
+use crate::record::RECORD_HEADER_BYTES;
+
+/// Codec and length.
+const BODY_HEADER_BYTES: usize = 8;
 
 /// How large a clump's blocks should become, together: larger clumps compress better, and cost more to read one block of.
 /// `docs/decisions/0002-clump-grouping.md` has the measurement.
@@ -138,24 +142,35 @@ impl ClumpDraft {
     /// Compresses it. The costly part of writing: run it on as many threads as there are.
     #[must_use]
     pub fn pack(&self, level: CompressionLevel) -> PackedClump {
-        let table_bytes = self.rows.len().saturating_mul(4).saturating_add(4);
-        let mut content = Vec::with_capacity(table_bytes.saturating_add(self.blocks.len()));
-        #[expect(clippy::cast_possible_truncation, reason = "is_full bounds the count")]
-        content.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
-        for row in &self.rows {
-            content.extend_from_slice(&size_and_type(row.size, row.name.block_type).to_le_bytes());
-        }
-        content.extend_from_slice(&self.blocks);
-
-        let mut body = Vec::with_capacity(content.len().saturating_add(8 + 128));
-        body.extend_from_slice(&[0; 4]);
+        let content_bytes =
+            self.rows.len().saturating_mul(4).saturating_add(4).saturating_add(self.blocks.len());
+        let mut record =
+            Vec::with_capacity(content_bytes.saturating_add(RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 128));
+        record.resize(RECORD_HEADER_BYTES + 4, 0);
         #[expect(clippy::cast_possible_truncation, reason = "CONTENT_BYTES_MAX bounds it")]
-        body.extend_from_slice(&(content.len() as u32).to_le_bytes());
-        let codec = compress(&content, level, &mut body);
-        if let Some(place) = body.first_chunk_mut() {
+        record.extend_from_slice(&(content_bytes as u32).to_le_bytes());
+        // Looked at before the content is put together: what is stored as it is, is copied once.
+        let codec = if looks_incompressible(&self.blocks) {
+            self.write_content(&mut record);
+            Codec::Stored
+        } else {
+            let mut content = Vec::with_capacity(content_bytes);
+            self.write_content(&mut content);
+            compress(&content, level, &mut record)
+        };
+        if let Some(place) = record.get_mut(RECORD_HEADER_BYTES..).and_then(<[u8]>::first_chunk_mut) {
             *place = codec.to_number().to_le_bytes();
         }
-        PackedClump { rows: self.rows.clone(), body }
+        PackedClump { rows: self.rows.clone(), record }
+    }
+
+    fn write_content(&self, into: &mut Vec<u8>) {
+        #[expect(clippy::cast_possible_truncation, reason = "is_full bounds the count")]
+        into.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
+        for row in &self.rows {
+            into.extend_from_slice(&size_and_type(row.size, row.name.block_type).to_le_bytes());
+        }
+        into.extend_from_slice(&self.blocks);
     }
 }
 
@@ -163,7 +178,8 @@ impl ClumpDraft {
 #[derive(Debug, Clone)]
 pub struct PackedClump {
     pub(crate) rows: Vec<BlockRow>,
-    pub(crate) body: Vec<u8>,
+    /// Room for the record's header, and the body.
+    pub(crate) record: Vec<u8>,
 }
 
 /// Size in the lower 24 bits, type in the upper 8.
@@ -271,6 +287,10 @@ mod tests {
         draft
     }
 
+    fn body_of(draft: &ClumpDraft) -> Vec<u8> {
+        draft.pack(CompressionLevel::default()).record.split_off(RECORD_HEADER_BYTES)
+    }
+
     fn any_block() -> impl Strategy<Value = (BlockType, Vec<u8>)> {
         let block_type =
             (0_u8..=3, 0_u8..32).prop_map(|(kind, depth)| BlockType::from_byte(kind << 5 | depth).unwrap());
@@ -289,7 +309,7 @@ mod tests {
                 prop_assert_eq!(draft.block(ordinal), Some(bytes.as_slice()));
             }
             prop_assert_eq!(draft.block(blocks.len()), None);
-            let content = ClumpContent::open(draft.pack(CompressionLevel::default()).body).unwrap();
+            let content = ClumpContent::open(body_of(&draft)).unwrap();
             let found: Vec<_> = content.blocks().map(|(block_type, bytes)| (block_type, bytes.to_vec())).collect();
             prop_assert_eq!(found, blocks);
         }
@@ -306,7 +326,7 @@ mod tests {
         let different: Vec<u8> = (0..30_u8).map(|n| n.wrapping_mul(67) ^ 0x5a).collect();
         let (one, other) = (different[..10].to_vec(), different[10..].to_vec());
         let good = draft(&[(BlockType::DATA, one), (BlockType::DIRECTORY, other)]);
-        let body = good.pack(CompressionLevel::default()).body;
+        let body = body_of(&good);
         assert_eq!(body[0], 0, "so short a clump is stored");
         for (offset, part) in [(0, "codec"), (4, "length"), (8, "table of blocks"), (12, "table of blocks")] {
             let mut bad = body.clone();

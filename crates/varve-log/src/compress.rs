@@ -115,16 +115,16 @@ const SAMPLE_PIECE_BYTES: usize = 512;
 const TRIAL_BYTES: usize = 16 << 10;
 
 /// A look that costs far less than compressing: do the bytes of a sample repeat more often than random ones would, and
-/// does the fastest level find anything in the first part? Content that is random here and repeats elsewhere is missed,
+/// does the fastest level find anything in the last part? Content that is random here and repeats elsewhere is missed,
 /// and is then stored as it is.
-fn looks_incompressible(content: &[u8]) -> bool {
+pub(crate) fn looks_incompressible(content: &[u8]) -> bool {
     if content.len() < SAMPLE_PIECES * SAMPLE_PIECE_BYTES * 2 {
         return false;
     }
     let mut counts = [0_u32; 256];
     let stride = content.len() / SAMPLE_PIECES;
     for piece in content.chunks(stride).take(SAMPLE_PIECES) {
-        for byte in piece.iter().take(SAMPLE_PIECE_BYTES) {
+        for byte in piece.iter().rev().take(SAMPLE_PIECE_BYTES) {
             if let Some(count) = counts.get_mut(usize::from(*byte)) {
                 *count += 1;
             }
@@ -137,7 +137,7 @@ fn looks_incompressible(content: &[u8]) -> bool {
     if squares > sample * 17 + sample {
         return false;
     }
-    let trial = content.get(..TRIAL_BYTES).unwrap_or(content);
+    let trial = content.get(content.len() - TRIAL_BYTES.min(content.len())..).unwrap_or(content);
     !zstd(trial, -7, trial.len() - trial.len() / 64, &mut Vec::new())
 }
 

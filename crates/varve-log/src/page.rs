@@ -223,8 +223,8 @@ impl DirectoryPage {
         [clumps, words, self.scores.len(), self.digests.len()].iter().sum()
     }
 
-    /// The body of its record.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// Adds the body of its record to `body`.
+    pub(crate) fn encode(&self, body: &mut Vec<u8>) {
         let mut table = Vec::with_capacity(self.words.len().saturating_mul(4));
         let granules = self.clumps.iter().map(|clump| clump.granule.0);
         let lengths = self.clumps.iter().map(|clump| clump.body_bytes);
@@ -235,8 +235,7 @@ impl DirectoryPage {
         let mut packed = Vec::new();
         let codec = compress(&table, CompressionLevel::default(), &mut packed);
 
-        let mut body =
-            Vec::with_capacity(HEADER_BYTES.saturating_add(self.scores.len()).saturating_add(packed.len()));
+        body.reserve(HEADER_BYTES.saturating_add(self.scores.len()).saturating_add(packed.len()));
         let digest_bytes = if self.digests.is_empty() { 0 } else { DIGEST_BYTES };
         #[expect(clippy::cast_possible_truncation, reason = "a page names at most BLOCK_COUNT_MAX blocks")]
         {
@@ -256,7 +255,6 @@ impl DirectoryPage {
             body.extend_from_slice(&clump.code);
         }
         body.extend_from_slice(&packed);
-        body
     }
 
     /// Reads a body that has been authenticated and decrypted.
@@ -380,6 +378,12 @@ mod tests {
         BlockRow { name, digest: (width == 20).then_some([seed as u8; 16]), size: seed % 70_000 }
     }
 
+    fn encoded(page: &DirectoryPage) -> Vec<u8> {
+        let mut body = Vec::new();
+        page.encode(&mut body);
+        body
+    }
+
     fn page(width: usize, counts: &[u32]) -> DirectoryPage {
         let mut page = DirectoryPage::new(width);
         let mut seed = 0;
@@ -400,7 +404,7 @@ mod tests {
         ) {
             let width = if wide { 32 } else { 20 };
             let page = page(width, &counts);
-            prop_assert_eq!(DirectoryPage::decode(&page.encode()), Ok(page.clone()));
+            prop_assert_eq!(DirectoryPage::decode(&encoded(&page)), Ok(page.clone()));
             let blocks: Vec<_> = page.blocks().collect();
             prop_assert_eq!(blocks.len(), counts.iter().sum::<u32>() as usize);
             for (seed, block) in (0_u32..).zip(&blocks) {
@@ -413,7 +417,7 @@ mod tests {
 
         #[test]
         fn no_body_panics(flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6), cut in any::<usize>()) {
-            let mut body = page(32, &[3, 1, 40]).encode();
+            let mut body = encoded(&page(32, &[3, 1, 40]));
             for (place, byte) in flips {
                 let place = place % body.len();
                 body[place] ^= byte;
@@ -434,7 +438,7 @@ mod tests {
                 (0..*count).map(|seed| BlockRow { size: 8192, ..row(seed * 128, 32) }).collect();
             page.push(Granule(place as u32 * 600), 70_000 + place as u32 * 31 % 1000, [0; 16], &rows);
         }
-        let per_block = page.encode().len() as f64 / page.block_count() as f64;
+        let per_block = encoded(&page).len() as f64 / page.block_count() as f64;
         assert!(per_block < 33.0, "{per_block} bytes a block");
     }
 }

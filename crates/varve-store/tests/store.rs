@@ -31,6 +31,7 @@ fn config(score: ScoreAlgorithm, encryption: Encryption) -> StoreConfig {
     config.score = score;
     config.encryption = encryption;
     config.arena_map = varve_log::ArenaMap::new(1 << 20).unwrap();
+    config.clump_bytes = varve_log::ClumpBytes::new(128 << 10).unwrap();
     config
 }
 

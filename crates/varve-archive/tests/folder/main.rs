@@ -1,0 +1,11 @@
+//! Folders, archived and brought back.
+
+mod excludes;
+mod format;
+mod hostile;
+mod look;
+mod restore;
+mod round_trip;
+mod sample;
+mod trouble;
+mod unchanged;
