@@ -8,6 +8,7 @@ file and offset, and left out; all else is served. The exit status is 1 if anyth
 from __future__ import annotations
 
 import argparse, getpass, hashlib, json, os, re, stat, struct, sys, time, tomllib
+from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from xxhash import xxh3_64_intdigest
 
 GRANULE, MAX_BLOCK, MAX_FIELDS = 128, 1 << 20, 16 << 20
-LIMIT, MAX_FOLDERS = 64 << 20, 4096     # of a record's body, a clump's content, a page's table: the page sets none
+LIMIT = 64 << 20                        # of a record's body, a clump's content, a page's table: the page sets none
 CATALOG = 3 << 5                        # a block's type: kind in the upper 3 bits, depth below
 FILE, FOLDER, SYMLINK, CHARACTER_DEVICE, BLOCK_DEVICE, FIFO, SOCKET = range(1, 8)
 SPECIAL = {CHARACTER_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK, FIFO: stat.S_IFIFO, SOCKET: stat.S_IFSOCK}
@@ -80,14 +81,14 @@ class Keys:
 
     def __init__(self, folder: Path, key_file: Path | None) -> None:
         config = tomllib.loads((folder / "config.toml").read_text())
-        for name, known in (("format", (1,)), ("score", ("blake3", "sha1")), ("compare", ("hash",)),
-                            ("encryption", ("aes-256-gcm", "none"))):
-            must(config.get(name) in list(known), f"config.toml: {name} is none of {known}, which this reader knows")
-        bound = [f"{name} = {config.get(name)}\n" for name in ("id", "score", "compare", "encryption", "arena_bytes")]
-        binding = blake3("".join(["varve store 1\n", *bound]).encode()).digest()
-        self.store_id, self.sha1 = bytes.fromhex(str(config.get("id"))), config["score"] == "sha1"
-        self.encrypted = config["encryption"] != "none"
+        bound = {name: str(config.get(name)) for name in ("id", "score", "compare", "encryption", "arena_bytes")}
+        self.store_id, self.sha1 = bytes.fromhex(bound["id"]), bound["score"] == "sha1"
+        self.encrypted = bound["encryption"] == "aes-256-gcm"
+        must(config.get("format") == 1 and bound["compare"] == "hash" and (self.sha1 or bound["score"] == "blake3")
+             and (self.encrypted or bound["encryption"] == "none"), "config.toml: not what this reader knows")
         must(self.encrypted or not key_file, "a key was given for a store that says it has no encryption")
+        lines = ["varve store 1", *(f"{name} = {value}" for name, value in bound.items()), ""]
+        binding = blake3("\n".join(lines).encode()).digest()
         master = self.unwrap(folder / "keys", binding, key_file) if self.encrypted else b""
         self.read = derive("varve 1 read", master)
         self.names = derive("varve 1 names", master) if self.encrypted else derive("varve 1 plain", binding)
@@ -95,37 +96,29 @@ class Keys:
 
     def unwrap(self, folder: Path, binding: bytes, key_file: Path | None) -> bytes:
         """The master key: tries the secret on every file of its kind."""
-        secret, why = key_file.read_bytes() if key_file else (
-            os.environ.get("VARVE_PASSPHRASE") or getpass.getpass("Passphrase: ")).encode(), []
+        phrase = "" if key_file else os.environ.get("VARVE_PASSPHRASE") or getpass.getpass("Passphrase: ")
         for path in sorted(folder.glob("*.toml")):
-            try:
+            with suppress(OSError, KeyError, TypeError, ValueError, OverflowError, Argon2Error, InvalidTag):
                 wrap = tomllib.loads(path.read_text())
                 salt, wrapped = bytes.fromhex(wrap["salt"]), bytes.fromhex(wrap["wrapped"])
                 if wrap["kind"] == "key-file" and key_file:
-                    key = derive("varve 1 key file", salt, secret)
-                elif wrap["kind"] == "passphrase" and not key_file:
-                    memory, passes, lanes = wrap["memory_kib"], wrap["passes"], wrap["lanes"]
-                    must(memory <= 4 << 20 and passes <= 64 and lanes <= 64, "Argon2id's settings are beyond reason")
-                    key = hash_secret_raw(secret, salt, passes, memory, lanes, 32, Argon2Type.ID, 0x13)
+                    key = derive("varve 1 key file", salt, key_file.read_bytes())
                 else:
-                    continue
+                    memory, passes, lanes = wrap["memory_kib"], wrap["passes"], wrap["lanes"]
+                    must(phrase and memory <= 4 << 20 and passes <= 64 and lanes <= 64, "beyond reason")
+                    key = hash_secret_raw(phrase.encode(), salt, passes, memory, lanes, 32, Argon2Type.ID, 0x13)
                 return AESGCM(key).decrypt(bytes(12), wrapped, binding)
-            except (OSError, KeyError, TypeError, ValueError, OverflowError, Argon2Error, InvalidTag) as error:
-                why.append(f"{path}: {error!r}")
-        raise Damage(f"the store does not open: wrong secret, or config.toml was changed {why}")
+        raise Damage("the store does not open: wrong secret, or config.toml or keys/ were changed")
 
 
 # ---- 3. Arenas: header, records, seal -------------------------------------------------------------------------------
 
-class Row(NamedTuple):
-    """Where a record lies, and its code."""
-    granule: int
-    body_bytes: int
-    code: bytes
+Row = tuple[int, int, bytes]            # where a record lies: its granule, the length of its body, its code
 
-    @property
-    def next(self) -> int:
-        return self.granule + -(-(64 + self.body_bytes) // GRANULE)
+
+def after(row: Row) -> int:
+    """The granule where the next record begins."""
+    return row[0] + -(-(64 + row[1]) // GRANULE)
 
 
 class Arena:
@@ -133,7 +126,7 @@ class Arena:
 
     def __init__(self, path: Path, keys: Keys) -> None:
         self.path, self.keys, self.number = path, keys, int(path.stem)
-        self.seal_code, self.sealed = b"", False
+        self.seal_code = b""
         with self.at(0):
             self.size = path.stat().st_size
             (magic, version, header_bytes, store_id, number, self.generation, cipher, self.uid, wrap,
@@ -169,7 +162,7 @@ class Arena:
         start = granule * GRANULE
         head = self.read(start, 64)
         found, body_bytes, counter, session, place, zero, code, checksum = struct.unpack("<4sI8s16sII16sQ", head)
-        row = Row(granule, body_bytes, code)
+        row = granule, body_bytes, code
         must(found == magic and xxh3_64_intdigest(head[:56]) == checksum, "no sound record header")
         must(place == granule and zero == 0 and expected in (None, row), "not the record that should be here")
         must(body_bytes <= LIMIT, "its body is beyond reason")
@@ -187,26 +180,22 @@ class Arena:
             while granule < self.size // GRANULE:
                 file.seek(granule * GRANULE)
                 magic, body_bytes, place, checksum = struct.unpack("<4sI24xI20xQ", head := file.read(64))
-                row, granule = Row(granule, body_bytes, b""), granule + 1
-                if place == row.granule and xxh3_64_intdigest(head[:56]) == checksum:
-                    if magic == b"clmp":
-                        granule = row.next
+                sound = place == granule and xxh3_64_intdigest(head[:56]) == checksum
+                found, granule = granule, after((granule, body_bytes, b"")) if sound and magic == b"clmp" else granule + 1
+                if sound and magic == b"page":
                     with suppress(ValueError, InvalidTag):          # such a page is torn or damaged: it leaves a hole
-                        page = self.body(b"page", row.granule)
-                        granule = page[0].next
-                        yield page
+                        row, body = self.body(b"page", found)
+                        granule = after(row)
+                        yield row, body
 
-    def check_seal(self, pages: list[Row], log_bytes: int) -> None:
-        """Compares the seal, if there is one, with what it must be."""
-        if self.size < 96 or not self.read(self.size - 96, 8) == b"varveSL1":
-            return
+    def check_seal(self, pages: list[Row], end: int) -> None:
+        """Compares the seal with that of the sound pages, which end at `end`."""
         with self.at(self.size - 96):
-            rows, self.sealed = b"".join(struct.pack("<II16s", *row) for row in pages), True
-            footer = struct.pack("<8sIIQ32x", b"varveSL1", 1, len(pages), log_bytes)
+            rows = b"".join(struct.pack("<II16s", *row) for row in pages)
+            footer = struct.pack("<8sIIQ32x", b"varveSL1", 1, len(pages), end)
             footer += keyed(self.keys.seal, b"seal", self.header_code, rows, footer)
             sound = rows + footer + struct.pack("<Q", xxh3_64_intdigest(footer))
-            must(log_bytes + len(sound) == self.size and self.read(log_bytes, len(sound)) == sound,
-                 "the seal is not that of the sound pages: it, or one of them, is damaged or lost")
+            must(self.read(end, self.size - end) == sound, "the seal, or a page, is damaged or lost")
             self.seal_code = footer[56:]
 
 
@@ -214,7 +203,6 @@ class Arena:
 
 @dataclass(eq=False)
 class Clump:
-    """What a page says of a clump."""
     arena: Arena
     row: Row
     shapes: bytes                       # a u32 for each block: its size and type
@@ -230,21 +218,18 @@ class Store:
         self.zeros = self.score(b"")                                # stands for a whole subtree of zeros
         self.clumps: list[Clump] = []                               # in the order of the log
         self.places: dict[bytes, list[tuple[Clump, int]]] = {}      # score and type: all copies of the block
-        self.catalog, self.ledger = b"", (0, b"")                   # the last catalog's score; the last page's ledger
+        self.catalog, ledger_count, ledger_code = b"", 0, b""       # the last catalog's score; the last page's ledger
         arenas: list[Arena] = []
-        numbers = sorted(int(n[:10]) for n in os.listdir(folder / "arenas") if re.fullmatch("[0-9]{10}[.]arena", n))
-        if numbers != list(range(len(numbers))):
-            self.report(f"{folder}: arenas are missing; there are only {numbers}")
-        for number in numbers:
+        for path in sorted(path for path in (folder / "arenas").iterdir() if re.fullmatch("[0-9]{10}.arena", path.name)):
             try:
-                arenas.append(Arena(folder / "arenas" / f"{number:010}.arena", self.keys))
-                self.open_directory(arenas[-1])
+                arenas.append(Arena(path, self.keys))
+                for body in self.sound_pages(arenas[-1]):
+                    ledger_count, ledger_code = struct.unpack_from("<Q32s", body, 24)
             except (Damage, OSError) as error:
                 self.report(error)
-        count, code = self.ledger
-        rows = [struct.pack("<QI", arena.number, arena.generation) + arena.seal_code for arena in arenas[:count]]
-        if code and keyed(self.keys.seal, b"ledger", *rows) != code:
-            self.report(f"{folder}: one of the first {count} arenas, or its seal, is lost, damaged or replaced")
+        rows = [struct.pack("<QI", arena.number, arena.generation) + arena.seal_code for arena in arenas[:ledger_count]]
+        if ledger_code and keyed(self.keys.seal, b"ledger", *rows) != ledger_code:
+            self.report(f"{folder}: one of the first {ledger_count} arenas, or its seal, is lost, damaged or replaced")
 
     def report(self, problem: object, word: str = "damage") -> None:
         self.troubles += word == "damage"
@@ -257,64 +242,59 @@ class Store:
             return hashlib.sha1(block).digest()
         return keyed(self.keys.score, block) if self.keys.encrypted else blake3(block).digest()
 
-    def open_directory(self, arena: Arena) -> None:
-        """Notes where every block of an arena lies, and checks the seal."""
+    def sound_pages(self, arena: Arena) -> Iterator[bytes]:
+        """The bodies of an arena's pages. Notes where every block lies, and checks the seal."""
         free, rows = arena.first, []
         for row, body in arena.pages():
-            rows.append(row)
-            with arena.at(row.granule * GRANULE):
-                clumps = self.parse_page(arena, body)
+            yield body
+            with arena.at(row[0] * GRANULE):
+                self.clumps += (clumps := self.parse_page(arena, body))
             for record in [*(clump.row for clump in clumps), row]:      # they follow each other without a hole
-                if record.granule != free:
-                    self.report(f"{arena.path}: offset {free * GRANULE}: what lies from here to "
-                                f"{record.granule * GRANULE} is in no sound directory page")
-                free = record.next
-            self.clumps += clumps
-            for clump in clumps:
-                for ordinal, (score, block_type) in enumerate(zip(clump.scores, clump.shapes[3::4])):
-                    self.places.setdefault(score + bytes([block_type]), []).append((clump, ordinal))
-                    self.catalog = score if block_type == CATALOG else self.catalog
-        arena.check_seal(rows, free * GRANULE)
-        if not arena.sealed and free * GRANULE < arena.size:
-            self.report(f"{arena.path}: offset {free * GRANULE}: ignored what follows the last sound page: "
-                        "a write that was never finished, or else damage", "note")
+                if record[0] != free:
+                    self.report(f"{arena.path}: offset {free * GRANULE}: here begins what is in no sound page")
+                free = after(record)
+            rows.append(row)
+        if arena.read(max(arena.size - 96, 0), 8) == b"varveSL1":
+            arena.check_seal(rows, free * GRANULE)
+        elif free * GRANULE < arena.size:
+            self.report(f"{arena.path}: offset {free * GRANULE}: what follows was never finished, or is damaged", "note")
 
     def parse_page(self, arena: Arena, body: bytes) -> list[Clump]:
         """The clumps that a page names."""
-        (clump_count, block_count, _, width, digest_width, codec, table_bytes, ledger_count,
-         ledger_code) = struct.unpack_from("<IIIHHIIQ32s", body)
+        clump_count, block_count, _, width, digest_width, codec, table_bytes = struct.unpack_from("<IIIHHII40x", body)
         must(width == self.width and digest_width in (0, 16 * self.keys.sha1), "other scores than the store's")
         digests_at = 64 + block_count * width
         codes_at = digests_at + block_count * digest_width
         table_at = codes_at + clump_count * 16
         must(table_at <= len(body) and table_bytes == 12 * clump_count + 4 * block_count, "the page's counts do not fit")
         table = unpacked(codec, body[table_at:], table_bytes)
-        granules, lengths, counts = (struct.unpack_from(f"<{clump_count}I", table, 4 * clump_count * i)
-                                     for i in range(3))
+        granules, lengths, counts = (struct.unpack_from(f"<{clump_count}I", table, 4 * clump_count * i) for i in range(3))
         must(sum(counts) == block_count, "the page has another number of blocks than its clumps")
-        self.ledger = ledger_count, ledger_code
         scores, digests = split(body[64:digests_at], width), split(body[digests_at:codes_at], 16)
         shapes, clumps, at = table[12 * clump_count:], list[Clump](), 0
         for count, *row in zip(counts, granules, lengths, split(body[codes_at:table_at], 16)):
             end = at + count
-            clumps.append(Clump(arena, Row(*row), shapes[4 * at:4 * end], scores[at:end], digests[at:end]))
+            clumps.append(Clump(arena, (*row,), shapes[4 * at:4 * end], scores[at:end], digests[at:end]))
+            for i in range(at, end):
+                block_type = shapes[4 * i + 3]
+                self.places.setdefault(scores[i] + bytes([block_type]), []).append((clumps[-1], i - at))
+                self.catalog = scores[i] if block_type == CATALOG else self.catalog
             at = end
         return clumps
 
     @lru_cache(maxsize=16)
     def read_clump(self, clump: Clump) -> list[bytes]:
         """The blocks of a clump; their scores are still to be checked."""
-        with clump.arena.at(clump.row.granule * GRANULE):
-            _, body = clump.arena.body(b"clmp", clump.row.granule, clump.row)
+        with clump.arena.at(clump.row[0] * GRANULE):
+            _, body = clump.arena.body(b"clmp", clump.row[0], clump.row)
             codec, content_bytes = struct.unpack_from("<II", body)
-            content, blocks = unpacked(codec, body[8:], content_bytes), []
-            at = 4 + len(clump.shapes)
+            content, blocks, at = unpacked(codec, body[8:], content_bytes), [], 4 + len(clump.shapes)
             must(content[:at] == struct.pack("<I", at // 4 - 1) + clump.shapes, "not the blocks that its page names")
             for (shape,) in struct.iter_unpack("<I", clump.shapes):
                 blocks.append(content[at:at + (shape & 0xFFFFFF)])
                 at += shape & 0xFFFFFF
-                must(len(blocks[-1]) <= MAX_BLOCK and at <= len(content), "a block of the clump is too long")
-            must(at == len(content), "bytes are left over in the clump")
+                must(len(blocks[-1]) <= MAX_BLOCK, "a block of the clump is too long")
+            must(at == len(content), "the clump has another length than its blocks")
         return blocks
 
     def get(self, score: bytes, block_type: int) -> bytes:
@@ -322,7 +302,7 @@ class Store:
         for clump, ordinal in self.places.get(score + bytes([block_type]), ()):
             try:
                 block = self.read_clump(clump)[ordinal]
-                with clump.arena.at(clump.row.granule * GRANULE):
+                with clump.arena.at(clump.row[0] * GRANULE):
                     must(self.score(block) == score, f"block {ordinal} of this clump has another score")
                 return block
             except Damage as damage:
@@ -362,33 +342,32 @@ class Entry(NamedTuple("Entry", [("type", int), ("cut", int), ("depth", int), ("
         return found
 
 
-def spans(store: Store, entry: Entry | None, where: str = "", seen: set[Any] | None = None
-          ) -> Iterator[tuple[int, int, bytes]]:
+Spans = Iterator[tuple[int, int, bytes]]
+
+
+def spans(store: Store, entry: Entry | None, where: str = "", seen: set[Any] | None = None) -> Spans:
     """The parts of a file as offset, length and data; what `data` lacks in length are zeros. With `where`, damage is
     reported under that name and left out, else raised. With `seen`, while all is sound, no subtree is read twice."""
     todo = [(entry.root, entry.depth, 0, entry.size)] if entry else []
     while entry and todo:
         score, depth, offset, length = todo.pop()
-        key, end = (score, depth, length, entry[:6]), offset + length
-        if score == store.zeros or length == 0:
-            yield offset, length, b""
-        elif seen is None or store.troubles or key not in seen:
-            try:
+        key, end, block = (score, depth, length, entry[:6]), offset + length, b""
+        if seen is not None and not store.troubles and key in seen:
+            continue
+        try:
+            if score != store.zeros and length:
                 block = store.get(score, entry.type | depth)
-                most = entry.pointer_bytes if depth else min(length, entry.leaf_bytes)
-                must(len(block) <= most, f"block {score.hex()} is longer than what it stands for")
-                below = entry.children(block, depth, length, store.zeros) if depth else []
-            except Damage as damage:
-                must(where, str(damage))
-                store.report(f"{where}: bytes {offset} to {end} are lost: {damage}")
-                continue
+                must(len(block) <= (entry.pointer_bytes if depth else min(length, entry.leaf_bytes)), "an overlong block")
+                for child, size in reversed(entry.children(block, depth, length, store.zeros) if depth else []):
+                    end -= size
+                    todo.append((child, depth - 1, end, size))
             if seen is not None:
                 seen.add(key)
-            if depth == 0:
+            if depth == 0 or not block:
                 yield offset, length, block
-            for child, size in reversed(below):
-                end -= size
-                todo.append((child, depth - 1, end, size))
+        except Damage as damage:
+            must(where, str(damage))
+            store.report(f"{where}: bytes {offset} to {end} are lost: {damage}")
 
 
 def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:
@@ -408,31 +387,30 @@ NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes")
 CATALOG_ROOT = "sequence list:entry"
+ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "entry": None}
 
 
 def parse(data: bytes, table: str, width: int) -> Fields:
     columns = [(name, kind) for name, _, kind in (word.partition(":") for word in table.split())]
-    absent = {"": 0, "signed": 0, "bytes": b"", "text": "", "entry": None}
-    fields: Fields = {name: [] if kind == "list" else absent[kind] for name, kind in columns}
+    fields: Fields = {name: [] if kind == "list" else ABSENT[kind] for name, kind in columns}
     at = last = 0
     while at < len(data):
-        number = data[at]
-        length, at = varint(data, at + 1)
-        value, at = data[at:at + length], at + length
+        number, (length, start) = data[at], varint(data, at + 1)
+        value, at = data[start:start + length], start + length
         name, kind = columns[number - 1] if 0 < number <= len(columns) else ("", "unknown")
-        must(at <= len(data), f"field {number} is cut short")
-        must(number > last or number == last and kind in ("list", "unknown"), f"field {number} is out of order")
+        must(at <= len(data) and (number > last or number == last and kind in ("list", "unknown")),
+             f"field {number} is cut short or out of order")
         last = number
         if kind == "list":
             fields[name].append(value)
-        elif kind in ("", "signed"):
-            n, end = varint(value, 0)
-            must(end == length, f"bytes are left over in field {number}")
-            fields[name] = (n >> 1) ^ -(n & 1) if kind else n
         elif kind == "entry":
             fields[name] = Entry.parse(value, width)
-        elif kind != "unknown":
+        elif kind in ("bytes", "text"):
             fields[name] = value.decode() if kind == "text" else value
+        elif kind != "unknown":
+            n, end = varint(value, 0)
+            must(end == length, f"bytes are left over in field {number}")
+            fields[name] = (n >> 1) ^ -(n & 1) if kind == "signed" else n
     return fields
 
 
@@ -469,7 +447,6 @@ def children(store: Store, folder: Fields, where: str) -> Iterator[Fields]:
     """The nodes in a folder, up to where it is damaged."""
     last = b""
     try:
-        must(where.count("/") < MAX_FOLDERS, "folders are nested too deep")
         for record in records(pieces(store, folder["content"])):
             node = parse(record, NODE, store.width)
             must(re.fullmatch(rb"[^/\0]+", node["name"]) and node["name"] not in (b".", b".."), "an evil name")
@@ -492,13 +469,13 @@ def choose(store: Store, wanted: str) -> Fields:
 
 def list_snapshots(store: Store, as_json: bool) -> None:
     rows = [{key: value for key, value in s.items() if key not in ("image", "root")} |
-            {"id": s["id"].hex(), "kind": {1: "image", 2: "folder"}[s["kind"]], "source": shown(s["source"]),
+            {"id": s["id"].hex(), "kind": ("image", "folder")[s["kind"] - 1], "source": shown(s["source"]),
              "tag": [shown(tag) for tag in s["tag"]]} for s in snapshots(store)]
-    for row in [] if as_json else rows:
+    if as_json:
+        return print(json.dumps(rows, indent=1))
+    for row in rows:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["time"] // 10**9))
         print(row["id"][:12], moment, row["kind"], f"{row['size']:,}", shown(row["name"]), *row["tag"], sep="  ")
-    if as_json:
-        print(json.dumps(rows, indent=1))
 
 
 def cat(store: Store, node: Fields, path: bytes) -> None:
@@ -541,36 +518,32 @@ def restore(store: Store, node: Fields, path: bytes, links: dict[bytes, bytes]) 
         if kind != SYMLINK:
             os.chmod(path, node["mode"] & 0o7777)
         os.utime(path, ns=(node["mtime"], node["mtime"]), follow_symlinks=False)
-    except (OSError, ValueError, OverflowError, KeyError) as error:
+    except (OSError, ValueError, OverflowError, KeyError, RecursionError) as error:
         store.report(f"{shown(path)}: not restored as it was: {error!r}")
     if node["problem"]:
         store.report(f"{shown(path)}: had a problem when it was archived: {node['problem']}", "note")
 
 
 def check(store: Store) -> None:
-    seen: set[Any] = set()
-
-    def visit(where: str, node: Fields) -> None:
-        if node["kind"] != FOLDER:
-            for _ in spans(store, node["content"], where, seen):
-                pass
-        elif store.troubles or node["content"] not in seen:
-            seen.add(node["content"])
-            for child in children(store, node, where):
-                visit(f"{where}/{shown(child['name'])}", child)
-
     for clump in store.clumps:
         try:
             blocks = store.read_clump(clump)
-            with clump.arena.at(clump.row.granule * GRANULE):
+            with clump.arena.at(clump.row[0] * GRANULE):
                 must([store.score(block) for block in blocks] == clump.scores, "its blocks have other scores")
                 must(clump.digests in ([], [keyed(store.keys.digest, block)[:16] for block in blocks]),
                      "its blocks have other second digests")
         except Damage as damage:
             store.report(damage)
+    seen: set[Any] = set()
     for snapshot in snapshots(store):
-        visit(f"snapshot {snapshot['id'].hex()} {snapshot['name']!r}", snapshot["root"])
-    print(f"{len(store.clumps)} clumps, {len(store.places)} blocks:", "damaged" if store.troubles else "sound")
+        todo = [(f"snapshot {snapshot['id'].hex()} {snapshot['name']!r}", snapshot["root"])]
+        while todo:
+            where, node = todo.pop()
+            if node["kind"] != FOLDER:
+                deque(spans(store, node["content"], where, seen), maxlen=0)
+            elif store.troubles or node["content"] not in seen:
+                seen.add(node["content"])
+                todo += [(f"{where}/{shown(child['name'])}", child) for child in children(store, node, where)]
 
 
 def main() -> int:
@@ -585,13 +558,13 @@ def main() -> int:
         command.add_argument(argument, type=os.fsencode)
     words = parser.parse_args()
     os.umask(0o077)                         # what is restored is open to others only once it has its mode
-    sys.setrecursionlimit(4 * MAX_FOLDERS)
     try:
         store = Store(words.store, words.key_file)
         if words.command == "list":
             list_snapshots(store, words.json)
         elif words.command == "check":
             check(store)
+            print(f"{len(store.clumps)} clumps, {len(store.places)} blocks:", "damaged" if store.troubles else "sound")
         elif words.command == "cat":
             cat(store, choose(store, words.snapshot)["root"], words.path)
         else:

@@ -291,7 +291,7 @@ fn damage_is_found_named_and_never_returned() {
         assert!(check(&storage).is_empty());
         let arenas: Vec<_> =
             storage.names().into_iter().filter(|name| name.as_str().ends_with(".arena")).collect();
-        assert_eq!(arenas.len(), 3);
+        assert!(arenas.len() >= 3);
         for file in &arenas {
             let good = storage.contents(file).unwrap();
             for offset in (0..good.len()).step_by(70_001).chain([600, good.len() - 10]) {
