@@ -71,13 +71,16 @@ fn made(score: ScoreAlgorithm, encryption: Encryption) -> Golden {
     let mut blocks = Vec::new();
     for session in 0..2 {
         let store = open(&storage, 10 + session, &secret(), WRITER).expect("a good store");
-        for number in 0..20 {
+        for number in 0..20_u64 {
             let compressible = b"the same again. ".repeat(500 + usize::try_from(number).expect("small"));
-            let bytes =
-                if number % 5 == 0 { compressible } else { random_bytes(session * 100 + number, 40_000) };
+            let bytes = if number.is_multiple_of(5) {
+                compressible
+            } else {
+                random_bytes(session * 100 + number, 40_000)
+            };
             let score = store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).expect("in memory");
             blocks.push((BlockName { score, block_type: BlockType::DATA }, bytes));
-            if number % 6 == 0 {
+            if number.is_multiple_of(6) {
                 store.sync().expect("in memory");
             }
         }

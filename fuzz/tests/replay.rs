@@ -39,6 +39,7 @@ fn run(target: &Target, input: &[u8]) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this test is bounded by time")]
 fn exercise(target: &Target) {
     let mut inputs = (target.seeds)();
     assert!(!inputs.is_empty(), "a target has seeds");

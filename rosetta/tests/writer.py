@@ -82,6 +82,7 @@ class Writer:
         self.have: set[tuple[bytes, int]] = set()
         self.catalog: list[bytes] = []                      # records of the snapshots
         self.ledger = b""
+        self.gaps: set[tuple[str, int]] = set()             # file name and offset of each byte that means nothing
         self.number = -1
         self.begin_arena()
 
@@ -116,10 +117,16 @@ class Writer:
         self.blocks: list[tuple[int, bytes]] = []           # of the clump that is being gathered
         self.clumps: list[tuple[int, int, bytes, list[tuple[int, bytes]]]] = []     # not yet in a page
 
+    def whole_granules(self) -> bytes:
+        """The arena, filled up to the next granule."""
+        data = self.path.read_bytes()
+        gap = -len(data) % 128
+        self.gaps |= {(self.path.name, len(data) + i) for i in range(gap)}
+        return data + bytes(gap)
+
     def write_record(self, magic: bytes, body: bytes) -> tuple[int, int, bytes]:
         """Appends a record; tells its granule, its body's length and its code."""
-        data = self.path.read_bytes()
-        data += bytes(-len(data) % 128)
+        data = self.whole_granules()
         granule = len(data) // 128
         self.counter += 1
         head = struct.pack("<4sIQ16sII", magic, len(body), self.counter, self.session, granule, 0)
@@ -173,8 +180,7 @@ class Writer:
             self.begin_arena()
 
     def seal(self) -> None:
-        data = self.path.read_bytes()
-        data += bytes(-len(data) % 128)
+        data = self.whole_granules()
         rows = b"".join(self.rows)
         footer = struct.pack("<8sIIQ32x", b"varveSL1", 1, len(self.rows), len(data))
         seal_code = keyed(self.seal_key, b"seal" + self.header_code + rows + footer)

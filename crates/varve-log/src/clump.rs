@@ -92,6 +92,12 @@ impl ClumpDraft {
         Self { clump_bytes, rows: Vec::new(), blocks: Vec::new() }
     }
 
+    /// Takes what is in it, and leaves it empty.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.clump_bytes))
+    }
+
     /// Adds a copy of a block, and says which block of the clump it is.
     ///
     /// # Panics

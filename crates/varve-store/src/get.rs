@@ -87,8 +87,11 @@ impl Store {
             match pending.place {
                 PendingPlace::Clump(address) => return vec![address],
                 PendingPlace::Draft { number, ordinal } => {
-                    let draft = admission.in_flight.get(&number).map_or(&admission.draft, |draft| draft);
-                    wanted.found = draft.block(ordinal).map(Bytes::copy_from_slice);
+                    let closed = admission.in_flight.get(&number).map(|draft| &**draft);
+                    let open =
+                        admission.drafts.iter().find(|open| open.number == number).map(|open| &open.draft);
+                    let block = closed.or(open).and_then(|draft| draft.block(ordinal));
+                    wanted.found = block.map(Bytes::copy_from_slice);
                     return Vec::new();
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, GetError, LogAddress, PutError, Score};
+use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score};
 use varve_log::{AppendError, Appended, ClumpDraft, Digest, NamedBlock};
 
 use crate::store::{Admission, Pending, PendingPlace, Store, Writer};
@@ -140,9 +140,11 @@ impl Store {
     pub(crate) fn append_all_drafts(&self, writer: &Writer) -> Result<(), AppendError> {
         let (closed, number) = {
             let mut admission = self.admission();
-            (admission.close_draft(), admission.draft_number)
+            let closed: Vec<_> =
+                (0..admission.drafts.len()).filter_map(|kind| admission.close_draft(kind)).collect();
+            (closed, admission.next_draft_number)
         };
-        if let Some(full) = closed {
+        for full in closed {
             self.append_draft(writer, &full)?;
         }
         let waiting = |admission: &mut Admission| {
@@ -167,27 +169,30 @@ impl Admission {
                 }
                 continue;
             }
-            if self.draft.should_close_before(block.bytes.len()) {
-                full.extend(self.close_draft());
+            let kind = usize::from(block.name.block_type != BlockType::DATA);
+            if self.drafts[kind].draft.should_close_before(block.bytes.len()) {
+                full.extend(self.close_draft(kind));
             }
-            let place = PendingPlace::Draft { number: self.draft_number, ordinal: self.draft.push(*block) };
+            let open = &mut self.drafts[kind];
+            let place = PendingPlace::Draft { number: open.number, ordinal: open.draft.push(*block) };
             self.pending.insert(block.name, Pending { place, digest: block.digest });
             self.new_block_count += 1;
             self.new_block_bytes += block.bytes.len() as u64;
-            if self.draft.is_full() {
-                full.extend(self.close_draft());
+            if self.drafts[kind].draft.is_full() {
+                full.extend(self.close_draft(kind));
             }
         }
         Ok(full)
     }
 
-    fn close_draft(&mut self) -> Option<FullDraft> {
-        if self.draft.is_empty() {
+    fn close_draft(&mut self, kind: usize) -> Option<FullDraft> {
+        let open = &mut self.drafts[kind];
+        if open.draft.is_empty() {
             return None;
         }
-        let draft = Arc::new(std::mem::replace(&mut self.draft, ClumpDraft::new(self.clump_bytes)));
-        let number = self.draft_number;
-        self.draft_number += 1;
+        let draft = Arc::new(open.draft.take());
+        let number = std::mem::replace(&mut open.number, self.next_draft_number);
+        self.next_draft_number += 1;
         self.in_flight.insert(number, Arc::clone(&draft));
         Some(FullDraft { number, draft })
     }

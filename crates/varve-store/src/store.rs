@@ -52,11 +52,11 @@ pub(crate) struct Durable {
 
 /// What has been put and is not in the index yet.
 pub(crate) struct Admission {
-    pub(crate) clump_bytes: ClumpBytes,
     pub(crate) pending: BTreeMap<BlockName, Pending>,
-    /// Where the next new block goes.
-    pub(crate) draft: ClumpDraft,
-    pub(crate) draft_number: u64,
+    /// Where the next new block goes: data, and what leads to data, each with its own kind. Who looks into a
+    /// snapshot reads what leads to data, and need not unpack the data for it.
+    pub(crate) drafts: [OpenDraft; 2],
+    pub(crate) next_draft_number: u64,
     /// Full drafts that somebody is packing.
     pub(crate) in_flight: BTreeMap<u64, Arc<ClumpDraft>>,
     /// How many clumps have been appended in this session.
@@ -73,10 +73,12 @@ pub(crate) struct Admission {
 impl Admission {
     pub(crate) fn new(clump_bytes: ClumpBytes, last_catalog: Option<(LogAddress, BlockName)>) -> Self {
         Self {
-            clump_bytes,
             pending: BTreeMap::new(),
-            draft: ClumpDraft::new(clump_bytes),
-            draft_number: 0,
+            drafts: [
+                OpenDraft { number: 0, draft: ClumpDraft::new(clump_bytes) },
+                OpenDraft { number: 1, draft: ClumpDraft::new(clump_bytes.min(structure_clump_bytes())) },
+            ],
+            next_draft_number: 2,
             in_flight: BTreeMap::new(),
             clump_count: 0,
             page_count: 0,
@@ -86,6 +88,17 @@ impl Admission {
             failed: None,
         }
     }
+}
+
+/// A draft that still takes blocks.
+pub(crate) struct OpenDraft {
+    pub(crate) number: u64,
+    pub(crate) draft: ClumpDraft,
+}
+
+/// Folders' lists and pointer blocks are read here and there: their clumps are kept small.
+fn structure_clump_bytes() -> ClumpBytes {
+    ClumpBytes::new(128 << 10).expect("between the bounds")
 }
 
 /// Where a block is that no page names yet.

@@ -37,7 +37,7 @@ pub enum LookupError {
         /// The folder.
         path: PathBuf,
         /// What is wrong with it.
-        source: ReadFolderError,
+        source: Box<ReadFolderError>,
     },
 }
 
@@ -59,7 +59,7 @@ pub fn lookup(blocks: &dyn BlockStore, root: &Node, path: &Path) -> Result<Node,
         }
         let found = match NodeList::new(blocks, &node).find(name.as_bytes()) {
             Ok(found) => found,
-            Err(source) => return Err(LookupError::Folder { path: passed, source }),
+            Err(source) => return Err(LookupError::Folder { path: passed, source: Box::new(source) }),
         };
         passed.push(name);
         node = found.ok_or_else(|| LookupError::NotFound { path: passed.clone() })?;

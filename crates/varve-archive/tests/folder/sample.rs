@@ -81,7 +81,8 @@ impl Place {
         let watch = Watch { progress: &self.progress, report: &|problem| problems.report(problem) };
         let (workers, options) = (self.workers(), RestoreOptions::default());
         let counts =
-            restore_folder(&self.blocks, workers.as_ref(), root, &self.destination(), options, watch).unwrap();
+            restore_folder(&self.blocks, workers.as_ref(), root, &self.destination(), options, watch)
+                .unwrap();
         (counts, problems.into_problems().0)
     }
 
@@ -118,6 +119,12 @@ pub struct Description {
     device: u64,
     content: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Description {
+    pub fn is_file(&self) -> bool {
+        FileType::from_raw_mode(self.file_type_and_mode) == FileType::RegularFile
+    }
 }
 
 /// Describes everything below `root`, and `root` itself.
@@ -216,7 +223,9 @@ pub fn make_everything(root: &Path) {
     set_xattr(&at("deep"), "user.folder", &[0; 1500]);
     set_xattr(&at("empty file"), "system.posix_acl_access", &acl());
     set_xattr(&at("empty"), "system.posix_acl_default", &acl());
-    for (name, mode) in [("small", 0o4751), ("empty", 0o1777), ("deep/er", 0o2570), ("zeros", 0o000), ("fifo", 0o622)] {
+    for (name, mode) in
+        [("small", 0o4751), ("empty", 0o1777), ("deep/er", 0o2770), ("zeros", 0o000), ("fifo", 0o622)]
+    {
         if is_root() || name != "zeros" {
             set_mode(&at(name), mode);
         }

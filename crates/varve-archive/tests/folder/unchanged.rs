@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use varve_archive::{FolderOptions, Node};
+use varve_archive::Node;
 use varve_block::{BlockStore, BlockType};
 use varve_world::Timestamp;
 
@@ -47,7 +47,12 @@ fn a_file_of_the_same_size_and_time_is_known_by_its_inode() {
     let modified = fs::metadata(&path).unwrap().modified().unwrap();
     let first = place.archive(None);
     place.file("other", "two");
-    fs::File::options().write(true).open(place.source().join("other")).unwrap().set_modified(modified).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(place.source().join("other"))
+        .unwrap()
+        .set_modified(modified)
+        .unwrap();
     fs::rename(place.source().join("other"), &path).unwrap();
     let second = place.archive(Some(&first.root));
     assert_eq!(second.counts.read_count, 1);
@@ -56,20 +61,18 @@ fn a_file_of_the_same_size_and_time_is_known_by_its_inode() {
 
 #[test]
 fn a_file_that_changed_since_the_run_began_is_read_again() {
-    let place = Place::new();
-    let path = place.file("file", "bytes");
-    let metadata = fs::metadata(path).unwrap();
-    let changed_at = Timestamp(metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec());
-    let run = |began_at: i64, previous: Option<&Node>| {
-        let options = FolderOptions { began_at: Timestamp(began_at), ..FolderOptions::default() };
-        let (archived, _) = Place { options, ..Place::new() }.archive_of(&place, previous);
-        archived
+    let mut place = Place::new();
+    let metadata = fs::metadata(place.file("file", "bytes")).unwrap();
+    let changed_at = metadata.ctime() * 1_000_000_000 + metadata.ctime_nsec();
+    let mut run_at = |began_at, previous: Option<&Node>| {
+        place.options.began_at = Timestamp(began_at);
+        place.archive(previous)
     };
-    let second = 1_000_000_000;
-    let hot = run(changed_at.0, None);
-    assert_eq!(run(changed_at.0 + second, Some(&hot.root)).counts.read_count, 1);
-    let cold = run(changed_at.0 + second, None);
-    assert_eq!(run(changed_at.0 + second, Some(&cold.root)).counts.read_count, 0);
+    let later = changed_at + 1_000_000_000;
+    let hot = run_at(changed_at, None);
+    assert_eq!(run_at(later, Some(&hot.root)).counts.read_count, 1);
+    let cold = run_at(later, None);
+    assert_eq!(run_at(later, Some(&cold.root)).counts.read_count, 0);
 }
 
 #[test]
