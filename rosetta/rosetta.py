@@ -7,10 +7,9 @@ file and offset, and left out; all else is served. The exit status is 1 if anyth
 """
 from __future__ import annotations
 
-import argparse, getpass, hashlib, json, os, re, stat, struct, sys, time, tomllib
+import argparse, getpass, hashlib, io, json, os, re, stat, struct, sys, time, tomllib
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Iterable, Iterator, NamedTuple, TextIO
 
@@ -22,9 +21,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from xxhash import xxh3_64_intdigest
 
-GRANULE, MAX_BLOCK, MAX_FIELDS = 128, 1 << 20, 16 << 20
+GRANULE, MAX_BLOCK, MAX_FIELDS, CATALOG = 128, 1 << 20, 16 << 20, 3 << 5    # a type: kind << 5 | depth
 LIMIT = 64 << 20                        # of a record's body, a clump's content, a page's table: the page sets none
-CATALOG = 3 << 5                        # a block's type: kind in the upper 3 bits, depth below
 FILE, FOLDER, SYMLINK, CHARACTER_DEVICE, BLOCK_DEVICE, FIFO, SOCKET = range(1, 8)
 SPECIAL = {CHARACTER_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK, FIFO: stat.S_IFIFO, SOCKET: stat.S_IFSOCK}
 
@@ -54,9 +52,9 @@ def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
     raise ValueError("a varint is cut short or too long")
 
 def unpacked(codec: int, data: bytes, size: int) -> bytes:
-    if codec == 1 and 0 < size <= LIMIT:    # the library believes a frame that tells its size, so look there first
+    if codec == 1 and size <= LIMIT:    # the library believes a frame that tells its size, so look there first
         must(zstandard.frame_content_size(data) in (size, -1), "a zstd frame has an odd length")
-        data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
+        data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size or 1, allow_extra_data=False)
     must(codec in (0, 1) and len(data) == size, f"codec {codec}: {len(data)} bytes where {size} should be")
     return data
 
@@ -117,8 +115,7 @@ class Arena:
             must([cipher, *wrap] == ([1, 1, 48] if keys.encrypted else [0, 0, 0]), "its cipher is not the store's")
             self.page_key = self.clump_key = derive("directory", keys.names, self.uid)
             if keys.encrypted:
-                wrap_key = derive("wrap", keys.read, self.uid)
-                self.clump_key = AESGCM(wrap_key).decrypt(bytes(12), head[72:120], head[:72])
+                self.clump_key = AESGCM(derive("wrap", keys.read, self.uid)).decrypt(bytes(12), head[72:120], head[:72])
 
     @contextmanager
     def at(self, offset: int) -> Iterator[None]:
@@ -195,9 +192,9 @@ class Store:
                 self.open_directory(arenas[-1])
             except (ValueError, OSError) as error:
                 self.report(error)
-        rows = [struct.pack("<QI", arena.number, arena.generation) + arena.seal_code for arena in arenas[:self.ledger[0]]]
+        rows = [struct.pack("<QI", a.number, a.generation) + a.seal_code for a in arenas[:self.ledger[0]]]
         if self.ledger[1] and keyed(self.keys.seal, b"ledger", *rows) != self.ledger[1]:
-            self.report(f"{folder}: one of the first {self.ledger[0]} arenas, or its seal, is lost, damaged or replaced")
+            self.report(f"{folder}: by the ledger one of the first {self.ledger[0]} seals is lost, damaged or replaced")
 
     def report(self, problem: object, word: str = "damage") -> None:
         self.troubles += word == "damage"
@@ -234,9 +231,9 @@ class Store:
         clumps, blocks, _, width, digest_width, codec, table_bytes, *ledger = struct.unpack_from("<IIIHHIIQ32s", body)
         must(width == self.width and digest_width in (0, 16 * self.keys.sha1), "other scores than the store's")
         must(blocks + clumps <= len(body) and table_bytes == 12 * clumps + 4 * blocks, "the page's counts do not fit")
-        rest = BytesIO(body[64:])
-        scores, digests = BytesIO(rest.read(blocks * width)), BytesIO(rest.read(blocks * digest_width))
-        codes, table = split(rest.read(clumps * 16), 16), BytesIO(unpacked(codec, rest.read(), table_bytes))
+        rest = io.BytesIO(body[64:])
+        scores, digests = io.BytesIO(rest.read(blocks * width)), io.BytesIO(rest.read(blocks * digest_width))
+        codes, table = split(rest.read(clumps * 16), 16), io.BytesIO(unpacked(codec, rest.read(), table_bytes))
         granules, lengths, counts = (struct.unpack(f"<{clumps}I", table.read(4 * clumps)) for _ in range(3))
         must(sum(counts) == blocks and len(codes) == clumps, "the page's lists do not fit its counts")
         self.ledger = ledger
@@ -250,7 +247,7 @@ class Store:
             magic, row, body = clump.arena.record(clump.row[0])
             must((magic, row) == (b"clmp", clump.row), "not the clump that its page names")
             codec, content_bytes = struct.unpack_from("<II", body)
-            content, count = BytesIO(unpacked(codec, body[8:], content_bytes)), len(clump.shapes) // 4
+            content, count = io.BytesIO(unpacked(codec, body[8:], content_bytes)), len(clump.shapes) // 4
             must(content.read(4 + 4 * count) == struct.pack("<I", count) + clump.shapes, "not the shapes in its page")
             blocks = [content.read(shape & 0xFFFFFF) for (shape,) in struct.iter_unpack("<I", clump.shapes)]
             must(not content.read() and all(len(block) <= MAX_BLOCK for block in blocks), "blocks of odd lengths")

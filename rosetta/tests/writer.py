@@ -171,7 +171,8 @@ class Writer:
         table = b"".join(struct.pack("<I", n) for n in (
             *granules, *lengths, *map(len, lists), *(len(block) | block_type << 24 for block_type, block in blocks)))
         body = struct.pack("<IIIHHIIQ32s", len(self.clumps), len(blocks), 4, self.width, 16 if self.sha1 else 0,
-                           self.codec, len(table), len(self.ledger) // 44, keyed(self.seal_key, b"ledger" + self.ledger))
+                           self.codec, len(table), len(self.ledger) // 44,
+                           keyed(self.seal_key, b"ledger" + self.ledger))
         body += b"".join([*(self.score(block) for _, block in blocks), *digests, *codes]) + self.pack(table)
         self.rows.append(struct.pack("<II16s", *self.write_record(b"page", body)))
         self.clumps = []

@@ -9,7 +9,7 @@ const ID_DIGITS_MIN: usize = 4;
 /// How many near names a complaint lists.
 const NEAR_MAX: usize = 5;
 /// How alike a name must be to be listed.
-const ALIKE_MIN: f64 = 0.75;
+const ALIKE_MIN: f64 = 0.6;
 
 /// Why a text names no snapshot.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -109,7 +109,16 @@ fn near(snapshots: &[Snapshot], text: &str) -> Vec<String> {
         snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
     let mut scored: Vec<_> = names
         .into_iter()
-        .map(|name| (if name.contains(wanted) { 1.0 } else { strsim::jaro_winkler(name, wanted) }, name))
+        .map(|name| {
+            (
+                if name.contains(wanted) {
+                    1.0
+                } else {
+                    strsim::normalized_damerau_levenshtein(name, wanted)
+                },
+                name,
+            )
+        })
         .filter(|(alike, _)| *alike >= ALIKE_MIN)
         .collect();
     scored.sort_by(|one, other| other.0.total_cmp(&one.0));

@@ -397,11 +397,13 @@ impl Appender {
         &self.seals
     }
 
-    /// The arenas that are not sealed yet, each with the place that the next record would have.
-    pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule)> + '_ {
-        let full = self.full.iter().map(|full| (full.id, full.log_bytes));
-        let open = self.open.iter().map(|open| (open.arena.id(), open.log_bytes));
-        full.chain(open).filter_map(|(id, log_bytes)| Some((id, Granule::at_or_after(log_bytes)?)))
+    /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.
+    pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule, Option<[u8; 16]>)> + '_ {
+        let full = self.full.iter().map(|full| (full.id, full.log_bytes, &full.pages));
+        let open = self.open.iter().map(|open| (open.arena.id(), open.log_bytes, &open.pages));
+        full.chain(open).filter_map(|(id, log_bytes, pages)| {
+            Some((id, Granule::at_or_after(log_bytes)?, pages.last().map(|row| row.code)))
+        })
     }
 
     fn check(&self) -> Result<(), AppendError> {

@@ -25,6 +25,9 @@ pub struct Recovered {
     pub log_bytes: u64,
     /// How many bytes follow it.
     pub cut_bytes: u64,
+    /// Where, in bytes, something is damaged that good pages follow. No crash leaves that behind: nothing may be cut off,
+    /// and nothing more may be written here.
+    pub gap: Option<u64>,
 }
 
 /// Why an arena's good part could not be told.
@@ -44,49 +47,59 @@ pub enum RecoverError {
 }
 
 impl Log {
-    /// Finds the pages of an arena that has no seal, from `from` on (a place where a record begins, or the first one).
-    /// Reads record headers and pages only.
+    /// Finds the pages of an arena that has no seal. Reads record headers and pages only.
     ///
     /// # Errors
-    /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is no error: it ends the scan.
-    pub fn scan(&self, arena: &OpenedArena, from: Option<Granule>) -> Result<Recovered, ReadLogError> {
-        let first = Granule::at_or_after(ARENA_HEADER_BYTES as u64).expect("the header is short");
-        let mut next = from.unwrap_or(first);
-        let mut found = Recovered { log_bytes: next.byte_offset(), ..Recovered::default() };
+    /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is no error: what can be
+    /// found after it is found.
+    pub fn scan(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+        let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64).expect("the header is short");
+        let mut found = Recovered { log_bytes: place.byte_offset(), ..Recovered::default() };
         let mut window = self.window(arena, AHEAD_BYTES);
-        while let Some((row, page, end)) = self.next_page(arena, &mut window, next)? {
-            found.pages.push((row, page));
-            found.log_bytes = end.byte_offset();
-            next = end;
+        let mut broken = None;
+        loop {
+            match self.next_page(arena, &mut window, place)? {
+                Next::Page { row, page, end } => {
+                    found.gap = found.gap.or(broken.take());
+                    found.pages.push((row, page));
+                    found.log_bytes = end.byte_offset();
+                    place = end;
+                }
+                Next::Broken(at) => {
+                    broken.get_or_insert(at.byte_offset());
+                    let Some(again) = next_record(&mut window, at)? else { break };
+                    place = again;
+                }
+            }
         }
         found.cut_bytes = self.file_bytes(arena.id())?.saturating_sub(found.log_bytes);
         Ok(found)
     }
 
-    /// The next page at or after `from`, and where it ends; `None` where the log ends first.
+    /// The next page at or after `from`, or where something comes before it that is no record.
     fn next_page(
         &self,
         arena: &OpenedArena,
         window: &mut Window<'_>,
         from: Granule,
-    ) -> Result<Option<(PageRow, DirectoryPage, Granule)>, ReadLogError> {
+    ) -> Result<Next, ReadLogError> {
         let mut place = from;
         loop {
             let header = match window.record(place) {
                 Ok(header) => header,
-                Err(error) if error.is_damage() => return Ok(None),
+                Err(error) if error.is_damage() => return Ok(Next::Broken(place)),
                 Err(error) => return Err(error),
             };
-            let Some(end) = header.next() else { return Ok(None) };
             // The gap after a record counts: the next record is appended where it ends.
-            if end.byte_offset() > window.file_bytes()? {
-                return Ok(None);
-            }
+            let file_bytes = window.file_bytes()?;
+            let Some(end) = header.next().filter(|end| end.byte_offset() <= file_bytes) else {
+                return Ok(Next::Broken(place));
+            };
             if header.kind == RecordKind::Page {
                 let row = PageRow { granule: place, body_bytes: header.body_bytes, code: header.code };
                 return match self.open_page(arena, &header, window) {
-                    Ok(page) => Ok(Some((row, page, end))),
-                    Err(error) if error.is_damage() => Ok(None),
+                    Ok(page) => Ok(Next::Page { row, page, end }),
+                    Err(error) if error.is_damage() => Ok(Next::Broken(place)),
                     Err(error) => Err(error),
                 };
             }
@@ -113,28 +126,41 @@ impl Log {
         Ok(true)
     }
 
-    /// Finds the good part of an arena that a writer is to go on with, and cuts off the rest.
+    /// Finds the good part of an arena that a writer is to go on with, and cuts off what a crash has left after it. An
+    /// arena with a [`gap`](Recovered::gap) is left as it is.
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then as it was.
     pub fn recover(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
-        let mut found = self.scan(arena, None)?;
+        let mut found = self.scan(arena)?;
         let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
         let mut window = self.window(arena, AHEAD_BYTES);
-        let mut good_pages = 0;
-        for (_, page) in &found.pages {
+        let mut torn = Vec::new();
+        for (number, (row, page)) in found.pages.iter().enumerate() {
             if !self.clumps_are_whole(&mut window, page, durable)? {
-                break;
+                tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
+                torn.push(number);
             }
-            good_pages += 1;
         }
-        if let Some((row, _)) = found.pages.get(good_pages) {
-            tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
-            found.pages.truncate(good_pages);
-            let kept = found.pages.last().map(|(row, _)| row.granule.byte_offset() + record_bytes(row));
-            let good_bytes = kept.unwrap_or(ARENA_HEADER_BYTES as u64);
-            found.cut_bytes += found.log_bytes - good_bytes;
-            found.log_bytes = good_bytes;
+        if let [number] = torn[..]
+            && number + 1 == found.pages.len()
+            && found.gap.is_none()
+        {
+            // What a power cut leaves: the last page reached the disk, and some of what it names did not.
+            let kept = number.checked_sub(1).and_then(|last| found.pages.get(last));
+            let kept_bytes = kept
+                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
+            found.cut_bytes += found.log_bytes - kept_bytes;
+            found.log_bytes = kept_bytes;
+        } else if let Some((row, _)) = torn.first().and_then(|first| found.pages.get(*first)) {
+            found.gap = found.gap.or(Some(row.granule.byte_offset()));
+        }
+        for number in torn.into_iter().rev() {
+            found.pages.remove(number);
+        }
+        if found.gap.is_some() {
+            tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
+            return Ok(found);
         }
         if found.cut_bytes > 0 {
             tracing::info!(arena = %arena.id(), cut_bytes = found.cut_bytes, "cut what a crash has left");
@@ -183,6 +209,28 @@ impl Log {
         }
         Ok(true)
     }
+}
+
+/// What a step of a scan comes to.
+enum Next {
+    Page { row: PageRow, page: DirectoryPage, end: Granule },
+    Broken(Granule),
+}
+
+/// The first place after `broken` where a record begins.
+fn next_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granule>, ReadLogError> {
+    let file_bytes = window.file_bytes()?;
+    for granule in (broken.0.saturating_add(1)..u32::MAX).map(Granule) {
+        if granule.byte_offset() >= file_bytes {
+            break;
+        }
+        match window.record(granule) {
+            Ok(_) => return Ok(Some(granule)),
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 fn record_bytes(row: &PageRow) -> u64 {

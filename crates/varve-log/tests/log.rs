@@ -112,7 +112,7 @@ fn read_all(log: &Log) -> Result<BTreeMap<BlockName, Vec<u8>>, ReadLogError> {
             ArenaState::Sealed { pages, .. } => {
                 pages.iter().map(|row| log.read_page(&arena, row)).collect::<Result<_, _>>()?
             }
-            ArenaState::Unsealed => log.scan(&arena, None)?.pages.into_iter().map(|(_, page)| page).collect(),
+            ArenaState::Unsealed => log.scan(&arena)?.pages.into_iter().map(|(_, page)| page).collect(),
         };
         for block in pages.iter().flat_map(|page| page.blocks()) {
             let (header, content) = log.window(&arena, 0).clump(block.granule)?;
@@ -305,7 +305,7 @@ fn swapped_and_rolled_back_arenas_are_noticed() {
         }
     };
     let newest = log.open_arena(ArenaId(4)).unwrap();
-    let ledger = log.scan(&newest, None).unwrap().pages.last().unwrap().1.ledger();
+    let ledger = log.scan(&newest).unwrap().pages.last().unwrap().1.ledger();
     assert_eq!(ledger.arena_count, 4);
     let mut seals: Vec<_> = (0..4).map(|id| (ArenaId(id), 0, seal(ArenaId(id)))).collect();
     let holds = |seals: &[(ArenaId, u32, [u8; 32])]| {

@@ -36,6 +36,9 @@ pub enum DamageKind {
     /// An arena's file is not there.
     #[error("the arena's file is missing")]
     Missing,
+    /// Records of the open arena are damaged, and good ones follow them.
+    #[error("a record is damaged; those after it can still be read")]
+    Gap,
     /// After the last good page of the open arena there is something that no writer has finished.
     #[error(
         "what follows the last directory page is torn: a crash has left it, or that page's successor is damaged"
@@ -123,7 +126,7 @@ impl Store {
         Ok(check)
     }
 
-    fn check_opened(&self, id: ArenaId, data: bool, check: &mut ArenaCheck) -> Result<(), ReadLogError> {
+    fn check_opened(&self, id: ArenaId, mut data: bool, check: &mut ArenaCheck) -> Result<(), ReadLogError> {
         let arena = self.log.open_arena(id)?;
         let mut pages = Vec::new();
         match self.log.state(&arena)? {
@@ -139,8 +142,11 @@ impl Store {
                 }
             }
             ArenaState::Unsealed => {
-                let found = self.log.scan(&arena, None)?;
-                if !self.log.end_is_whole(&arena, &found)? {
+                let found = self.log.scan(&arena)?;
+                if let Some(offset) = found.gap {
+                    check.report(id, offset, DamageKind::Gap, Vec::new());
+                    data = true;
+                } else if !self.log.end_is_whole(&arena, &found)? {
                     check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
                 }
                 pages.extend(found.pages.into_iter().map(|(_, page)| page));

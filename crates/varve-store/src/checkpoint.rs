@@ -9,7 +9,7 @@
 //! |     16 |     8 | catalog       | address of the newest catalog root, or all ones                                |
 //! |     24 |    34 | catalog_name  | its width (1), score (32, padded with zeros) and type (1)                      |
 //! |     58 |       | sealed rows   | arena `u64`, generation `u32`, seal code 32                                    |
-//! |        |       | part rows     | arena `u64`, covered up to granule `u32`                                       |
+//! |        |       | part rows     | arena `u64`, covered up to granule `u32`, its last page's code 16 or zeros     |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
@@ -34,9 +34,19 @@ pub(crate) struct Coverage {
     /// Sealed arenas, with generation and seal code.
     pub(crate) sealed: BTreeMap<ArenaId, (u32, [u8; 32])>,
     /// Arenas that had no seal, and where to go on reading.
-    pub(crate) part: BTreeMap<ArenaId, Granule>,
+    pub(crate) part: BTreeMap<ArenaId, CoveredPart>,
     /// The newest catalog root in the covered part.
     pub(crate) last_catalog: Option<(LogAddress, BlockName)>,
+}
+
+/// The part of an arena that an index covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CoveredPart {
+    /// Up to here.
+    pub(crate) end: Granule,
+    /// The code of the last page in it; zeros if it has none. A crash may have cut that page off, and others may have been
+    /// written in its place.
+    pub(crate) last_page: [u8; 16],
 }
 
 /// Why a checkpoint was not written.
@@ -56,6 +66,8 @@ pub(crate) enum LoadCheckpointError {
     Damaged(#[from] ReadCheckpointError),
     #[error("the checkpoint's note makes no sense")]
     Note,
+    #[error("a crash has cut off part of the log that the checkpoint covers")]
+    Stale,
     #[error("the checkpoint cannot be read")]
     Storage(#[from] io::Error),
 }
@@ -83,9 +95,10 @@ impl Coverage {
             note.extend_from_slice(&generation.to_le_bytes());
             note.extend_from_slice(code);
         }
-        for (arena, granule) in &self.part {
+        for (arena, part) in &self.part {
             note.extend_from_slice(&arena.0.to_le_bytes());
-            note.extend_from_slice(&granule.0.to_le_bytes());
+            note.extend_from_slice(&part.end.0.to_le_bytes());
+            note.extend_from_slice(&part.last_page);
         }
         note
     }
@@ -107,7 +120,7 @@ impl Coverage {
         };
         let (sealed_rows, part_rows) =
             rest.split_at_checked(usize::try_from(sealed_count.checked_mul(44)?).ok()?)?;
-        if part_rows.len() as u64 != part_count.checked_mul(12)? {
+        if part_rows.len() as u64 != part_count.checked_mul(28)? {
             return None;
         }
         let arena = |row: &[u8]| Some(ArenaId(u64::from_le_bytes(*row.first_chunk()?)));
@@ -117,8 +130,10 @@ impl Coverage {
             let generation = u32::from_le_bytes(*head.last_chunk()?);
             coverage.sealed.insert(arena(row)?, (generation, *code));
         }
-        for row in part_rows.as_chunks::<12>().0 {
-            coverage.part.insert(arena(row)?, Granule(u32::from_le_bytes(*row.last_chunk()?)));
+        for row in part_rows.as_chunks::<28>().0 {
+            let (head, last_page) = row.split_last_chunk::<16>()?;
+            let end = Granule(u32::from_le_bytes(*head.last_chunk()?));
+            coverage.part.insert(arena(row)?, CoveredPart { end, last_page: *last_page });
         }
         Some(coverage)
     }
@@ -160,14 +175,17 @@ impl Store {
     /// Writes the checkpoint. Everything put must have been synced.
     ///
     /// # Errors
-    /// As [`save_checkpoint_if_due`](Self::save_checkpoint_if_due).
+    /// [`SaveCheckpointError`]; the old checkpoint is then there still.
     pub fn save_checkpoint(&self) -> Result<(), SaveCheckpointError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         // Held throughout, so that the index and what it covers stay as they are.
         let appender = writer.appender();
         let coverage = Coverage {
             sealed: appender.seals().clone(),
-            part: appender.unsealed().collect(),
+            part: appender
+                .unsealed()
+                .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }))
+                .collect(),
             last_catalog: self.admission().last_catalog,
         };
         let storage = self.world.storage.as_ref();
@@ -199,7 +217,7 @@ mod tests {
             BlockName { score: Score::try_from([3; 20].as_slice()).unwrap(), block_type: BlockType::CATALOG };
         let some = Coverage {
             sealed: (0..5).map(|n| (ArenaId(n), (1, [9; 32]))).collect(),
-            part: [(ArenaId(5), Granule(77))].into(),
+            part: [(ArenaId(5), CoveredPart { end: Granule(77), last_page: [4; 16] })].into(),
             last_catalog: LogAddress::new(12).map(|address| (address, name)),
         };
         for coverage in [Coverage::default(), some] {

@@ -127,7 +127,7 @@ impl Directory {
                 ArenaState::Sealed { pages, .. } => pages,
                 // Sealed once, and the seal is gone: what can be scanned can still be used.
                 ArenaState::Unsealed => {
-                    self.log.scan(&arena, None)?.pages.into_iter().map(|(row, _)| row).collect()
+                    self.log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect()
                 }
             };
             Ok(rows.into())

@@ -13,7 +13,7 @@ use varve_log::{
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
-use crate::checkpoint::{self, Coverage, LoadCheckpointError};
+use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
 use crate::get::clump_cache;
@@ -218,7 +218,7 @@ impl Store {
         let mut unsealed = Vec::new();
         for (arenas_done, id) in (0_u64..).zip(to_read) {
             progress(RebuildProgress { arenas_done, arenas_total });
-            let from = coverage.part.get(&id).copied();
+            let from = coverage.part.get(&id).map(|part| part.end);
             match self.read_arena(id, from, &mut coverage.sealed) {
                 Ok(None) => {}
                 Ok(Some(arena)) => unsealed.push(arena),
@@ -260,11 +260,11 @@ impl Store {
     fn read_unsealed(
         &self,
         unsealed: Vec<Arc<OpenedArena>>,
-        covered: &BTreeMap<ArenaId, Granule>,
+        covered: &BTreeMap<ArenaId, CoveredPart>,
     ) -> Result<(), OpenError> {
         for arena in unsealed {
-            let found = self.log.scan(&arena, None)?;
-            self.take_in(&arena, &found, covered.get(&arena.id()).copied())?;
+            let found = self.log.scan(&arena)?;
+            self.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
         Ok(())
     }
@@ -309,9 +309,11 @@ impl Store {
         let mut recovered = Vec::new();
         for arena in tail {
             let found = self.log.recover(&arena)?;
-            self.take_in(&arena, &found, coverage.part.get(&arena.id()).copied())?;
-            // A second opening, since the writer's arena is the writer's own.
-            recovered.push((self.log.open_arena(arena.id())?, found));
+            self.take_in(&arena, &found, coverage.part.get(&arena.id()).map(|part| part.end))?;
+            if found.gap.is_none() {
+                // A second opening, since the writer's arena is the writer's own.
+                recovered.push((self.log.open_arena(arena.id())?, found));
+            }
         }
         let next = ids.last().map_or(ArenaId(0), |last| ArenaId(last.0 + 1));
         let random = Arc::clone(&self.world.random);
@@ -336,7 +338,7 @@ impl Store {
                 Some(row) => Some(self.log.read_page(&arena, row)?),
                 None => None,
             },
-            ArenaState::Unsealed => self.log.scan(&arena, None)?.pages.pop().map(|(_, page)| page),
+            ArenaState::Unsealed => self.log.scan(&arena)?.pages.pop().map(|(_, page)| page),
         };
         Ok(last.map(|page| page.ledger()))
     }
@@ -371,12 +373,32 @@ impl Store {
 }
 
 fn load_checkpoint(world: &World, log: &Log) -> (MemoryIndex, Coverage) {
-    match checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys())) {
+    let loaded = checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys()))
+        .and_then(|loaded| if covers(log, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) });
+    match loaded {
         Ok(loaded) => loaded,
         Err(LoadCheckpointError::Missing) => (MemoryIndex::new(), Coverage::default()),
         Err(error) => {
-            tracing::warn!(%error, "the index is read from the log's directories");
+            tracing::info!(%error, "the index is read from the log's directories");
             (MemoryIndex::new(), Coverage::default())
         }
     }
+}
+
+/// Whether the log still has what a checkpoint covers.
+fn covers(log: &Log, coverage: &Coverage) -> bool {
+    coverage
+        .part
+        .iter()
+        .all(|(id, part)| last_page_before(log, *id, part.end).is_ok_and(|code| code == part.last_page))
+}
+
+/// The code of the last page before a place in an arena; zeros if there is none.
+fn last_page_before(log: &Log, id: ArenaId, end: Granule) -> Result<[u8; 16], ReadLogError> {
+    let arena = log.open_arena(id)?;
+    let rows = match log.state(&arena)? {
+        ArenaState::Sealed { pages, .. } => pages,
+        ArenaState::Unsealed => log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect(),
+    };
+    Ok(rows.iter().rfind(|row| row.granule < end).map(|row| row.code).unwrap_or_default())
 }

@@ -160,8 +160,9 @@ impl Store {
     pub fn close(self) -> Result<(), CloseError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.sync()?;
-        writer.appender().mark_durable()?;
+        // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
         self.save_checkpoint_if_due()?;
+        writer.appender().mark_durable()?;
         Ok(())
     }
 

@@ -382,3 +382,58 @@ fn the_last_catalog_is_found_again() {
     }
     assert_eq!(open(&storage, 20, Access::Read).unwrap().last_catalog(), last);
 }
+
+#[test]
+fn damage_before_the_end_of_the_open_arena_cuts_nothing() {
+    let storage = default_store();
+    let mut names = Vec::new();
+    for session in 0..3 {
+        let store = open(&storage, 10 + session, WRITER).unwrap();
+        let bytes = random_bytes(session, 5000);
+        names.push((put(&store, &bytes), bytes));
+        store.close().unwrap();
+    }
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let good = storage.contents(&file).unwrap();
+    for offset in (512..good.len()).step_by(97) {
+        let damaged = storage.fork();
+        let mut bad = good.clone();
+        bad[offset] ^= 1;
+        damaged.set_contents(&file, bad.clone());
+        let store = open(&damaged, 20, WRITER).unwrap();
+        let lost = names.iter().filter(|(name, _)| store.get(name).is_err()).count();
+        assert!(lost <= 1, "offset {offset}: {lost} of three nights are lost");
+        let more = put(&store, b"another night");
+        store.close().unwrap();
+        let now = damaged.contents(&file).unwrap();
+        assert!(
+            now.len() >= 3 * 5000 && now[..15_000] == bad[..15_000],
+            "offset {offset}: something was cut"
+        );
+        assert_eq!(
+            open(&damaged, 21, Access::Read).unwrap().get(&more).unwrap(),
+            b"another night".as_slice()
+        );
+    }
+}
+
+#[test]
+fn a_checkpoint_of_what_a_crash_has_cut_off_is_not_used() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    put(&store, b"kept");
+    store.sync().unwrap();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let kept = storage.contents(&file).unwrap();
+    put(&store, &random_bytes(1, 9000));
+    store.sync().unwrap();
+    store.save_checkpoint().unwrap();
+    drop(store);
+    storage.set_contents(&file, kept);
+    let store = open(&storage, 3, WRITER).unwrap();
+    let names: Vec<_> = (0..5).map(|seed| put(&store, &random_bytes(seed + 50, 3000))).collect();
+    store.sync().unwrap();
+    drop(store);
+    let store = open(&storage, 4, Access::Read).unwrap();
+    assert!(names.iter().all(|name| store.get(name).is_ok()));
+}

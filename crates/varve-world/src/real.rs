@@ -145,7 +145,9 @@ impl Storage for RealStorage {
     }
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        File::open(self.folder_path(folder))?.sync_all()
+        File::open(self.folder_path(folder))?.sync_all()?;
+        // The folder itself may be new: its own name is in the store's folder.
+        if folder.is_empty() { Ok(()) } else { File::open(&self.root)?.sync_all() }
     }
 
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {

@@ -55,6 +55,13 @@ fn open(arguments: &Arguments, access: Access<'_>) -> Result<Archive> {
     let context = || format!("cannot open the store {}", path.display());
     let secret = match Store::read_config(&world).with_context(context)?.encryption {
         Encryption::Aes256Gcm => Some(secret(arguments, Asked::Once)?),
+        // Somebody who expects a key to be needed must not be served from a store that was put in the place of theirs.
+        Encryption::None if arguments.key_file.is_some() => {
+            bail!(
+                "{} is not encrypted, but a key file was given: it is not the store that the key is for",
+                path.display()
+            )
+        }
         Encryption::None => None,
     };
     let mut bar = RebuildBar::new(arguments.quiet);

@@ -1,0 +1,163 @@
+//! Nodes as bytes.
+
+use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
+use varve_archive::{
+    DecodeNodeError, DeviceNumber, FieldReader, FieldWriter, MODE_MASK, Node, NodeKind, NodeProblem, Xattr,
+};
+use varve_block::{BlockKind, MemoryBlockStore};
+use varve_tree::{Cutting, Entry, put_whole};
+use varve_world::Timestamp;
+
+fn entry(kind: BlockKind, size: usize) -> Entry {
+    let blocks = MemoryBlockStore::new();
+    put_whole(&blocks, kind, Cutting::FILE, &[vec![7; size].as_slice()]).unwrap()[0]
+}
+
+const KINDS: [NodeKind; 7] = [
+    NodeKind::File,
+    NodeKind::Folder,
+    NodeKind::SymbolicLink,
+    NodeKind::CharacterDevice,
+    NodeKind::BlockDevice,
+    NodeKind::Fifo,
+    NodeKind::Socket,
+];
+const PROBLEMS: [Option<NodeProblem>; 4] =
+    [None, Some(NodeProblem::Unreadable), Some(NodeProblem::Changed), Some(NodeProblem::Vanished)];
+
+fn bytes_but(refused: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
+    let byte = any::<u8>().prop_filter("a byte that is refused", |byte| !refused.contains(byte));
+    proptest::collection::vec(byte, 1..40)
+}
+
+fn nodes() -> impl Strategy<Value = Node> {
+    let name = bytes_but(b"/\0").prop_filter("no name", |name| !matches!(name.as_slice(), b"." | b".."));
+    let xattr = (bytes_but(b"\0"), proptest::collection::vec(any::<u8>(), 0..300));
+    let xattrs = proptest::collection::vec(xattr.prop_map(|(name, value)| Xattr { name, value }), 0..4);
+    let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<Option<u64>>());
+    let times = (any::<i64>(), any::<Option<i64>>());
+    let what = (0usize..7, 0usize..4, 0..=MODE_MASK, bytes_but(b"\0"), 0usize..5000);
+    (name, xattrs, numbers, times, what).prop_map(
+        |(
+            name,
+            xattrs,
+            (uid, gid, inode, link_group),
+            (mtime, ctime),
+            (kind, problem, mode, target, size),
+        )| {
+            let mut node = Node::new(name, KINDS[kind]);
+            (node.uid, node.gid, node.inode, node.link_group) = (uid, gid, inode, link_group);
+            (node.mtime, node.ctime) = (Timestamp(mtime), ctime.map(Timestamp));
+            (node.mode, node.xattrs, node.problem) = (mode, xattrs, PROBLEMS[problem]);
+            match node.kind {
+                NodeKind::File if size > 0 => {
+                    node.size = size as u64;
+                    node.content = Some(entry(BlockKind::Data, size));
+                }
+                NodeKind::Folder if size > 0 => node.content = Some(entry(BlockKind::Directory, size)),
+                NodeKind::SymbolicLink => node.target = target,
+                NodeKind::CharacterDevice | NodeKind::BlockDevice => {
+                    node.device = Some(DeviceNumber { major: uid, minor: gid });
+                }
+                _ => {}
+            }
+            node
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_node_survives_the_round_trip(node in nodes()) {
+        prop_assert_eq!(Node::decode(&node.encode(), 32), Ok(node));
+    }
+
+    #[test]
+    fn a_root_survives_the_round_trip(node in nodes()) {
+        let root = Node { name: Vec::new(), ..node };
+        prop_assert_eq!(Node::decode_root(&root.encode(), 32), Ok(root));
+    }
+
+    #[test]
+    fn fields_of_later_versions_are_passed_over(node in nodes(), number in 16u8.., bytes in any::<Vec<u8>>()) {
+        let fields = [node.encode(), FieldWriter::new().bytes(number, &bytes).finish()].concat();
+        prop_assert_eq!(Node::decode(&fields, 32), Ok(node));
+    }
+
+    #[test]
+    fn no_bytes_panic(node in nodes(), place in any::<proptest::sample::Index>(), bytes in any::<[u8; 3]>()) {
+        let mut fields = node.encode();
+        let place = place.index(fields.len());
+        for (place, byte) in (place..fields.len()).zip(bytes) {
+            fields[place] = byte;
+        }
+        let _ = (Node::decode(&fields, 32), Node::decode_root(&fields, 20), Node::decode(&bytes, 32));
+    }
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_refused() {
+    for name in [b"".as_slice(), b".", b"..", b"/", b"a/b", b"../a", b"a\0", b"/etc"] {
+        let node = Node::new(name.to_vec(), NodeKind::Fifo);
+        assert_eq!(Node::decode(&node.encode(), 32), Err(DecodeNodeError::Name { name: name.to_vec() }));
+    }
+    let named = Node::new(b"name".to_vec(), NodeKind::Fifo).encode();
+    assert_eq!(Node::decode_root(&named, 32), Err(DecodeNodeError::Name { name: b"name".to_vec() }));
+}
+
+#[test]
+fn what_no_writer_writes_is_refused() {
+    let refused = |change: &dyn Fn(&mut Node)| {
+        let mut node = Node::new(b"name".to_vec(), NodeKind::File);
+        change(&mut node);
+        Node::decode(&node.encode(), 32).unwrap_err()
+    };
+    let mismatch = |kind, size| DecodeNodeError::ContentMismatch { kind, size };
+    let file = mismatch(NodeKind::File, 10);
+    assert_eq!(refused(&|node| node.size = 10), file);
+    assert_eq!(refused(&|node| (node.size, node.content) = (10, Some(entry(BlockKind::Data, 9)))), file);
+    assert_eq!(
+        refused(&|node| (node.size, node.content) = (10, Some(entry(BlockKind::Directory, 10)))),
+        file
+    );
+    let content = |kind: NodeKind, of: BlockKind| {
+        refused(&|node| (node.kind, node.content) = (kind, Some(entry(of, 10))))
+    };
+    assert_eq!(content(NodeKind::Folder, BlockKind::Data), mismatch(NodeKind::Folder, 0));
+    assert_eq!(content(NodeKind::Fifo, BlockKind::Data), mismatch(NodeKind::Fifo, 0));
+    let incomplete = |kind| DecodeNodeError::Incomplete { kind };
+    assert_eq!(refused(&|node| node.kind = NodeKind::SymbolicLink), incomplete(NodeKind::SymbolicLink));
+    assert_eq!(refused(&|node| node.kind = NodeKind::BlockDevice), incomplete(NodeKind::BlockDevice));
+    assert_eq!(refused(&|node| node.target = b"target".to_vec()), incomplete(NodeKind::File));
+    let fields = |number, value| FieldWriter::new().bytes(1, b"name").number(number, value).finish();
+    assert_eq!(Node::decode(&fields(3, 0o644), 32), Err(DecodeNodeError::NoKind));
+    for (number, value) in [(2, 0), (2, 8), (2, 258), (3, 0o10000)] {
+        let error = Node::decode(&fields(number, value), 32).unwrap_err();
+        assert!(matches!(error, DecodeNodeError::Field(_)), "field {number}, {value}: {error}");
+    }
+}
+
+#[test]
+fn the_bytes_are_those_of_the_format() {
+    let mut node = Node::new(b"null".to_vec(), NodeKind::CharacterDevice);
+    (node.mode, node.uid, node.gid, node.inode) = (0o666, 1, 300, 9);
+    (node.mtime, node.ctime) = (Timestamp(-1), Some(Timestamp(1)));
+    node.device = Some(DeviceNumber { major: 1, minor: 300 });
+    node.xattrs.push(Xattr { name: b"user.a".to_vec(), value: b"v".to_vec() });
+    node.problem = Some(NodeProblem::Changed);
+    let expected: [&[u8]; 11] = [
+        b"\x01\x04null",
+        b"\x02\x01\x04",
+        b"\x03\x02\xb6\x03",
+        b"\x04\x01\x01",
+        b"\x05\x02\xac\x02",
+        b"\x06\x01\x01",
+        b"\x07\x01\x02",
+        b"\x08\x01\x09",
+        b"\x0d\x03\x01\xac\x02",
+        b"\x0e\x08\x06user.av",
+        b"\x0f\x01\x02",
+    ];
+    assert_eq!(node.encode(), expected.concat());
+    assert_eq!(FieldReader::new(&node.encode()).count(), expected.len());
+}

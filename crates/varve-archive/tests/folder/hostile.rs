@@ -1,0 +1,177 @@
+//! Trees that were made to harm: errors, and nothing outside of the destination.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use varve_archive::{
+    Change, ListNext, Listed, LookupError, Node, NodeKind, NodeList, Problem, ReadFolderError,
+    compare_folders, frame, list, lookup,
+};
+use varve_block::{BlockKind, BlockStore};
+use varve_tree::{ContentWriter, Cutting};
+
+use super::sample::Place;
+
+/// A folder that holds these nodes as they are.
+fn folder(blocks: &dyn BlockStore, name: &str, nodes: &[Node]) -> Node {
+    let mut content = Vec::new();
+    nodes.iter().for_each(|node| frame(&node.encode(), &mut content));
+    folder_of_bytes(blocks, name, &content)
+}
+
+fn folder_of_bytes(blocks: &dyn BlockStore, name: &str, content: &[u8]) -> Node {
+    let mut writer = ContentWriter::new(blocks, BlockKind::Directory, Cutting::DIRECTORY);
+    writer.write(content).unwrap();
+    let mut folder = Node::new(name.into(), NodeKind::Folder);
+    folder.mode = 0o755;
+    folder.content = Some(writer.finish().unwrap());
+    folder
+}
+
+fn link(name: &str, target: &Path) -> Node {
+    let mut node = Node::new(name.into(), NodeKind::SymbolicLink);
+    node.target = target.to_str().unwrap().into();
+    node
+}
+
+fn file(name: &str) -> Node {
+    Node { mode: 0o644, ..Node::new(name.into(), NodeKind::File) }
+}
+
+fn paths(problems: &[Problem]) -> Vec<PathBuf> {
+    problems.iter().map(|problem| problem.path.clone()).collect()
+}
+
+#[test]
+fn names_do_not_lead_out() {
+    for name in ["../escaped", "/tmp/varve escaped", "..", ".", "", "a/b"] {
+        let place = Place::new();
+        let root = folder(&place.blocks, "", &[file(name)]);
+        let (counts, problems) = place.restore_with_problems(&root);
+        assert_eq!((counts.file_count, paths(&problems)), (0, vec![PathBuf::new()]), "{name:?}");
+        assert_eq!(fs::read_dir(place.destination()).unwrap().count(), 0);
+        assert_eq!(place.leftovers(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_link_cannot_be_passed_through() {
+    let place = Place::new();
+    let outside = place.source();
+    let inner = folder(&place.blocks, "a", &[file("escaped")]);
+    let root = folder(&place.blocks, "", &[link("a", &outside), inner]);
+    let (_, problems) = place.restore_with_problems(&root);
+    assert_eq!(paths(&problems), [PathBuf::new()], "a name comes once");
+    assert!(fs::symlink_metadata(place.destination().join("a")).unwrap().is_symlink());
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    let found = lookup(&place.blocks, &root, Path::new("a/escaped"));
+    assert!(matches!(found, Err(LookupError::NotAFolder { .. })), "{found:?}");
+}
+
+#[test]
+fn names_out_of_order_are_refused() {
+    let place = Place::new();
+    let root = folder(&place.blocks, "", &[file("b"), file("a")]);
+    let nodes: Vec<_> = NodeList::new(&place.blocks, &root).collect();
+    assert_eq!(nodes.len(), 2);
+    assert!(matches!(nodes[1], Err(ReadFolderError::Order { .. })), "{:?}", nodes[1]);
+}
+
+#[test]
+fn link_groups_that_contradict_each_other_do_no_harm() {
+    let place = Place::new();
+    let grouped = |node: Node| Node { link_group: Some(1), ..node };
+    let inner = folder(&place.blocks, "z", &[grouped(file("a")), grouped(link("b", Path::new("/")))]);
+    let nodes = [grouped(link("a", &place.source())), grouped(file("b")), grouped(inner)];
+    let root = folder(&place.blocks, "", &nodes);
+    place.restore_with_problems(&root);
+    for path in ["a", "b", "z/a", "z/b"] {
+        let target = fs::read_link(place.destination().join(path)).unwrap();
+        assert_eq!(target, place.source(), "all are the first of the group");
+    }
+    assert_eq!(fs::read_dir(place.source()).unwrap().count(), 0);
+}
+
+#[test]
+fn owners_that_are_nobody_are_left_out() {
+    let place = Place::new();
+    let nobody = Node { uid: u32::MAX, gid: u32::MAX, ..file("a") };
+    let root = folder(&place.blocks, "", &[nobody]);
+    assert_eq!(place.restore(&root).file_count, 1);
+}
+
+#[test]
+fn lists_that_are_no_lists_end_with_an_error() {
+    let blocks = Place::new().blocks;
+    let good = {
+        let mut bytes = Vec::new();
+        frame(&file("a").encode(), &mut bytes);
+        bytes
+    };
+    let cases: [&[u8]; 5] =
+        [&[0], &[5, 1, 1], &[0x80], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], &[0xff; 20]];
+    for case in cases {
+        let root = folder_of_bytes(&blocks, "", &[good.as_slice(), case].concat());
+        let nodes: Vec<_> = NodeList::new(&blocks, &root).collect();
+        assert_eq!(nodes.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false], "{case:?}");
+    }
+}
+
+#[test]
+fn a_list_that_is_one_long_hole_ends() {
+    let blocks = Place::new().blocks;
+    let mut writer = ContentWriter::new(&blocks, BlockKind::Directory, Cutting::DIRECTORY);
+    writer.write_zeros(1 << 60).unwrap();
+    let mut root = Node::new(Vec::new(), NodeKind::Folder);
+    root.content = Some(writer.finish().unwrap());
+    let nodes: Vec<_> = NodeList::new(&blocks, &root).collect();
+    assert!(matches!(nodes[..], [Err(_)]), "{nodes:?}");
+}
+
+#[test]
+fn zeros_within_an_attribute_come_back() {
+    let blocks = Place::new().blocks;
+    let xattr = varve_archive::Xattr { name: b"user.zeros".to_vec(), value: vec![0; 3 << 20] };
+    let node = Node { xattrs: vec![xattr], ..file("a") };
+    let root = folder(&blocks, "", &[node.clone(), file("b")]);
+    let nodes: Vec<_> = NodeList::new(&blocks, &root).map(|node| node.unwrap()).collect();
+    assert_eq!(nodes, [node, file("b")]);
+}
+
+#[test]
+fn damage_hides_only_what_is_below() {
+    let place = Place::new();
+    let lost = folder(&place.blocks, "b", &[file("hidden")]);
+    let root = folder(&place.blocks, "", &[file("a"), lost.clone(), file("c")]);
+    let name = varve_block::BlockName {
+        score: lost.content.unwrap().root(),
+        block_type: varve_block::BlockType::DIRECTORY,
+    };
+    assert!(place.blocks.lose(&name));
+    let (mut seen, mut unreadable) = (Vec::new(), Vec::new());
+    list(&place.blocks, &root, &mut |listed| {
+        match listed {
+            Listed::Node { path, .. } => seen.push(path.to_path_buf()),
+            Listed::Unreadable { path, .. } => unreadable.push(path.to_path_buf()),
+        }
+        ListNext::Descend
+    });
+    assert_eq!(seen, ["", "a", "b", "c"].map(PathBuf::from));
+    assert_eq!(unreadable, [PathBuf::from("b")]);
+    let other = folder(&place.blocks, "", &[file("a"), folder(&place.blocks, "b", &[]), file("d")]);
+    let mut changes = Vec::new();
+    compare_folders(&place.blocks, &root, &other, &mut |path, change| {
+        let what = match change {
+            Change::Added(_) => "added",
+            Change::Removed(_) => "removed",
+            Change::Changed { .. } => "changed",
+            Change::Unreadable(_) => "unreadable",
+        };
+        changes.push((path.to_str().unwrap().to_owned(), what));
+    });
+    let expected = [("b", "unreadable"), ("c", "removed"), ("d", "added")];
+    assert_eq!(changes, expected.map(|(path, what)| (path.to_owned(), what)));
+    let (counts, problems) = place.restore_with_problems(&root);
+    assert_eq!((counts.file_count, counts.problem_count), (2, 1));
+    assert_eq!(paths(&problems), [PathBuf::from("b")]);
+}
