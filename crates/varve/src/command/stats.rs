@@ -25,8 +25,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         say!("{value}");
         return Ok(Outcome::Done);
     }
-    let mut table = show::table(&["", ""], &[1]);
-    table.set_header(Vec::<String>::new());
     let index = format!("{} in memory", show::bytes(stats.index_bytes));
     for (what, value) in [
         ("snapshots", archive.snapshots().len().to_string()),
@@ -38,9 +36,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         ("arenas", stats.arena_count.to_string()),
         ("index", index),
     ] {
-        table.add_row([what, value.as_str()]);
+        say!("{what:<22}{value:>20}");
     }
-    say!("{}", table.trim_fmt());
     Ok(Outcome::Done)
 }
 

@@ -43,9 +43,7 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
             count(verified.damage.len(), "place"),
             count(verified.harm.len(), "part")
         );
-        eprintln!(
-            "hint: archive the same data again, or restore what is whole; everything not named here can be read"
-        );
+        eprintln!("hint: everything that is not named here is whole and can be restored");
     } else if !arguments.quiet {
         let read = if words.data {
             format!(", {} read and checked", show::bytes(verified.checked_bytes))
