@@ -29,6 +29,7 @@ mod store;
 mod sync;
 
 pub use check::{ArenaCheck, Damage, DamageKind};
+pub use checkpoint::SaveCheckpointError;
 pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 pub use keyring::{KeyError, PassphraseCost, Secret};
 pub use naming::Namer;

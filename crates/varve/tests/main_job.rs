@@ -1,0 +1,275 @@
+//! The main job, with the real program: two nights of a disk and of a folder, listed, looked into, verified and restored.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
+
+mod sandbox;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::Stdio;
+
+use sandbox::{
+    Run, Sandbox, bytes_on_disk, has, manifest, noise, sample_folder, sparse_image, tool, write_at,
+};
+
+const NIGHTS: [&str; 2] = ["2026-05-01T23:00:00Z", "2026-05-02T23:00:00Z"];
+
+/// Archives an image twice, changed by `change` in between, and takes both nights out again.
+fn two_nights_of_an_image(sandbox: &Sandbox, image: &Path, change: &dyn Fn(&Path)) {
+    let source = image.to_str().unwrap();
+    let name = image.file_stem().unwrap().to_str().unwrap();
+    let mut nights = Vec::new();
+    for time in NIGHTS {
+        let taken = sandbox.json(["snapshot", source, "--time", time]).remove(0);
+        assert_eq!((&taken["kind"], &taken["name"]), (&"image".into(), &name.into()));
+        nights.push((taken, fs::read(image).unwrap(), bytes_on_disk(image)));
+        change(image);
+    }
+    let new = |night: usize| nights[night].0["new_bytes"].as_u64().unwrap();
+    assert!(
+        new(1) < new(0) / 2 && new(1) > 0,
+        "{} then {} bytes: a night costs what changed",
+        new(0),
+        new(1)
+    );
+
+    for (night, (taken, bytes, on_disk)) in nights.iter().enumerate() {
+        let day = format!("{name}@{}", &NIGHTS[night][..10]);
+        let restored = sandbox.path(&format!("{name}-{night}"));
+        sandbox.ok(["restore", &day, restored.to_str().unwrap()]);
+        assert!(fs::read(&restored).unwrap() == *bytes, "{day}");
+        let bound = on_disk + on_disk / 4 + (256 << 10);
+        assert!(
+            bytes_on_disk(&restored) <= bound,
+            "{} bytes on disk, not {on_disk}",
+            bytes_on_disk(&restored)
+        );
+        assert!(sandbox.run(["cat", &taken["id"].as_str().unwrap()[..8]]).stdout == *bytes, "{day}");
+        assert!(sandbox.run(["restore", &day, "-"]).stdout == *bytes, "{day}");
+    }
+    let (first, second) = (&nights[0].1, &nights[1].1);
+    let ranges = sandbox.json(["diff", &format!("{name}@2026-05-01"), name]);
+    let within = |at: u64| {
+        ranges
+            .iter()
+            .any(|range| (range["start"].as_u64().unwrap()..range["end"].as_u64().unwrap()).contains(&at))
+    };
+    assert!(!ranges.is_empty());
+    for (at, (a, b)) in first.iter().zip(second).enumerate() {
+        assert!(a == b || within(at as u64), "byte {at} differs, and diff does not say so");
+    }
+    assert!(sandbox.ok(["diff", &format!("{name}@2026-05-01"), name]).contains("bytes "));
+    assert!(sandbox.ok(["ls", name]).contains("disk image"));
+}
+
+#[test]
+fn two_nights_of_a_sparse_image() {
+    for kind in
+        [&[][..], &["--plaintext"], &["--score", "sha1"], &["--block-size", "512", "--clump-size", "4K"]]
+    {
+        let sandbox = Sandbox::made_with(kind);
+        let image = sandbox.path("disk.img");
+        let pieces =
+            [(0, noise(3, 700_000)), (5 << 20, vec![b'x'; 100_000]), ((12 << 20) - 3000, noise(4, 3000))];
+        let pieces: Vec<_> = pieces.iter().map(|(at, bytes)| (*at, bytes.as_slice())).collect();
+        // Its size is no multiple of any block.
+        sparse_image(&image, (12 << 20) + 777, &pieces);
+        two_nights_of_an_image(&sandbox, &image, &|image| write_at(image, 9_000_001, &noise(5, 40_000)));
+        sandbox.ok(["verify"]);
+        assert!(sandbox.ok(["verify", "--data"]).contains("all is well: 2 snapshots"));
+    }
+}
+
+#[test]
+fn two_nights_of_a_real_disk() {
+    if !has("mkfs.ext4") || !has("debugfs") {
+        eprintln!("skipped: a real disk, which needs mkfs.ext4 and debugfs");
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let (tree, image) = (sandbox.path("tree"), sandbox.path("web.img"));
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    fs::write(tree.join("etc/motd"), "welcome\n").unwrap();
+    fs::write(tree.join("noise"), noise(6, 2_000_000)).unwrap();
+    fs::write(sandbox.path("new"), noise(7, 100_000)).unwrap();
+    let (tree, disk) = (tree.to_str().unwrap(), image.to_str().unwrap());
+    tool("mkfs.ext4", ["-q", "-F", "-d", tree, disk, "24M"]);
+    let write = format!("write {} new", sandbox.arg("new"));
+    two_nights_of_an_image(&sandbox, &image, &|image| {
+        tool("debugfs", ["-w", "-R", &write, image.to_str().unwrap()]);
+    });
+    sandbox.ok(["verify", "--data"]);
+}
+
+#[test]
+fn two_nights_of_a_folder() {
+    let sandbox = Sandbox::encrypted();
+    let source = sandbox.path("home");
+    sample_folder(&source);
+    let mut nights = vec![manifest(&source)];
+    let work = sandbox.arg("home");
+    let first = sandbox.json(["snapshot", &work, "--time", NIGHTS[0], "--tag", "kind=test"]).remove(0);
+    assert_eq!((&first["kind"], &first["problems"]), (&"folder".into(), &0.into()));
+    fs::write(source.join("letter.txt"), "Dear archive, once more\n").unwrap();
+    fs::write(source.join("added.conf"), "b = 2\n").unwrap();
+    fs::remove_file(source.join("deep/link")).unwrap();
+    nights.push(manifest(&source));
+    let second = sandbox.json(["snapshot", &work, "--time", NIGHTS[1]]).remove(0);
+    assert!(second["new_bytes"].as_u64().unwrap() < 50_000, "{second}");
+
+    for (day, wanted) in ["home@2026-05-01", "home"].into_iter().zip(&nights) {
+        let restored = sandbox.path(&format!("restored {day}"));
+        sandbox.ok(["restore", day, restored.to_str().unwrap()]);
+        pretty_eq(&manifest(&restored), wanted);
+        assert!(bytes_on_disk(&restored.join("sparse")) < 1 << 20, "a sparse file comes back sparse");
+    }
+    looks_into(&sandbox, &first);
+    parts_come_out(&sandbox);
+    sandbox.ok(["verify"]);
+    sandbox.ok(["verify", "--data"]);
+    let verified = sandbox.json(["verify", "--data"]).remove(0);
+    assert_eq!((&verified["snapshots"], verified["damage"].as_array().unwrap().len()), (&2.into(), 0));
+}
+
+fn pretty_eq(found: &impl std::fmt::Debug, wanted: &impl std::fmt::Debug) {
+    assert_eq!(format!("{found:#?}"), format!("{wanted:#?}"));
+}
+
+fn looks_into(sandbox: &Sandbox, first: &serde_json::Value) {
+    let listed = sandbox.ok(["snapshots"]);
+    assert!(
+        listed.contains("home") && listed.contains("2026-05-01 23:00:00") && listed.contains("kind=test")
+    );
+    let tagged = sandbox.json(["snapshots", "--tag", "kind=test"]).remove(0);
+    assert_eq!(tagged.as_array().unwrap().len(), 1);
+    assert_eq!(tagged[0]["id"], first["id"]);
+    let stats = sandbox.json(["stats"]).remove(0);
+    assert_eq!(stats["snapshots"], 2);
+    assert!(stats["stored_bytes"].as_u64().unwrap() > 0);
+    assert!(sandbox.ok(["stats"]).contains("snapshots"));
+
+    let names = sandbox.ok(["ls", "home"]);
+    assert!(names.contains("letter.txt\n") && names.contains("deep/\n"), "{names}");
+    assert!(names.contains(r"new\nline") && names.contains(r"not utf-8 \xff\xfe"), "{names}");
+    assert!(!names.contains("noise.bin"), "only -R descends");
+    let long = sandbox.ok(["ls", "-lR", "home"]);
+    assert!(long.contains("-rwsr-x--x") && long.contains("deep/noise.bin") && long.contains("prw"), "{long}");
+    assert!(sandbox.ok(["ls", "home:deep/er"]).contains("still/"));
+    let nodes = sandbox.json(["ls", "-R", "home"]);
+    let kind = |path: &str| nodes.iter().find(|node| node["path"] == path).map(|node| node["kind"].clone());
+    assert_eq!(kind("dangling"), Some("symbolic link".into()), "{nodes:?}");
+    assert_eq!(kind("deep/er/still/text.conf"), Some("file".into()));
+
+    assert_eq!(sandbox.ok(["cat", "home@2026-05-01:letter.txt"]), "Dear archive,\n");
+    assert_eq!(sandbox.ok(["cat", "home:letter.txt"]), "Dear archive, once more\n");
+    sandbox.fails(1, ["cat", "home:deep"]);
+    sandbox.fails(1, ["cat", "home:none/such"]);
+
+    let diff = sandbox.ok(["diff", "home@2026-05-01", "home"]);
+    for line in ["M letter.txt", "+ added.conf", "- deep/link"] {
+        assert!(diff.lines().any(|found| found == line), "{line} in {diff}");
+    }
+    let changes = sandbox.json(["diff", "home@2026-05-01", "home"]);
+    assert!(changes.iter().any(|change| change["path"] == "added.conf" && change["change"] == "added"));
+    assert_eq!(sandbox.ok(["diff", "home", "home"]), "");
+
+    let found = sandbox.ok(["find", "*.conf"]);
+    assert_eq!(found.lines().count(), 3, "{found}");
+    assert_eq!(sandbox.ok(["find", "deep/**/*.conf", "home"]).lines().count(), 1);
+    assert_eq!(sandbox.json(["find", "added.conf"])[0]["node"]["path"], "added.conf");
+}
+
+fn parts_come_out(sandbox: &Sandbox) {
+    sandbox.ok(["restore", "home:deep/er", &sandbox.arg("part")]);
+    assert_eq!(fs::read_to_string(sandbox.path("part/still/text.conf")).unwrap(), "a = 1\n".repeat(9000));
+    sandbox.ok(["restore", "home:letter.txt", &sandbox.arg("one")]);
+    assert_eq!(fs::read_to_string(sandbox.path("one")).unwrap(), "Dear archive, once more\n");
+    assert_eq!(sandbox.ok(["restore", "home@2026-05-01:letter.txt", "-"]), "Dear archive,\n");
+
+    let refused = sandbox.fails(1, ["restore", "home@2026-05-01:letter.txt", &sandbox.arg("one")]);
+    assert!(refused.contains("exists"), "{refused}");
+    assert_eq!(fs::read_to_string(sandbox.path("one")).unwrap(), "Dear archive, once more\n");
+    sandbox.ok(["restore", "home@2026-05-01:letter.txt", &sandbox.arg("one"), "--overwrite"]);
+    assert_eq!(fs::read_to_string(sandbox.path("one")).unwrap(), "Dear archive,\n");
+    let refused = sandbox.fails(1, ["restore", "home", &sandbox.arg("part")]);
+    assert!(refused.contains("exists"), "{refused}");
+}
+
+#[test]
+fn standard_input_and_names() {
+    let sandbox = Sandbox::encrypted();
+    assert!(sandbox.fails(1, ["ls", "latest"]).contains("no snapshots yet"));
+    let bytes = noise(8, 1_500_000);
+    let taken = sandbox.snapshot_bytes("database", &bytes);
+    assert_eq!(taken["size"], 1_500_000);
+    let id = taken["id"].as_str().unwrap();
+    for name in ["database", "latest", id, &id[..6], "@2999-01-01", "database@2999-01-01"] {
+        assert!(sandbox.run(["cat", name]).stdout == bytes, "{name}");
+    }
+    assert_eq!(sandbox.snapshot_bytes("database", &bytes)["new_bytes"], 0, "all of it is known");
+    let near = sandbox.fails(1, ["ls", "databse"]);
+    assert!(near.contains("databse") && near.contains("there is database"), "{near}");
+    assert!(sandbox.fails(1, ["ls", "database@1999-01-01"]).contains("nothing that old"));
+    assert!(sandbox.fails(1, ["ls", "database@yesterday"]).contains("is not a moment"));
+    assert!(sandbox.fails(1, ["snapshot", "-"]).contains("--name"));
+    assert!(sandbox.fails(1, ["cat", "database:etc"]).contains("disk image"));
+
+    let image = sandbox.path("out");
+    fs::write(&image, "mine").unwrap();
+    assert!(sandbox.fails(1, ["restore", "database", "out"]).contains("exists"));
+    assert_eq!(fs::read(&image).unwrap(), b"mine");
+    sandbox.ok(["restore", "database", "out", "--overwrite"]);
+    assert!(fs::read(&image).unwrap() == bytes);
+}
+
+#[test]
+fn a_passphrase_opens_a_store() {
+    let mut sandbox = Sandbox::empty();
+    sandbox.set_key(None);
+    let with = |passphrase: &str, words: &[&str]| {
+        Run::new(sandbox.command().env("VARVE_PASSPHRASE", passphrase).args(words).output().unwrap())
+    };
+    fs::write(sandbox.path("file.img"), noise(9, 10_000)).unwrap();
+    assert_eq!(with("open sesame", &["init"]).code, Some(0));
+    assert_eq!(with("open sesame", &["snapshot", "file.img"]).code, Some(0));
+    let wrong = with("open barley", &["snapshots"]);
+    assert_eq!(wrong.code, Some(1), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("passphrase"), "{}", wrong.stderr);
+    assert_eq!(with("open sesame", &["cat", "file"]).stdout, noise(9, 10_000));
+}
+
+#[test]
+fn words_and_pages() {
+    let sandbox = Sandbox::empty();
+    for wrong in [&["bogus"][..], &["init", "--score", "md5"], &["snapshot"], &["ls"]] {
+        let said = sandbox.fails(2, wrong);
+        assert!(said.contains("Usage") || said.contains("help"), "{said}");
+    }
+    assert!(sandbox.ok(["--help"]).contains("Usage"));
+    assert!(sandbox.ok(["completions", "bash"]).contains("complete -F"));
+    sandbox.ok(["man", "pages"]);
+    let pages = fs::read_dir(sandbox.path("pages")).unwrap().count();
+    assert!(pages >= 12 && sandbox.path("pages/varve-snapshot.1").is_file(), "{pages} pages");
+}
+
+#[test]
+fn a_reader_that_has_had_enough_is_no_failure() {
+    let sandbox = Sandbox::encrypted();
+    let many = sandbox.path("many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..3000 {
+        fs::write(many.join(format!("a file whose name is rather long {number}")), []).unwrap();
+    }
+    sandbox.ok(["snapshot", "many"]);
+    sandbox.snapshot_bytes("image", &noise(10, 3_000_000));
+    for words in [&["ls", "-l", "many"][..], &["find", "a*"], &["cat", "image"]] {
+        let mut child =
+            sandbox.command().args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = Vec::new();
+        let mut head = BufReader::with_capacity(64, child.stdout.take().unwrap().take(64));
+        head.read_until(b'\n', &mut line).unwrap();
+        drop(head);
+        let run = Run::new(child.wait_with_output().unwrap());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{words:?}");
+    }
+}

@@ -1,0 +1,339 @@
+//! A temporary folder with the real program in it: what it is asked, what it answers, and what its sources look like.
+#![allow(dead_code, reason = "each test uses its own part of this")]
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What a run of the program left behind.
+#[derive(Debug)]
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Run {
+    pub fn new(output: Output) -> Self {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        Self { code: output.status.code(), stdout: output.stdout, stderr }
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+}
+
+/// A temporary folder, with a key and a store in it.
+pub struct Sandbox {
+    folder: TempDir,
+    store: PathBuf,
+    key: Option<PathBuf>,
+}
+
+impl Sandbox {
+    /// No store yet.
+    pub fn empty() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, key) = (folder.path().join("store"), folder.path().join("key"));
+        fs::write(&key, noise(1, 32)).unwrap();
+        Self { folder, store, key: Some(key) }
+    }
+
+    /// An encrypted store of small arenas.
+    pub fn encrypted() -> Self {
+        let sandbox = Self::empty();
+        sandbox.ok(["init", "--arena-size", "1M"]);
+        sandbox
+    }
+
+    /// A store of small arenas, made with these words.
+    pub fn made_with(words: &[&str]) -> Self {
+        let sandbox = Self::empty();
+        sandbox.ok([&["init", "--arena-size", "1M"], words].concat());
+        sandbox
+    }
+
+    /// A copy of a store that is somewhere else, with its key.
+    pub fn copy_of(store: &Path, key: &Path) -> Self {
+        let sandbox = Self::empty();
+        fs::copy(key, sandbox.path("key")).unwrap();
+        copy_folder(store, &sandbox.store);
+        sandbox
+    }
+
+    /// The same store and sources, with another key, or none.
+    pub fn set_key(&mut self, key: Option<PathBuf>) {
+        self.key = key;
+    }
+
+    /// From now on the store is there.
+    pub fn set_store(&mut self, store: PathBuf) {
+        self.store = store;
+    }
+
+    pub fn store(&self) -> &Path {
+        &self.store
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn arg(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().into()
+    }
+
+    /// The program, with store, key and nothing of the environment that would change what it says.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+        for variable in ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE", "VARVE_LOG"] {
+            command.env_remove(variable);
+        }
+        command.env("TZ", "UTC").stdin(Stdio::null()).current_dir(self.folder.path());
+        command.arg("--store").arg(&self.store);
+        if let Some(key) = &self.key {
+            command.arg("--key-file").arg(key);
+        }
+        command
+    }
+
+    pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Run {
+        Run::new(self.command().args(words).output().unwrap())
+    }
+
+    /// Runs, and must be done. What it printed.
+    #[track_caller]
+    pub fn ok<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
+        let run = self.run(words);
+        assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
+        run.text()
+    }
+
+    /// Runs, and must fail with this exit status. What it complained of.
+    #[track_caller]
+    pub fn fails<S: AsRef<OsStr>>(&self, code: i32, words: impl IntoIterator<Item = S>) -> String {
+        let run = self.run(words);
+        assert_eq!(run.code, Some(code), "{}{}", run.text(), run.stderr);
+        assert!(!run.stderr.is_empty(), "a failure says why");
+        run.stderr
+    }
+
+    /// Runs, and must print JSON: one value, or one on each line.
+    #[track_caller]
+    pub fn json<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Vec<Value> {
+        let run = Run::new(self.command().arg("--json").args(words).output().unwrap());
+        assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
+        json_lines(&run.text())
+    }
+
+    /// The ids of all snapshots, oldest first.
+    pub fn ids(&self) -> Vec<String> {
+        let listed = self.json(["snapshots"]).remove(0);
+        listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().into()).collect()
+    }
+
+    /// Archives bytes from standard input.
+    #[track_caller]
+    pub fn snapshot_bytes(&self, name: &str, bytes: &[u8]) -> Value {
+        let mut child = self
+            .command()
+            .args(["--json", "snapshot", "-", "--name", name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(bytes).unwrap();
+        let run = Run::new(child.wait_with_output().unwrap());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        json_lines(&run.text()).remove(0)
+    }
+
+    /// The files of the log, in order.
+    pub fn arenas(&self) -> Vec<PathBuf> {
+        let listed = fs::read_dir(self.store.join("arenas")).unwrap();
+        let mut arenas: Vec<_> = listed.map(|file| file.unwrap().path()).collect();
+        arenas.sort();
+        arenas
+    }
+}
+
+pub fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Bytes that nothing compresses; the same for the same seed.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a program is installed.
+pub fn has(program: &str) -> bool {
+    let folders = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+/// Runs another program, which must succeed.
+#[track_caller]
+pub fn tool<S: AsRef<OsStr>>(program: &str, words: impl IntoIterator<Item = S>) {
+    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(program).args(words).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+pub fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &to.join(entry.file_name()));
+        } else {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// A sparse image: `size` bytes of which only these pieces were written.
+pub fn sparse_image(path: &Path, size: u64, pieces: &[(u64, &[u8])]) {
+    let mut file = File::create(path).unwrap();
+    file.set_len(size).unwrap();
+    for (offset, bytes) in pieces {
+        file.seek(SeekFrom::Start(*offset)).unwrap();
+        file.write_all(bytes).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+/// Overwrites some bytes of a file.
+pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
+    let mut file = OpenOptions::new().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(offset)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+/// How much of a file the disk really keeps.
+pub fn bytes_on_disk(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// A folder with every kind of node that this user can make.
+pub fn sample_folder(root: &Path) {
+    fs::create_dir_all(root.join("deep/er/still")).unwrap();
+    fs::create_dir(root.join("nothing")).unwrap();
+    fs::write(root.join("empty"), []).unwrap();
+    fs::write(root.join("letter.txt"), "Dear archive,\n").unwrap();
+    fs::write(root.join("deep/noise.bin"), noise(2, 300_000)).unwrap();
+    fs::write(root.join("deep/er/still/text.conf"), "a = 1\n".repeat(9000)).unwrap();
+    sparse_image(&root.join("sparse"), 3 << 20, &[(1 << 20, b"in the middle")]);
+    fs::hard_link(root.join("letter.txt"), root.join("deep/the same letter")).unwrap();
+    symlink("../letter.txt", root.join("deep/link")).unwrap();
+    symlink("/nowhere/at all", root.join("dangling")).unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"not utf-8 \xff\xfe")), "bytes").unwrap();
+    fs::write(root.join("new\nline"), "tricky").unwrap();
+    fs::set_permissions(root.join("letter.txt"), PermissionsExt::from_mode(0o4751)).unwrap();
+    fs::set_permissions(root.join("nothing"), PermissionsExt::from_mode(0o1700)).unwrap();
+    drop(UnixListener::bind(root.join("socket")).unwrap());
+    tool("mkfifo", [root.join("fifo")]);
+    if is_root()
+        && Command::new("mknod").arg(root.join("null")).args(["c", "1", "3"]).status().unwrap().success()
+    {
+        std::os::unix::fs::lchown(root.join("dangling"), Some(1234), Some(5678)).unwrap();
+    }
+    let xattr = rustix::fs::XattrFlags::empty();
+    if rustix::fs::lsetxattr(root.join("empty"), "user.note", b"kept\0whole", xattr).is_err() {
+        eprintln!("skipped: extended attributes, which this file system does not keep");
+    }
+    let time = std::time::UNIX_EPOCH + std::time::Duration::new(981_173_106, 123_456_789);
+    File::options().write(true).open(root.join("empty")).unwrap().set_modified(time).unwrap();
+}
+
+/// All that must come back of a folder: for every path what it is, whose, from when, and its bytes.
+pub fn manifest(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut links = BTreeMap::new();
+    describe(root, Path::new(""), &mut found, &mut links);
+    found
+}
+
+fn describe(
+    root: &Path,
+    below: &Path,
+    found: &mut BTreeMap<PathBuf, String>,
+    links: &mut BTreeMap<u64, PathBuf>,
+) {
+    let path = if below.as_os_str().is_empty() { root.to_path_buf() } else { root.join(below) };
+    let meta = fs::symlink_metadata(&path).unwrap();
+    let kind = meta.file_type();
+    let mut text = format!(
+        "mode {:o} owner {}:{} time {}.{:09}",
+        meta.mode(),
+        meta.uid(),
+        meta.gid(),
+        meta.mtime(),
+        meta.mtime_nsec()
+    );
+    if kind.is_file() {
+        let first = links.entry(meta.ino()).or_insert_with(|| below.to_path_buf());
+        let same = if meta.nlink() > 1 { first.clone() } else { PathBuf::new() };
+        text += &format!(" size {} hash {:x} links {same:?}", meta.len(), hash(&fs::read(&path).unwrap()));
+    }
+    if kind.is_symlink() {
+        text += &format!(" target {:?}", fs::read_link(&path).unwrap());
+    }
+    if kind.is_char_device() || kind.is_block_device() {
+        text += &format!(" device {:x}", meta.rdev());
+    }
+    text += &xattrs(&path);
+    found.insert(below.into(), text);
+    if kind.is_dir() {
+        let mut names: Vec<_> =
+            fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        for name in names {
+            describe(root, &below.join(name), found, links);
+        }
+    }
+}
+
+fn xattrs(path: &Path) -> String {
+    let mut names = vec![0; 4096];
+    let Ok(length) = rustix::fs::llistxattr(path, &mut names) else { return String::new() };
+    let mut text = String::new();
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let mut value = vec![0; 4096];
+        let length = rustix::fs::lgetxattr(path, name, &mut value).unwrap();
+        text += &format!(" {}={:?}", String::from_utf8_lossy(name), &value[..length]);
+    }
+    text
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
