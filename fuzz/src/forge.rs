@@ -247,7 +247,7 @@ fn pages(log: &Log, arena: &OpenedArena) -> Result<Vec<(PageRow, DirectoryPage)>
             pages.into_iter().map(|row| Ok((row, log.read_page(arena, &row)?))).collect()
         }
         ArenaState::Unsealed => {
-            let found = log.scan(arena, None)?;
+            let found = log.scan(arena)?;
             let _ = log.end_is_whole(arena, &found)?;
             Ok(found.pages)
         }

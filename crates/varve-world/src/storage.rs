@@ -175,10 +175,10 @@ impl dyn Storage + '_ {
         self.replace_with(file, |append| append(contents))
     }
 
-    /// As [`replace`](Self::replace), for contents that come in pieces.
+    /// As `replace`, for contents that come in pieces.
     ///
     /// # Errors
-    /// As [`replace`](Self::replace), and whatever `write` returns.
+    /// As `replace`, and whatever `write` returns.
     pub fn replace_with(
         &self,
         file: &FileName,

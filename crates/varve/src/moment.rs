@@ -22,7 +22,8 @@ pub fn parse_last(text: &str) -> Option<Timestamp> {
             minute
         })?
     };
-    i64::try_from(nanoseconds).ok().map(Timestamp)
+    // Whatever lies beyond the moments that can be kept is before or after all of them.
+    Some(Timestamp(i64::try_from(nanoseconds.clamp(i64::MIN.into(), i64::MAX.into())).ok()?))
 }
 
 /// The moment that a text means, to be remembered with a snapshot: `2026-05-01` is the beginning of that day.
@@ -64,6 +65,8 @@ mod tests {
         assert_eq!(last("2026-05-01T23:15") - exact("2026-05-01T23:15"), 60_000_000_000 - 1);
         assert_eq!(last("2026-05-01T23:15:07"), exact("2026-05-01T23:15:07"));
         assert_eq!(last("1970-01-01T00:00:01Z"), 1_000_000_000);
+        assert_eq!(last("2999-01-01"), i64::MAX);
+        assert_eq!(parse_exact("2999-01-01"), None);
         for bad in ["", "yesterday", "2026-13-01", "2026-05"] {
             assert_eq!(parse_last(bad), None, "{bad:?}");
             assert_eq!(parse_exact(bad), None, "{bad:?}");
