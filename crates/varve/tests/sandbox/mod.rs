@@ -67,12 +67,16 @@ impl Sandbox {
         sandbox
     }
 
-    /// A copy of a store that is somewhere else, with its key.
-    pub fn copy_of(store: &Path, key: &Path) -> Self {
-        let sandbox = Self::empty();
-        fs::copy(key, sandbox.path("key")).unwrap();
+    /// A copy of a store that is somewhere else, with its key if it has one.
+    pub fn copy_of(store: &Path, key: Option<&Path>) -> Self {
+        let mut sandbox = Self::empty();
+        sandbox.key = key.map(Path::to_path_buf);
         copy_folder(store, &sandbox.store);
         sandbox
+    }
+
+    pub fn key(&self) -> Option<&Path> {
+        self.key.as_deref()
     }
 
     /// The same store and sources, with another key, or none.

@@ -1,0 +1,97 @@
+//! Stores of every released format version (fixtures/make-golden makes them) open, show what they showed, restore to the
+//! byte, and can be written to.
+
+mod sandbox;
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use sandbox::{Sandbox, noise};
+use serde_json::Value;
+
+const STORES: [&str; 3] = ["plain", "encrypted", "sha1"];
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/store-v1")).join(name)
+}
+
+fn opened(name: &str) -> (Sandbox, Vec<Value>) {
+    let key = fixture("key");
+    let sandbox = Sandbox::copy_of(&fixture(name), (name != "plain").then_some(key.as_path()));
+    let expected = fs::read_to_string(fixture(&format!("{name}.expected.json"))).unwrap();
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+    (sandbox, expected.as_array().unwrap().clone())
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap()[..64].into()
+}
+
+/// Everything that is expected of a snapshot, bit by bit.
+fn shows(sandbox: &Sandbox, expected: &Value) {
+    let id = expected["id"].as_str().unwrap();
+    let nodes = sandbox.json(["ls", "-R", id]);
+    let wanted = expected["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), wanted.len(), "{id}");
+    let destination = sandbox.path(id);
+    let out = destination.to_str().unwrap();
+    // Owners come back only for root.
+    let restored = sandbox.run(["restore", id, out]);
+    assert!(restored.code == Some(0) || !sandbox::is_root(), "{}", restored.stderr);
+    for (node, wanted) in nodes.iter().zip(wanted) {
+        let path = wanted["path"].as_str().unwrap();
+        for (field, value) in wanted.as_object().unwrap().iter().filter(|(field, _)| *field != "sha256") {
+            assert_eq!(node[field], *value, "{id}:{path} {field}");
+        }
+        if let Some(hash) = wanted["sha256"].as_str() {
+            let file = if path.is_empty() { destination.clone() } else { destination.join(path) };
+            assert_eq!(sha256(&fs::read(file).unwrap()), hash, "{id}:{path}");
+            let place = if path.is_empty() { id.into() } else { format!("{id}:{path}") };
+            assert_eq!(sha256(&sandbox.run(["cat", &place]).stdout), hash, "{id}:{path}");
+        }
+    }
+}
+
+#[test]
+fn golden_stores_show_what_they_showed() {
+    for name in STORES {
+        let (sandbox, expected) = opened(name);
+        let listed = sandbox.json(["snapshots"]).remove(0);
+        assert_eq!(listed.as_array().unwrap().len(), expected.len(), "{name}");
+        for (snapshot, wanted) in listed.as_array().unwrap().iter().zip(&expected) {
+            for (field, value) in wanted.as_object().unwrap().iter().filter(|(field, _)| *field != "nodes") {
+                assert_eq!(snapshot[field], *value, "{name} {field}");
+            }
+            shows(&sandbox, wanted);
+        }
+        let verified = sandbox.json(["verify", "--data"]).remove(0);
+        assert_eq!(
+            (&verified["snapshots"], &verified["damage"]),
+            (&4.into(), &Value::Array(vec![])),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn golden_stores_can_be_written_to() {
+    for name in STORES {
+        let (sandbox, expected) = opened(name);
+        let bytes = noise(40, 200_000);
+        sandbox.snapshot_bytes("new", &bytes);
+        assert!(sandbox.run(["cat", "new"]).stdout == bytes, "{name}");
+        // What the old version stored is found again by this one.
+        let old = sandbox.run(["cat", "disk"]).stdout;
+        assert_eq!(sandbox.snapshot_bytes("disk", &old)["new_bytes"], 0, "{name}");
+        assert_eq!(sandbox.ids().len(), expected.len() + 2);
+        for wanted in &expected {
+            shows(&sandbox, wanted);
+        }
+        sandbox.ok(["verify", "--data"]);
+    }
+}

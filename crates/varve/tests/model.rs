@@ -1,0 +1,319 @@
+//! Random snapshots, restores, crashes and reopenings against a plain model: every snapshot that was acknowledged is there,
+//! and restores to the byte.
+#![allow(clippy::cast_possible_truncation)]
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use varve_archive::{
+    Archive, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
+};
+use varve_log::ArenaMap;
+use varve_store::{Access, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig};
+use varve_world::{
+    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, Timestamp, World,
+};
+use zeroize::Zeroizing;
+
+const ARENA_BYTES: u64 = 1 << 20;
+const BLOCK_BYTES: u32 = 4096;
+const IMAGE_BYTES_MAX: usize = 900_000;
+
+/// What happens to an archive.
+#[derive(Debug, Clone)]
+enum Event {
+    /// The image changes here and there, and a snapshot of it is taken.
+    Snapshot { changes: Vec<Change>, length: usize },
+    /// The machine stops while a snapshot is taken, after `read` bytes of it were read. Of what was not yet synced of the
+    /// newest arena, only `kept` of 255 parts are found again.
+    Crash { changes: Vec<Change>, read: usize, kept: u8, hints: Hints },
+    /// The archive is closed in order, or just let go, and opened again.
+    Reopen { close: bool, hints: Hints },
+    /// One of the snapshots is restored.
+    Restore { which: prop::sample::Index },
+}
+
+/// A piece of the image gets other contents.
+#[derive(Debug, Clone)]
+struct Change {
+    at: usize,
+    length: usize,
+    content: Content,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    Zeros,
+    Text,
+    /// From a few seeds only, so that duplicates happen.
+    Noise(u8),
+}
+
+/// What becomes of the index before the next opening.
+#[derive(Debug, Clone, Copy)]
+enum Hints {
+    Kept,
+    Removed,
+    Torn,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let content = prop_oneof![Just(Content::Zeros), Just(Content::Text), (0..6_u8).prop_map(Content::Noise)];
+    (0..IMAGE_BYTES_MAX, 1..400_000_usize, content).prop_map(|(at, length, content)| Change {
+        at,
+        length,
+        content,
+    })
+}
+
+fn hints() -> impl Strategy<Value = Hints> {
+    prop_oneof![Just(Hints::Kept), Just(Hints::Removed), Just(Hints::Torn)]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let changes = || prop::collection::vec(change(), 0..5);
+    prop_oneof![
+        4 => (changes(), 0..IMAGE_BYTES_MAX).prop_map(|(changes, length)| Event::Snapshot { changes, length }),
+        3 => (changes(), 0..IMAGE_BYTES_MAX, any::<u8>(), hints())
+            .prop_map(|(changes, read, kept, hints)| Event::Crash { changes, read, kept, hints }),
+        2 => (any::<bool>(), hints()).prop_map(|(close, hints)| Event::Reopen { close, hints }),
+        2 => any::<prop::sample::Index>().prop_map(|which| Event::Restore { which }),
+    ]
+}
+
+fn config() -> impl Strategy<Value = StoreConfig> {
+    let score = prop_oneof![Just(ScoreAlgorithm::Blake3), Just(ScoreAlgorithm::Sha1)];
+    let encryption = prop_oneof![Just(Encryption::Aes256Gcm), Just(Encryption::None)];
+    (score, encryption).prop_map(|(score, encryption)| {
+        let mut config = StoreConfig::new([5; 16]);
+        (config.score, config.encryption) = (score, encryption);
+        config.arena_map = ArenaMap::new(ARENA_BYTES).unwrap();
+        config
+    })
+}
+
+/// An image that grows, shrinks and changes.
+#[derive(Default)]
+struct Image(Vec<u8>);
+
+impl Image {
+    fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            let end = (change.at + change.length).min(IMAGE_BYTES_MAX);
+            if self.0.len() < end {
+                self.0.resize(end, 0);
+            }
+            let piece = &mut self.0[change.at..end];
+            match change.content {
+                Content::Zeros => piece.fill(0),
+                Content::Text => {
+                    piece.iter_mut().enumerate().for_each(|(at, byte)| *byte = b'a' + (at % 23) as u8)
+                }
+                Content::Noise(seed) => SeededRandom::new(seed.into()).fill(piece).unwrap(),
+            }
+        }
+    }
+}
+
+/// A source that takes a picture of the storage once so many of its bytes were read: what a crash then would leave.
+struct Watched {
+    bytes: io::Cursor<Vec<u8>>,
+    picture_at: u64,
+    storage: MemoryStorage,
+    picture: Arc<Mutex<Option<MemoryStorage>>>,
+}
+
+impl Read for Watched {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut picture = self.picture.lock().unwrap();
+        if picture.is_none() && self.bytes.position() >= self.picture_at {
+            *picture = Some(self.storage.fork());
+        }
+        let step = into.len().min(10_000);
+        self.bytes.read(&mut into[..step])
+    }
+}
+
+/// The archive, and the plain model of what it must hold.
+struct Case {
+    storage: MemoryStorage,
+    archive: Option<Archive>,
+    image: Image,
+    acknowledged: Vec<(SnapshotId, Vec<u8>)>,
+    /// The lengths of the arenas when the last snapshot was acknowledged.
+    synced: BTreeMap<FileName, usize>,
+    seed: u64,
+}
+
+fn world(storage: &MemoryStorage, seed: u64) -> World {
+    World {
+        storage: Arc::new(storage.clone()),
+        clock: Arc::new(FixedClock(Timestamp(0))),
+        random: Arc::new(SeededRandom::new(seed)),
+        workers: Arc::new(InlineWorkers),
+    }
+}
+
+fn secret(config: &StoreConfig) -> Option<Secret> {
+    (config.encryption != Encryption::None).then(|| Secret::KeyFile(Zeroizing::new(vec![7; 32])))
+}
+
+impl Case {
+    fn new(config: &StoreConfig) -> Self {
+        let storage = MemoryStorage::new();
+        Store::create(&world(&storage, 1), config, secret(config).as_ref(), PassphraseCost::default())
+            .unwrap();
+        let mut case = Self {
+            storage,
+            archive: None,
+            image: Image::default(),
+            acknowledged: Vec::new(),
+            synced: BTreeMap::new(),
+            seed: 1,
+        };
+        case.open(config);
+        case
+    }
+
+    fn open(&mut self, config: &StoreConfig) {
+        self.seed += 1;
+        let access = Access::Write { holder: "the model" };
+        let world = world(&self.storage, self.seed);
+        let store = Store::open(world, secret(config).as_ref(), access, &mut |_| {}).unwrap();
+        self.archive = Some(Archive::open(store).unwrap());
+        self.check_list();
+    }
+
+    fn archive(&self) -> &Archive {
+        self.archive.as_ref().unwrap()
+    }
+
+    /// What is acknowledged is there; a crash may also have kept the one that was being taken.
+    fn check_list(&self) {
+        let listed: Vec<_> = self.archive().snapshots().iter().map(|snapshot| snapshot.id).collect();
+        let wanted: Vec<_> = self.acknowledged.iter().map(|(id, _)| *id).collect();
+        assert_eq!(listed, wanted);
+    }
+
+    fn check_all(&self) {
+        for which in 0..self.acknowledged.len() {
+            self.restore(which);
+        }
+        let archive = self.archive();
+        let verified = verify(archive.store(), archive.snapshots(), true, &Progress::new()).unwrap();
+        assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
+    }
+
+    fn restore(&self, which: usize) {
+        let (id, bytes) = &self.acknowledged[which];
+        let archive = self.archive();
+        let snapshot = archive.snapshots().iter().find(|snapshot| snapshot.id == *id).unwrap();
+        let SnapshotContent::Image(entry) = &snapshot.content else { panic!("an image was archived") };
+        let mut restored = Vec::new();
+        write_image(archive.store(), &InlineWorkers, entry, &mut restored, &Progress::new()).unwrap();
+        assert!(restored == *bytes, "snapshot {which} comes back as something else");
+    }
+
+    fn snapshot(&mut self, picture_at: u64) -> Option<MemoryStorage> {
+        let picture = Arc::new(Mutex::new(None));
+        let watched = Watched {
+            bytes: io::Cursor::new(self.image.0.clone()),
+            picture_at,
+            storage: self.storage.clone(),
+            picture: Arc::clone(&picture),
+        };
+        let source = ImageSource::stream(Box::new(watched), Path::new("image"));
+        let request = Request { name: "image".into(), ..Request::default() };
+        let archive = self.archive.as_mut().unwrap();
+        let taken = archive.take_image(&source, BLOCK_BYTES, request, &Progress::new()).unwrap();
+        self.acknowledged.push((taken.snapshot.id, self.image.0.clone()));
+        picture.lock().unwrap().take()
+    }
+
+    fn arenas(storage: &MemoryStorage) -> BTreeMap<FileName, usize> {
+        let names = storage.list("arenas").unwrap();
+        names.into_iter().map(|name| (name.clone(), storage.contents(&name).unwrap().len())).collect()
+    }
+
+    /// The archive is gone, and the disk is as it was at the picture, without some of what was not synced.
+    fn crash(&mut self, read: usize, kept: u8) {
+        let acknowledged = self.acknowledged.len();
+        let after = self.snapshot(read as u64).unwrap_or_else(|| self.storage.fork());
+        // It was never acknowledged: the machine had stopped before.
+        if read <= self.image.0.len() {
+            self.acknowledged.truncate(acknowledged);
+        } else {
+            self.synced = Self::arenas(&after);
+        }
+        self.archive = None;
+        self.storage = after;
+        if let Some((newest, length)) = Self::arenas(&self.storage).pop_last() {
+            let synced = self.synced.get(&newest).copied().unwrap_or(0);
+            let cut = synced + (length - synced) * usize::from(kept) / 255;
+            self.storage.truncate(&newest, cut as u64).unwrap();
+        }
+    }
+
+    fn spoil(&self, hints: Hints) {
+        for file in self.storage.list("index").unwrap() {
+            match hints {
+                Hints::Kept => {}
+                Hints::Removed => self.storage.remove(&file).unwrap(),
+                Hints::Torn => {
+                    let length = self.storage.length(&file).unwrap();
+                    self.storage.truncate(&file, length * 2 / 3).unwrap();
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, config: &StoreConfig, event: &Event) {
+        match event {
+            Event::Snapshot { changes, length } => {
+                self.image.apply(changes);
+                self.image.0.truncate((*length).max(IMAGE_BYTES_MAX / 4));
+                self.snapshot(u64::MAX);
+                self.synced = Self::arenas(&self.storage);
+                self.check_list();
+            }
+            Event::Crash { changes, read, kept, hints } => {
+                self.image.apply(changes);
+                self.crash(*read, *kept);
+                self.spoil(*hints);
+                self.open(config);
+                self.check_all();
+            }
+            Event::Reopen { close, hints } => {
+                let archive = self.archive.take().unwrap();
+                if *close {
+                    archive.into_store().close().unwrap();
+                } else {
+                    drop(archive);
+                }
+                self.spoil(*hints);
+                self.open(config);
+            }
+            Event::Restore { which } => {
+                if !self.acknowledged.is_empty() {
+                    self.restore(which.index(self.acknowledged.len()));
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_acknowledged_snapshot_is_there(config in config(), events in prop::collection::vec(event(), 1..14)) {
+        let mut case = Case::new(&config);
+        for event in &events {
+            case.apply(&config, event);
+        }
+        case.check_all();
+    }
+}
