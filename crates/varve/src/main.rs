@@ -12,6 +12,7 @@ mod moment;
 mod progress_bar;
 mod session;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,5 +41,10 @@ fn start_logging(arguments: &Arguments) {
         (false, _) => "trace",
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("VARVE_LOG").unwrap_or_else(|_| level.into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .init();
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use varve_archive::{
     Archive, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
 };
-use varve_log::ArenaMap;
+use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{Access, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig};
 use varve_world::{
     FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, Timestamp, World,
@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 const ARENA_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: u32 = 4096;
-const IMAGE_BYTES_MAX: usize = 900_000;
+const IMAGE_BYTES_MAX: usize = 6_000_000;
 
 /// What happens to an archive.
 #[derive(Debug, Clone)]
@@ -61,8 +61,8 @@ enum Hints {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let content = prop_oneof![Just(Content::Zeros), Just(Content::Text), (0..6_u8).prop_map(Content::Noise)];
-    (0..IMAGE_BYTES_MAX, 1..400_000_usize, content).prop_map(|(at, length, content)| Change {
+    let content = prop_oneof![Just(Content::Zeros), Just(Content::Text), (0..40_u8).prop_map(Content::Noise)];
+    (0..IMAGE_BYTES_MAX, 1..2_000_000_usize, content).prop_map(|(at, length, content)| Change {
         at,
         length,
         content,
@@ -87,9 +87,12 @@ fn event() -> impl Strategy<Value = Event> {
 fn config() -> impl Strategy<Value = StoreConfig> {
     let score = prop_oneof![Just(ScoreAlgorithm::Blake3), Just(ScoreAlgorithm::Sha1)];
     let encryption = prop_oneof![Just(Encryption::Aes256Gcm), Just(Encryption::None)];
-    (score, encryption).prop_map(|(score, encryption)| {
+    // Small clumps, so that much of an image is in the log before it is synced.
+    let clump = prop_oneof![Just(8 << 10), Just(64 << 10), Just(1 << 20)];
+    (score, encryption, clump).prop_map(|(score, encryption, clump)| {
         let mut config = StoreConfig::new([5; 16]);
         (config.score, config.encryption) = (score, encryption);
+        config.clump_bytes = ClumpBytes::new(clump).unwrap();
         config.arena_map = ArenaMap::new(ARENA_BYTES).unwrap();
         config
     })
@@ -306,7 +309,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_acknowledged_snapshot_is_there(config in config(), events in prop::collection::vec(event(), 1..14)) {

@@ -1,12 +1,12 @@
 //! Where the bytes of an image come from: a file with holes, a block device, or a stream.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{Advice, SeekFrom as HoleSeek, fadvise, seek};
+use rustix::fs::{Advice, OFlags, SeekFrom as HoleSeek, fadvise, seek};
 
 /// How much is claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -50,7 +50,9 @@ impl ImageSource {
     /// [`OpenSourceError`].
     pub fn open(path: &Path) -> Result<Self, OpenSourceError> {
         let failed = |source| OpenSourceError::Open { path: path.into(), source };
-        let mut file = File::open(path).map_err(failed)?;
+        // Without waiting: a fifo would keep us until somebody writes to it, only to be refused.
+        let no_wait = OFlags::NONBLOCK.bits().cast_signed();
+        let mut file = OpenOptions::new().read(true).custom_flags(no_wait).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let (size, has_holes) = if metadata.file_type().is_block_device() {
             (file.seek(SeekFrom::End(0)).map_err(failed)?, false)

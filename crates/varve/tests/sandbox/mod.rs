@@ -1,5 +1,6 @@
 //! A temporary folder with the real program in it: what it is asked, what it answers, and what its sources look like.
 #![allow(dead_code, reason = "each test uses its own part of this")]
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
