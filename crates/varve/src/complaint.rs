@@ -1,6 +1,7 @@
 //! How a failure is told: what happened, why, and what to do next.
 
 use anyhow::Error;
+use varve_log::AppendError;
 use varve_store::{CreateError, KeyError, OpenError};
 
 /// Prints an error with its causes, and a hint if there is one.
@@ -57,9 +58,13 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some(KeyError::NoSuchKind { .. }) => return Some("leave --key-file out and give its passphrase"),
             _ => {}
         }
-        if let Some(error) = cause.downcast_ref::<std::io::Error>()
-            && error.kind() == std::io::ErrorKind::StorageFull
-        {
+        let is_full = match (cause.downcast_ref::<std::io::Error>(), cause.downcast_ref::<AppendError>()) {
+            (Some(error), _) => error.kind() == std::io::ErrorKind::StorageFull,
+            // One hand met the full disk; this is another one, that was refused because of it.
+            (_, Some(AppendError::Failed { reason })) => reason.contains("No space left"),
+            _ => false,
+        };
+        if is_full {
             return Some(
                 "nothing that was archived before is lost; make space and run the same command again",
             );

@@ -309,7 +309,7 @@ impl Case {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, max_shrink_time: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_acknowledged_snapshot_is_there(config in config(), events in prop::collection::vec(event(), 1..14)) {
