@@ -159,6 +159,7 @@ fn a_full_disk_loses_nothing() {
     for _ in 0..2 {
         let full = sandbox.fails(1, ["snapshot", "big.img"]);
         assert!(full.contains("No space left"), "{full}");
+        assert!(full.contains("hint: nothing that was archived"), "{full}");
         assert!(sandbox.run(["cat", "disk"]).stdout == old);
         assert_eq!(sandbox.ids().len(), 1);
         harms_nothing(&sandbox);
