@@ -33,6 +33,9 @@ pub enum DamageKind {
     /// The seals of the arenas are not those that the newest page's ledger covers.
     #[error("the seals of the arenas up to this one are not those that its last page has seen")]
     Ledger,
+    /// The log ends before the page with which a writer last closed the store.
+    #[error("the end of the log is gone: the newest snapshots may be missing, and cannot be named")]
+    EndLost,
     /// An arena's file is not there.
     #[error("the arena's file is missing")]
     Missing,
@@ -86,6 +89,10 @@ impl Store {
         let ids = self.log.arenas()?;
         let mut damage = Vec::new();
         let mut report = |arena, kind| damage.push(Damage { arena, offset: 0, kind, blocks: Vec::new() });
+        // What cannot be read at all is reported as lost, too: its arena may be gone.
+        if !self.newest_is_there().unwrap_or(false) {
+            report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
+        }
         let mut seals = Vec::new();
         for id in &ids {
             // What cannot be opened is reported with its arena.

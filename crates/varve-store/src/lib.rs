@@ -22,6 +22,7 @@ mod directory;
 mod get;
 mod keyring;
 mod naming;
+mod newest;
 mod open;
 mod put;
 mod stats;

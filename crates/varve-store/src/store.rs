@@ -160,6 +160,7 @@ impl Store {
     pub fn close(self) -> Result<(), CloseError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.sync()?;
+        self.note_newest(writer);
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
         self.save_checkpoint_if_due()?;
         writer.appender().mark_durable()?;

@@ -43,7 +43,7 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
             count(verified.damage.len(), "place"),
             count(verified.harm.len(), "part")
         );
-        eprintln!("hint: everything that is not named here is whole and can be restored");
+        eprintln!("hint: what is listed by `varve snapshots` and not named here can be restored");
     } else if !arguments.quiet {
         let read = if words.data {
             format!(", {} read and checked", show::bytes(verified.checked_bytes))
