@@ -1,0 +1,94 @@
+//! Objects in memory.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use varve_world::FileName;
+
+use crate::target::{Capabilities, Object, PutMode, Target, TargetError};
+
+/// Objects in a map. Clones share the same objects.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryTarget {
+    objects: Arc<Mutex<BTreeMap<FileName, Bytes>>>,
+}
+
+impl MemoryTarget {
+    /// No objects.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts an object in place or takes it away, as an attacker or a careless copy would.
+    pub fn set(&self, name: &FileName, contents: Option<Bytes>) {
+        match contents {
+            Some(contents) => self.objects().insert(name.clone(), contents),
+            None => self.objects().remove(name),
+        };
+    }
+
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<FileName, Bytes>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for MemoryTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory")
+    }
+}
+
+impl Target for MemoryTarget {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { create_is_exclusive: true, ranges: true }
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        let mut objects = self.objects();
+        if mode == PutMode::Create && objects.contains_key(name) {
+            return Err(TargetError::Exists { name: name.clone() });
+        }
+        objects.insert(name.clone(), contents);
+        Ok(())
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        let objects = self.objects();
+        let contents = objects.get(name).ok_or_else(|| TargetError::NotFound { name: name.clone() })?;
+        let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
+            return Err(TargetError::Short { name: name.clone(), end: range.end });
+        };
+        if start > end || end > contents.len() {
+            return Err(TargetError::Short { name: name.clone(), end: range.end });
+        }
+        Ok(contents.slice(start..end))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let is_inside = |name: &FileName| name.as_str().starts_with(&prefix);
+        let objects = self.objects();
+        let found = objects.iter().filter(|(name, _)| is_inside(name));
+        Ok(found
+            .map(|(name, contents)| Object { name: name.clone(), bytes: contents.len() as u64 })
+            .collect())
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        self.objects().remove(name).map(|_| ()).ok_or_else(|| TargetError::NotFound { name: name.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_contract() {
+        crate::contract::check(&mut MemoryTarget::new);
+    }
+}

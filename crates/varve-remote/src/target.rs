@@ -1,0 +1,112 @@
+//! The seam between a store's second home and whatever keeps its objects.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+use bytes::Bytes;
+use varve_world::FileName;
+
+/// What a target can promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Of two callers who create the same object at the same time, exactly one succeeds. Where this is false,
+    /// [`PutMode::Create`] looks before it writes, and two callers at the same moment may both succeed.
+    pub create_is_exclusive: bool,
+    /// A range is read without reading the rest of the object.
+    pub ranges: bool,
+}
+
+/// What to do about an object that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutMode {
+    /// Leave it, and fail with [`TargetError::Exists`].
+    Create,
+    /// Put the new one in its place.
+    Replace,
+}
+
+/// An object as a listing tells of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Object {
+    /// Its name.
+    pub name: FileName,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// Why a target did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// There is no such object.
+    #[error("{name}: there is no such object")]
+    NotFound {
+        /// Which.
+        name: FileName,
+    },
+    /// The object was to be created and is there.
+    #[error("{name}: there is one already")]
+    Exists {
+        /// Which.
+        name: FileName,
+    },
+    /// The object is shorter than the range that was asked for.
+    #[error("{name}: it ends before byte {end}")]
+    Short {
+        /// Which.
+        name: FileName,
+        /// Where the range ends.
+        end: u64,
+    },
+    /// The target does not let us in, or forbids this: another try will not help.
+    #[error("{what}: refused")]
+    Refused {
+        /// Which object, or the target itself.
+        what: String,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// It failed for a reason that may pass; it was tried several times.
+    #[error("{what}: failed")]
+    Failed {
+        /// Which object, or the target itself.
+        what: String,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+/// Objects under names, whole and immutable once they are there unless replaced.
+///
+/// Callable from many threads at once. Calls block; each tries again by itself, with growing pauses, what may succeed
+/// later. Bytes that come back are not to be trusted.
+pub trait Target: Send + Sync + fmt::Display {
+    /// What it can promise.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Puts an object in place, whole or not at all, as durable as the target makes anything.
+    ///
+    /// # Errors
+    /// [`TargetError::Exists`] with [`PutMode::Create`]; else [`TargetError::Refused`] or [`TargetError::Failed`], after which
+    /// the object may or may not be there.
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError>;
+
+    /// Reads a range of an object, in bytes; exactly as many as asked for.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError>;
+
+    /// The objects whose names begin with `folder` and a slash, at any depth below it, in order of their names; all
+    /// objects for `""`. What has a name that no store uses is left out.
+    ///
+    /// # Errors
+    /// [`TargetError::Refused`] or [`TargetError::Failed`]. A folder that is not there has no objects.
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError>;
+
+    /// Removes an object.
+    ///
+    /// # Errors
+    /// [`TargetError::NotFound`], or as [`put`](Self::put).
+    fn remove(&self, name: &FileName) -> Result<(), TargetError>;
+}
