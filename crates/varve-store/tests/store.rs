@@ -8,18 +8,11 @@ use varve_store::{
     Access, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
     StoreConfig,
 };
-use varve_world::{
-    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World,
-};
+use varve_world::{FileName, MemoryStorage, Random, SeededRandom, World};
 use zeroize::Zeroizing;
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World {
-        storage: Arc::new(storage.clone()),
-        clock: Arc::new(FixedClock(Timestamp(0))),
-        random: Arc::new(SeededRandom::new(seed)),
-        workers: Arc::new(InlineWorkers),
-    }
+    World::deterministic(Arc::new(storage.clone()), seed)
 }
 
 fn secret() -> Secret {

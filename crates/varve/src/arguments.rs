@@ -7,6 +7,11 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use varve_log::{ArenaMap, ClumpBytes, CompressionLevel};
+use varve_store::StoreConfig;
+use varve_world::Timestamp;
+
+use crate::moment;
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
@@ -110,20 +115,20 @@ pub struct Init {
     pub score: ScoreChoice,
 
     /// The block size of disk images: a power of two from 512 to 64K
-    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_size)]
-    pub block_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_block_size)]
+    pub block_size: u32,
 
     /// How large the files of the log become, from 1M to 16G
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
-    pub arena_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_arena_size)]
+    pub arena_size: ArenaMap,
 
     /// How much is compressed together, from 4K to 2M: more is smaller on disk, less is faster to read at random
-    #[arg(long, value_name = "BYTES", default_value = "1536K", value_parser = parse_size)]
-    pub clump_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "1536K", value_parser = parse_clump_size)]
+    pub clump_size: ClumpBytes,
 
     /// How hard to compress: zstd's level, 1 (fast) to 19 (small)
-    #[arg(long, value_name = "LEVEL", default_value_t = 3)]
-    pub compression: i32,
+    #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = parse_compression)]
+    pub compression: CompressionLevel,
 }
 
 #[derive(Debug, Args)]
@@ -133,12 +138,12 @@ pub struct TakeSnapshot {
     pub sources: Vec<PathBuf>,
 
     /// What to call it; the source's own name if not given
-    #[arg(long)]
+    #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 
     /// The moment that it shows, such as 2026-05-01T23:15; now if not given
-    #[arg(long)]
-    pub time: Option<String>,
+    #[arg(long, value_parser = parse_time)]
+    pub time: Option<Timestamp>,
 
     /// Something to remember with it; may be given several times
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
@@ -171,7 +176,7 @@ pub struct Snapshots {
     pub name: Option<String>,
 
     /// Only those with this tag; may be given several times
-    #[arg(long = "tag", value_name = "KEY=VALUE")]
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
     pub tags: Vec<String>,
 }
 
@@ -234,6 +239,19 @@ pub struct Verify {
     pub data: bool,
 }
 
+/// Words that are well formed one by one, and make no sense together. The exit status is then 2, as for words that no
+/// command has.
+#[derive(Debug)]
+pub struct WrongWords(pub String);
+
+impl std::fmt::Display for WrongWords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongWords {}
+
 /// A number of bytes: `8192`, `8K`, `64M`, `1G`.
 fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) =
@@ -250,6 +268,37 @@ fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn parse_block_size(text: &str) -> Result<u32, String> {
+    let bytes =
+        u32::try_from(parse_size(text)?).ok().filter(|bytes| StoreConfig::block_bytes_is_good(*bytes));
+    bytes.ok_or_else(|| "write a power of two from 512 to 64K".into())
+}
+
+fn parse_arena_size(text: &str) -> Result<ArenaMap, String> {
+    ArenaMap::new(parse_size(text)?).ok_or_else(|| "write a multiple of 128 from 1M to 16G".into())
+}
+
+fn parse_clump_size(text: &str) -> Result<ClumpBytes, String> {
+    let bytes = u32::try_from(parse_size(text)?).ok().and_then(ClumpBytes::new);
+    bytes.ok_or_else(|| "write a size from 4K to 2M".into())
+}
+
+fn parse_compression(text: &str) -> Result<CompressionLevel, String> {
+    text.parse().ok().and_then(CompressionLevel::new).ok_or_else(|| "write a level from 1 to 19".into())
+}
+
+/// A name that `SNAPSHOT[:PATH]` and `NAME@WHEN` can carry.
+pub fn parse_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains([':', '@', '/']) || text == "latest" {
+        return Err(format!("{text:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`"));
+    }
+    Ok(text.into())
+}
+
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    moment::parse_exact(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
 }
 
 fn parse_tag(text: &str) -> Result<String, String> {
@@ -278,6 +327,14 @@ mod tests {
         assert_eq!(parse_size("1G"), Ok(1 << 30));
         for bad in ["", "K", "8X", "-1", "99999999999G"] {
             assert!(parse_size(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_must_be_speakable() {
+        assert_eq!(parse_name("web-1"), Ok("web-1".into()));
+        for bad in ["", "a:b", "a@b", "a/b", "latest"] {
+            assert!(parse_name(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use varve_store::{Access, Encryption, RebuildProgress, Secret, Store, StoreConfi
 use varve_world::{Clock, RealClock, RealRandom, RealStorage, RealWorkers, World};
 use zeroize::Zeroizing;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, WrongWords};
 use crate::moment;
 
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
@@ -19,7 +19,8 @@ const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The store's folder.
 pub fn store_path(arguments: &Arguments) -> Result<PathBuf> {
-    arguments.store.clone().context("which store? Name it with --store, or in VARVE_STORE")
+    let unnamed = || WrongWords("which store? Name it with --store, or in VARVE_STORE".into());
+    Ok(arguments.store.clone().ok_or_else(unnamed)?)
 }
 
 /// The real world, with the store's folder as its storage.

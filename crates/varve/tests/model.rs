@@ -13,9 +13,7 @@ use varve_archive::{
 };
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{Access, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig};
-use varve_world::{
-    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, Timestamp, World,
-};
+use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
 const ARENA_BYTES: u64 = 1 << 20;
@@ -152,12 +150,7 @@ struct Case {
 }
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World {
-        storage: Arc::new(storage.clone()),
-        clock: Arc::new(FixedClock(Timestamp(0))),
-        random: Arc::new(SeededRandom::new(seed)),
-        workers: Arc::new(InlineWorkers),
-    }
+    World::deterministic(Arc::new(storage.clone()), seed)
 }
 
 fn secret(config: &StoreConfig) -> Option<Secret> {

@@ -13,7 +13,7 @@ use super::pipeline;
 use super::read::FileReader;
 use super::sequence::FolderCounts;
 use super::status::Status;
-use super::walk::Walker;
+use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
 use crate::node::{Node, NodeKind};
 
@@ -109,8 +109,9 @@ pub fn archive_folder(
     let store_folder = store_folder.map(|(_, status)| status.id);
     let reader = FileReader { blocks, watch, trusted_before };
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
-        let walker = Walker::new(blocks, pipeline, options, watch, trusted_before, status.id, store_folder);
-        walker.walk(root, descriptor, previous)
+        let root_id = status.id;
+        let setting = WalkSetting { blocks, pipeline, options, watch, trusted_before, root_id, store_folder };
+        Walker::new(setting).walk(root, descriptor, previous)
     })
 }
 

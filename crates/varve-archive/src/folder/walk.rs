@@ -38,14 +38,20 @@ const OPEN_FOLDER_COUNT_MAX: usize = 256;
 
 pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Result<ReadFiles, ArchiveFolderError>>;
 
+/// What a walk is given, and does not change.
+pub(super) struct WalkSetting<'a> {
+    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) pipeline: &'a FilePipeline<'a>,
+    pub(super) options: &'a FolderOptions,
+    pub(super) watch: Watch<'a>,
+    /// What has changed later than this may change again without a new time.
+    pub(super) trusted_before: Timestamp,
+    pub(super) root_id: FileId,
+    pub(super) store_folder: Option<FileId>,
+}
+
 pub(super) struct Walker<'a> {
-    blocks: &'a dyn BlockStore,
-    pipeline: &'a FilePipeline<'a>,
-    options: &'a FolderOptions,
-    watch: Watch<'a>,
-    trusted_before: Timestamp,
-    root_id: FileId,
-    store_folder: Option<FileId>,
+    setting: WalkSetting<'a>,
     sequence: Sequence<'a>,
     /// The folders from the root to where the walk is.
     stack: Vec<Frame<'a>>,
@@ -73,24 +79,10 @@ struct Found {
 }
 
 impl<'a> Walker<'a> {
-    pub(super) fn new(
-        blocks: &'a dyn BlockStore,
-        pipeline: &'a FilePipeline<'a>,
-        options: &'a FolderOptions,
-        watch: Watch<'a>,
-        trusted_before: Timestamp,
-        root_id: FileId,
-        store_folder: Option<FileId>,
-    ) -> Self {
+    pub(super) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
-            blocks,
-            pipeline,
-            options,
-            watch,
-            trusted_before,
-            root_id,
-            store_folder,
-            sequence: Sequence::new(blocks),
+            sequence: Sequence::new(setting.blocks),
+            setting,
             stack: Vec::new(),
             job: Job::new(),
             job_bytes: 0,
@@ -110,7 +102,7 @@ impl<'a> Walker<'a> {
     ) -> Result<ArchivedFolder, ArchiveFolderError> {
         self.enter(root, descriptor, PathBuf::new(), previous);
         while let Some(frame) = self.stack.last_mut() {
-            if self.watch.progress.is_cancelled() {
+            if self.setting.watch.progress.is_cancelled() {
                 return Err(ArchiveFolderError::Cancelled);
             }
             match frame.names.next() {
@@ -129,7 +121,7 @@ impl<'a> Walker<'a> {
         }
         self.submit_job();
         while self.sequence.len() > 0 {
-            self.pipeline.help_or_wait();
+            self.setting.pipeline.help_or_wait();
             self.advance()?;
         }
         let Self { sequence, read, unchanged_count, .. } = self;
@@ -144,7 +136,7 @@ impl<'a> Walker<'a> {
     /// Writes what is known, and waits while too much is not.
     fn advance(&mut self) -> Result<(), ArchiveFolderError> {
         loop {
-            for read in self.pipeline.take_done() {
+            for read in self.setting.pipeline.take_done() {
                 let ReadFiles { nodes, read_count, read_bytes } = read?;
                 self.read.read_count += read_count;
                 self.read.read_bytes += read_bytes;
@@ -160,7 +152,7 @@ impl<'a> Walker<'a> {
                 return Ok(());
             }
             self.submit_job();
-            if !self.pipeline.help_or_wait() {
+            if !self.setting.pipeline.help_or_wait() {
                 return Ok(());
             }
         }
@@ -185,7 +177,7 @@ impl<'a> Walker<'a> {
             return;
         }
         let mut node = Node::new(name, kind);
-        status.describe(&mut node, self.trusted_before);
+        status.describe(&mut node, self.setting.trusted_before);
         let is_known = |known: &Node| {
             let state = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
             state(known) == state(&node) && known.ctime.is_some() && known.problem.is_none()
@@ -200,24 +192,24 @@ impl<'a> Walker<'a> {
 
     fn is_left_out(&self, folder: &SourceFolder, name: &[u8], kind: NodeKind, status: &Status) -> bool {
         let is_folder = kind == NodeKind::Folder;
-        if is_folder && self.store_folder == Some(status.id) {
+        if is_folder && self.setting.store_folder == Some(status.id) {
             return true;
         }
-        if self.options.one_file_system && !is_folder && self.is_elsewhere(status) {
+        if self.setting.options.one_file_system && !is_folder && self.is_elsewhere(status) {
             return true;
         }
-        let excludes = &self.options.excludes;
+        let excludes = &self.setting.options.excludes;
         !excludes.is_empty() && excludes.leave_out(&folder.path.join_name(name), is_folder)
     }
 
     /// Whether something is on another file system than the root.
     fn is_elsewhere(&self, status: &Status) -> bool {
-        status.id.file_system != self.root_id.file_system
+        status.id.file_system != self.setting.root_id.file_system
     }
 
     fn visit_folder(&mut self, found: Found, is_known: bool, parent: &Arc<SourceFolder>) {
         let Found { mut node, status, previous } = found;
-        if self.options.one_file_system && self.is_elsewhere(&status) {
+        if self.setting.options.one_file_system && self.is_elsewhere(&status) {
             self.sequence.push(Event::Node(node));
             return;
         }
@@ -237,22 +229,22 @@ impl<'a> Walker<'a> {
 
     /// Opens a folder for the walk. The root is read with its attributes here.
     fn enter(&mut self, mut node: Node, descriptor: OwnedFd, path: PathBuf, previous: Option<&Node>) {
-        self.watch.progress.set_current(&path);
-        self.watch.progress.add_files_done(1);
+        self.setting.watch.progress.set_current(&path);
+        self.setting.watch.progress.add_files_done(1);
         if self.stack.is_empty() {
             self.read_xattrs(&mut node, &XattrPlace::open(&descriptor), &path);
         }
         let (mut names, read) = Names::read(&descriptor);
         if let Err(error) = read {
             node.problem = Some(NodeProblem::Unreadable);
-            self.watch.report(&path, error);
+            self.setting.watch.report(&path, error);
         }
-        if self.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(&descriptor) {
+        if self.setting.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(&descriptor) {
             names.retain_only(CACHE_TAG_NAME);
         }
         self.sequence.push(Event::Open(node));
         let folder = Arc::new(SourceFolder { descriptor, path, _token: Arc::clone(&self.folder_token) });
-        let previous = PreviousFolder::new(self.blocks, previous);
+        let previous = PreviousFolder::new(self.setting.blocks, previous);
         self.stack.push(Frame { folder, names, previous });
     }
 
@@ -260,15 +252,15 @@ impl<'a> Walker<'a> {
         let Found { mut node, status, previous } = found;
         let is_another_name = self.join_link_group(&mut node, &status);
         if is_another_name {
-            self.watch.progress.add_files_done(1);
+            self.setting.watch.progress.add_files_done(1);
             self.sequence.push(Event::Link(node));
             return;
         }
         if let Some(known) = previous.filter(|_| is_known) {
             // All that the system says of it is in its node already, but for what belongs to this snapshot.
             self.unchanged_count += u64::from(node.kind == NodeKind::File);
-            self.watch.progress.add_files_done(1);
-            self.watch.progress.add_bytes_done(node.size);
+            self.setting.watch.progress.add_files_done(1);
+            self.setting.watch.progress.add_bytes_done(node.size);
             let Node { content, target, xattrs, .. } = known;
             self.sequence.push(Event::Node(Node { content, target, xattrs, ..node }));
             return;
@@ -299,7 +291,7 @@ impl<'a> Walker<'a> {
         let file = FileToRead { number, folder: Arc::clone(folder), node, seen: status };
         if status.size > SMALL_FILE_BYTES_MAX {
             self.submit_job();
-            self.pipeline.submit(vec![file]);
+            self.setting.pipeline.submit(vec![file]);
             return;
         }
         self.job.push(file);
@@ -312,7 +304,7 @@ impl<'a> Walker<'a> {
     fn submit_job(&mut self) {
         self.job_bytes = 0;
         if !self.job.is_empty() {
-            self.pipeline.submit(std::mem::take(&mut self.job));
+            self.setting.pipeline.submit(std::mem::take(&mut self.job));
         }
     }
 
@@ -328,7 +320,7 @@ impl<'a> Walker<'a> {
         let path = folder.path.join_name(&node.name);
         let place = XattrPlace::named(&folder.descriptor, &node.name);
         self.read_xattrs(&mut node, &place, &path);
-        self.watch.progress.add_files_done(1);
+        self.setting.watch.progress.add_files_done(1);
         self.sequence.push(Event::Node(node));
     }
 
@@ -337,7 +329,7 @@ impl<'a> Walker<'a> {
             Ok(xattrs) => node.xattrs = xattrs,
             Err(error) => {
                 node.problem = Some(NodeProblem::Unreadable);
-                self.watch.report(path, error);
+                self.setting.watch.report(path, error);
             }
         }
     }
@@ -346,8 +338,8 @@ impl<'a> Walker<'a> {
     fn give_up(&mut self, mut node: Node, folder: &SourceFolder, error: io::Error) {
         let is_gone = error.kind() == io::ErrorKind::NotFound;
         node.problem = Some(if is_gone { NodeProblem::Vanished } else { NodeProblem::Unreadable });
-        self.watch.report(&folder.path.join(OsStr::from_bytes(&node.name)), error);
-        self.watch.progress.add_files_done(1);
+        self.setting.watch.report(&folder.path.join(OsStr::from_bytes(&node.name)), error);
+        self.setting.watch.progress.add_files_done(1);
         self.sequence.push(Event::Node(node));
     }
 }
