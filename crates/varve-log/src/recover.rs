@@ -126,13 +126,12 @@ impl Log {
         Ok(true)
     }
 
-    /// Finds the good part of an arena that a writer is to go on with, and cuts off what a crash has left after it. An
-    /// arena with a [`gap`](Recovered::gap) is left as it is.
+    /// Of what a [`scan`](Self::scan) has found in an arena that a writer is to go on with, tells the good part, and cuts off
+    /// what a crash has left after it. An arena with a [`gap`](Recovered::gap) is left as it is.
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then as it was.
-    pub fn recover(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
-        let mut found = self.scan(arena)?;
+    pub fn recover(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, RecoverError> {
         let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
         let mut window = self.window(arena, AHEAD_BYTES);
         let mut torn = Vec::new();

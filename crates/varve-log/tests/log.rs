@@ -36,7 +36,8 @@ fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Append
         match log.state(&arena).unwrap() {
             ArenaState::Sealed { footer, .. } => drop(seals.insert(id, (0, footer.seal_code))),
             ArenaState::Unsealed => {
-                let recovered = log.recover(&arena).unwrap();
+                let found = log.scan(&arena).unwrap();
+                let recovered = log.recover(&arena, found).unwrap();
                 unsealed.push((arena, recovered));
             }
         }

@@ -3,6 +3,7 @@
 use varve_block::BlockName;
 use varve_log::{ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
 
+use crate::scans::Scans;
 use crate::store::Store;
 
 /// Read ahead while whole arenas are read.
@@ -101,7 +102,7 @@ impl Store {
                 seals.push((*id, arena.header().generation, footer.seal_code));
             }
         }
-        let Some(ledger) = self.newest_ledger(&ids) else { return Ok(damage) };
+        let Some(ledger) = self.newest_ledger(&ids, &mut Scans::new(&self.log)) else { return Ok(damage) };
         let covered = usize::try_from(ledger.arena_count).unwrap_or(usize::MAX);
         let rows = seals.iter().take(covered).map(|(id, generation, code)| (*id, *generation, code));
         if self.log.ledger(rows) == ledger {

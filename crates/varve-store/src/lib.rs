@@ -25,6 +25,7 @@ mod naming;
 mod newest;
 mod open;
 mod put;
+mod scans;
 mod stats;
 mod store;
 mod sync;

@@ -9,7 +9,7 @@ use varve_block::{BlockName, BlockType, LogAddress};
 use varve_index::MemoryIndex;
 use varve_log::{
     AppendError, Appender, ArenaId, ArenaState, DirectoryPage, Granule, Ledger, Log, LogConfig, LogKeys,
-    OpenLogError, OpenedArena, ReadLogError, RecoverError, Recovered,
+    OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
@@ -19,6 +19,7 @@ use crate::directory::Directory;
 use crate::get::clump_cache;
 use crate::keyring::{self, KeyError, PassphraseCost, Secret};
 use crate::naming::Namer;
+use crate::scans::Scans;
 use crate::store::{Admission, Durable, Store, Writer};
 
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
@@ -184,7 +185,9 @@ impl Store {
         let namer = Namer::new(config.score, keys.clone());
         let log = Arc::new(Log::new(Arc::clone(&world.storage), keys, log_config));
         let clump_bytes = config.clump_bytes;
-        let (index, coverage) = load_checkpoint(&world, &log);
+        let scanned = Arc::clone(&log);
+        let mut scans = Scans::new(&scanned);
+        let (index, coverage) = load_checkpoint(&world, &log, &mut scans);
         let mut store = Self {
             world,
             config,
@@ -198,7 +201,7 @@ impl Store {
             writer: None,
             unsaved_blocks: AtomicU64::new(0),
         };
-        store.catch_up(coverage, lock, progress)?;
+        store.catch_up(coverage, lock, &mut scans, progress)?;
         Ok(store)
     }
 
@@ -207,6 +210,7 @@ impl Store {
         &mut self,
         mut coverage: Coverage,
         lock: Option<Box<dyn FileLock>>,
+        scans: &mut Scans<'_>,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<(), OpenError> {
         if lock.is_some() {
@@ -230,8 +234,8 @@ impl Store {
         }
         progress(RebuildProgress { arenas_done: arenas_total, arenas_total });
         match lock {
-            None => self.read_unsealed(unsealed, &coverage.part)?,
-            Some(lock) => self.take_log_end(&ids, unsealed, coverage, lock)?,
+            None => self.read_unsealed(unsealed, &coverage.part, scans)?,
+            Some(lock) => self.take_log_end(&ids, unsealed, coverage, scans, lock)?,
         }
         Ok(())
     }
@@ -261,9 +265,10 @@ impl Store {
         &self,
         unsealed: Vec<Arc<OpenedArena>>,
         covered: &BTreeMap<ArenaId, CoveredPart>,
+        scans: &mut Scans<'_>,
     ) -> Result<(), OpenError> {
         for arena in unsealed {
-            let found = self.log.scan(&arena)?;
+            let found = scans.take(&arena)?;
             self.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
         Ok(())
@@ -290,11 +295,12 @@ impl Store {
         ids: &[ArenaId],
         unsealed: Vec<Arc<OpenedArena>>,
         coverage: Coverage,
+        scans: &mut Scans<'_>,
         lock: Box<dyn FileLock>,
     ) -> Result<(), OpenError> {
         // Only the last arenas can lack a seal for lack of time. An earlier one has lost it: its pages are read, and it
         // is left for `verify` to report.
-        let sealed_count = self.newest_ledger(ids).map_or(0, |ledger| ledger.arena_count);
+        let sealed_count = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
         let mut tail = Vec::new();
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());
@@ -303,12 +309,12 @@ impl Store {
                 tail.push(arena);
             } else {
                 tracing::error!(arena = %arena.id(), "an arena has lost its seal");
-                self.read_unsealed(vec![arena], &coverage.part)?;
+                self.read_unsealed(vec![arena], &coverage.part, scans)?;
             }
         }
         let mut recovered = Vec::new();
         for arena in tail {
-            let found = self.log.recover(&arena)?;
+            let found = self.log.recover(&arena, scans.take(&arena)?)?;
             self.take_in(&arena, &found, coverage.part.get(&arena.id()).map(|part| part.end))?;
             if found.gap.is_none() {
                 // A second opening, since the writer's arena is the writer's own.
@@ -327,20 +333,19 @@ impl Store {
     }
 
     /// The ledger that holds: that of the last page in the last arena that has one.
-    pub(crate) fn newest_ledger(&self, ids: &[ArenaId]) -> Option<Ledger> {
-        ids.iter().rev().find_map(|id| self.last_ledger(*id).ok().flatten())
+    pub(crate) fn newest_ledger(&self, ids: &[ArenaId], scans: &mut Scans<'_>) -> Option<Ledger> {
+        ids.iter().rev().find_map(|id| self.last_ledger(*id, scans).ok().flatten())
     }
 
-    fn last_ledger(&self, id: ArenaId) -> Result<Option<Ledger>, ReadLogError> {
+    fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<Option<Ledger>, ReadLogError> {
         let arena = self.directory.arena(id)?;
-        let last = match self.log.state(&arena)? {
+        Ok(match self.log.state(&arena)? {
             ArenaState::Sealed { pages, .. } => match pages.last() {
-                Some(row) => Some(self.log.read_page(&arena, row)?),
+                Some(row) => Some(self.log.read_page(&arena, row)?.ledger()),
                 None => None,
             },
-            ArenaState::Unsealed => self.log.scan(&arena)?.pages.pop().map(|(_, page)| page),
-        };
-        Ok(last.map(|page| page.ledger()))
+            ArenaState::Unsealed => scans.of(&arena)?.pages.last().map(|(_, page)| page.ledger()),
+        })
     }
 
     /// Takes what a page names into the index.
@@ -372,9 +377,10 @@ impl Store {
     }
 }
 
-fn load_checkpoint(world: &World, log: &Log) -> (MemoryIndex, Coverage) {
-    let loaded = checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys()))
-        .and_then(|loaded| if covers(log, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) });
+fn load_checkpoint(world: &World, log: &Log, scans: &mut Scans<'_>) -> (MemoryIndex, Coverage) {
+    let loaded = checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys())).and_then(
+        |loaded| if covers(log, scans, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) },
+    );
     match loaded {
         Ok(loaded) => loaded,
         Err(LoadCheckpointError::Missing) => (MemoryIndex::new(), Coverage::default()),
@@ -386,19 +392,26 @@ fn load_checkpoint(world: &World, log: &Log) -> (MemoryIndex, Coverage) {
 }
 
 /// Whether the log still has what a checkpoint covers.
-fn covers(log: &Log, coverage: &Coverage) -> bool {
-    coverage
-        .part
-        .iter()
-        .all(|(id, part)| last_page_before(log, *id, part.end).is_ok_and(|code| code == part.last_page))
+fn covers(log: &Log, scans: &mut Scans<'_>, coverage: &Coverage) -> bool {
+    coverage.part.iter().all(|(id, part)| {
+        last_page_before(log, scans, *id, part.end).is_ok_and(|code| code == part.last_page)
+    })
 }
 
 /// The code of the last page before a place in an arena; zeros if there is none.
-fn last_page_before(log: &Log, id: ArenaId, end: Granule) -> Result<[u8; 16], ReadLogError> {
+fn last_page_before(
+    log: &Log,
+    scans: &mut Scans<'_>,
+    id: ArenaId,
+    end: Granule,
+) -> Result<[u8; 16], ReadLogError> {
     let arena = log.open_arena(id)?;
-    let rows = match log.state(&arena)? {
-        ArenaState::Sealed { pages, .. } => pages,
-        ArenaState::Unsealed => log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect(),
+    let is_before = |row: &&PageRow| row.granule < end;
+    let last = match log.state(&arena)? {
+        ArenaState::Sealed { pages, .. } => pages.iter().rfind(is_before).map(|row| row.code),
+        ArenaState::Unsealed => {
+            scans.of(&arena)?.pages.iter().map(|(row, _)| row).rfind(is_before).map(|row| row.code)
+        }
     };
-    Ok(rows.iter().rfind(|row| row.granule < end).map(|row| row.code).unwrap_or_default())
+    Ok(last.unwrap_or_default())
 }

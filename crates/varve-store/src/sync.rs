@@ -2,11 +2,29 @@
 
 use std::sync::PoisonError;
 
-use varve_log::SyncLogError;
+use varve_log::{AppendError, Appender, SyncLogError};
 
 use crate::store::Store;
 
 impl Store {
+    /// Hands everything put so far to the log, named by a page, and does not wait until it is durable. Afterwards the log is as
+    /// long as all of that makes it.
+    ///
+    /// # Errors
+    /// [`AppendError`].
+    pub fn write_out(&self) -> Result<(), AppendError> {
+        let Some(writer) = &self.writer else { return Ok(()) };
+        self.append_all_drafts(writer)?;
+        self.write_page(&mut writer.appender())
+    }
+
+    fn write_page(&self, appender: &mut Appender) -> Result<(), AppendError> {
+        match appender.finish_page()? {
+            Some(page) => self.index_page(&page),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn make_durable(&self) -> Result<(), SyncLogError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.append_all_drafts(writer)?;
@@ -17,9 +35,7 @@ impl Store {
         }
         let (plan, clump_count) = {
             let mut appender = writer.appender();
-            if let Some(page) = appender.finish_page()? {
-                self.index_page(&page)?;
-            }
+            self.write_page(&mut appender)?;
             (appender.plan_sync(), self.admission().clump_count)
         };
         if let Err(error) = plan.carry_out(&self.log) {
