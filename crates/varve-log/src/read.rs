@@ -1,7 +1,6 @@
 //! Reading: arenas, records, pages, clumps. Every byte is checked on its way out.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use varve_world::{FileName, Storage};
@@ -295,11 +294,6 @@ impl Log {
     #[must_use]
     pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
         Window { log: self, arena, file_bytes: None, ahead_bytes, start: 0, buffer: Vec::new() }
-    }
-
-    /// Says that a part of an arena will be read soon.
-    pub fn read_soon(&self, id: ArenaId, range: Range<u64>) {
-        self.storage.read_soon(&id.file_name(), range.start, range.end.saturating_sub(range.start));
     }
 
     /// The ledger over these seals: to be compared with the one that holds.

@@ -104,11 +104,7 @@ impl Store {
     fn read_run(&self, run: &[LogAddress], places: &BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
         let map = self.log.config().map;
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
-        let ((id, start), (_, end)) = (map.locate(*first), map.locate(*last));
-        for (id, range) in self.ahead.note(id, start.byte_offset()..end.byte_offset() + GUESS_BYTES) {
-            self.log.read_soon(id, range);
-        }
-        let arena = match self.directory.arena(id) {
+        let arena = match self.directory.arena(map.locate(*first).0) {
             Ok(arena) => arena,
             Err(error) => return note_damage(wanted, run.iter().flat_map(|address| &places[address]), error),
         };

@@ -14,7 +14,6 @@
 //! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
 //! many done at the same time, since naming, packing and reading happen outside its locks.
 
-mod ahead;
 mod cache;
 mod check;
 mod checkpoint;

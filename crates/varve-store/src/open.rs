@@ -13,7 +13,6 @@ use varve_log::{
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
-use crate::ahead::ReadAhead;
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
@@ -191,12 +190,11 @@ impl Store {
         let (index, coverage) = load_checkpoint(&world, &log, &mut scans);
         let mut store = Self {
             world,
+            config,
             namer,
             directory: Directory::new(Arc::clone(&log)),
             log,
             clumps: clump_cache(),
-            ahead: ReadAhead::new(config.arena_map.arena_bytes()),
-            config,
             index: RwLock::new(index),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.last_catalog)),
             drained: Condvar::new(),

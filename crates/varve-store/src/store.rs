@@ -10,7 +10,6 @@ use varve_index::MemoryIndex;
 use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Log};
 use varve_world::{FileLock, World};
 
-use crate::ahead::ReadAhead;
 use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
@@ -28,7 +27,6 @@ pub struct Store {
     pub(crate) namer: Namer,
     pub(crate) directory: Directory,
     pub(crate) clumps: ClumpCache,
-    pub(crate) ahead: ReadAhead,
     pub(crate) index: RwLock<MemoryIndex>,
     pub(crate) admission: Mutex<Admission>,
     /// Told whenever a draft has become a clump, or never will.

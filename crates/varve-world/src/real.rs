@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::num::NonZero;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-use rustix::fs::{Advice, fadvise};
 
 use crate::storage::{FileLock, FileName, LockError, Storage};
 
@@ -121,13 +118,6 @@ impl Storage for RealStorage {
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.open(file, false)?.file.read_exact_at(into, offset)
-    }
-
-    fn read_soon(&self, file: &FileName, offset: u64, bytes: u64) {
-        if let Ok(open) = self.open(file, false) {
-            // Only a hint: what cannot be advised is read all the same.
-            let _ = fadvise(&open.file, offset, NonZero::new(bytes), Advice::WillNeed);
-        }
     }
 
     fn length(&self, file: &FileName) -> io::Result<u64> {

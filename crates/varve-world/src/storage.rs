@@ -72,9 +72,6 @@ pub trait Storage: Send + Sync {
     /// [`io::ErrorKind::UnexpectedEof`] when the file ends before `into` is full.
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Says that a part of a file will be read soon, so that it can be brought near meanwhile. Promises nothing.
-    fn read_soon(&self, _file: &FileName, _offset: u64, _bytes: u64) {}
-
     /// The length of a file in bytes.
     ///
     /// # Errors
