@@ -90,6 +90,58 @@ impl Catalog {
         Ok(root)
     }
 
+    /// What can still be read of catalogs, of which `roots` are the newest first: all that the newest whole one knows, and
+    /// what younger ones that are damaged still tell.
+    #[must_use]
+    pub fn salvage(blocks: &dyn BlockStore, roots: &[BlockName]) -> Self {
+        let mut salvaged = Self::default();
+        for root in roots {
+            let Ok((sequence, list)) = blocks
+                .get(root)
+                .map_err(LoadCatalogError::from)
+                .and_then(|block| decode_root(&block, blocks.score_bytes()))
+            else {
+                continue;
+            };
+            salvaged.sequence = salvaged.sequence.max(sequence);
+            let mut records = Records::new(blocks, &list);
+            let mut is_whole = true;
+            while let Some(record) = records.next() {
+                let snapshot = record.map(|record| Snapshot::decode(record, blocks.score_bytes()));
+                let Ok(Ok(snapshot)) = snapshot else {
+                    is_whole = false;
+                    break;
+                };
+                salvaged.add_one_unknown(snapshot);
+            }
+            if is_whole {
+                break;
+            }
+        }
+        salvaged
+    }
+
+    /// Takes in the snapshots of another copy's catalog that this one lacks.
+    pub fn add_unknown(&mut self, other: &Self) {
+        self.sequence = self.sequence.max(other.sequence);
+        other.snapshots.iter().cloned().for_each(|snapshot| self.add_one_unknown(snapshot));
+    }
+
+    fn add_one_unknown(&mut self, snapshot: Snapshot) {
+        if !self.snapshots.iter().any(|known| known.id == snapshot.id) {
+            self.snapshots.push(snapshot);
+        }
+    }
+
+    /// Stores the catalog as it is, with a new root.
+    ///
+    /// # Errors
+    /// [`SaveCatalogError`].
+    pub fn write_again(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
+        self.sequence += 1;
+        self.save(blocks)
+    }
+
     fn save(&self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
         let mut list = ContentWriter::new(blocks, BlockKind::Data, Cutting::DIRECTORY);
         let mut record = Vec::new();
@@ -145,6 +197,22 @@ mod tests {
         assert!(written < 200 * 40_000, "adding one does not rewrite all: {written} bytes");
         assert!(store.lose(&root.unwrap()));
         assert!(matches!(Catalog::load(&store, root), Err(LoadCatalogError::Root(_))));
+    }
+
+    #[test]
+    fn what_older_catalogs_know_is_found_again() {
+        let store = MemoryBlockStore::new();
+        let (mut catalog, mut roots) = (Catalog::default(), Vec::new());
+        for number in 0..5 {
+            roots.insert(0, catalog.add(&store, snapshot(number, "web", i64::from(number))).unwrap());
+        }
+        assert!(store.lose(&roots[0]));
+        assert!(store.lose(&roots[1]));
+        let mut salvaged = Catalog::salvage(&store, &roots);
+        assert_eq!(salvaged.snapshots(), &catalog.snapshots()[..3]);
+        let root = salvaged.write_again(&store).unwrap();
+        assert_eq!(Catalog::load(&store, Some(root)).unwrap(), salvaged);
+        assert_eq!(Catalog::salvage(&store, &[]), Catalog::default());
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl Archive {
     ) -> Result<Taken, TakeError> {
         let begun = self.begin()?;
         let previous = if reread { None } else { self.previous_root(&request) };
-        let options = FolderOptions { began_at: begun.at, ..options };
+        let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
         let workers = self.store.world().workers.clone();
         let folder =
             archive_folder(&self.store, workers.as_ref(), source, previous.as_ref(), &options, watch)?;

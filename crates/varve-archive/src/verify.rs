@@ -48,6 +48,8 @@ pub struct Verified {
     pub damage: Vec<Damage>,
     /// What that harms.
     pub harm: Vec<Harm>,
+    /// The blocks that the snapshots need and that cannot be had, as far as their names are known.
+    pub lost: BTreeSet<BlockName>,
 }
 
 /// Why nothing could be verified.
@@ -84,17 +86,51 @@ pub fn verify(
         verified.checked_bytes += check.checked_bytes;
         verified.damage.extend(check.damage);
     }
-    let lost = verified.damage.iter().flat_map(|damage| damage.blocks.iter().copied()).collect();
-    let mut walker = Walker { store, lost, whole: BTreeSet::new(), harm: Vec::new() };
+    let walked = walk_snapshots(store, store, snapshots, &verified.damage, progress)?;
+    verified.snapshot_count = walked.snapshot_count;
+    verified.harm = walked.harm;
+    verified.lost = walked.lost;
+    Ok(verified)
+}
+
+/// What a walk through all snapshots finds.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    pub(crate) snapshot_count: u64,
+    pub(crate) harm: Vec<Harm>,
+    pub(crate) lost: BTreeSet<BlockName>,
+}
+
+/// Walks the trees of all snapshots through `blocks`, and tells what they lack, given what is damaged.
+pub(crate) fn walk_snapshots(
+    store: &Store,
+    blocks: &dyn BlockStore,
+    snapshots: &[Snapshot],
+    damage: &[Damage],
+    progress: &Progress,
+) -> Result<Walked, VerifyError> {
+    let lost = blocks_without_copy(store, damage)?;
+    let mut walker =
+        Walker { store, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new(), harm: Vec::new() };
     for snapshot in snapshots {
         if progress.is_cancelled() {
             return Err(VerifyError::Cancelled);
         }
         walker.snapshot(snapshot)?;
-        verified.snapshot_count += 1;
     }
-    verified.harm = walker.harm;
-    Ok(verified)
+    Ok(Walked { snapshot_count: snapshots.len() as u64, harm: walker.harm, lost: walker.needed })
+}
+
+/// The blocks in damaged clumps that no other clump has.
+fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BTreeSet<BlockName>, GetError> {
+    let places = damage.iter().map(|damage| (damage.arena, damage.offset)).collect();
+    let mut lost = BTreeSet::new();
+    for name in damage.iter().flat_map(|damage| &damage.blocks) {
+        if !store.has_elsewhere(name, &places)? {
+            lost.insert(*name);
+        }
+    }
+    Ok(lost)
 }
 
 /// Checks all arenas, several at a time. The checks come in the arenas' order.
@@ -138,7 +174,11 @@ fn check_arenas(store: &Store, data: bool, progress: &Progress) -> Result<Vec<Ar
 /// Walks the trees of all snapshots; a subtree that was found whole once is not walked again.
 struct Walker<'a> {
     store: &'a Store,
+    /// Where pointers and folders are read.
+    blocks: &'a dyn BlockStore,
     lost: BTreeSet<BlockName>,
+    /// Blocks that cannot be had.
+    needed: BTreeSet<BlockName>,
     whole: BTreeSet<BlockName>,
     harm: Vec<Harm>,
 }
@@ -168,7 +208,7 @@ impl Walker<'_> {
         }
         let harm_before = self.harm.len();
         self.tree(place, &content)?;
-        for node in NodeList::new(self.store, folder) {
+        for node in NodeList::new(self.blocks, folder) {
             let Ok(node) = node else {
                 if self.harm.len() == harm_before {
                     self.report(place, None, "the folder's list is malformed".into());
@@ -199,18 +239,20 @@ impl Walker<'_> {
         let mut waiting: Vec<(BlockName, Range<u64>)> = Vec::new();
         let mut found: Vec<(Range<u64>, String)> = Vec::new();
         let mut failure = None;
-        let (store, lost, whole) = (self.store, &self.lost, &mut self.whole);
-        walk(store, entry, &mut |node| {
+        let (store, blocks, lost, whole) = (self.store, self.blocks, &self.lost, &mut self.whole);
+        let needed = &mut self.needed;
+        walk(blocks, entry, &mut |node| {
             if failure.is_some() {
                 return Visit::Skip;
             }
             if let Some(damage) = node.damage {
+                needed.insert(node.name);
                 found.push((node.range, chain(damage)));
                 return Visit::Skip;
             }
             let ends_subtree = open.last().is_some_and(|(level, ..)| *level <= node.level);
             if ends_subtree || waiting.len() >= LOOKUP_COUNT {
-                failure = look_up(store, lost, &mut waiting, &mut found).err();
+                failure = look_up(store, lost, &mut waiting, needed, &mut found).err();
             }
             while open.last().is_some_and(|(level, ..)| *level <= node.level) {
                 close(&mut open, whole, found.len());
@@ -225,7 +267,7 @@ impl Walker<'_> {
             open.push((node.level, node.name, found.len()));
             Visit::Descend
         });
-        look_up(store, lost, &mut waiting, &mut found)?;
+        look_up(store, lost, &mut waiting, needed, &mut found)?;
         while !open.is_empty() {
             close(&mut open, whole, found.len());
         }
@@ -269,6 +311,7 @@ fn look_up(
     store: &Store,
     lost: &BTreeSet<BlockName>,
     waiting: &mut Vec<(BlockName, Range<u64>)>,
+    needed: &mut BTreeSet<BlockName>,
     found: &mut Vec<(Range<u64>, String)>,
 ) -> Result<(), GetError> {
     let names: Vec<_> = waiting.iter().map(|(name, _)| *name).collect();
@@ -278,7 +321,10 @@ fn look_up(
             found.push((range, format!("{name} is not in the store")));
         } else if lost.contains(&name) {
             found.push((range, format!("{name} is damaged")));
+        } else {
+            continue;
         }
+        needed.insert(name);
     }
     Ok(())
 }

@@ -80,6 +80,7 @@ pub enum ArenaHeaderError {
 pub(crate) struct NewArena<'a> {
     pub(crate) store_id: [u8; 16],
     pub(crate) arena: ArenaId,
+    pub(crate) generation: u32,
     pub(crate) uid: [u8; 16],
     pub(crate) data_key: &'a [u8; 32],
 }
@@ -94,7 +95,7 @@ impl ArenaHeader {
         bytes.extend_from_slice(&512_u32.to_le_bytes());
         bytes.extend_from_slice(&new.store_id);
         bytes.extend_from_slice(&new.arena.0.to_le_bytes());
-        bytes.extend_from_slice(&0_u32.to_le_bytes());
+        bytes.extend_from_slice(&new.generation.to_le_bytes());
         bytes.extend_from_slice(&u32::from(keys.is_encrypted()).to_le_bytes());
         bytes.extend_from_slice(&new.uid);
         bytes.extend_from_slice(&u32::from(wrap_key.is_some()).to_le_bytes());
@@ -107,7 +108,7 @@ impl ArenaHeader {
         let header = Self {
             store_id: new.store_id,
             arena: new.arena,
-            generation: 0,
+            generation: new.generation,
             uid: new.uid,
             wrapped_data_key,
             code,
@@ -195,7 +196,13 @@ mod tests {
     use super::*;
 
     fn created(keys: &LogKeys) -> (ArenaHeader, [u8; ARENA_HEADER_BYTES]) {
-        let new = NewArena { store_id: [1; 16], arena: ArenaId(3), uid: [2; 16], data_key: &[5; 32] };
+        let new = NewArena {
+            store_id: [1; 16],
+            arena: ArenaId(3),
+            generation: 4,
+            uid: [2; 16],
+            data_key: &[5; 32],
+        };
         let (header, bytes) = ArenaHeader::create(&new, keys);
         (header, bytes.try_into().unwrap())
     }

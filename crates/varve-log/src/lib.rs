@@ -21,6 +21,7 @@
 
 mod append;
 mod arena;
+mod arena_writer;
 mod cipher;
 mod clump;
 mod compress;
@@ -32,6 +33,7 @@ mod page;
 mod read;
 mod record;
 mod recover;
+mod salvage;
 
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
 pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
@@ -45,3 +47,4 @@ pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
 pub use recover::{RecoverError, Recovered};
+pub use salvage::{Replaced, Replacement, SalvagedClump};

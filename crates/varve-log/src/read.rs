@@ -390,14 +390,24 @@ impl Window<'_> {
             let (arena, offset) = (self.arena.id, granule.byte_offset());
             return Err(ReadLogError::Record { arena, offset, source: RecordError::NotARecord });
         }
-        let body = self.body(&header)?.to_vec();
-        let body = self.log.open_body(self.arena, &header, body)?;
-        let content = ClumpContent::open(body).map_err(|source| ReadLogError::Clump {
-            arena: self.arena.id,
-            offset: granule.byte_offset(),
-            source,
-        })?;
+        let body = self.opened_body(&header)?;
+        let content = self.content(&header, body)?;
         Ok((header, content))
+    }
+
+    /// Reads, checks and decrypts the body of a record.
+    pub(crate) fn opened_body(&mut self, header: &RecordHeader) -> Result<Vec<u8>, ReadLogError> {
+        let body = self.body(header)?.to_vec();
+        self.log.open_body(self.arena, header, body)
+    }
+
+    /// The blocks in the opened body of a clump.
+    pub(crate) fn content(&self, header: &RecordHeader, body: Vec<u8>) -> Result<ClumpContent, ReadLogError> {
+        ClumpContent::open(body).map_err(|source| ReadLogError::Clump {
+            arena: self.arena.id,
+            offset: header.granule.byte_offset(),
+            source,
+        })
     }
 
     /// Checks the code of the clump at `granule`, without decompressing it.
@@ -406,8 +416,7 @@ impl Window<'_> {
     /// As [`clump`](Self::clump).
     pub(crate) fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
         let header = self.record(granule)?;
-        let body = self.body(&header)?.to_vec();
-        self.log.open_body(self.arena, &header, body)?;
+        self.opened_body(&header)?;
         Ok(header)
     }
 

@@ -1,6 +1,6 @@
 //! Checking: everything that the log says of itself, and, if asked, every byte.
 
-use varve_block::BlockName;
+use varve_block::{BlockName, BlockType};
 use varve_log::{ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
 
 use crate::scans::Scans;
@@ -102,22 +102,49 @@ impl Store {
                 seals.push((*id, arena.header().generation, footer.seal_code));
             }
         }
+        let newest = ids.last().copied().unwrap_or(ArenaId(0));
+        for id in (0..newest.0).map(ArenaId).filter(|id| ids.binary_search(id).is_err()) {
+            report(id, DamageKind::Missing);
+        }
         let Some(ledger) = self.newest_ledger(&ids, &mut Scans::new(&self.log)) else { return Ok(damage) };
         let covered = usize::try_from(ledger.arena_count).unwrap_or(usize::MAX);
         let rows = seals.iter().take(covered).map(|(id, generation, code)| (*id, *generation, code));
         if self.log.ledger(rows) == ledger {
             return Ok(damage);
         }
-        let newest = ids.last().copied().unwrap_or(ArenaId(0));
-        for id in (0..newest.0).map(ArenaId) {
-            if !ids.contains(&id) {
-                report(id, DamageKind::Missing);
-            } else if id.0 < ledger.arena_count && !seals.iter().any(|(sealed, ..)| *sealed == id) {
-                report(id, DamageKind::SealLost);
+        for id in ids.iter().filter(|id| id.0 < ledger.arena_count) {
+            if !seals.iter().any(|(sealed, ..)| sealed == id) {
+                report(*id, DamageKind::SealLost);
             }
         }
         report(newest, DamageKind::Ledger);
         Ok(damage)
+    }
+
+    /// All catalog roots that directory pages name, newest first.
+    ///
+    /// # Errors
+    /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
+    pub fn catalog_roots(&self) -> Result<Vec<BlockName>, OpenLogError> {
+        let mut roots = Vec::new();
+        for id in self.log.arenas()?.into_iter().rev() {
+            let Ok(arena) = self.log.open_arena(id) else { continue };
+            let pages: Vec<_> = match self.log.state(&arena) {
+                Ok(ArenaState::Sealed { pages, .. }) => {
+                    pages.iter().filter_map(|row| self.log.read_page(&arena, row).ok()).collect()
+                }
+                _ => match self.log.scan(&arena) {
+                    Ok(found) => found.pages.into_iter().map(|(_, page)| page).collect(),
+                    Err(_) => continue,
+                },
+            };
+            let of_page = |page: &DirectoryPage| -> Vec<_> {
+                let blocks: Vec<_> = page.blocks().map(|block| block.name).collect();
+                blocks.into_iter().rev().filter(|name| name.block_type == BlockType::CATALOG).collect()
+            };
+            roots.extend(pages.iter().rev().flat_map(of_page));
+        }
+        Ok(roots)
     }
 
     /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it.
@@ -128,7 +155,7 @@ impl Store {
         let mut check = ArenaCheck::default();
         let checked = self.check_opened(id, data, &mut check);
         match checked {
-            Err(error) if error.is_damage() => check.report(id, 0, error.into(), Vec::new()),
+            Err(error) if is_finding(&error) => check.report(id, 0, error.into(), Vec::new()),
             other => other?,
         }
         Ok(check)
@@ -142,7 +169,7 @@ impl Store {
                 for row in rows {
                     match self.log.read_page(&arena, &row) {
                         Ok(page) => pages.push(page),
-                        Err(error) if error.is_damage() => {
+                        Err(error) if is_finding(&error) => {
                             check.report(id, row.granule.byte_offset(), error.into(), Vec::new());
                         }
                         Err(error) => return Err(error),
@@ -182,7 +209,7 @@ impl Store {
             let names = || page.blocks_of(row.granule).map(|block| block.name).collect();
             let (header, content) = match window.clump(row.granule) {
                 Ok(read) => read,
-                Err(error) if error.is_damage() => {
+                Err(error) if is_finding(&error) => {
                     check.report(id, offset, error.into(), names());
                     continue;
                 }
@@ -204,6 +231,11 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Whether a failed read is something to report and go on. A disk that does not give a sector is; a key that may not read is not.
+fn is_finding(error: &ReadLogError) -> bool {
+    !matches!(error, ReadLogError::NoReadKey { .. })
 }
 
 impl ArenaCheck {

@@ -77,6 +77,9 @@ impl Store {
         for run in runs(self.log.config().map, &places) {
             self.read_run(&run, &places, &mut wanted);
         }
+        for lost in wanted.iter().filter(|wanted| wanted.is_lost()) {
+            self.lost.add(lost.name);
+        }
         wanted.into_iter().map(Wanted::into_result).collect()
     }
 
@@ -144,6 +147,10 @@ fn note_damage<'a>(wanted: &mut [Wanted], numbers: impl Iterator<Item = &'a usiz
 }
 
 impl Wanted {
+    fn is_lost(&self) -> bool {
+        self.found.is_none() && self.damage.as_ref().is_some_and(|error| error.is_damage())
+    }
+
     fn into_result(self) -> Result<Bytes, GetError> {
         let name = self.name;
         match (self.found, self.damage) {

@@ -18,6 +18,7 @@ use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
 use crate::get::clump_cache;
 use crate::keyring::{self, KeyError, PassphraseCost, Secret};
+use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::scans::Scans;
 use crate::store::{Admission, Durable, Store, Writer};
@@ -195,12 +196,14 @@ impl Store {
             directory: Directory::new(Arc::clone(&log)),
             log,
             clumps: clump_cache(),
+            lost: LostBlocks::default(),
             index: RwLock::new(index),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.last_catalog)),
             drained: Condvar::new(),
             writer: None,
             unsaved_blocks: AtomicU64::new(0),
         };
+        store.load_lost();
         store.catch_up(coverage, lock, &mut scans, progress)?;
         Ok(store)
     }

@@ -14,6 +14,7 @@ use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
 use crate::get::ClumpCache;
+use crate::lost::LostBlocks;
 use crate::naming::Namer;
 
 /// A local store, open to be read, or to be written as well.
@@ -27,6 +28,7 @@ pub struct Store {
     pub(crate) namer: Namer,
     pub(crate) directory: Directory,
     pub(crate) clumps: ClumpCache,
+    pub(crate) lost: LostBlocks,
     pub(crate) index: RwLock<MemoryIndex>,
     pub(crate) admission: Mutex<Admission>,
     /// Told whenever a draft has become a clump, or never will.
@@ -161,6 +163,7 @@ impl Store {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.sync()?;
         self.note_newest(writer);
+        self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
         self.save_checkpoint_if_due()?;
         writer.appender().mark_durable()?;

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use varve_log::{AppendError, Appender, SyncLogError};
 
-use crate::store::Store;
+use crate::store::{Durable, Store, Writer};
 
 impl Store {
     /// Hands everything put so far to the log, named by a page, and does not wait until it is durable. Afterwards the log is as
@@ -25,6 +25,7 @@ impl Store {
         }
     }
 
+    /// Makes durable what was put.
     pub(crate) fn make_durable(&self) -> Result<(), SyncLogError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.append_all_drafts(writer)?;
@@ -33,6 +34,17 @@ impl Store {
         if durable.clump_count >= wanted && wanted > 0 {
             return Ok(());
         }
+        self.carry_out_sync(writer, &mut durable)
+    }
+
+    /// Makes durable whatever was written to the log, even if it holds no block that was put.
+    pub(crate) fn make_log_durable(&self, writer: &Writer) -> Result<(), SyncLogError> {
+        self.append_all_drafts(writer)?;
+        let mut durable = writer.sync_gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.carry_out_sync(writer, &mut durable)
+    }
+
+    fn carry_out_sync(&self, writer: &Writer, durable: &mut Durable) -> Result<(), SyncLogError> {
         let (plan, clump_count) = {
             let mut appender = writer.appender();
             self.write_page(&mut appender)?;

@@ -82,6 +82,12 @@ pub enum Command {
     Restore(Restore),
     /// Check that everything is there and undamaged
     Verify(Verify),
+    /// Mend what is damaged, as far as it can be
+    ///
+    /// Checks every byte. Blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
+    /// written anew with all that is still good in them; what they were stays in the store's folder `quarantine`. What is still
+    /// lost then comes back when the same data is archived again.
+    Repair(Repair),
     /// Print a script that completes this program's words in a shell
     Completions {
         /// Which shell
@@ -237,6 +243,17 @@ pub struct Verify {
     /// Read and check every byte
     #[arg(long)]
     pub data: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Repair {
+    /// Fetch lost blocks from this store, a copy with the same key; may be given several times
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub from: Vec<PathBuf>,
+
+    /// Only say what would be done
+    #[arg(long)]
+    pub plan: bool,
 }
 
 /// Words that are well formed one by one, and make no sense together. The exit status is then 2, as for words that no

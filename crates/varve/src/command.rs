@@ -6,6 +6,7 @@ mod init;
 mod ls;
 mod pages;
 mod place;
+mod repair;
 mod restore;
 mod snapshot;
 mod snapshots;
@@ -50,6 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Restore(words) => restore::run(arguments, words),
         Command::Cat(words) => restore::cat(arguments, words),
         Command::Verify(words) => verify::run(arguments, words),
+        Command::Repair(words) => repair::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),
     }

@@ -1,11 +1,12 @@
 //! Archiving a folder: what can be asked for, and what comes of it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
-use varve_block::{BlockStore, PutError};
+use varve_block::{BlockName, BlockStore, PutError};
 use varve_world::{Timestamp, Workers};
 
 use super::excludes::Excludes;
@@ -34,6 +35,8 @@ pub struct FolderOptions {
     /// When the run began. A file that changed since then, or right before, is read again by the next one, as it may change
     /// once more without a sign. [`Timestamp`]`(i64::MAX)`: files are known to keep still.
     pub began_at: Timestamp,
+    /// Blocks that are known to be lost: a file that needs one is read again though it has not changed.
+    pub lost: BTreeSet<BlockName>,
 }
 
 impl Default for FolderOptions {
@@ -44,6 +47,7 @@ impl Default for FolderOptions {
             one_file_system: false,
             store_folder: None,
             began_at: Timestamp(i64::MAX),
+            lost: BTreeSet::new(),
         }
     }
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use varve_block::BlockStore;
+use varve_tree::{Visit, walk};
 use varve_world::Timestamp;
 
 use super::archive::{ArchiveFolderError, ArchivedFolder, FolderOptions};
@@ -256,7 +257,7 @@ impl<'a> Walker<'a> {
             self.sequence.push(Event::Link(node));
             return;
         }
-        if let Some(known) = previous.filter(|_| is_known) {
+        if let Some(known) = previous.filter(|known| is_known && !self.has_lost_blocks(known)) {
             // All that the system says of it is in its node already, but for what belongs to this snapshot.
             self.unchanged_count += u64::from(node.kind == NodeKind::File);
             self.setting.watch.progress.add_files_done(1);
@@ -270,6 +271,18 @@ impl<'a> Walker<'a> {
         } else {
             self.read_special(node, folder);
         }
+    }
+
+    /// Whether a file's content needs a block that is known to be lost.
+    fn has_lost_blocks(&self, node: &Node) -> bool {
+        let lost = &self.setting.options.lost;
+        let Some(content) = node.content.filter(|_| !lost.is_empty()) else { return false };
+        let mut found = false;
+        walk(self.setting.blocks, &content, &mut |block| {
+            found |= block.damage.is_some() || lost.contains(&block.name);
+            if found { Visit::Skip } else { Visit::Descend }
+        });
+        found
     }
 
     /// Gives a file with several names its link group. Returns whether one of the names came before.

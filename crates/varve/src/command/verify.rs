@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 use varve_archive::{Harm, Progress, Verified, verify};
 
 use super::Outcome;
@@ -18,6 +18,8 @@ pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     let shown = Shown::start("verifying", &progress, arguments.quiet);
     let verified = verify(archive.store(), archive.snapshots(), words.data, &progress)?;
     drop(shown);
+    // Only a hint, for the next night to heal what it can.
+    archive.store().remember_lost(&verified.lost);
     if arguments.json {
         print_json(&verified);
     } else {
@@ -33,9 +35,7 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
         say!("{line}");
     }
-    for harm in &verified.harm {
-        say!("  harms: {}", describe(harm));
-    }
+    print_harm(&verified.harm);
     let well = verified.damage.is_empty() && verified.harm.is_empty();
     if !well {
         say!(
@@ -43,7 +43,9 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
             count(verified.damage.len(), "place"),
             count(verified.harm.len(), "part")
         );
-        eprintln!("hint: what is listed by `varve snapshots` and not named here can be restored");
+        eprintln!(
+            "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
+        );
     } else if !arguments.quiet {
         let read = if words.data {
             format!(", {} read and checked", show::bytes(verified.checked_bytes))
@@ -56,6 +58,13 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
             verified.arena_count,
             verified.block_count
         );
+    }
+}
+
+/// Prints what snapshots have lost.
+pub(super) fn print_harm(harm: &[Harm]) {
+    for harm in harm {
+        say!("  harms: {}", describe(harm));
     }
 }
 
@@ -84,9 +93,20 @@ fn print_json(verified: &Verified) {
             })
         })
         .collect();
-    let harm: Vec<_> = verified
-        .harm
-        .iter()
+    let value = json!({
+        "snapshots": verified.snapshot_count,
+        "arenas": verified.arena_count,
+        "blocks": verified.block_count,
+        "checked_bytes": verified.checked_bytes,
+        "damage": damage,
+        "harm": harm_as_json(&verified.harm),
+    });
+    say!("{value}");
+}
+
+/// What snapshots have lost, for programs.
+pub(super) fn harm_as_json(harm: &[Harm]) -> Vec<Value> {
+    harm.iter()
         .map(|harm| {
             json!({
                 "snapshot": harm.snapshot.to_string(),
@@ -97,14 +117,5 @@ fn print_json(verified: &Verified) {
                 "reason": harm.reason,
             })
         })
-        .collect();
-    let value = json!({
-        "snapshots": verified.snapshot_count,
-        "arenas": verified.arena_count,
-        "blocks": verified.block_count,
-        "checked_bytes": verified.checked_bytes,
-        "damage": damage,
-        "harm": harm,
-    });
-    say!("{value}");
+        .collect()
 }
