@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::OpenLogError;
-use varve_store::{DamageKind, RepairError, RepairPlan, Repaired, Store};
+use varve_store::{AuditShare, DamageKind, RepairError, RepairPlan, Repaired, Store};
 
 use crate::catalog::{Catalog, SaveCatalogError};
 use crate::progress::Progress;
@@ -62,7 +62,7 @@ pub enum RepairArchiveError {
 /// [`RepairArchiveError`].
 pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, RepairArchiveError> {
     let found = find_catalog(store, store, &[])?;
-    let before = verify(store, found.catalog.snapshots(), true, progress)?;
+    let before = verify(store, found.catalog.snapshots(), Some(AuditShare::ALL), progress)?;
     let plan = RepairPlan::new(&before.damage);
     Ok(RepairReport { before, plan, catalog_was_lost: found.was_lost, ..RepairReport::default() })
 }
@@ -79,7 +79,7 @@ pub fn repair(
 ) -> Result<RepairReport, RepairArchiveError> {
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
     let FoundCatalog { mut catalog, was_lost } = find_catalog(store, &mended, sources)?;
-    let before = verify(store, catalog.snapshots(), true, progress)?;
+    let before = verify(store, catalog.snapshots(), Some(AuditShare::ALL), progress)?;
     store.remember_lost(&before.lost);
     // Through the sources, so that what lies below a pointer that was lost is met as well.
     let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
-use varve_store::{ArenaCheck, Damage, Store};
+use varve_store::{ArenaCheck, AuditShare, Damage, Store};
 use varve_tree::{Entry, Visit, walk};
-use varve_world::Task;
+use varve_world::{Task, Timestamp};
 
 use crate::node::{Node, NodeKind};
 use crate::node_list::NodeList;
@@ -42,6 +42,10 @@ pub struct Verified {
     pub block_count: u64,
     /// Bytes of clumps that were read and checked.
     pub checked_bytes: u64,
+    /// Arenas of which every byte was read.
+    pub read_count: u64,
+    /// When the arena that was read longest ago was read; `None` if one never was, or has no seal yet.
+    pub oldest_read: Option<Timestamp>,
     /// Snapshots whose trees were walked.
     pub snapshot_count: u64,
     /// What is wrong with the log.
@@ -69,18 +73,31 @@ pub enum VerifyError {
     Cancelled,
 }
 
-/// Checks the log's structure, with `data` every byte of it, and that all that the snapshots lead to is there.
+/// Checks the log's structure, every byte of the share `data` of it, and that all that the snapshots lead to is there. What
+/// was read is noted, even if this is interrupted: the next share begins with what was not.
 ///
 /// # Errors
 /// [`VerifyError`]. Damage is no error, but an answer.
 pub fn verify(
     store: &Store,
     snapshots: &[Snapshot],
-    data: bool,
+    data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
     let mut verified = Verified { damage: store.check_order()?, ..Verified::default() };
-    for check in check_arenas(store, data, progress)? {
+    let ids = store.arenas()?;
+    let audit = store.audit();
+    let chosen = match data {
+        Some(share) => store.choose_share(&audit, &ids, share),
+        None => Vec::new(),
+    };
+    let (checks, stopped) = check_arenas(store, &ids, &chosen, progress);
+    let read = checks.iter().filter(|(id, _)| chosen.binary_search(id).is_ok());
+    let audit = store.note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
+    stopped?;
+    verified.read_count = chosen.len() as u64;
+    verified.oldest_read = store.oldest_audit(&audit, &ids);
+    for (_, check) in checks {
         verified.arena_count += 1;
         verified.block_count += check.block_count;
         verified.checked_bytes += check.checked_bytes;
@@ -109,7 +126,9 @@ pub(crate) fn walk_snapshots(
     damage: &[Damage],
     progress: &Progress,
 ) -> Result<Walked, VerifyError> {
-    let lost = blocks_without_copy(store, damage)?;
+    let mut lost = blocks_without_copy(store, damage)?;
+    // What was found earlier, in a part of the log that may not have been read now.
+    lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
     let mut walker =
         Walker { store, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new(), harm: Vec::new() };
     for snapshot in snapshots {
@@ -133,9 +152,14 @@ fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BTreeSet<Bloc
     Ok(lost)
 }
 
-/// Checks all arenas, several at a time. The checks come in the arenas' order.
-fn check_arenas(store: &Store, data: bool, progress: &Progress) -> Result<Vec<ArenaCheck>, VerifyError> {
-    let ids = store.arenas()?;
+/// Checks all arenas, several at a time, and those in `read` to the last byte. The checks come in the arenas' order; those
+/// that were made before it was stopped come too.
+fn check_arenas(
+    store: &Store,
+    ids: &[ArenaId],
+    read: &[ArenaId],
+    progress: &Progress,
+) -> (Vec<(ArenaId, ArenaCheck)>, Result<(), VerifyError>) {
     progress.set_total(ids.len() as u64, 0);
     let next = Mutex::new(ids.iter());
     let done: Mutex<Vec<(ArenaId, ArenaCheck)>> = Mutex::default();
@@ -146,7 +170,7 @@ fn check_arenas(store: &Store, data: bool, progress: &Progress) -> Result<Vec<Ar
             let checked = if progress.is_cancelled() {
                 Err(VerifyError::Cancelled)
             } else {
-                store.check_arena(*id, data).map_err(VerifyError::from)
+                store.check_arena(*id, read.binary_search(id).is_ok()).map_err(VerifyError::from)
             };
             progress.add_files_done(1);
             match checked {
@@ -163,12 +187,10 @@ fn check_arenas(store: &Store, data: bool, progress: &Progress) -> Result<Vec<Ar
     };
     let workers = &store.world().workers;
     workers.run_all((0..workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
-    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(id, _)| *id);
-    Ok(done.into_iter().map(|(_, check)| check).collect())
+    let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (done, failure.map_or(Ok(()), Err))
 }
 
 /// Walks the trees of all snapshots; a subtree that was found whole once is not walked again.

@@ -14,6 +14,7 @@
 //! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
 //! many done at the same time, since naming, packing and reading happen outside its locks.
 
+mod audit;
 mod cache;
 mod check;
 mod checkpoint;
@@ -32,6 +33,7 @@ mod stats;
 mod store;
 mod sync;
 
+pub use audit::{Audit, AuditShare};
 pub use check::{ArenaCheck, Damage, DamageKind};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};

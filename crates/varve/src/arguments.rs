@@ -5,10 +5,11 @@
 )]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel};
-use varve_store::StoreConfig;
+use varve_store::{AuditShare, StoreConfig};
 use varve_world::Timestamp;
 
 use crate::moment;
@@ -243,6 +244,26 @@ pub struct Verify {
     /// Read and check every byte
     #[arg(long)]
     pub data: bool,
+
+    /// Of the data read at most this share, such as 3%, and first what was read longest ago: so a full check is spread over nights
+    #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
+    pub share: Option<f64>,
+
+    /// Of the data read only what was not read and found whole within this time, such as 30d
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub since: Option<Duration>,
+}
+
+impl Verify {
+    /// What of the data is to be read, if any.
+    pub fn data_share(&self, now: Timestamp) -> Option<AuditShare> {
+        if !self.data && self.share.is_none() && self.since.is_none() {
+            return None;
+        }
+        let nanoseconds = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+        let not_since = self.since.map(|age| Timestamp(now.0.saturating_sub(nanoseconds(age))));
+        Some(AuditShare { not_since, share: self.share.unwrap_or(1.0) })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -318,6 +339,26 @@ fn parse_time(text: &str) -> Result<Timestamp, String> {
     moment::parse_exact(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
 }
 
+/// A share of the whole: `3%`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    let percent = number.filter(|number| *number > 0.0 && *number <= 100.0);
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share of the whole, such as 3%".into())
+}
+
+/// A time that has passed: `30d`, `12h`.
+fn parse_age(text: &str) -> Result<Duration, String> {
+    let seconds = |unit| match unit {
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        "w" => Some(7 * 86_400),
+        _ => None,
+    };
+    let split = text.split_at_checked(text.len().saturating_sub(1));
+    let age = split.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(seconds(unit)?));
+    age.map(Duration::from_secs).ok_or_else(|| "write a number of hours, days or weeks: 12h, 30d, 4w".into())
+}
+
 fn parse_tag(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.is_empty() => Ok(text.into()),
@@ -344,6 +385,18 @@ mod tests {
         assert_eq!(parse_size("1G"), Ok(1 << 30));
         for bad in ["", "K", "8X", "-1", "99999999999G"] {
             assert!(parse_size(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn shares_and_ages_are_read() {
+        assert_eq!(parse_share("50%"), Ok(0.5));
+        assert_eq!(parse_age("2d"), Ok(Duration::from_secs(172_800)));
+        for bad in ["", "3", "0%", "101%", "-1%", "NaN%", "x%"] {
+            assert!(parse_share(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["", "d", "3", "3y", "-1d", "1µ", "99999999999999999999d"] {
+            assert!(parse_age(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -12,7 +12,9 @@ use varve_archive::{
     Archive, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
 };
 use varve_log::{ArenaMap, ClumpBytes};
-use varve_store::{Access, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig};
+use varve_store::{
+    Access, AuditShare, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig,
+};
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
@@ -199,7 +201,8 @@ impl Case {
             self.restore(which);
         }
         let archive = self.archive();
-        let verified = verify(archive.store(), archive.snapshots(), true, &Progress::new()).unwrap();
+        let verified =
+            verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
         assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
     }
 

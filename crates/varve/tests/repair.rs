@@ -182,3 +182,31 @@ fn a_lost_catalog_is_put_together_from_older_ones() {
     sandbox.snapshot_bytes("third", b"and it goes on");
     assert_eq!(sandbox.ok(["cat", "third"]), "and it goes on");
 }
+
+#[test]
+fn an_audit_is_spread_over_nights() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &noise(7, 6 << 20));
+    let night = |words: &[&str]| -> Value {
+        let run = sandbox.run([&["verify", "--json"], words].concat());
+        serde_json::from_slice(&run.stdout).unwrap()
+    };
+    assert_eq!(night(&[])["arenas_read"], 0);
+    let arena_count = night(&["--share", "1%"])["arenas"].as_u64().unwrap();
+    let mut nights = 1;
+    while night(&["--share", "1%", "--since", "1h"])["all_read_since"].is_null() {
+        nights += 1;
+        assert!(nights <= arena_count, "each night reads another arena");
+    }
+    assert!(nights >= 3, "{nights} nights");
+    let arenas = sandbox.arenas();
+    damage_middle(&arenas[0]);
+    assert_eq!(
+        night(&["--since", "1h", "--share", "1%"])["damage"].as_array().unwrap().len(),
+        0,
+        "read before"
+    );
+    assert!(harm_count(&night(&["--data"])) > 0);
+    assert!(harm_count(&night(&[])) > 0, "what was found is remembered");
+    assert!(harm_count(&night(&["--share", "1%"])) > 0);
+}

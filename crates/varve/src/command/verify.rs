@@ -9,14 +9,15 @@ use varve_archive::{Harm, Progress, Verified, verify};
 use super::Outcome;
 use crate::arguments::{Arguments, Verify};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, session, show};
+use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     let archive = session::read(arguments)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, arguments.quiet);
-    let verified = verify(archive.store(), archive.snapshots(), words.data, &progress)?;
+    let share = words.data_share(archive.store().world().clock.now());
+    let verified = verify(archive.store(), archive.snapshots(), share, &progress)?;
     drop(shown);
     // Only a hint, for the next night to heal what it can.
     archive.store().remember_lost(&verified.lost);
@@ -47,10 +48,18 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
             "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
         );
     } else if !arguments.quiet {
-        let read = if words.data {
-            format!(", {} read and checked", show::bytes(verified.checked_bytes))
-        } else {
-            String::new()
+        let read = match (share_is_all(words), verified.oldest_read) {
+            _ if verified.read_count == 0 => String::new(),
+            (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
+            (false, oldest) => format!(
+                ", {} in {} arenas read and checked; {}",
+                show::bytes(verified.checked_bytes),
+                verified.read_count,
+                match oldest {
+                    Some(oldest) => format!("all were read since {}", moment::show(oldest)),
+                    None => "some were never read yet".into(),
+                }
+            ),
         };
         say!(
             "all is well: {} snapshots, {} arenas, {} blocks{read}",
@@ -59,6 +68,10 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
             verified.block_count
         );
     }
+}
+
+fn share_is_all(words: &Verify) -> bool {
+    words.share.is_none() && words.since.is_none()
 }
 
 /// Prints what snapshots have lost.
@@ -98,6 +111,8 @@ fn print_json(verified: &Verified) {
         "arenas": verified.arena_count,
         "blocks": verified.block_count,
         "checked_bytes": verified.checked_bytes,
+        "arenas_read": verified.read_count,
+        "all_read_since": verified.oldest_read.map(moment::rfc3339),
         "damage": damage,
         "harm": harm_as_json(&verified.harm),
     });
