@@ -44,6 +44,8 @@ struct OpenArena {
     page_cipher: RecordCipher,
     log_bytes: u64,
     durable_bytes: u64,
+    /// Whether the file goes on behind `log_bytes`, with a mark that was never made durable.
+    has_stray_mark: bool,
     waiting: DirectoryPage,
     pages: Vec<PageRow>,
 }
@@ -52,6 +54,7 @@ struct FullArena {
     id: ArenaId,
     header: ArenaHeader,
     log_bytes: u64,
+    has_stray_mark: bool,
     pages: Vec<PageRow>,
 }
 
@@ -139,7 +142,8 @@ impl Appender {
             seals,
             next,
             new_seals: Vec::new(),
-            folder_changed: true,
+            // What an earlier session has done to it may not be durable. Without an arena there is no folder yet.
+            folder_changed: next != ArenaId(0),
             failed: None,
         };
         for (arena, recovered) in unsealed {
@@ -153,8 +157,11 @@ impl Appender {
         self.full.extend(self.open.take().map(OpenArena::into_full));
         let ciphers = self.ciphers(&arena)?;
         let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
-        self.open =
-            Some(OpenArena::new(arena, ciphers, recovered.log_bytes, pages, self.log.config().score_bytes));
+        let mut open =
+            OpenArena::new(arena, ciphers, recovered.log_bytes, pages, self.log.config().score_bytes);
+        open.durable_bytes = recovered.durable_bytes;
+        open.has_stray_mark = recovered.has_stray_mark;
+        self.open = Some(open);
         Ok(())
     }
 
@@ -221,7 +228,7 @@ impl Appender {
 
     fn write_waiting_page(&mut self) -> Result<Appended, AppendError> {
         let score_bytes = self.log.config().score_bytes;
-        let seals = self.seals.iter().map(|(arena, (generation, code))| (*arena, *generation, code));
+        let seals = self.durable_seals().map(|(arena, (generation, code))| (*arena, *generation, code));
         let ledger = Ledger::new(self.log.keys(), seals);
         let Some(open) = &mut self.open else { unreachable!("the caller has seen an open arena") };
         let mut page = std::mem::replace(&mut open.waiting, DirectoryPage::new(score_bytes));
@@ -261,6 +268,12 @@ impl Appender {
         record.resize(record_bytes, 0);
         let arena = open.arena.id();
         let storage = self.log.storage();
+        if std::mem::take(&mut open.has_stray_mark) {
+            // Need not be durable: whatever a crash makes of it, the log counts up to here.
+            storage
+                .truncate(&arena.file_name(), open.log_bytes)
+                .map_err(|source| AppendError::Storage { arena, source })?;
+        }
         let offset = storage
             .append(&arena.file_name(), &record)
             .map_err(|source| AppendError::Storage { arena, source })?;
@@ -315,6 +328,9 @@ impl Appender {
             seal(self.log.keys(), full.header.code(), &full.pages, full.log_bytes);
         let file = full.id.file_name();
         let failed = |source| AppendError::Storage { arena: full.id, source };
+        if full.has_stray_mark {
+            self.log.storage().truncate(&file, full.log_bytes).map_err(failed)?;
+        }
         self.log.storage().append(&file, &bytes).map_err(failed)?;
         self.log.storage().sync_soon(&file);
         self.seals.insert(full.id, (full.header.generation, footer.seal_code));
@@ -397,6 +413,11 @@ impl Appender {
         &self.seals
     }
 
+    /// Those among them that no crash can take back. A page or a checkpoint that told of others would outlive them.
+    pub fn durable_seals(&self) -> impl Iterator<Item = (&ArenaId, &(u32, [u8; 32]))> {
+        self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
+    }
+
     /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.
     pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule, Option<[u8; 16]>)> + '_ {
         let full = self.full.iter().map(|full| (full.id, full.log_bytes, &full.pages));
@@ -434,12 +455,22 @@ impl OpenArena {
         score_bytes: usize,
     ) -> Self {
         let waiting = DirectoryPage::new(score_bytes);
-        Self { arena, clump_cipher, page_cipher, log_bytes, durable_bytes: 0, waiting, pages }
+        Self {
+            arena,
+            clump_cipher,
+            page_cipher,
+            log_bytes,
+            durable_bytes: 0,
+            has_stray_mark: false,
+            waiting,
+            pages,
+        }
     }
 
     fn into_full(self) -> FullArena {
         let header = self.arena.header.clone();
-        FullArena { id: self.arena.id(), header, log_bytes: self.log_bytes, pages: self.pages }
+        let Self { log_bytes, has_stray_mark, pages, .. } = self;
+        FullArena { id: self.arena.id(), header, log_bytes, has_stray_mark, pages }
     }
 }
 

@@ -31,6 +31,7 @@ struct Inside {
     armed: Vec<(u64, Fault)>,
     is_down: bool,
     is_full: bool,
+    pretends_to_sync: bool,
     tally: Tally,
 }
 
@@ -48,6 +49,7 @@ impl Disk {
             armed: Vec::new(),
             is_down: false,
             is_full: false,
+            pretends_to_sync: false,
             tally: Tally::default(),
         };
         Self { inside: Arc::new(Mutex::new(inside)) }
@@ -72,6 +74,12 @@ impl Disk {
         inside.is_full = false;
     }
 
+    /// From now on syncs only say that they are done, as those of some drives do. No engine survives that: a test of what it survives
+    /// has to fail on such a disk.
+    pub fn pretend_to_sync(&self) {
+        self.inside().pretends_to_sync = true;
+    }
+
     /// The power goes, now: no call succeeds until [`restart`](Self::restart).
     pub fn cut_power(&self) {
         let mut inside = self.inside();
@@ -89,6 +97,12 @@ impl Disk {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.inside().is_full
+    }
+
+    /// Whether a sync that nobody waited for has failed, and the next sync of that file is still to tell.
+    #[must_use]
+    pub fn owes_failure(&self) -> bool {
+        self.inside().inodes.values().any(Inode::owes_failure)
     }
 
     /// The machine starts again after a power cut, with what that has left. Nobody holds a lock.
@@ -272,6 +286,7 @@ impl Inside {
             Some(Fault::SyncError) => self.fail_sync(file),
             // On its way when the power went: what is written then is decided at the restart.
             Some(Fault::PowerCut) if self.draw.once_in(2) => Ok(()),
+            _ if self.pretends_to_sync => self.file(file).map(|_| ()),
             _ => {
                 let inode = self.file(file)?;
                 inode.sync();
@@ -363,8 +378,9 @@ impl Storage for Disk {
             if !inside.names.has_folder(folder) {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            let Inside { names, draw, .. } = inside;
+            let Inside { names, draw, pretends_to_sync, .. } = inside;
             match struck {
+                _ if *pretends_to_sync => Ok(()),
                 Some(Fault::FolderSyncError | Fault::PowerCut) => {
                     names.fail_sync(folder, draw);
                     Err(broken())

@@ -89,6 +89,10 @@ impl Inode {
         self.failed_behind = true;
     }
 
+    pub(crate) fn owes_failure(&self) -> bool {
+        self.failed_behind
+    }
+
     /// Whether a failure was waiting to be told.
     pub(crate) fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed_behind)

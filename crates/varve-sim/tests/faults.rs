@@ -354,3 +354,19 @@ fn a_seed_decides_everything() {
     assert_eq!(run(5), run(5));
     assert_ne!((0..20).map(|seed| run(seed).1).collect::<BTreeSet<_>>().len(), 1);
 }
+
+#[test]
+fn a_disk_can_pretend() {
+    let file = name("file");
+    let found = (0..50).map(|seed| {
+        let disk = Disk::new(seed);
+        disk.pretend_to_sync();
+        disk.create(&file).unwrap();
+        disk.sync(&file).unwrap();
+        disk.sync_folder("").unwrap();
+        disk.cut_power();
+        disk.restart();
+        disk.length(&file).is_ok()
+    });
+    assert_eq!(found.collect::<BTreeSet<_>>().len(), 2);
+}

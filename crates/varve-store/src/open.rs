@@ -83,6 +83,9 @@ pub enum OpenError {
     /// `config.toml` could not be read.
     #[error("cannot read config.toml")]
     Storage(#[source] io::Error),
+    /// The store's own files may not survive power loss.
+    #[error("cannot make config.toml durable")]
+    Durable(#[source] io::Error),
     /// `config.toml` makes no sense, or is newer than this program.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -179,6 +182,10 @@ impl Store {
             Access::Read => None,
             Access::Write { holder } => Some(world.storage.lock(&name("lock"), holder)?),
         };
+        if lock.is_some() {
+            // Who made the store may have been stopped before it was durable: nothing may be promised without it.
+            world.storage.sync_folder("").map_err(OpenError::Durable)?;
+        }
         let log_config =
             LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
         let namer = Namer::new(config.score, keys.clone());
@@ -295,6 +302,10 @@ impl Store {
         // Only the last arenas can lack a seal for lack of time. An earlier one has lost it: its pages are read, and it
         // is left for `verify` to report.
         let sealed_count = self.newest_ledger(ids).map_or(0, |ledger| ledger.arena_count);
+        // A seal that no page has vouched for may be one that can only be read for now.
+        for id in coverage.sealed.keys().skip(usize::try_from(sealed_count).unwrap_or(usize::MAX)) {
+            self.log.write_anew(*id, None)?;
+        }
         let mut tail = Vec::new();
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());
