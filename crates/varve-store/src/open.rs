@@ -251,7 +251,12 @@ impl Store {
         seals: &mut BTreeMap<ArenaId, (u32, [u8; 32])>,
     ) -> Result<Option<Arc<OpenedArena>>, ReadLogError> {
         let arena = self.directory.arena(id)?;
-        let ArenaState::Sealed { footer, pages } = self.log.state(&arena)? else { return Ok(Some(arena)) };
+        let (footer, pages) = match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { footer, pages }) => (footer, pages),
+            // A seal that a power cut has torn, or one that is damaged: the pages are there all the same.
+            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => return Ok(Some(arena)),
+            Err(error) => return Err(error),
+        };
         seals.insert(id, (arena.header().generation, footer.seal_code));
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
