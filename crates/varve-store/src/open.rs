@@ -152,11 +152,18 @@ impl Store {
     /// # Errors
     /// [`OpenError::NotAStore`], [`OpenError::Config`] or [`OpenError::Storage`].
     pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
-        let text = match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NotAStore),
-            Err(error) => return Err(OpenError::Storage(error)),
+        let read = || match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(OpenError::NotAStore),
+            Err(error) => Err(OpenError::Storage(error)),
         };
+        let text = read()?;
+        // Read twice: it has no code of its own, and with another identity a plain store would seem to be empty.
+        if read()? != text {
+            return Err(OpenError::Storage(io::Error::other(
+                "it reads differently from one time to the next",
+            )));
+        }
         Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
     }
 
