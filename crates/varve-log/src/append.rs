@@ -119,7 +119,8 @@ impl Appender {
             seals,
             next,
             new_seals: Vec::new(),
-            folder_changed: true,
+            // What an earlier session has done to it may not be durable. Without an arena there is no folder yet.
+            folder_changed: next != ArenaId(0),
             failed: None,
         };
         for (arena, recovered) in unsealed {
@@ -132,7 +133,7 @@ impl Appender {
     fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
         self.full.extend(self.open.take().map(ArenaWriter::into_full));
         let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
-        let writer = ArenaWriter::adopt(&self.log, &self.session, arena, recovered.log_bytes, pages)?;
+        let writer = ArenaWriter::adopt(&self.log, &self.session, arena, &recovered, pages)?;
         self.open = Some(writer);
         Ok(())
     }
@@ -198,7 +199,7 @@ impl Appender {
     /// The ledger over the seals as they are now.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        let seals = self.seals.iter().map(|(arena, (generation, code))| (*arena, *generation, code));
+        let seals = self.durable_seals().map(|(arena, (generation, code))| (*arena, *generation, code));
         Ledger::new(self.log.keys(), seals)
     }
 
@@ -332,6 +333,11 @@ impl Appender {
     #[must_use]
     pub fn seals(&self) -> &BTreeMap<ArenaId, (u32, [u8; 32])> {
         &self.seals
+    }
+
+    /// Those among them that no crash can take back. A page or a checkpoint that told of others would outlive them.
+    pub fn durable_seals(&self) -> impl Iterator<Item = (&ArenaId, &(u32, [u8; 32]))> {
+        self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
     }
 
     /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.

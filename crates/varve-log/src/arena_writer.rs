@@ -15,6 +15,7 @@ use crate::keys::LogKeys;
 use crate::page::{DirectoryPage, Ledger};
 use crate::read::{Log, OpenedArena};
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::recover::Recovered;
 
 /// A writer's salt, and how many records it has made.
 pub(crate) struct Session {
@@ -50,6 +51,8 @@ pub(crate) struct ArenaWriter {
     page_cipher: RecordCipher,
     pub(crate) log_bytes: u64,
     pub(crate) durable_bytes: u64,
+    /// Whether the file goes on behind `log_bytes`, with a mark that was never made durable.
+    has_stray_mark: bool,
     waiting: DirectoryPage,
     pages: Vec<PageRow>,
 }
@@ -59,6 +62,7 @@ pub(crate) struct FullArena {
     pub(crate) id: ArenaId,
     pub(crate) log_bytes: u64,
     pub(crate) pages: Vec<PageRow>,
+    has_stray_mark: bool,
     file: FileName,
     header: ArenaHeader,
 }
@@ -92,11 +96,14 @@ impl ArenaWriter {
         log: &Log,
         session: &Session,
         arena: OpenedArena,
-        log_bytes: u64,
+        recovered: &Recovered,
         pages: Vec<PageRow>,
     ) -> Result<Self, AppendError> {
         let file = arena.id().file_name();
-        Self::new(log, session, arena, file, log_bytes, pages)
+        let mut writer = Self::new(log, session, arena, file, recovered.log_bytes, pages)?;
+        writer.durable_bytes = recovered.durable_bytes;
+        writer.has_stray_mark = recovered.has_stray_mark;
+        Ok(writer)
     }
 
     fn new(
@@ -115,7 +122,17 @@ impl ArenaWriter {
         };
         let (clump_cipher, page_cipher) = (cipher(RecordKind::Clump)?, cipher(RecordKind::Page)?);
         let waiting = DirectoryPage::new(log.config().score_bytes);
-        Ok(Self { file, arena, clump_cipher, page_cipher, log_bytes, durable_bytes: 0, waiting, pages })
+        Ok(Self {
+            file,
+            arena,
+            clump_cipher,
+            page_cipher,
+            log_bytes,
+            durable_bytes: 0,
+            has_stray_mark: false,
+            waiting,
+            pages,
+        })
     }
 
     pub(crate) fn id(&self) -> ArenaId {
@@ -188,6 +205,12 @@ impl ArenaWriter {
         let record_bytes = usize::try_from(header.record_bytes()).expect("bodies are bounded");
         record.resize(record_bytes, 0);
         let arena = self.id();
+        if std::mem::take(&mut self.has_stray_mark) {
+            // Need not be durable: whatever a crash makes of it, the log counts up to here.
+            storage
+                .truncate(&self.file, self.log_bytes)
+                .map_err(|source| AppendError::Storage { arena, source })?;
+        }
         let offset =
             storage.append(&self.file, &record).map_err(|source| AppendError::Storage { arena, source })?;
         if offset != self.log_bytes {
@@ -200,8 +223,9 @@ impl ArenaWriter {
 
     /// Takes no more.
     pub(crate) fn into_full(self) -> FullArena {
-        let header = self.arena.header.clone();
-        FullArena { id: self.id(), log_bytes: self.log_bytes, pages: self.pages, file: self.file, header }
+        let (id, header) = (self.id(), self.arena.header.clone());
+        let Self { file, log_bytes, has_stray_mark, pages, .. } = self;
+        FullArena { id, log_bytes, pages, has_stray_mark, file, header }
     }
 }
 
@@ -214,6 +238,9 @@ impl FullArena {
     pub(crate) fn seal(&self, storage: &dyn Storage, keys: &LogKeys) -> Result<(u32, [u8; 32]), AppendError> {
         let (footer, bytes): (Footer, _) = seal(keys, self.header.code(), &self.pages, self.log_bytes);
         let failed = |source| AppendError::Storage { arena: self.id, source };
+        if self.has_stray_mark {
+            storage.truncate(&self.file, self.log_bytes).map_err(failed)?;
+        }
         storage.append(&self.file, &bytes).map_err(failed)?;
         tracing::debug!(arena = %self.id, log_bytes = self.log_bytes, page_count = self.pages.len(), "sealed an arena");
         Ok((self.header.generation, footer.seal_code))

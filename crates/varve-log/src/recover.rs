@@ -1,13 +1,17 @@
 //! What is good in an arena that has no seal: the open one, or one whose end a crash has cut off.
 //!
 //! Everything up to the last page counts; what follows it was never acknowledged. A page tells up to where its arena was
-//! durable when it was written. Beyond that, a power cut may have kept a page and lost part of a clump that it names: a
-//! writer reads those clumps before it believes the page, and what fails ends the arena there.
+//! durable when it was written. Beyond that, a power cut may have kept any sector and lost any other: a writer reads the clumps
+//! that pages name there before it believes the pages, and the first one that fails, or follows something broken, ends the arena.
+//! What is broken before the mark was durable once, so it is damage: it is reported, and nothing is cut.
+//!
+//! What can be read need not be on the disk: when a sync has failed, Linux keeps what it could not write and calls it clean. So
+//! what no mark covers is written anew, to a file that takes the arena's place, before anything is built on it.
 
-use varve_world::Storage;
+use varve_world::{FileName, Storage};
 
 use crate::arena::{ArenaId, Granule};
-use crate::footer::PageRow;
+use crate::footer::{FOOTER_BYTES, Footer, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
 use crate::read::{Log, OpenedArena, ReadLogError, Window};
@@ -15,6 +19,8 @@ use crate::record::RecordKind;
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
+/// How many arenas a crash may have left without a seal: the open one and those that waited.
+const UNSEALED_MAX: usize = 4;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,8 +31,13 @@ pub struct Recovered {
     pub log_bytes: u64,
     /// How many bytes follow it.
     pub cut_bytes: u64,
-    /// Where, in bytes, something is damaged that good pages follow. No crash leaves that behind: nothing may be cut off,
-    /// and nothing more may be written here.
+    /// Up to where it is known to survive power loss, in bytes.
+    pub durable_bytes: u64,
+    /// Whether a mark of durability follows the good part, which no sync has made durable: before anything is written
+    /// here, it has to be cut off.
+    pub has_stray_mark: bool,
+    /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
+    /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
     pub gap: Option<u64>,
 }
 
@@ -58,7 +69,15 @@ impl Log {
         let mut window = self.window(arena, AHEAD_BYTES);
         let mut broken = None;
         loop {
-            match self.next_page(arena, &mut window, place)? {
+            let next = match self.next_page(arena, &mut window, place)? {
+                // Believed when it is read a second time: what is broken may be cut.
+                Next::Broken(_) => {
+                    window.forget();
+                    self.next_page(arena, &mut window, place)?
+                }
+                page => page,
+            };
+            match next {
                 Next::Page { row, page, end } => {
                     found.gap = found.gap.or(broken.take());
                     found.pages.push((row, page));
@@ -73,6 +92,8 @@ impl Log {
             }
         }
         found.cut_bytes = self.file_bytes(arena.id())?.saturating_sub(found.log_bytes);
+        let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
+        found.durable_bytes = durable.byte_offset();
         Ok(found)
     }
 
@@ -132,7 +153,7 @@ impl Log {
     /// # Errors
     /// [`RecoverError`]; the arena is then as it was.
     pub fn recover(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, RecoverError> {
-        let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
+        let durable = Granule::at_or_after(found.durable_bytes).unwrap_or_default();
         let mut window = self.window(arena, AHEAD_BYTES);
         let mut torn = Vec::new();
         for (number, (row, page)) in found.pages.iter().enumerate() {
@@ -141,56 +162,116 @@ impl Log {
                 torn.push(number);
             }
         }
-        if let [number] = torn[..]
-            && number + 1 == found.pages.len()
-            && found.gap.is_none()
-        {
-            // What a power cut leaves: the last page reached the disk, and some of what it names did not.
-            let kept = number.checked_sub(1).and_then(|last| found.pages.get(last));
-            let kept_bytes = kept
-                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
-            found.cut_bytes += found.log_bytes - kept_bytes;
-            found.log_bytes = kept_bytes;
-        } else if let Some((row, _)) = torn.first().and_then(|first| found.pages.get(*first)) {
-            found.gap = found.gap.or(Some(row.granule.byte_offset()));
-        }
-        for number in torn.into_iter().rev() {
-            found.pages.remove(number);
-        }
-        if found.gap.is_some() {
+        // What is broken behind the mark was not durable when the last page was written: a power cut has kept one sector and
+        // lost another. What is broken before it was durable once.
+        if found.gap.is_some_and(|gap| gap < found.durable_bytes) {
             tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
+            for number in torn.into_iter().rev() {
+                found.pages.remove(number);
+            }
             return Ok(found);
         }
-        if found.cut_bytes > 0 {
-            tracing::info!(arena = %arena.id(), cut_bytes = found.cut_bytes, "cut what a crash has left");
-            cut(self.storage().as_ref(), arena.id(), found.log_bytes)?;
+        let broken = found
+            .gap
+            .take()
+            .map(|gap| found.pages.partition_point(|(row, _)| row.granule.byte_offset() < gap));
+        let kept = torn.into_iter().chain(broken).min().unwrap_or(found.pages.len());
+        found.keep_pages(kept);
+        let has_mark = found.drop_mark();
+        let id = arena.id();
+        if !is_durable(&found, durable) {
+            tracing::info!(arena = %id, log_bytes = found.log_bytes, "writing anew what may not be durable");
+            self.write_anew(id, Some(found.log_bytes))?;
+            found.durable_bytes = found.log_bytes;
+        } else if found.cut_bytes > 0 {
+            tracing::info!(arena = %id, cut_bytes = found.cut_bytes, "cut what a crash has left");
+            cut(self.storage().as_ref(), id, found.log_bytes)?;
+        } else {
+            found.has_stray_mark = has_mark;
         }
         Ok(found)
     }
 
-    /// Removes the newest arena if a crash came before its header was written: nothing was ever acknowledged in it.
+    /// Writes an arena's file, or its first bytes, to a new one, durable under the same name when this returns.
+    ///
+    /// For an arena whose last sync failed, or was never asked for: what is built on it must not be lost with it.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the arena is then as it was.
+    pub fn write_anew(&self, id: ArenaId, log_bytes: Option<u64>) -> Result<(), RecoverError> {
+        let (storage, file) = (self.storage().as_ref(), id.file_name());
+        let failed = |source| RecoverError::Cut { arena: id, source };
+        let log_bytes = match log_bytes {
+            Some(log_bytes) => log_bytes,
+            None => storage.length(&file).map_err(failed)?,
+        };
+        let copied = storage.replace_with(&file, |append| {
+            let (mut piece, mut again) = (Vec::new(), Vec::new());
+            let mut offset = 0;
+            while offset < log_bytes {
+                let piece_bytes = usize::try_from(log_bytes - offset).unwrap_or(AHEAD_BYTES).min(AHEAD_BYTES);
+                piece.resize(piece_bytes, 0);
+                again.resize(piece_bytes, 0);
+                storage.read_at(&file, offset, &mut piece)?;
+                storage.read_at(&file, offset, &mut again)?;
+                // The copy replaces what it was read from: a disk that lies must not lie into it.
+                if piece != again {
+                    return Err(std::io::Error::other(format!(
+                        "{file} reads differently from one time to the next"
+                    )));
+                }
+                append(&piece)?;
+                offset += piece_bytes as u64;
+            }
+            Ok(())
+        });
+        copied.map_err(failed)
+    }
+
+    /// Removes what a crash has left that holds nothing: unfinished copies of arenas, and those of the last arenas whose header was
+    /// never written. Nothing was ever acknowledged in them: a sync makes every arena before it durable.
     ///
     /// # Errors
     /// [`RecoverError`] when it could not be read or removed.
     pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
-        let Some(id) = self
-            .arenas()
-            .map_err(|error| RecoverError::Cut { arena: ArenaId(0), source: error.source })?
-            .pop()
-        else {
-            return Ok(());
-        };
-        let (storage, file) = (self.storage(), id.file_name());
-        let failed = |source| RecoverError::Cut { arena: id, source };
-        let present = storage.length(&file).map_err(failed)?.min(ARENA_HEADER_BYTES as u64);
-        let mut header = vec![0; usize::try_from(present).unwrap_or(ARENA_HEADER_BYTES)];
-        storage.read_at(&file, 0, &mut header).map_err(failed)?;
-        let is_begun = header.len() == ARENA_HEADER_BYTES && header.iter().any(|byte| *byte != 0);
-        if is_begun {
-            return Ok(());
+        let failed = |arena| move |source| RecoverError::Cut { arena, source };
+        let files = self.storage().list(ArenaId::FOLDER).map_err(failed(ArenaId(0)))?;
+        let mut doomed: Vec<_> = files
+            .iter()
+            .filter(|file| file.as_str().ends_with(".arena.new"))
+            .map(|file| (ArenaId(0), file))
+            .collect();
+        let arenas = files.iter().filter_map(|file| Some((ArenaId::of_file(file)?, file)));
+        for (id, file) in arenas.rev().take(UNSEALED_MAX) {
+            if !self.is_begun(file).map_err(failed(id))? {
+                doomed.push((id, file));
+            }
         }
-        tracing::info!(arena = %id, "removed an arena that a crash has left without a header");
-        storage.remove(&file).map_err(failed)
+        for (id, file) in doomed {
+            tracing::info!(%file, "removed what a crash has left unfinished");
+            self.storage().remove(file).map_err(failed(id))?;
+        }
+        Ok(())
+    }
+
+    /// Whether an arena's file has a header, or had one when it was sealed.
+    fn is_begun(&self, file: &FileName) -> std::io::Result<bool> {
+        let storage = self.storage();
+        let file_bytes = storage.length(file)?;
+        let mut header = [0; ARENA_HEADER_BYTES];
+        if file_bytes < header.len() as u64 {
+            return Ok(false);
+        }
+        // Looked at twice: what reads as nothing once may be a whole arena.
+        for _ in 0..2 {
+            storage.read_at(file, 0, &mut header)?;
+            if header.iter().any(|byte| *byte != 0) {
+                return Ok(true);
+            }
+        }
+        let mut footer = [0; FOOTER_BYTES];
+        storage.read_at(file, file_bytes - footer.len() as u64, &mut footer)?;
+        Ok(Footer::decode(&footer, file_bytes).is_ok())
     }
 
     fn clumps_are_whole(
@@ -208,6 +289,40 @@ impl Log {
         }
         Ok(true)
     }
+}
+
+impl Recovered {
+    /// Ends the good part with the first `count` pages.
+    fn keep_pages(&mut self, count: usize) {
+        if count < self.pages.len() {
+            self.pages.truncate(count);
+            let kept_bytes = self
+                .pages
+                .last()
+                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
+            self.cut_bytes += self.log_bytes - kept_bytes;
+            self.log_bytes = kept_bytes;
+        }
+    }
+
+    /// Ends the good part before the pages at its end that name nothing and only say that all before them is durable. They
+    /// are not durable themselves. Says whether there was one.
+    fn drop_mark(&mut self) -> bool {
+        let marks = self.pages.iter().rev().take_while(|(_, page)| page.block_count() == 0);
+        let Some((row, _)) = marks.last() else { return false };
+        self.log_bytes = row.granule.byte_offset();
+        self.pages.retain(|(row, _)| row.granule.byte_offset() < self.log_bytes);
+        true
+    }
+}
+
+/// Whether the header, and all blocks that the pages name, are before a mark of durability.
+fn is_durable(found: &Recovered, durable: Granule) -> bool {
+    if durable == Granule::default() {
+        return false;
+    }
+    let mut clumps = found.pages.iter().flat_map(|(_, page)| page.clumps());
+    clumps.all(|clump| clump.granule < durable)
 }
 
 /// What a step of a scan comes to.

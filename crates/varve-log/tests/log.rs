@@ -238,6 +238,51 @@ fn a_page_that_outlived_its_clump_is_not_believed() {
     assert_eq!(found[0].pages.len(), 1, "what was synced is still there");
 }
 
+/// A power cut may keep any sector: of two pages that no sync came after, the second one with all its clumps.
+#[test]
+fn what_a_power_cut_reordered_is_cut() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    for lost_bytes in [128, 3000] {
+        let storage = MemoryStorage::new();
+        let (log, mut appender, _) = open(&storage, &keys, 1);
+        append_block(&log, &mut appender, &random_bytes(1, 3000));
+        sync(&log, &mut appender);
+        let (lost, _) = append_block(&log, &mut appender, &random_bytes(2, 3000));
+        appender.finish_page().unwrap();
+        append_block(&log, &mut appender, &random_bytes(3, 3000));
+        appender.finish_page().unwrap();
+        let file = ArenaId(0).file_name();
+        let mut contents = storage.contents(&file).unwrap();
+        let place = config().map.locate(lost).1.byte_offset() as usize;
+        contents[place..place + lost_bytes].fill(0);
+        storage.set_contents(&file, contents);
+        let (_, _, found) = open(&storage, &keys, 2);
+        assert_eq!((found[0].log_bytes, found[0].gap), (place as u64, None));
+        assert_eq!(found[0].pages.len(), 1, "what was synced is still there");
+        assert_eq!(storage.length(&file).unwrap(), place as u64);
+    }
+}
+
+#[test]
+fn an_arena_before_the_last_may_lack_its_header() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    let storage = MemoryStorage::new();
+    for arena in 0..2 {
+        storage.create(&ArenaId(arena).file_name()).unwrap();
+        storage.append(&ArenaId(arena).file_name(), &[0; 5000]).unwrap();
+    }
+    storage.create(&FileName::new("arenas/0000000000.arena.new").unwrap()).unwrap();
+    log(&storage, &keys).remove_never_begun().unwrap();
+    assert!(storage.names().is_empty(), "no sync had returned since they were begun");
+    let written = written(keys);
+    let file = ArenaId(1).file_name();
+    let mut rotten = written.storage.contents(&file).unwrap();
+    rotten[..512].fill(0);
+    written.storage.set_contents(&file, rotten);
+    log(&written.storage, &written.keys).remove_never_begun().unwrap();
+    assert!(written.storage.contents(&file).is_some(), "it has a seal: it was begun");
+}
+
 #[test]
 fn damage_to_what_is_marked_durable_cuts_nothing() {
     let keys = LogKeys::from_master(&[3; 32]);
@@ -252,7 +297,8 @@ fn damage_to_what_is_marked_durable_cuts_nothing() {
     contents[config().map.locate(rotten).1.byte_offset() as usize + 100] ^= 1;
     storage.set_contents(&file, contents.clone());
     let (log, _, found) = open(&storage, &keys, 2);
-    assert_eq!(found[0].log_bytes, contents.len() as u64);
+    assert!(found[0].has_stray_mark, "the mark is not part of what is durable");
+    assert_eq!(storage.contents(&file).unwrap(), contents, "nothing was cut");
     assert!(matches!(read(&log, rotten), Err(ReadLogError::Forged { what: "clump", .. })));
 }
 

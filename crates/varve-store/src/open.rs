@@ -85,6 +85,9 @@ pub enum OpenError {
     /// `config.toml` could not be read.
     #[error("cannot read config.toml")]
     Storage(#[source] io::Error),
+    /// The store's own files may not survive power loss.
+    #[error("cannot make config.toml durable")]
+    Durable(#[source] io::Error),
     /// `config.toml` makes no sense, or is newer than this program.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -151,11 +154,18 @@ impl Store {
     /// # Errors
     /// [`OpenError::NotAStore`], [`OpenError::Config`] or [`OpenError::Storage`].
     pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
-        let text = match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NotAStore),
-            Err(error) => return Err(OpenError::Storage(error)),
+        let read = || match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(OpenError::NotAStore),
+            Err(error) => Err(OpenError::Storage(error)),
         };
+        let text = read()?;
+        // Read twice: it has no code of its own, and with another identity a plain store would seem to be empty.
+        if read()? != text {
+            return Err(OpenError::Storage(io::Error::other(
+                "it reads differently from one time to the next",
+            )));
+        }
         Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
     }
 
@@ -181,6 +191,10 @@ impl Store {
             Access::Read => None,
             Access::Write { holder } => Some(world.storage.lock(&name("lock"), holder)?),
         };
+        if lock.is_some() {
+            // Who made the store may have been stopped before it was durable: nothing may be promised without it.
+            world.storage.sync_folder("").map_err(OpenError::Durable)?;
+        }
         let log_config =
             LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
         let namer = Namer::new(config.score, keys.clone());
@@ -251,7 +265,12 @@ impl Store {
         seals: &mut BTreeMap<ArenaId, (u32, [u8; 32])>,
     ) -> Result<Option<Arc<OpenedArena>>, ReadLogError> {
         let arena = self.directory.arena(id)?;
-        let ArenaState::Sealed { footer, pages } = self.log.state(&arena)? else { return Ok(Some(arena)) };
+        let (footer, pages) = match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { footer, pages }) => (footer, pages),
+            // A seal that a power cut has torn, or one that is damaged: the pages are there all the same.
+            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => return Ok(Some(arena)),
+            Err(error) => return Err(error),
+        };
         seals.insert(id, (arena.header().generation, footer.seal_code));
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
@@ -304,6 +323,10 @@ impl Store {
         // Only the last arenas can lack a seal for lack of time. An earlier one has lost it: its pages are read, and it
         // is left for `verify` to report.
         let sealed_count = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
+        // A seal that no page has vouched for may be one that can only be read for now.
+        for id in coverage.sealed.keys().skip(usize::try_from(sealed_count).unwrap_or(usize::MAX)) {
+            self.log.write_anew(*id, None)?;
+        }
         let mut tail = Vec::new();
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());

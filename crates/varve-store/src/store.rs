@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::MemoryIndex;
-use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Log};
+use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
 use crate::checkpoint::SaveCheckpointError;
@@ -122,6 +122,9 @@ pub enum CloseError {
     /// The last sync failed.
     #[error("the store could not be closed")]
     Sync(#[from] SyncError),
+    /// The last seals could not be made durable.
+    #[error("the store could not be closed")]
+    Seals(#[from] SyncLogError),
     /// The mark of durability could not be left.
     #[error("the store could not be closed")]
     Mark(#[from] AppendError),
@@ -162,6 +165,7 @@ impl Store {
     pub fn close(self) -> Result<(), CloseError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.sync()?;
+        self.make_seals_durable(writer)?;
         self.note_newest(writer);
         self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.

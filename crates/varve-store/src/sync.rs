@@ -28,6 +28,12 @@ impl Store {
     /// Makes durable what was put.
     pub(crate) fn make_durable(&self) -> Result<(), SyncLogError> {
         let Some(writer) = &self.writer else { return Ok(()) };
+        let made = self.make_all_durable(writer);
+        self.fail_if_unknown(writer, &made);
+        made
+    }
+
+    fn make_all_durable(&self, writer: &Writer) -> Result<(), SyncLogError> {
         self.append_all_drafts(writer)?;
         let wanted = self.admission().clump_count;
         let mut durable = writer.sync_gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,9 +45,21 @@ impl Store {
 
     /// Makes durable whatever was written to the log, even if it holds no block that was put.
     pub(crate) fn make_log_durable(&self, writer: &Writer) -> Result<(), SyncLogError> {
-        self.append_all_drafts(writer)?;
-        let mut durable = writer.sync_gate.lock().unwrap_or_else(PoisonError::into_inner);
-        self.carry_out_sync(writer, &mut durable)
+        let made = self.append_all_drafts(writer).map_err(SyncLogError::from).and_then(|()| {
+            let mut durable = writer.sync_gate.lock().unwrap_or_else(PoisonError::into_inner);
+            self.carry_out_sync(writer, &mut durable)
+        });
+        self.fail_if_unknown(writer, &made);
+        made
+    }
+
+    /// After a failure it is unknown what the disk holds. Nothing may be built on it until it has been read again.
+    fn fail_if_unknown(&self, writer: &Writer, made: &Result<(), SyncLogError>) {
+        if let Err(error) = made {
+            let reason = error.to_string();
+            writer.appender().fail(reason.clone());
+            self.admission().failed.get_or_insert(reason);
+        }
     }
 
     fn carry_out_sync(&self, writer: &Writer, durable: &mut Durable) -> Result<(), SyncLogError> {
@@ -50,17 +68,23 @@ impl Store {
             self.write_page(&mut appender)?;
             (appender.plan_sync(), self.admission().clump_count)
         };
-        if let Err(error) = plan.carry_out(&self.log) {
-            // What the disk now holds is unknown. Nothing may be built on it until it has been read again.
-            let reason = error.to_string();
-            writer.appender().fail(reason.clone());
-            self.admission().failed.get_or_insert(reason);
-            return Err(error);
-        }
+        plan.carry_out(&self.log)?;
         let mut appender = writer.appender();
         appender.finish_sync(&plan)?;
         self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
         durable.clump_count = clump_count;
+        Ok(())
+    }
+
+    /// Makes the seals durable that the last sync has left behind it: otherwise the next session would have to write their arenas anew.
+    pub(crate) fn make_seals_durable(&self, writer: &Writer) -> Result<(), SyncLogError> {
+        let mut appender = writer.appender();
+        if appender.durable_seals().count() == appender.seals().len() {
+            return Ok(());
+        }
+        let plan = appender.plan_sync();
+        plan.carry_out(&self.log)?;
+        appender.finish_sync(&plan)?;
         Ok(())
     }
 }

@@ -145,6 +145,48 @@ fn the_index_is_a_hint() {
     }
 }
 
+/// A power cut may keep the footer of a seal that no sync came after, and lose what stands before it.
+#[test]
+fn a_torn_seal_hides_nothing() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let blocks: Vec<_> = (0..150).map(|seed| random_bytes(seed, 9000)).collect();
+    let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
+    store.sync().unwrap();
+    drop(store);
+    let file = varve_log::ArenaId(0).file_name();
+    let mut torn = storage.contents(&file).unwrap();
+    let footer = torn.len() - 96;
+    torn[footer - 20..footer].fill(0);
+    storage.set_contents(&file, torn.clone());
+    for access in [Access::Read, WRITER] {
+        let store = open(&storage, 3, access).unwrap();
+        assert!(names.iter().zip(&blocks).all(|(name, bytes)| store.get(name).unwrap() == *bytes));
+    }
+    let store = open(&storage, 4, WRITER).unwrap();
+    put(&store, b"the next sync seals it again");
+    store.close().unwrap();
+    assert_ne!(storage.contents(&file).unwrap(), torn);
+    assert!(open(&storage, 5, Access::Read).unwrap().check_order().unwrap().is_empty());
+}
+
+/// Who made it may have been stopped by a failure at the last step.
+#[test]
+fn a_store_is_durable_before_anything_is_put() {
+    let disk = varve_sim::Disk::new(1);
+    let world = World { storage: Arc::new(disk.clone()), ..world(&MemoryStorage::new(), 1) };
+    let config = config(ScoreAlgorithm::Blake3, Encryption::None);
+    disk.arm(&[varve_sim::Strike { after: 7, fault: varve_sim::Fault::FolderSyncError }]);
+    Store::create(&world, &config, None, PassphraseCost::default()).unwrap_err();
+    for seed in 0..20 {
+        disk.reseed(seed);
+        let store = Store::open(world.clone(), None, WRITER, &mut |_| {}).unwrap();
+        store.close().unwrap();
+        disk.cut_power();
+        disk.restart();
+    }
+}
+
 #[test]
 fn one_writes_and_others_read() {
     let storage = default_store();
