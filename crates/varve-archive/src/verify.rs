@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
-use varve_store::{ArenaCheck, Damage, Store};
+use varve_store::{ArenaCheck, Damage, Store, Unfinished};
 use varve_tree::{Entry, Visit, walk};
 use varve_world::Task;
 
@@ -48,6 +48,8 @@ pub struct Verified {
     pub damage: Vec<Damage>,
     /// What that harms.
     pub harm: Vec<Harm>,
+    /// What a crash has left, and the next writer cuts off: no damage.
+    pub unfinished: Vec<Unfinished>,
 }
 
 /// Why nothing could be verified.
@@ -83,6 +85,7 @@ pub fn verify(
         verified.block_count += check.block_count;
         verified.checked_bytes += check.checked_bytes;
         verified.damage.extend(check.damage);
+        verified.unfinished.extend(check.unfinished);
     }
     let lost = verified.damage.iter().flat_map(|damage| damage.blocks.iter().copied()).collect();
     let mut walker = Walker { store, lost, whole: BTreeSet::new(), harm: Vec::new() };

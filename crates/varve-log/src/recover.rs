@@ -11,10 +11,13 @@ use crate::footer::PageRow;
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
 use crate::read::{Log, OpenedArena, ReadLogError, Window};
-use crate::record::RecordKind;
+use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
+
+/// What a disk writes whole or not at all. A record's header never crosses the border of two.
+const SECTOR_BYTES: usize = 512;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +31,17 @@ pub struct Recovered {
     /// Where, in bytes, something is damaged that good pages follow. No crash leaves that behind: nothing may be cut off,
     /// and nothing more may be written here.
     pub gap: Option<u64>,
+}
+
+/// What follows the last page of an arena without a seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArenaEnd {
+    /// Nothing, or whole records: those of a writer at work, or of one that was killed.
+    Whole,
+    /// A record that never reached the disk whole, as a crash leaves it: nothing was acknowledged from there on.
+    Torn,
+    /// A record that is all there, and has been changed: it may be the page that followed.
+    Damaged,
 }
 
 /// Why an arena's good part could not be told.
@@ -107,23 +121,25 @@ impl Log {
         }
     }
 
-    /// Whether what follows the last page of an arena without a seal is whole records: those of a writer at work, or
-    /// of one that was killed.
+    /// What follows the last page of an arena without a seal.
     ///
     /// # Errors
     /// [`ReadLogError`] when it could not be read for a reason that is no damage.
-    pub fn end_is_whole(&self, arena: &OpenedArena, found: &Recovered) -> Result<bool, ReadLogError> {
+    pub fn end(&self, arena: &OpenedArena, found: &Recovered) -> Result<ArenaEnd, ReadLogError> {
         let mut window = self.window(arena, AHEAD_BYTES);
         let file_bytes = window.file_bytes()?;
         let mut place = Granule::at_or_after(found.log_bytes);
         while let Some(granule) = place.filter(|granule| granule.byte_offset() < file_bytes) {
             place = match window.authenticate(granule) {
                 Ok(header) => header.next(),
-                Err(error) if error.is_damage() => return Ok(false),
+                Err(error) if error.is_damage() => {
+                    let torn = is_torn(&mut window, granule)?;
+                    return Ok(if torn { ArenaEnd::Torn } else { ArenaEnd::Damaged });
+                }
                 Err(error) => return Err(error),
             };
         }
-        Ok(true)
+        Ok(ArenaEnd::Whole)
     }
 
     /// Of what a [`scan`](Self::scan) has found in an arena that a writer is to go on with, tells the good part, and cuts off
@@ -173,24 +189,30 @@ impl Log {
     /// # Errors
     /// [`RecoverError`] when it could not be read or removed.
     pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
-        let Some(id) = self
-            .arenas()
-            .map_err(|error| RecoverError::Cut { arena: ArenaId(0), source: error.source })?
-            .pop()
-        else {
-            return Ok(());
-        };
-        let (storage, file) = (self.storage(), id.file_name());
-        let failed = |source| RecoverError::Cut { arena: id, source };
-        let present = storage.length(&file).map_err(failed)?.min(ARENA_HEADER_BYTES as u64);
-        let mut header = vec![0; usize::try_from(present).unwrap_or(ARENA_HEADER_BYTES)];
-        storage.read_at(&file, 0, &mut header).map_err(failed)?;
-        let is_begun = header.len() == ARENA_HEADER_BYTES && header.iter().any(|byte| *byte != 0);
-        if is_begun {
-            return Ok(());
+        let listed = self.arenas();
+        let newest =
+            listed.map_err(|error| RecoverError::Cut { arena: ArenaId(0), source: error.source })?.pop();
+        if let Some(id) = newest
+            && self.was_never_begun(id)?
+        {
+            tracing::info!(arena = %id, "removed an arena that a crash has left without a header");
+            let failed = |source| RecoverError::Cut { arena: id, source };
+            self.storage().remove(&id.file_name()).map_err(failed)?;
         }
-        tracing::info!(arena = %id, "removed an arena that a crash has left without a header");
-        storage.remove(&file).map_err(failed)
+        Ok(())
+    }
+
+    /// Whether an arena has no header yet: it is the newest one, and a crash or a writer at work has left it so.
+    ///
+    /// # Errors
+    /// [`ReadLogError::Storage`] when it could not be read.
+    pub fn was_never_begun(&self, id: ArenaId) -> Result<bool, ReadLogError> {
+        let failed =
+            |source| ReadLogError::Storage { arena: id, offset: 0, bytes: ARENA_HEADER_BYTES, source };
+        let present = self.file_bytes(id)?.min(ARENA_HEADER_BYTES as u64);
+        let mut header = vec![0; usize::try_from(present).unwrap_or(ARENA_HEADER_BYTES)];
+        self.storage().read_at(&id.file_name(), 0, &mut header).map_err(failed)?;
+        Ok(header.len() < ARENA_HEADER_BYTES || header.iter().all(|byte| *byte == 0))
     }
 
     fn clumps_are_whole(
@@ -230,6 +252,27 @@ fn next_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granul
         }
     }
     Ok(None)
+}
+
+/// Whether a record that does not read is broken as a crash breaks it: its file ends before it does, or the part of it that
+/// lies in one sector never reached the disk, and reads as zeros. A crash changes no bits within what it leaves.
+fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogError> {
+    let file_bytes = window.file_bytes()?;
+    let start = granule.byte_offset();
+    let body_bytes = match window.record(granule) {
+        Ok(header) => header.body_bytes as usize,
+        Err(error) if error.is_damage() => 0,
+        Err(error) => return Err(error),
+    };
+    let length = RECORD_HEADER_BYTES + body_bytes;
+    if start.saturating_add(length as u64) > file_bytes {
+        return Ok(true);
+    }
+    let record = window.bytes(start, length)?;
+    let in_first_sector = SECTOR_BYTES - usize::try_from(start % SECTOR_BYTES as u64).unwrap_or_default();
+    let (first, others) = record.split_at(in_first_sector.min(length));
+    let mut parts = std::iter::once(first).chain(others.chunks(SECTOR_BYTES));
+    Ok(parts.any(|part| part.iter().all(|byte| *byte == 0)))
 }
 
 fn record_bytes(row: &PageRow) -> u64 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
-    AppendError, Appender, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel, Log,
-    LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
+    AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
+    Log, LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -215,6 +215,70 @@ fn a_torn_end_is_cut_at_any_byte() {
             append_block(&log, &mut appender, b"and on it goes");
             sync(&log, &mut appender);
             assert!(read_all(&log).unwrap().len() >= 2);
+        }
+    }
+}
+
+/// What is said of the end of the first arena, if it is all that its pages name.
+fn end(storage: &MemoryStorage, keys: &LogKeys) -> ArenaEnd {
+    let log = log(storage, keys);
+    let arena = log.open_arena(ArenaId(0)).unwrap();
+    let found = log.scan(&arena).unwrap();
+    assert_eq!(found.gap, None);
+    log.end(&arena, &found).unwrap()
+}
+
+#[test]
+fn a_torn_end_is_told_from_a_damaged_one() {
+    for keys in both_kinds() {
+        let storage = MemoryStorage::new();
+        let (log, mut appender, _) = open(&storage, &keys, 1);
+        append_block(&log, &mut appender, &random_bytes(1, 3000));
+        sync(&log, &mut appender);
+        let file = ArenaId(0).file_name();
+        let first_page_end = storage.length(&file).unwrap() as usize;
+        append_block(&log, &mut appender, &random_bytes(2, 2000));
+        let clump_end = storage.length(&file).unwrap() as usize;
+        sync(&log, &mut appender);
+        let whole = storage.contents(&file).unwrap();
+        assert_eq!(end(&storage, &keys), ArenaEnd::Whole);
+
+        for length in first_page_end..whole.len() {
+            let cut = storage.fork();
+            cut.truncate(&file, length as u64).unwrap();
+            // Of a record that lacks only some of the gap after it, nothing is lost.
+            let gap = [clump_end, whole.len()].iter().any(|end| (1..128).contains(&(end - length.min(*end))));
+            let expected = [ArenaEnd::Torn, ArenaEnd::Whole];
+            let found = end(&cut, &keys);
+            let at_border = length == first_page_end || length == clump_end;
+            assert!(
+                found == expected[usize::from(at_border)] || (gap && expected.contains(&found)),
+                "cut to {length}"
+            );
+        }
+        for sector in first_page_end / 512..whole.len().div_ceil(512) {
+            let range = (sector * 512).max(first_page_end)..((sector + 1) * 512).min(whole.len());
+            if whole[range.clone()].iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let mut bytes = whole.clone();
+            bytes[range.clone()].fill(0);
+            storage.set_contents(&file, bytes);
+            let log = self::log(&storage, &keys);
+            let arena = log.open_arena(ArenaId(0)).unwrap();
+            let found = log.scan(&arena).unwrap();
+            // A page that has outlived its clump is the writer's to judge.
+            if range.end >= clump_end {
+                assert_eq!(log.end(&arena, &found).unwrap(), ArenaEnd::Torn, "lost {range:?}");
+            }
+        }
+        // Of the last page every bit counts, but for the gap after it.
+        let body_bytes = u32::from_le_bytes(whole[clump_end + 4..clump_end + 8].try_into().unwrap()) as usize;
+        for bit in clump_end * 8..(clump_end + 64 + body_bytes) * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            storage.set_contents(&file, bytes);
+            assert_eq!(end(&storage, &keys), ArenaEnd::Damaged, "bit {bit}");
         }
     }
 }

@@ -31,7 +31,7 @@ mod stats;
 mod store;
 mod sync;
 
-pub use check::{ArenaCheck, Damage, DamageKind};
+pub use check::{ArenaCheck, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 pub use keyring::{KeyError, PassphraseCost, Secret};

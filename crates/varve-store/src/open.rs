@@ -30,6 +30,9 @@ const UNSEALED_MAX: usize = 4;
 /// The page that every store keeps beside its data.
 const FORMAT_PAGE: &str = include_str!("../FORMAT.md");
 
+/// What a creation leaves in the store's folder if it is not finished.
+const LEFT_BY_CREATION: [&str; 3] = ["FORMAT.md", "FORMAT.md.new", "config.toml.new"];
+
 /// What a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access<'a> {
@@ -133,7 +136,11 @@ impl Store {
         if listed.contains(&config_file) {
             return Err(CreateError::Exists);
         }
-        if let Some(stranger) = listed.into_iter().next() {
+        // An earlier attempt that a crash has ended is begun again. Where there is a log there was a store, and its keys
+        // must not be replaced.
+        let has_log = !storage.list(ArenaId::FOLDER).map_err(failed(&config_file))?.is_empty();
+        let is_leftover = |file: &FileName| !has_log && LEFT_BY_CREATION.contains(&file.as_str());
+        if let Some(stranger) = listed.into_iter().find(|file| !is_leftover(file)) {
             return Err(CreateError::NotEmpty { name: stranger });
         }
         if config.encryption == Encryption::Aes256Gcm {

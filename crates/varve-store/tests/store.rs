@@ -8,7 +8,7 @@ use varve_store::{
     Access, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
     StoreConfig,
 };
-use varve_world::{FileName, MemoryStorage, Random, SeededRandom, World};
+use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
@@ -185,6 +185,27 @@ fn strangers_are_turned_away() {
 }
 
 #[test]
+fn what_an_unfinished_creation_has_left_is_no_stranger() {
+    let create = |storage: &MemoryStorage| {
+        let config = StoreConfig::new([1; 16]);
+        Store::create(&world(storage, 1), &config, Some(&secret()), PassphraseCost::default())
+    };
+    for left in ["keys/key-file.toml", "FORMAT.md.new", "FORMAT.md", "config.toml.new"] {
+        let storage = MemoryStorage::new();
+        storage.set_contents(&FileName::new(left).unwrap(), b"# half".to_vec());
+        create(&storage).unwrap();
+        open(&storage, 2, WRITER).unwrap().close().unwrap();
+    }
+    // The keys of a store that has lost its configuration are not to be replaced.
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    put(&store, b"something");
+    store.close().unwrap();
+    storage.remove(&FileName::new("config.toml").unwrap()).unwrap();
+    assert!(matches!(create(&storage), Err(varve_store::CreateError::NotEmpty { .. })));
+}
+
+#[test]
 fn a_sha1_collision_is_refused() {
     let (one, other) = (
         include_bytes!("collision/sha-mbles-1.bin").as_slice(),
@@ -243,6 +264,9 @@ fn what_was_synced_survives_a_cut_anywhere() {
     for length in (synced_bytes..whole.len()).step_by(4093) {
         let crashed = storage.fork();
         crashed.set_contents(&file, whole[..length].to_vec());
+        let seen = open(&crashed, 1, Access::Read).unwrap();
+        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        assert!(check.damage.is_empty(), "cut to {length}: {:?}", check.damage);
         let store = open(&crashed, 3, WRITER).unwrap();
         assert!(synced.iter().all(|(name, bytes)| store.get(name).unwrap() == *bytes), "cut to {length}");
         let more = put(&store, b"and on it goes");
@@ -258,6 +282,9 @@ fn an_arena_without_a_header_is_begun_again() {
     let storage = default_store();
     for torn in [Vec::new(), vec![0; 300], vec![0; 5000]] {
         storage.set_contents(&FileName::new("arenas/0000000000.arena").unwrap(), torn);
+        let seen = open(&storage, 1, Access::Read).unwrap();
+        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
         let store = open(&storage, 2, WRITER).unwrap();
         let name = put(&store, b"first");
         store.sync().unwrap();

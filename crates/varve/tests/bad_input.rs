@@ -211,11 +211,9 @@ fn writer(sandbox: &Sandbox, name: &str) -> (Child, ChildStdin) {
     (child, input)
 }
 
-/// A run that was cut short may have left a torn end, which the next writer cuts off; it harms nothing.
+/// A run that was cut short may have left an unfinished end, which the next writer cuts off; that is no damage.
 fn harms_nothing(sandbox: &Sandbox) {
-    let run = sandbox.run(["verify", "--data"]);
-    let is_torn = run.code == Some(1) && run.text().contains("torn") && run.text().contains("0 parts harmed");
-    assert!(run.code == Some(0) || is_torn, "{}{}", run.text(), run.stderr);
+    sandbox.ok(["verify", "--data"]);
 }
 
 fn until(mut is_so: impl FnMut() -> bool) -> bool {

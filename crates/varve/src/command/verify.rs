@@ -33,6 +33,13 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
         say!("{line}");
     }
+    for end in verified.unfinished.iter().filter(|_| !arguments.quiet) {
+        say!(
+            "arena {}, offset {}: what follows was never finished; the next snapshot cuts it off",
+            end.arena,
+            end.offset
+        );
+    }
     for harm in &verified.harm {
         say!("  harms: {}", describe(harm));
     }
@@ -98,6 +105,8 @@ fn print_json(verified: &Verified) {
             })
         })
         .collect();
+    let unfinished: Vec<_> =
+        verified.unfinished.iter().map(|end| json!({ "arena": end.arena.0, "offset": end.offset })).collect();
     let value = json!({
         "snapshots": verified.snapshot_count,
         "arenas": verified.arena_count,
@@ -105,6 +114,7 @@ fn print_json(verified: &Verified) {
         "checked_bytes": verified.checked_bytes,
         "damage": damage,
         "harm": harm,
+        "unfinished": unfinished,
     });
     say!("{value}");
 }
