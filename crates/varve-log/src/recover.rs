@@ -142,37 +142,61 @@ impl Log {
         Ok(ArenaEnd::Whole)
     }
 
+    /// Of what a [`scan`](Self::scan) has found, keeps what a writer may go on from: reads the clumps that were not known to be
+    /// durable, and ends the arena before what a crash has torn. What else is wrong is a [`gap`](Recovered::gap).
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it could not be read for a reason that is no damage.
+    pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
+        let durable = found.durable();
+        let mut window = self.window(arena, AHEAD_BYTES);
+        let mut broken = Vec::new();
+        for (number, (row, page)) in found.pages.iter().enumerate() {
+            if let Some(clump) = broken_clump(&mut window, page, durable)? {
+                tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
+                broken.push((number, clump.byte_offset()));
+            }
+        }
+        let Some(first) = broken.iter().map(|(_, clump)| *clump).chain(found.gap).min() else {
+            return Ok(found);
+        };
+        // What a power cut leaves at the least: the last page reached the disk, and some of what it names did not.
+        let only_last_page =
+            found.gap.is_none() && matches!(broken[..], [(number, _)] if number + 1 == found.pages.len());
+        if only_last_page || self.was_lost(&mut window, first, durable)? {
+            found.pages.retain(|(row, _)| row.granule.byte_offset() < first);
+            let kept_bytes = found
+                .pages
+                .last()
+                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
+            found.cut_bytes += found.log_bytes - kept_bytes;
+            (found.log_bytes, found.gap) = (kept_bytes, None);
+            return Ok(found);
+        }
+        for (number, _) in broken.into_iter().rev() {
+            let (row, _) = found.pages.remove(number);
+            found.gap =
+                Some(found.gap.map_or(row.granule.byte_offset(), |gap| gap.min(row.granule.byte_offset())));
+        }
+        Ok(found)
+    }
+
+    /// Whether a broken record never reached the disk: then nothing after it was ever acknowledged, since a sync that covered
+    /// any of that would have covered this record, too.
+    fn was_lost(&self, window: &mut Window<'_>, place: u64, durable: Granule) -> Result<bool, ReadLogError> {
+        match Granule::at_or_after(place) {
+            Some(granule) if granule >= durable => is_torn(window, granule),
+            _ => Ok(false),
+        }
+    }
+
     /// Of what a [`scan`](Self::scan) has found in an arena that a writer is to go on with, tells the good part, and cuts off
     /// what a crash has left after it. An arena with a [`gap`](Recovered::gap) is left as it is.
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then as it was.
-    pub fn recover(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, RecoverError> {
-        let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
-        let mut window = self.window(arena, AHEAD_BYTES);
-        let mut torn = Vec::new();
-        for (number, (row, page)) in found.pages.iter().enumerate() {
-            if !self.clumps_are_whole(&mut window, page, durable)? {
-                tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
-                torn.push(number);
-            }
-        }
-        if let [number] = torn[..]
-            && number + 1 == found.pages.len()
-            && found.gap.is_none()
-        {
-            // What a power cut leaves: the last page reached the disk, and some of what it names did not.
-            let kept = number.checked_sub(1).and_then(|last| found.pages.get(last));
-            let kept_bytes = kept
-                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
-            found.cut_bytes += found.log_bytes - kept_bytes;
-            found.log_bytes = kept_bytes;
-        } else if let Some((row, _)) = torn.first().and_then(|first| found.pages.get(*first)) {
-            found.gap = found.gap.or(Some(row.granule.byte_offset()));
-        }
-        for number in torn.into_iter().rev() {
-            found.pages.remove(number);
-        }
+    pub fn recover(&self, arena: &OpenedArena, found: Recovered) -> Result<Recovered, RecoverError> {
+        let found = self.judge(arena, found)?;
         if found.gap.is_some() {
             tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
             return Ok(found);
@@ -214,22 +238,30 @@ impl Log {
         self.storage().read_at(&id.file_name(), 0, &mut header).map_err(failed)?;
         Ok(header.len() < ARENA_HEADER_BYTES || header.iter().all(|byte| *byte == 0))
     }
+}
 
-    fn clumps_are_whole(
-        &self,
-        window: &mut Window<'_>,
-        page: &DirectoryPage,
-        durable: Granule,
-    ) -> Result<bool, ReadLogError> {
-        for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
-            match window.authenticate(clump.granule) {
-                Ok(header) if header.code == clump.code => {}
-                Err(error) if !error.is_damage() => return Err(error),
-                _ => return Ok(false),
-            }
-        }
-        Ok(true)
+impl Recovered {
+    /// Up to where the arena was known to be durable when its pages were written.
+    #[must_use]
+    pub fn durable(&self) -> Granule {
+        self.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default()
     }
+}
+
+/// The first clump of a page, from `durable` on, that is not as the page names it.
+fn broken_clump(
+    window: &mut Window<'_>,
+    page: &DirectoryPage,
+    durable: Granule,
+) -> Result<Option<Granule>, ReadLogError> {
+    for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
+        match window.authenticate(clump.granule) {
+            Ok(header) if header.code == clump.code => {}
+            Err(error) if !error.is_damage() => return Err(error),
+            _ => return Ok(Some(clump.granule)),
+        }
+    }
+    Ok(None)
 }
 
 /// What a step of a scan comes to.

@@ -165,7 +165,7 @@ impl Store {
                 }
             }
             ArenaState::Unsealed => {
-                let found = self.log.scan(&arena)?;
+                let found = self.log.judge(&arena, self.log.scan(&arena)?)?;
                 if let Some(offset) = found.gap {
                     check.report(id, offset, DamageKind::Gap, Vec::new());
                     data = true;

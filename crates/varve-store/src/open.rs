@@ -277,10 +277,34 @@ impl Store {
         scans: &mut Scans<'_>,
     ) -> Result<(), OpenError> {
         for arena in unsealed {
-            let found = scans.take(&arena)?;
+            let mut found = scans.take(&arena)?;
+            self.leave_out_lost_roots(&arena, &mut found)?;
             self.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
         Ok(())
+    }
+
+    /// A power cut may have kept a page and lost the catalog's root that it names. A writer cuts such a page off; a reader does as
+    /// if it were not there, and finds the root before it. All that a root leads to was durable before it was written.
+    fn leave_out_lost_roots(&self, arena: &OpenedArena, found: &mut Recovered) -> Result<(), ReadLogError> {
+        let durable = found.durable();
+        let mut window = self.log.window(arena, 0);
+        let mut failed = None;
+        found.pages.retain(|(row, page)| {
+            let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
+            match root.map(|root| window.clump(root.granule)) {
+                Some(Err(error)) if error.is_damage() => {
+                    tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
+                    false
+                }
+                Some(Err(error)) => {
+                    failed.get_or_insert(error);
+                    true
+                }
+                _ => true,
+            }
+        });
+        failed.map_or(Ok(()), Err)
     }
 
     fn take_in(
