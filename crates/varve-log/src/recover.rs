@@ -7,7 +7,7 @@
 use varve_world::Storage;
 
 use crate::arena::{ArenaId, Granule};
-use crate::footer::PageRow;
+use crate::footer::{FOOTER_BYTES, Footer, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
 use crate::read::{Log, OpenedArena, ReadLogError, Window};
@@ -208,17 +208,13 @@ impl Log {
         Ok(found)
     }
 
-    /// Removes the newest arena if a crash came before its header was written: nothing was ever acknowledged in it.
+    /// Removes arenas that a crash has left without a header: nothing was ever acknowledged in them. Only the last `tail_count`
+    /// can be such.
     ///
     /// # Errors
-    /// [`RecoverError`] when it could not be read or removed.
-    pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
-        let listed = self.arenas();
-        let newest =
-            listed.map_err(|error| RecoverError::Cut { arena: ArenaId(0), source: error.source })?.pop();
-        if let Some(id) = newest
-            && self.was_never_begun(id)?
-        {
+    /// [`RecoverError`] when one could not be read or removed.
+    pub fn remove_never_begun(&self, tail_count: usize) -> Result<(), RecoverError> {
+        for id in self.never_begun(tail_count)? {
             tracing::info!(arena = %id, "removed an arena that a crash has left without a header");
             let failed = |source| RecoverError::Cut { arena: id, source };
             self.storage().remove(&id.file_name()).map_err(failed)?;
@@ -226,17 +222,38 @@ impl Log {
         Ok(())
     }
 
-    /// Whether an arena has no header yet: it is the newest one, and a crash or a writer at work has left it so.
+    /// Which of the last `tail_count` arenas have no header: a crash has lost it, or a writer is about to write it.
     ///
     /// # Errors
-    /// [`ReadLogError::Storage`] when it could not be read.
-    pub fn was_never_begun(&self, id: ArenaId) -> Result<bool, ReadLogError> {
-        let failed =
-            |source| ReadLogError::Storage { arena: id, offset: 0, bytes: ARENA_HEADER_BYTES, source };
-        let present = self.file_bytes(id)?.min(ARENA_HEADER_BYTES as u64);
-        let mut header = vec![0; usize::try_from(present).unwrap_or(ARENA_HEADER_BYTES)];
-        self.storage().read_at(&id.file_name(), 0, &mut header).map_err(failed)?;
-        Ok(header.len() < ARENA_HEADER_BYTES || header.iter().all(|byte| *byte == 0))
+    /// [`RecoverError`] when they could not be listed or read.
+    pub fn never_begun(&self, tail_count: usize) -> Result<Vec<ArenaId>, RecoverError> {
+        let listed = self.arenas();
+        let ids = listed.map_err(|error| RecoverError::Cut { arena: ArenaId(0), source: error.source })?;
+        let mut never_begun = Vec::new();
+        for id in ids.into_iter().rev().take(tail_count) {
+            if self.was_never_begun(id)? {
+                never_begun.push(id);
+            }
+        }
+        Ok(never_begun)
+    }
+
+    fn was_never_begun(&self, id: ArenaId) -> Result<bool, ReadLogError> {
+        let file_bytes = self.file_bytes(id)?;
+        let read = |offset, into: &mut [u8]| {
+            let bytes = into.len();
+            let failed = |source| ReadLogError::Storage { arena: id, offset, bytes, source };
+            self.storage().read_at(&id.file_name(), offset, into).map_err(failed)
+        };
+        let mut header = [0; ARENA_HEADER_BYTES];
+        if file_bytes < header.len() as u64 {
+            return Ok(true);
+        }
+        read(0, &mut header)?;
+        let mut footer = [0; FOOTER_BYTES];
+        read(file_bytes - footer.len() as u64, &mut footer)?;
+        // One with a seal had its header once.
+        Ok(header.iter().all(|byte| *byte == 0) && Footer::decode(&footer, file_bytes).is_err())
     }
 }
 

@@ -3,6 +3,7 @@
 use varve_block::BlockName;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
 
+use crate::open::UNSEALED_MAX;
 use crate::scans::Scans;
 use crate::store::Store;
 
@@ -136,14 +137,15 @@ impl Store {
     /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
     pub fn check_arena(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, ReadLogError> {
         let mut check = ArenaCheck::default();
-        let is_newest = |id| self.arenas().is_ok_and(|ids| ids.last() == Some(&id));
-        if self.log.was_never_begun(id)? && is_newest(id) {
-            check.unfinished = Some(Unfinished { arena: id, offset: 0 });
-            return Ok(check);
-        }
         let checked = self.check_opened(id, data, &mut check);
         match checked {
-            Err(error) if error.is_damage() => check.report(id, 0, error.into(), Vec::new()),
+            Err(error) if error.is_damage() => {
+                if self.log.never_begun(UNSEALED_MAX).is_ok_and(|ids| ids.contains(&id)) {
+                    check.unfinished = Some(Unfinished { arena: id, offset: 0 });
+                } else {
+                    check.report(id, 0, error.into(), Vec::new());
+                }
+            }
             other => other?,
         }
         Ok(check)

@@ -25,7 +25,7 @@ use crate::store::{Admission, Durable, Store, Writer};
 
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
 /// How many arenas a crash may have left without a seal: the open one and those that waited.
-const UNSEALED_MAX: usize = 4;
+pub(crate) const UNSEALED_MAX: usize = 4;
 
 /// The page that every store keeps beside its data.
 const FORMAT_PAGE: &str = include_str!("../FORMAT.md");
@@ -223,7 +223,7 @@ impl Store {
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<(), OpenError> {
         if lock.is_some() {
-            self.log.remove_never_begun()?;
+            self.log.remove_never_begun(UNSEALED_MAX)?;
         }
         let ids = self.log.arenas()?;
         let to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains_key(id)).collect();

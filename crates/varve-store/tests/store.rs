@@ -293,6 +293,29 @@ fn an_arena_without_a_header_is_begun_again() {
 }
 
 #[test]
+fn several_arenas_that_never_reached_the_disk_are_begun_again() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let kept = put(&store, b"kept");
+    store.close().unwrap();
+    let file = |number: u64| FileName::new(&format!("arenas/{number:010}.arena")).unwrap();
+    for headless in [[Vec::new(), Vec::new()], [vec![0; 5000], Vec::new()], [Vec::new(), vec![0; 5000]]] {
+        for (number, contents) in (1..).zip(headless) {
+            storage.set_contents(&file(number), contents);
+        }
+        let seen = open(&storage, 3, Access::Read).unwrap();
+        assert!(seen.check_order().unwrap().is_empty());
+        for id in seen.arenas().unwrap() {
+            assert!(seen.check_arena(id, true).unwrap().damage.is_empty(), "arena {id}");
+        }
+        open(&storage, 4, WRITER).unwrap().close().unwrap();
+        let seen = open(&storage, 5, Access::Read).unwrap();
+        assert_eq!(seen.arenas().unwrap().len(), 1);
+        assert_eq!(seen.get(&kept).unwrap(), b"kept".as_slice());
+    }
+}
+
+#[test]
 fn damage_is_found_named_and_never_returned() {
     for config in all_kinds() {
         let storage = created(&config);
