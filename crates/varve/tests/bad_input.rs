@@ -246,6 +246,14 @@ struct Outcome {
     listed: bool,
 }
 
+impl Outcome {
+    /// Nothing is lost, and `verify` says that the end of the log was never finished.
+    fn is_only_unfinished(&self) -> bool {
+        let is_noted = self.verify.code == Some(0) && self.verify.text().contains("never finished");
+        is_noted && self.refused.is_empty() && self.listed
+    }
+}
+
 impl Victim {
     fn new(kind: &[&str]) -> Self {
         let whole = Sandbox::made_with(kind);
@@ -376,6 +384,10 @@ fn damage_is_found(kind: &[&str]) {
         for (what, damage) in damages {
             let what = format!("{} of {length} bytes, {what}", name.display());
             let outcome = victim.after(&|harmed| damage(&harmed.store().join(&name)), &what);
+            // The mark at the end need not be durable: cutting into it is what a crash may do, and takes nothing.
+            if what.contains("cut to") && Some(arena) == arenas.last() && outcome.is_only_unfinished() {
+                continue;
+            }
             complaints.extend(victim.complaint(&outcome).map(|complaint| format!("{what}: {complaint}")));
         }
     }
