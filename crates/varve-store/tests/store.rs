@@ -316,6 +316,33 @@ fn several_arenas_that_never_reached_the_disk_are_begun_again() {
 }
 
 #[test]
+fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
+    let storage = default_store();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let put_root = |seed| {
+        let root = random_bytes(seed, 3000);
+        let score = store.put(Block { block_type: BlockType::CATALOG, bytes: &root }).unwrap();
+        store.sync().unwrap();
+        let name = BlockName { score, block_type: BlockType::CATALOG };
+        (name, storage.contents(&file).unwrap().len())
+    };
+    let (first, first_end) = put_root(1);
+    let (second, _) = put_root(2);
+    drop(store);
+    assert_eq!(open(&storage, 3, Access::Read).unwrap().last_catalog(), Some(second));
+    let mut bytes = storage.contents(&file).unwrap();
+    let sector = (first_end + 64).next_multiple_of(512);
+    bytes[sector..sector + 512].fill(0);
+    storage.set_contents(&file, bytes);
+    let reader = open(&storage, 4, Access::Read).unwrap();
+    assert_eq!(reader.last_catalog(), Some(first));
+    let check = reader.check_arena(varve_log::ArenaId(0), true).unwrap();
+    assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
+    assert_eq!(open(&storage, 5, WRITER).unwrap().last_catalog(), Some(first));
+}
+
+#[test]
 fn damage_is_found_named_and_never_returned() {
     for config in all_kinds() {
         let storage = created(&config);
