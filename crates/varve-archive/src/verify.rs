@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
-use varve_store::{ArenaCheck, AuditShare, Damage, Store};
+use varve_store::{ArenaCheck, AuditShare, Damage, Store, Unfinished};
 use varve_tree::{Entry, Visit, walk};
 use varve_world::{Task, Timestamp};
 
@@ -54,6 +54,8 @@ pub struct Verified {
     pub harm: Vec<Harm>,
     /// The blocks that the snapshots need and that cannot be had, as far as their names are known.
     pub lost: BTreeSet<BlockName>,
+    /// What a crash has left, and the next writer cuts off: no damage.
+    pub unfinished: Vec<Unfinished>,
 }
 
 /// Why nothing could be verified.
@@ -102,6 +104,7 @@ pub fn verify(
         verified.block_count += check.block_count;
         verified.checked_bytes += check.checked_bytes;
         verified.damage.extend(check.damage);
+        verified.unfinished.extend(check.unfinished);
     }
     let walked = walk_snapshots(store, store, snapshots, &verified.damage, progress)?;
     verified.snapshot_count = walked.snapshot_count;

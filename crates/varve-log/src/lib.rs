@@ -46,5 +46,5 @@ pub use keys::{DIGEST_BYTES, Digest, LogKeys};
 pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
-pub use recover::{RecoverError, Recovered};
+pub use recover::{ArenaEnd, RecoverError, Recovered};
 pub use salvage::{Replaced, Replacement, SalvagedClump};

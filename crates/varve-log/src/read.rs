@@ -486,7 +486,7 @@ impl Window<'_> {
         self.bytes(header.granule.byte_offset() + RECORD_HEADER_BYTES as u64, header.body_len())
     }
 
-    fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
+    pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
         let buffered = offset
             .checked_sub(self.start)
             .and_then(|skip| usize::try_from(skip).ok())

@@ -15,12 +15,14 @@ use crate::footer::{FOOTER_BYTES, Footer, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
 use crate::read::{Log, OpenedArena, ReadLogError, Window};
-use crate::record::RecordKind;
+use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
 /// How many arenas a crash may have left without a seal: the open one and those that waited.
 const UNSEALED_MAX: usize = 4;
+/// What a disk writes whole or not at all. A record's header never crosses the border of two.
+const SECTOR_BYTES: usize = 512;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +41,17 @@ pub struct Recovered {
     /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
     /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
     pub gap: Option<u64>,
+}
+
+/// What follows the last page of an arena without a seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArenaEnd {
+    /// Nothing, or whole records: those of a writer at work, or of one that was killed.
+    Whole,
+    /// A record that never reached the disk whole, as a crash leaves it: nothing was acknowledged from there on.
+    Torn,
+    /// A record that is all there, and has been changed: it may be the page that followed.
+    Damaged,
 }
 
 /// Why an arena's good part could not be told.
@@ -128,23 +141,70 @@ impl Log {
         }
     }
 
-    /// Whether what follows the last page of an arena without a seal is whole records: those of a writer at work, or
-    /// of one that was killed.
+    /// What follows the last page of an arena without a seal.
     ///
     /// # Errors
     /// [`ReadLogError`] when it could not be read for a reason that is no damage.
-    pub fn end_is_whole(&self, arena: &OpenedArena, found: &Recovered) -> Result<bool, ReadLogError> {
+    pub fn end(&self, arena: &OpenedArena, found: &Recovered) -> Result<ArenaEnd, ReadLogError> {
         let mut window = self.window(arena, AHEAD_BYTES);
         let file_bytes = window.file_bytes()?;
         let mut place = Granule::at_or_after(found.log_bytes);
         while let Some(granule) = place.filter(|granule| granule.byte_offset() < file_bytes) {
             place = match window.authenticate(granule) {
                 Ok(header) => header.next(),
-                Err(error) if error.is_damage() => return Ok(false),
+                Err(error) if error.is_damage() => {
+                    let torn = is_torn(&mut window, granule)?;
+                    return Ok(if torn { ArenaEnd::Torn } else { ArenaEnd::Damaged });
+                }
                 Err(error) => return Err(error),
             };
         }
-        Ok(true)
+        Ok(ArenaEnd::Whole)
+    }
+
+    /// Of what a [`scan`](Self::scan) has found, keeps what a writer may go on from: reads the clumps that were not known to be
+    /// durable, and ends the arena before what a crash has torn. What else is wrong is a [`gap`](Recovered::gap). Changes
+    /// nothing on the disk.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it could not be read for a reason that is no damage.
+    pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
+        let durable = found.durable();
+        let mut window = self.window(arena, AHEAD_BYTES);
+        let mut broken = Vec::new();
+        for (number, (row, page)) in found.pages.iter().enumerate() {
+            if let Some(clump) = broken_clump(&mut window, page, durable)? {
+                tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
+                broken.push((number, clump.byte_offset()));
+            }
+        }
+        let Some(first) = broken.iter().map(|(_, clump)| *clump).chain(found.gap).min() else {
+            return Ok(found);
+        };
+        // What a power cut leaves at the least: the last page reached the disk, and some of what it names did not.
+        let only_last_page =
+            found.gap.is_none() && matches!(broken[..], [(number, _)] if number + 1 == found.pages.len());
+        if only_last_page || self.was_lost(&mut window, first, durable)? {
+            let kept = found.pages.partition_point(|(row, _)| row.granule.byte_offset() < first);
+            found.keep_pages(kept);
+            found.gap = None;
+            return Ok(found);
+        }
+        for (number, _) in broken.into_iter().rev() {
+            let (row, _) = found.pages.remove(number);
+            found.gap =
+                Some(found.gap.map_or(row.granule.byte_offset(), |gap| gap.min(row.granule.byte_offset())));
+        }
+        Ok(found)
+    }
+
+    /// Whether a broken record never reached the disk: then nothing after it was ever acknowledged, since a sync that covered
+    /// any of that would have covered this record, too.
+    fn was_lost(&self, window: &mut Window<'_>, place: u64, durable: Granule) -> Result<bool, ReadLogError> {
+        match Granule::at_or_after(place) {
+            Some(granule) if granule >= durable => is_torn(window, granule),
+            _ => Ok(false),
+        }
     }
 
     /// Of what a [`scan`](Self::scan) has found in an arena that a writer is to go on with, tells the good part, and cuts off
@@ -152,31 +212,13 @@ impl Log {
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then as it was.
-    pub fn recover(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, RecoverError> {
-        let durable = Granule::at_or_after(found.durable_bytes).unwrap_or_default();
-        let mut window = self.window(arena, AHEAD_BYTES);
-        let mut torn = Vec::new();
-        for (number, (row, page)) in found.pages.iter().enumerate() {
-            if !self.clumps_are_whole(&mut window, page, durable)? {
-                tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
-                torn.push(number);
-            }
-        }
-        // What is broken behind the mark was not durable when the last page was written: a power cut has kept one sector and
-        // lost another. What is broken before it was durable once.
-        if found.gap.is_some_and(|gap| gap < found.durable_bytes) {
+    pub fn recover(&self, arena: &OpenedArena, found: Recovered) -> Result<Recovered, RecoverError> {
+        let durable = found.durable();
+        let mut found = self.judge(arena, found)?;
+        if found.gap.is_some() {
             tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
-            for number in torn.into_iter().rev() {
-                found.pages.remove(number);
-            }
             return Ok(found);
         }
-        let broken = found
-            .gap
-            .take()
-            .map(|gap| found.pages.partition_point(|(row, _)| row.granule.byte_offset() < gap));
-        let kept = torn.into_iter().chain(broken).min().unwrap_or(found.pages.len());
-        found.keep_pages(kept);
         let has_mark = found.drop_mark();
         let id = arena.id();
         if !is_durable(&found, durable) {
@@ -241,17 +283,30 @@ impl Log {
             .filter(|file| file.as_str().ends_with(".arena.new"))
             .map(|file| (ArenaId(0), file))
             .collect();
+        let never_begun = self.never_begun()?;
         let arenas = files.iter().filter_map(|file| Some((ArenaId::of_file(file)?, file)));
-        for (id, file) in arenas.rev().take(UNSEALED_MAX) {
-            if !self.is_begun(file).map_err(failed(id))? {
-                doomed.push((id, file));
-            }
-        }
+        doomed.extend(arenas.filter(|(id, _)| never_begun.contains(id)));
         for (id, file) in doomed {
             tracing::info!(%file, "removed what a crash has left unfinished");
             self.storage().remove(file).map_err(failed(id))?;
         }
         Ok(())
+    }
+
+    /// Which of the last arenas have no header: a crash has lost it, or a writer is about to write it.
+    ///
+    /// # Errors
+    /// [`RecoverError`] when they could not be listed or read.
+    pub fn never_begun(&self) -> Result<Vec<ArenaId>, RecoverError> {
+        let failed = |arena| move |source| RecoverError::Cut { arena, source };
+        let ids = self.arenas().map_err(|error| failed(ArenaId(0))(error.source))?;
+        let mut never_begun = Vec::new();
+        for id in ids.into_iter().rev().take(UNSEALED_MAX) {
+            if !self.is_begun(&id.file_name()).map_err(failed(id))? {
+                never_begun.push(id);
+            }
+        }
+        Ok(never_begun)
     }
 
     /// Whether an arena's file has a header, or had one when it was sealed.
@@ -273,25 +328,31 @@ impl Log {
         storage.read_at(file, file_bytes - footer.len() as u64, &mut footer)?;
         Ok(Footer::decode(&footer, file_bytes).is_ok())
     }
+}
 
-    fn clumps_are_whole(
-        &self,
-        window: &mut Window<'_>,
-        page: &DirectoryPage,
-        durable: Granule,
-    ) -> Result<bool, ReadLogError> {
-        for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
-            match window.authenticate(clump.granule) {
-                Ok(header) if header.code == clump.code => {}
-                Err(error) if !error.is_damage() => return Err(error),
-                _ => return Ok(false),
-            }
+/// The first clump of a page, from `durable` on, that is not as the page names it.
+fn broken_clump(
+    window: &mut Window<'_>,
+    page: &DirectoryPage,
+    durable: Granule,
+) -> Result<Option<Granule>, ReadLogError> {
+    for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
+        match window.authenticate(clump.granule) {
+            Ok(header) if header.code == clump.code => {}
+            Err(error) if !error.is_damage() => return Err(error),
+            _ => return Ok(Some(clump.granule)),
         }
-        Ok(true)
     }
+    Ok(None)
 }
 
 impl Recovered {
+    /// Up to where the arena was known to be durable when its pages were written.
+    #[must_use]
+    pub fn durable(&self) -> Granule {
+        Granule::at_or_after(self.durable_bytes).unwrap_or_default()
+    }
+
     /// Ends the good part with the first `count` pages.
     fn keep_pages(&mut self, count: usize) {
         if count < self.pages.len() {
@@ -345,6 +406,27 @@ fn next_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granul
         }
     }
     Ok(None)
+}
+
+/// Whether a record that does not read is broken as a crash breaks it: its file ends before it does, or the part of it that
+/// lies in one sector never reached the disk, and reads as zeros. A crash changes no bits within what it leaves.
+fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogError> {
+    let file_bytes = window.file_bytes()?;
+    let start = granule.byte_offset();
+    let body_bytes = match window.record(granule) {
+        Ok(header) => header.body_bytes as usize,
+        Err(error) if error.is_damage() => 0,
+        Err(error) => return Err(error),
+    };
+    let length = RECORD_HEADER_BYTES + body_bytes;
+    if start.saturating_add(length as u64) > file_bytes {
+        return Ok(true);
+    }
+    let record = window.bytes(start, length)?;
+    let in_first_sector = SECTOR_BYTES - usize::try_from(start % SECTOR_BYTES as u64).unwrap_or_default();
+    let (first, others) = record.split_at(in_first_sector.min(length));
+    let mut parts = std::iter::once(first).chain(others.chunks(SECTOR_BYTES));
+    Ok(parts.any(|part| part.iter().all(|byte| *byte == 0)))
 }
 
 fn record_bytes(row: &PageRow) -> u64 {

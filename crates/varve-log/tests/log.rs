@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
-    AppendError, Appender, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel, Log,
-    LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
+    AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
+    Log, LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -219,6 +219,70 @@ fn a_torn_end_is_cut_at_any_byte() {
     }
 }
 
+/// What is said of the end of the first arena, if it is all that its pages name.
+fn end(storage: &MemoryStorage, keys: &LogKeys) -> ArenaEnd {
+    let log = log(storage, keys);
+    let arena = log.open_arena(ArenaId(0)).unwrap();
+    let found = log.scan(&arena).unwrap();
+    assert_eq!(found.gap, None);
+    log.end(&arena, &found).unwrap()
+}
+
+#[test]
+fn a_torn_end_is_told_from_a_damaged_one() {
+    for keys in both_kinds() {
+        let storage = MemoryStorage::new();
+        let (log, mut appender, _) = open(&storage, &keys, 1);
+        append_block(&log, &mut appender, &random_bytes(1, 3000));
+        sync(&log, &mut appender);
+        let file = ArenaId(0).file_name();
+        let first_page_end = storage.length(&file).unwrap() as usize;
+        append_block(&log, &mut appender, &random_bytes(2, 2000));
+        let clump_end = storage.length(&file).unwrap() as usize;
+        sync(&log, &mut appender);
+        let whole = storage.contents(&file).unwrap();
+        assert_eq!(end(&storage, &keys), ArenaEnd::Whole);
+
+        for length in first_page_end..whole.len() {
+            let cut = storage.fork();
+            cut.truncate(&file, length as u64).unwrap();
+            // Of a record that lacks only some of the gap after it, nothing is lost.
+            let gap = [clump_end, whole.len()].iter().any(|end| (1..128).contains(&(end - length.min(*end))));
+            let expected = [ArenaEnd::Torn, ArenaEnd::Whole];
+            let found = end(&cut, &keys);
+            let at_border = length == first_page_end || length == clump_end;
+            assert!(
+                found == expected[usize::from(at_border)] || (gap && expected.contains(&found)),
+                "cut to {length}"
+            );
+        }
+        for sector in first_page_end / 512..whole.len().div_ceil(512) {
+            let range = (sector * 512).max(first_page_end)..((sector + 1) * 512).min(whole.len());
+            if whole[range.clone()].iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let mut bytes = whole.clone();
+            bytes[range.clone()].fill(0);
+            storage.set_contents(&file, bytes);
+            let log = self::log(&storage, &keys);
+            let arena = log.open_arena(ArenaId(0)).unwrap();
+            let found = log.scan(&arena).unwrap();
+            // A page that has outlived its clump is another matter.
+            if range.end > clump_end {
+                assert_eq!(log.end(&arena, &found).unwrap(), ArenaEnd::Torn, "lost {range:?}");
+            }
+        }
+        // Of the last page every bit counts, but for the gap after it.
+        let body_bytes = u32::from_le_bytes(whole[clump_end + 4..clump_end + 8].try_into().unwrap()) as usize;
+        for bit in clump_end * 8..(clump_end + 64 + body_bytes) * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            storage.set_contents(&file, bytes);
+            assert_eq!(end(&storage, &keys), ArenaEnd::Damaged, "bit {bit}");
+        }
+    }
+}
+
 #[test]
 fn a_page_that_outlived_its_clump_is_not_believed() {
     let keys = LogKeys::from_master(&[3; 32]);
@@ -281,6 +345,75 @@ fn an_arena_before_the_last_may_lack_its_header() {
     written.storage.set_contents(&file, rotten);
     log(&written.storage, &written.keys).remove_never_begun().unwrap();
     assert!(written.storage.contents(&file).is_some(), "it has a seal: it was begun");
+}
+
+/// Three pages that were never synced, after one that was.
+fn unsynced_pages(keys: &LogKeys) -> (MemoryStorage, Vec<usize>) {
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, keys, 1);
+    append_block(&log, &mut appender, &random_bytes(1, 3000));
+    sync(&log, &mut appender);
+    let length = || storage.length(&ArenaId(0).file_name()).unwrap() as usize;
+    let mut page_ends = vec![length()];
+    for seed in 2..5 {
+        append_block(&log, &mut appender, &random_bytes(seed, 3000));
+        append_block(&log, &mut appender, &random_bytes(seed + 10, 3000));
+        appender.finish_page().unwrap();
+        page_ends.push(length());
+    }
+    (storage, page_ends)
+}
+
+#[test]
+fn whatever_a_power_cut_took_what_follows_is_cut() {
+    for keys in both_kinds() {
+        let (storage, page_ends) = unsynced_pages(&keys);
+        let file = ArenaId(0).file_name();
+        let whole = storage.contents(&file).unwrap();
+        for sector in page_ends[0].div_ceil(512)..page_ends[3] / 512 {
+            let range = sector * 512..(sector + 1) * 512;
+            if whole[range.clone()].iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let crashed = storage.fork();
+            let mut bytes = whole.clone();
+            bytes[range.clone()].fill(0);
+            crashed.set_contents(&file, bytes);
+            let (log, mut appender, found) = open(&crashed, &keys, 2);
+            // A sector may hold the end of one page's part and the beginning of the next one's.
+            let kept = page_ends.iter().filter(|end| **end <= range.start).count();
+            assert_eq!(found[0].gap, None, "lost {range:?}");
+            assert!(
+                found[0].pages.len() == kept
+                    || whole[range.start..page_ends[kept]].iter().all(|byte| *byte == 0),
+                "lost {range:?}"
+            );
+            append_block(&log, &mut appender, b"and on it goes");
+            sync(&log, &mut appender);
+            assert!(read_all(&log).unwrap().len() >= kept);
+        }
+    }
+}
+
+#[test]
+fn a_changed_record_that_pages_follow_is_never_cut() {
+    for keys in both_kinds() {
+        let (storage, page_ends) = unsynced_pages(&keys);
+        let file = ArenaId(0).file_name();
+        let whole = storage.contents(&file).unwrap();
+        for place in (page_ends[0] + 70..page_ends[1] - 200).step_by(101) {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 1;
+            if bytes[place..place + 2] == [1, 0] {
+                continue;
+            }
+            let changed = storage.fork();
+            changed.set_contents(&file, bytes);
+            let (_, _, found) = open(&changed, &keys, 2);
+            assert!(found[0].gap.is_some(), "byte {place}");
+            assert_eq!(changed.length(&file).unwrap(), whole.len() as u64);
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checking: everything that the log says of itself, and, if asked, every byte.
 
 use varve_block::{BlockName, BlockType};
-use varve_log::{ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
+use varve_log::{ArenaEnd, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
 
 use crate::scans::Scans;
 use crate::store::Store;
@@ -43,10 +43,8 @@ pub enum DamageKind {
     /// Records of the open arena are damaged, and good ones follow them.
     #[error("a record is damaged; those after it can still be read")]
     Gap,
-    /// After the last good page of the open arena there is something that no writer has finished.
-    #[error(
-        "what follows the last directory page is torn: a crash has left it, or that page's successor is damaged"
-    )]
+    /// After the last good page of the open arena there is something that was changed since it was written.
+    #[error("what follows the last directory page is damaged: it may be that page's successor")]
     TornEnd,
     /// A clump is whole, but it is not the one that its directory page names.
     #[error("the clump is not the one that the directory names")]
@@ -70,6 +68,18 @@ pub struct ArenaCheck {
     pub block_count: u64,
     /// What is wrong with it.
     pub damage: Vec<Damage>,
+    /// What a crash, or a writer at work, has left unfinished after its last page. That is no damage: nothing in it was
+    /// acknowledged, and the next writer cuts it off.
+    pub unfinished: Option<Unfinished>,
+}
+
+/// The end of an arena that no writer has finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Which arena.
+    pub arena: ArenaId,
+    /// Where it begins, in bytes.
+    pub offset: u64,
 }
 
 impl Store {
@@ -155,7 +165,13 @@ impl Store {
         let mut check = ArenaCheck::default();
         let checked = self.check_opened(id, data, &mut check);
         match checked {
-            Err(error) if is_finding(&error) => check.report(id, 0, error.into(), Vec::new()),
+            Err(error) if is_finding(&error) => {
+                if self.log.never_begun().is_ok_and(|ids| ids.contains(&id)) {
+                    check.unfinished = Some(Unfinished { arena: id, offset: 0 });
+                } else {
+                    check.report(id, 0, error.into(), Vec::new());
+                }
+            }
             other => other?,
         }
         Ok(check)
@@ -177,12 +193,20 @@ impl Store {
                 }
             }
             ArenaState::Unsealed => {
-                let found = self.log.scan(&arena)?;
+                let found = self.log.judge(&arena, self.log.scan(&arena)?)?;
                 if let Some(offset) = found.gap {
                     check.report(id, offset, DamageKind::Gap, Vec::new());
                     data = true;
-                } else if !self.log.end_is_whole(&arena, &found)? {
-                    check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
+                } else {
+                    match self.log.end(&arena, &found)? {
+                        ArenaEnd::Whole => {}
+                        ArenaEnd::Torn => {
+                            check.unfinished = Some(Unfinished { arena: id, offset: found.log_bytes });
+                        }
+                        ArenaEnd::Damaged => {
+                            check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
+                        }
+                    }
                 }
                 pages.extend(found.pages.into_iter().map(|(_, page)| page));
             }

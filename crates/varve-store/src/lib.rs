@@ -34,7 +34,7 @@ mod store;
 mod sync;
 
 pub use audit::{Audit, AuditShare};
-pub use check::{ArenaCheck, Damage, DamageKind};
+pub use check::{ArenaCheck, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 pub use keyring::{KeyError, PassphraseCost, Secret};

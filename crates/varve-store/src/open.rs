@@ -30,6 +30,9 @@ const UNSEALED_MAX: usize = 4;
 /// The page that every store keeps beside its data.
 const FORMAT_PAGE: &str = include_str!("../FORMAT.md");
 
+/// What a creation leaves in the store's folder if it is not finished.
+const LEFT_BY_CREATION: [&str; 3] = ["FORMAT.md", "FORMAT.md.new", "config.toml.new"];
+
 /// What a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access<'a> {
@@ -136,7 +139,11 @@ impl Store {
         if listed.contains(&config_file) {
             return Err(CreateError::Exists);
         }
-        if let Some(stranger) = listed.into_iter().next() {
+        // An earlier attempt that a crash has ended is begun again. Where there is a log there was a store, and its keys
+        // must not be replaced.
+        let has_log = !storage.list(ArenaId::FOLDER).map_err(failed(&config_file))?.is_empty();
+        let is_leftover = |file: &FileName| !has_log && LEFT_BY_CREATION.contains(&file.as_str());
+        if let Some(stranger) = listed.into_iter().find(|file| !is_leftover(file)) {
             return Err(CreateError::NotEmpty { name: stranger });
         }
         if config.encryption == Encryption::Aes256Gcm {
@@ -290,10 +297,34 @@ impl Store {
         scans: &mut Scans<'_>,
     ) -> Result<(), OpenError> {
         for arena in unsealed {
-            let found = scans.take(&arena)?;
+            let mut found = scans.take(&arena)?;
+            self.leave_out_lost_roots(&arena, &mut found)?;
             self.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
         Ok(())
+    }
+
+    /// A power cut may have kept a page and lost the catalog's root that it names. A writer cuts such a page off; a reader does as
+    /// if it were not there, and finds the root before it. All that a root leads to was durable before it was written.
+    fn leave_out_lost_roots(&self, arena: &OpenedArena, found: &mut Recovered) -> Result<(), ReadLogError> {
+        let durable = found.durable();
+        let mut window = self.log.window(arena, 0);
+        let mut failed = None;
+        found.pages.retain(|(row, page)| {
+            let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
+            match root.map(|root| window.clump(root.granule)) {
+                Some(Err(error)) if error.is_damage() => {
+                    tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
+                    false
+                }
+                Some(Err(error)) => {
+                    failed.get_or_insert(error);
+                    true
+                }
+                _ => true,
+            }
+        });
+        failed.map_or(Ok(()), Err)
     }
 
     fn take_in(

@@ -8,7 +8,7 @@ use varve_store::{
     Access, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
     StoreConfig,
 };
-use varve_world::{FileName, MemoryStorage, Random, SeededRandom, World};
+use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
@@ -176,7 +176,7 @@ fn a_store_is_durable_before_anything_is_put() {
     let disk = varve_sim::Disk::new(1);
     let world = World { storage: Arc::new(disk.clone()), ..world(&MemoryStorage::new(), 1) };
     let config = config(ScoreAlgorithm::Blake3, Encryption::None);
-    disk.arm(&[varve_sim::Strike { after: 7, fault: varve_sim::Fault::FolderSyncError }]);
+    disk.arm(&[varve_sim::Strike { after: 8, fault: varve_sim::Fault::FolderSyncError }]);
     Store::create(&world, &config, None, PassphraseCost::default()).unwrap_err();
     for seed in 0..20 {
         disk.reseed(seed);
@@ -224,6 +224,27 @@ fn strangers_are_turned_away() {
         PassphraseCost::default(),
     );
     assert!(matches!(again, Err(varve_store::CreateError::Exists)));
+}
+
+#[test]
+fn what_an_unfinished_creation_has_left_is_no_stranger() {
+    let create = |storage: &MemoryStorage| {
+        let config = StoreConfig::new([1; 16]);
+        Store::create(&world(storage, 1), &config, Some(&secret()), PassphraseCost::default())
+    };
+    for left in ["keys/key-file.toml", "FORMAT.md.new", "FORMAT.md", "config.toml.new"] {
+        let storage = MemoryStorage::new();
+        storage.set_contents(&FileName::new(left).unwrap(), b"# half".to_vec());
+        create(&storage).unwrap();
+        open(&storage, 2, WRITER).unwrap().close().unwrap();
+    }
+    // The keys of a store that has lost its configuration are not to be replaced.
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    put(&store, b"something");
+    store.close().unwrap();
+    storage.remove(&FileName::new("config.toml").unwrap()).unwrap();
+    assert!(matches!(create(&storage), Err(varve_store::CreateError::NotEmpty { .. })));
 }
 
 #[test]
@@ -285,6 +306,9 @@ fn what_was_synced_survives_a_cut_anywhere() {
     for length in (synced_bytes..whole.len()).step_by(4093) {
         let crashed = storage.fork();
         crashed.set_contents(&file, whole[..length].to_vec());
+        let seen = open(&crashed, 1, Access::Read).unwrap();
+        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        assert!(check.damage.is_empty(), "cut to {length}: {:?}", check.damage);
         let store = open(&crashed, 3, WRITER).unwrap();
         assert!(synced.iter().all(|(name, bytes)| store.get(name).unwrap() == *bytes), "cut to {length}");
         let more = put(&store, b"and on it goes");
@@ -300,11 +324,64 @@ fn an_arena_without_a_header_is_begun_again() {
     let storage = default_store();
     for torn in [Vec::new(), vec![0; 300], vec![0; 5000]] {
         storage.set_contents(&FileName::new("arenas/0000000000.arena").unwrap(), torn);
+        let seen = open(&storage, 1, Access::Read).unwrap();
+        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
         let store = open(&storage, 2, WRITER).unwrap();
         let name = put(&store, b"first");
         store.sync().unwrap();
         assert_eq!(store.get(&name).unwrap(), b"first".as_slice());
     }
+}
+
+#[test]
+fn several_arenas_that_never_reached_the_disk_are_begun_again() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let kept = put(&store, b"kept");
+    store.close().unwrap();
+    let file = |number: u64| FileName::new(&format!("arenas/{number:010}.arena")).unwrap();
+    for headless in [[Vec::new(), Vec::new()], [vec![0; 5000], Vec::new()], [Vec::new(), vec![0; 5000]]] {
+        for (number, contents) in (1..).zip(headless) {
+            storage.set_contents(&file(number), contents);
+        }
+        let seen = open(&storage, 3, Access::Read).unwrap();
+        assert!(seen.check_order().unwrap().is_empty());
+        for id in seen.arenas().unwrap() {
+            assert!(seen.check_arena(id, true).unwrap().damage.is_empty(), "arena {id}");
+        }
+        open(&storage, 4, WRITER).unwrap().close().unwrap();
+        let seen = open(&storage, 5, Access::Read).unwrap();
+        assert_eq!(seen.arenas().unwrap().len(), 1);
+        assert_eq!(seen.get(&kept).unwrap(), b"kept".as_slice());
+    }
+}
+
+#[test]
+fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
+    let storage = default_store();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let put_root = |seed| {
+        let root = random_bytes(seed, 3000);
+        let score = store.put(Block { block_type: BlockType::CATALOG, bytes: &root }).unwrap();
+        store.sync().unwrap();
+        let name = BlockName { score, block_type: BlockType::CATALOG };
+        (name, storage.contents(&file).unwrap().len())
+    };
+    let (first, first_end) = put_root(1);
+    let (second, _) = put_root(2);
+    drop(store);
+    assert_eq!(open(&storage, 3, Access::Read).unwrap().last_catalog(), Some(second));
+    let mut bytes = storage.contents(&file).unwrap();
+    let sector = (first_end + 64).next_multiple_of(512);
+    bytes[sector..sector + 512].fill(0);
+    storage.set_contents(&file, bytes);
+    let reader = open(&storage, 4, Access::Read).unwrap();
+    assert_eq!(reader.last_catalog(), Some(first));
+    let check = reader.check_arena(varve_log::ArenaId(0), true).unwrap();
+    assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
+    assert_eq!(open(&storage, 5, WRITER).unwrap().last_catalog(), Some(first));
 }
 
 #[test]

@@ -36,6 +36,13 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
         say!("{line}");
     }
+    for end in verified.unfinished.iter().filter(|_| !arguments.quiet) {
+        say!(
+            "arena {}, offset {}: what follows was never finished; the next snapshot cuts it off",
+            end.arena,
+            end.offset
+        );
+    }
     print_harm(&verified.harm);
     let well = verified.damage.is_empty() && verified.harm.is_empty();
     if !well {
@@ -106,6 +113,8 @@ fn print_json(verified: &Verified) {
             })
         })
         .collect();
+    let unfinished: Vec<_> =
+        verified.unfinished.iter().map(|end| json!({ "arena": end.arena.0, "offset": end.offset })).collect();
     let value = json!({
         "snapshots": verified.snapshot_count,
         "arenas": verified.arena_count,
@@ -115,6 +124,7 @@ fn print_json(verified: &Verified) {
         "all_read_since": verified.oldest_read.map(moment::rfc3339),
         "damage": damage,
         "harm": harm_as_json(&verified.harm),
+        "unfinished": unfinished,
     });
     say!("{value}");
 }
