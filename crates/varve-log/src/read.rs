@@ -400,11 +400,11 @@ impl Window<'_> {
         Ok((header, content))
     }
 
-    /// Checks the code of the clump at `granule`, without decompressing it.
+    /// Checks the code of the record at `granule`, without decompressing it.
     ///
     /// # Errors
     /// As [`clump`](Self::clump).
-    pub(crate) fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+    pub fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
         let header = self.record(granule)?;
         let body = self.body(&header)?.to_vec();
         self.log.open_body(self.arena, &header, body)?;

@@ -148,8 +148,7 @@ impl Log {
         {
             // What a power cut leaves: the last page reached the disk, and some of what it names did not.
             let kept = number.checked_sub(1).and_then(|last| found.pages.get(last));
-            let kept_bytes = kept
-                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
+            let kept_bytes = kept.map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.end());
             found.cut_bytes += found.log_bytes - kept_bytes;
             found.log_bytes = kept_bytes;
         } else if let Some((row, _)) = torn.first().and_then(|first| found.pages.get(*first)) {
@@ -231,10 +230,6 @@ fn next_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granul
         }
     }
     Ok(None)
-}
-
-fn record_bytes(row: &PageRow) -> u64 {
-    crate::record::record_bytes(row.body_bytes)
 }
 
 fn cut(storage: &dyn Storage, arena: ArenaId, log_bytes: u64) -> Result<(), RecoverError> {

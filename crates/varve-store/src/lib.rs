@@ -28,6 +28,7 @@ mod put;
 mod stats;
 mod store;
 mod sync;
+mod unlock;
 
 pub use check::{ArenaCheck, Damage, DamageKind};
 pub use checkpoint::SaveCheckpointError;
