@@ -44,4 +44,4 @@ pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
 pub use take::{Archive, Request, TakeError, Taken};
-pub use verify::{Harm, Verified, VerifyError, verify};
+pub use verify::{Harm, Verified, VerifyError, harm_of, verify};

@@ -85,16 +85,29 @@ pub fn verify(
         verified.damage.extend(check.damage);
     }
     let lost = verified.damage.iter().flat_map(|damage| damage.blocks.iter().copied()).collect();
+    verified.harm = harm_of(store, snapshots, lost, progress)?;
+    verified.snapshot_count = snapshots.len() as u64;
+    Ok(verified)
+}
+
+/// What snapshots have lost, if these blocks are lost besides those that are not in the store.
+///
+/// # Errors
+/// [`VerifyError`]. Harm is no error, but an answer.
+pub fn harm_of(
+    store: &Store,
+    snapshots: &[Snapshot],
+    lost: BTreeSet<BlockName>,
+    progress: &Progress,
+) -> Result<Vec<Harm>, VerifyError> {
     let mut walker = Walker { store, lost, whole: BTreeSet::new(), harm: Vec::new() };
     for snapshot in snapshots {
         if progress.is_cancelled() {
             return Err(VerifyError::Cancelled);
         }
         walker.snapshot(snapshot)?;
-        verified.snapshot_count += 1;
     }
-    verified.harm = walker.harm;
-    Ok(verified)
+    Ok(walker.harm)
 }
 
 /// Checks all arenas, several at a time. The checks come in the arenas' order.

@@ -63,7 +63,7 @@ fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn describe(harm: &Harm) -> String {
+pub(super) fn describe(harm: &Harm) -> String {
     let id = harm.snapshot.to_string();
     let path = if harm.path.is_empty() { String::new() } else { format!(":{}", show::name(&harm.path)) };
     let range =
@@ -84,20 +84,7 @@ fn print_json(verified: &Verified) {
             })
         })
         .collect();
-    let harm: Vec<_> = verified
-        .harm
-        .iter()
-        .map(|harm| {
-            json!({
-                "snapshot": harm.snapshot.to_string(),
-                "name": harm.snapshot_name,
-                "path": String::from_utf8_lossy(&harm.path),
-                "start": harm.range.as_ref().map(|range| range.start),
-                "end": harm.range.as_ref().map(|range| range.end),
-                "reason": harm.reason,
-            })
-        })
-        .collect();
+    let harm: Vec<_> = verified.harm.iter().map(harm_as_json).collect();
     let value = json!({
         "snapshots": verified.snapshot_count,
         "arenas": verified.arena_count,
@@ -107,4 +94,16 @@ fn print_json(verified: &Verified) {
         "harm": harm,
     });
     say!("{value}");
+}
+
+/// A harm for programs.
+pub(super) fn harm_as_json(harm: &Harm) -> serde_json::Value {
+    json!({
+        "snapshot": harm.snapshot.to_string(),
+        "name": harm.snapshot_name,
+        "path": String::from_utf8_lossy(&harm.path),
+        "start": harm.range.as_ref().map(|range| range.start),
+        "end": harm.range.as_ref().map(|range| range.end),
+        "reason": harm.reason,
+    })
 }
