@@ -13,7 +13,7 @@ use varve_store::{Damage, DamageKind, Store};
 use varve_world::{FileName, Random, SeededRandom, Task, World};
 
 use crate::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
-use crate::name::SegmentEnd;
+use crate::name::{SegmentEnd, SegmentName};
 use crate::observer::Observer;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::Replica;
@@ -77,7 +77,7 @@ pub enum FindingKind {
         expected: u64,
     },
     /// The name says that it ends with a record that is not in this log.
-    #[error("it does not end as its name says: it was swapped, or belongs to another history of the store")]
+    #[error("it is not what its name says: it was swapped, or belongs to another history of the store")]
     OtherEnd,
     /// What is in it is not what was written.
     #[error(transparent)]
@@ -263,17 +263,29 @@ impl ArenaAudit<'_> {
     ) -> Result<(), AuditError> {
         let mut records = ArenaRecords::read(audited.log, opened, self.assembly.bytes())?;
         let ends = self.ends(audited.log, opened, &records)?;
+        let begins_right = |name: &SegmentName| {
+            let before = records.start_at(name.offset).or_else(|| {
+                let ends = ends.iter().find(|(_, end)| **end == name.offset);
+                ends.and_then(|(end, _)| match end {
+                    SegmentEnd::Record(code) => Some(*code),
+                    SegmentEnd::Seal(_) => None,
+                })
+            });
+            before == Some(name.start)
+        };
+        let is_right = |segment: &Segment| {
+            ends.get(&segment.name.end) == Some(&segment.range().end) && begins_right(&segment.name)
+        };
         let known_up_to = records.damage.as_ref().map_or(u64::MAX, RecordsDamage::offset);
         for segment in &self.assembly.parts {
             let range = segment.range();
             // Where records cannot be told, nothing can be said of the names of objects either.
-            if range.end <= known_up_to && ends.get(&segment.name.end) != Some(&range.end) {
+            if range.end <= known_up_to && !is_right(segment) {
                 self.about_segment(segment, &ends);
             }
         }
         for segment in &self.assembly.spare {
-            let is_copy = ends.get(&segment.name.end) == Some(&segment.range().end);
-            if is_copy || (segment.name.offset >= known_up_to) {
+            if is_right(segment) || (segment.name.offset >= known_up_to) {
                 continue;
             }
             self.about_segment(segment, &ends);

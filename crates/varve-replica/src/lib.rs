@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! replica.toml  FORMAT.md  config.toml  keys/…                       as they are in the store
-//! arenas/N.G/OFFSET-CODE  …  arenas/N.G/OFFSET-seal-CODE             an arena, one segment after the other
+//! arenas/N.G/OFFSET-BEFORE-END  …  arenas/N.G/OFFSET-BEFORE-seal-END an arena, one segment after the other
 //! ```
 //!
 //! `docs/format.md`, section 6, has the names; `docs/replication.md` has the promises.
@@ -12,7 +12,8 @@
 //! - Nothing at a target is ever changed, and nothing removed unless somebody asked for it by name. So a target that can be
 //!   written only once will do, and a replica that was stopped at any moment is a store: a prefix of the log.
 //! - Nothing that a target says is believed. Its objects' names are claims, which the codes in the log confirm or not.
-//! - Two copies of a store that have gone different ways never mix: a segment's name tells what it ends with.
+//! - Two copies of a store that have gone different ways never mix: a segment's name tells what comes before it
+//!   and what it ends with.
 //!
 //! A replica does not know what a snapshot is. This crate starts no threads and asks no time: it is given
 //! [`Workers`](varve_world::Workers).

@@ -125,41 +125,28 @@ impl Assembly {
         }
     }
 
-    /// Puts segments of one generation together. Where several begin at one place, the way that leads to a seal is taken,
-    /// else the way that leads furthest.
+    /// Puts segments of one generation together: each next one begins where the one before ends, and says that it comes after it. Where
+    /// there are several ways, the one that leads to a seal is taken, else the one that leads furthest.
     #[must_use]
     pub fn of(segments: &[Segment]) -> Self {
         let generation = segments.first().map_or(0, |segment| segment.name.generation);
         let mut sorted: Vec<_> = segments.to_vec();
         sorted.sort_by_key(|segment| (segment.name.offset, segment.bytes));
         let ways = ways(&sorted);
-        let has_seal = sorted.iter().any(Segment::is_seal);
         let (mut parts, mut used) = (Vec::new(), vec![false; sorted.len()]);
-        let mut place = 0;
         // Without a segment at 0 there is no header, and so no arena: the first segment is put last.
-        if ways.contains_key(&0) {
-            loop {
-                match ways.get(&place) {
-                    Some(way) => {
-                        let Some((segment, used)) = sorted.get(way.segment).zip(used.get_mut(way.segment))
-                        else {
-                            break;
-                        };
-                        *used = true;
-                        place = segment.range().end;
-                        parts.push(segment.clone());
-                        if segment.is_seal() {
-                            break;
-                        }
-                    }
-                    // A sealed arena is told by its end: what is missing in it hides nothing that is there.
-                    None if has_seal => match ways.range(place..).next() {
-                        Some((start, _)) => place = *start,
-                        None => break,
-                    },
-                    None => break,
-                }
-            }
+        let mut next = ways.range(..(1, [0; 16])).map(|(_, way)| way).max_by_key(|way| way.worth());
+        while let Some(way) = next {
+            let Some((segment, used)) = sorted.get(way.segment).zip(used.get_mut(way.segment)) else { break };
+            *used = true;
+            parts.push(segment.clone());
+            let SegmentEnd::Record(code) = segment.name.end else { break };
+            let place = segment.range().end;
+            next = ways.get(&(place, code)).or_else(|| {
+                // A sealed arena is told by its end: what is missing in it hides nothing that is there.
+                let behind = ways.range((place.saturating_add(1), [0; 16])..).map(|(_, way)| way);
+                behind.into_iter().find(|way| way.leads_to_seal)
+            });
         }
         let spare =
             sorted.into_iter().zip(used).filter(|(_, used)| !used).map(|(segment, _)| segment).collect();
@@ -212,31 +199,38 @@ impl Assembly {
     }
 }
 
-/// Where the best way on leads from one offset: to a seal or not, and how far.
+/// Where the best way on leads from one place: to a seal or not, and how far.
 struct Way {
     segment: usize,
     leads_to_seal: bool,
     end: u64,
 }
 
-/// The best segment at each offset, found from the end backwards.
-fn ways(sorted: &[Segment]) -> BTreeMap<u64, Way> {
-    let mut ways: BTreeMap<u64, Way> = BTreeMap::new();
+impl Way {
+    fn worth(&self) -> (bool, u64) {
+        (self.leads_to_seal, self.end)
+    }
+}
+
+/// The best segment at each offset behind each record, found from the end backwards.
+fn ways(sorted: &[Segment]) -> BTreeMap<(u64, [u8; 16]), Way> {
+    let mut ways: BTreeMap<_, Way> = BTreeMap::new();
     for (number, segment) in sorted.iter().enumerate().rev() {
-        let end = segment.range().end;
         if segment.bytes == 0 {
             continue;
         }
-        let way = match ways.get(&end) {
-            _ if segment.is_seal() => Way { segment: number, leads_to_seal: true, end },
-            Some(next) => Way { segment: number, leads_to_seal: next.leads_to_seal, end: next.end },
-            None => Way { segment: number, leads_to_seal: false, end },
+        let end = segment.range().end;
+        let next = match segment.name.end {
+            SegmentEnd::Seal(_) => None,
+            SegmentEnd::Record(code) => ways.get(&(end, code)),
         };
-        let better = ways
-            .get(&segment.name.offset)
-            .is_none_or(|other| (way.leads_to_seal, way.end) > (other.leads_to_seal, other.end));
-        if better {
-            ways.insert(segment.name.offset, way);
+        let way = match next {
+            Some(next) => Way { segment: number, leads_to_seal: next.leads_to_seal, end: next.end },
+            None => Way { segment: number, leads_to_seal: segment.is_seal(), end },
+        };
+        let place = (segment.name.offset, segment.name.start);
+        if ways.get(&place).is_none_or(|other| way.worth() > other.worth()) {
+            ways.insert(place, way);
         }
     }
     ways
@@ -246,19 +240,21 @@ fn ways(sorted: &[Segment]) -> BTreeMap<u64, Way> {
 mod tests {
     use super::*;
 
-    fn segment(offset: u64, bytes: u64, code: u8) -> Segment {
-        let end = SegmentEnd::Record([code; 16]);
-        Segment { name: SegmentName { arena: ArenaId(0), generation: 0, offset, end }, bytes }
+    /// A segment that comes after the record with the code `start`.
+    fn segment(offset: u64, bytes: u64, start: u8, code: u8) -> Segment {
+        let (start, end) = ([start; 16], SegmentEnd::Record([code; 16]));
+        Segment { name: SegmentName { arena: ArenaId(0), generation: 0, offset, start, end }, bytes }
     }
 
-    fn seal(offset: u64, bytes: u64) -> Segment {
-        let end = SegmentEnd::Seal([9; 32]);
-        Segment { name: SegmentName { arena: ArenaId(0), generation: 0, offset, end }, bytes }
+    fn seal(offset: u64, bytes: u64, start: u8) -> Segment {
+        let mut seal = segment(offset, bytes, start, 0);
+        seal.name.end = SegmentEnd::Seal([9; 32]);
+        seal
     }
 
     #[test]
     fn segments_make_an_arena() {
-        let segments = [segment(0, 10, 1), segment(10, 5, 2), seal(15, 3)];
+        let segments = [segment(0, 10, 0, 1), segment(10, 5, 1, 2), seal(15, 3, 2)];
         let whole = Assembly::of(&segments);
         assert!(whole.is_whole() && whole.spare.is_empty());
         assert_eq!((whole.bytes(), whole.parts.as_slice()), (18, &segments[..]));
@@ -269,31 +265,43 @@ mod tests {
 
     #[test]
     fn an_open_arena_ends_before_what_is_missing() {
-        let open = Assembly::of(&[segment(0, 10, 1), segment(15, 5, 3)]);
+        let open = Assembly::of(&[segment(0, 10, 0, 1), segment(15, 5, 2, 3)]);
         assert_eq!((open.bytes(), open.spare.len(), open.is_visible()), (10, 1, true));
-        let headless = Assembly::of(&[segment(10, 5, 2), seal(15, 3)]);
+        let headless = Assembly::of(&[segment(10, 5, 1, 2), seal(15, 3, 2)]);
         assert_eq!((headless.bytes(), headless.spare.len(), headless.is_visible()), (0, 2, false));
     }
 
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges is meant")]
     fn a_sealed_arena_keeps_what_is_there() {
-        let sealed = Assembly::of(&[segment(0, 10, 1), segment(20, 5, 3), seal(25, 3)]);
+        let sealed = Assembly::of(&[segment(0, 10, 0, 1), segment(20, 5, 2, 3), seal(25, 3, 3)]);
         assert_eq!((sealed.bytes(), sealed.holes(), sealed.is_whole()), (28, vec![10..20], false));
         assert_eq!(sealed.part_at(12), None);
     }
 
     #[test]
     fn of_two_ways_the_one_that_leads_on_is_taken() {
-        let cut = segment(0, 7, 1);
-        let segments = [cut.clone(), segment(0, 4, 2), segment(4, 6, 3), seal(10, 1)];
+        let cut = segment(0, 7, 0, 1);
+        let segments = [cut.clone(), segment(0, 4, 0, 2), segment(4, 6, 2, 3), seal(10, 1, 3)];
         let assembly = Assembly::of(&segments);
         assert!(assembly.is_whole());
         assert_eq!(assembly.spare, [cut]);
-        let nothing = Assembly::of(&[segment(0, 0, 1)]);
+        let nothing = Assembly::of(&[segment(0, 0, 0, 1)]);
         assert_eq!((nothing.is_visible(), nothing.spare.len()), (false, 1));
-        let endless = Assembly::of(&[Segment { bytes: u64::MAX, ..segment(5, 0, 1) }, segment(0, 5, 2)]);
+        let endless =
+            Assembly::of(&[Segment { bytes: u64::MAX, ..segment(5, 0, 2, 1) }, segment(0, 5, 0, 2)]);
         assert_eq!(endless.bytes(), u64::MAX);
+    }
+
+    #[test]
+    fn two_histories_never_mix() {
+        // Cut at the same places, with other codes; one of them goes on further.
+        let one = [segment(0, 10, 0, 1), segment(10, 5, 1, 2)];
+        let other = [segment(0, 10, 0, 5), segment(10, 5, 5, 6), segment(15, 5, 6, 7)];
+        let both = Assembly::of(&[&one[..], &other].concat());
+        assert_eq!((both.parts.as_slice(), both.spare.as_slice()), (&other[..], &one[..]));
+        let torn = Assembly::of(&[one[0].clone(), other[1].clone()]);
+        assert_eq!((torn.bytes(), torn.spare.len()), (10, 1));
     }
 
     #[test]
@@ -302,9 +310,10 @@ mod tests {
             segment.name.generation = generation;
             segment
         };
-        let mut generations = BTreeMap::from([(0, vec![seal(0, 10)]), (1, vec![with(1, segment(0, 5, 1))])]);
+        let mut generations =
+            BTreeMap::from([(0, vec![seal(0, 10, 0)]), (1, vec![with(1, segment(0, 5, 0, 1))])]);
         assert_eq!(Assembly::newest(&generations).generation, 0);
-        generations.entry(1).or_default().push(with(1, seal(5, 1)));
+        generations.entry(1).or_default().push(with(1, seal(5, 1, 1)));
         assert_eq!(Assembly::newest(&generations).generation, 1);
     }
 

@@ -1,9 +1,12 @@
 //! What a replica's objects are called. `docs/format.md`, section 6.
 //!
 //! ```text
-//! arenas/0000000007.0/000000000000-8f3c…      from offset 0 of arena 7, generation 0; ends with the record of this code
-//! arenas/0000000007.0/000012345600-seal-51aa… from there to the arena's end; this is its seal's code
+//! arenas/0000000007.0/000000000000-77d0…-8f3c…       from offset 0 of arena 7, generation 0, to the record of the second code
+//! arenas/0000000007.0/000012345600-8f3c…-seal-51aa…  from behind that record to the arena's end; this is its seal's code
 //! ```
+//!
+//! The first code says what comes before: so segments of two histories of one arena never fit to each other, even where they are
+//! cut at the same places.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{from_hex, to_hex};
@@ -34,6 +37,8 @@ pub struct SegmentName {
     pub generation: u32,
     /// Where in the arena the segment begins, in bytes.
     pub offset: u64,
+    /// The code of the record before it; at offset 0 the arena's uid.
+    pub start: [u8; 16],
     /// What it ends with.
     pub end: SegmentEnd,
 }
@@ -48,13 +53,13 @@ impl SegmentName {
     /// When the offset is beyond [`Self::OFFSET_MAX`]: no arena is that long.
     #[must_use]
     pub fn file_name(&self) -> FileName {
-        let Self { arena, generation, offset, end } = self;
+        let Self { arena, generation, offset, start, end } = self;
         assert!(*offset <= Self::OFFSET_MAX, "no arena is that long");
         let end = match end {
             SegmentEnd::Record(code) => to_hex(code),
             SegmentEnd::Seal(code) => format!("{SEAL}{}", to_hex(code)),
         };
-        let text = format!("{ARENAS}/{:010}.{generation}/{offset:012}-{end}", arena.0);
+        let text = format!("{ARENAS}/{:010}.{generation}/{offset:012}-{}-{end}", arena.0, to_hex(start));
         FileName::new(&text).expect("digits make a good name")
     }
 
@@ -63,14 +68,15 @@ impl SegmentName {
     pub fn of_file(file: &FileName) -> Option<Self> {
         let (folder, own) = file.as_str().strip_prefix(ARENAS)?.strip_prefix('/')?.split_once('/')?;
         let (arena, generation) = folder.split_once('.')?;
-        let (offset, end) = own.split_once('-')?;
+        let (offset, rest) = own.split_once('-')?;
+        let (start, end) = rest.split_once('-')?;
         let end = match end.strip_prefix(SEAL) {
             Some(code) => SegmentEnd::Seal(code_of(code)?),
             None => SegmentEnd::Record(code_of(end)?),
         };
         let offset = offset.parse().ok().filter(|offset| *offset <= Self::OFFSET_MAX)?;
         let (arena, generation) = (ArenaId(arena.parse().ok()?), generation.parse().ok()?);
-        let name = Self { arena, generation, offset, end };
+        let name = Self { arena, generation, offset, start: code_of(start)?, end };
         // One segment has one name: no other spelling of the same numbers is taken for it.
         (name.file_name() == *file).then_some(name)
     }
@@ -96,9 +102,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_segment_has_one_name(
-            arena: u64, generation: u32, offset in 0..=SegmentName::OFFSET_MAX, end in end()
+            arena: u64, generation: u32, offset in 0..=SegmentName::OFFSET_MAX, start: [u8; 16], end in end()
         ) {
-            let name = SegmentName { arena: ArenaId(arena), generation, offset, end };
+            let name = SegmentName { arena: ArenaId(arena), generation, offset, start, end };
             prop_assert_eq!(SegmentName::of_file(&name.file_name()), Some(name));
         }
 
@@ -116,7 +122,7 @@ mod tests {
         ) {
             let file = |arena, offset| {
                 let end = SegmentEnd::Record([0; 16]);
-                SegmentName { arena: ArenaId(arena), generation: 0, offset, end }.file_name()
+                SegmentName { arena: ArenaId(arena), generation: 0, offset, start: [0; 16], end }.file_name()
             };
             let (one, other) = (file(arenas.0, offsets.0), file(arenas.1, offsets.1));
             prop_assert_eq!(one.cmp(&other), (arenas.0, offsets.0).cmp(&(arenas.1, offsets.1)));
@@ -125,26 +131,31 @@ mod tests {
 
     #[test]
     fn names_look_as_the_format_says() {
-        let mut name =
-            SegmentName { arena: ArenaId(7), generation: 0, offset: 0, end: SegmentEnd::Record([0x8f; 16]) };
-        assert_eq!(
-            name.file_name().as_str(),
-            format!("arenas/0000000007.0/000000000000-{}", "8f".repeat(16))
-        );
+        let mut name = SegmentName {
+            arena: ArenaId(7),
+            generation: 0,
+            offset: 0,
+            start: [0x77; 16],
+            end: SegmentEnd::Record([0x8f; 16]),
+        };
+        let (start, end) = ("77".repeat(16), "8f".repeat(16));
+        assert_eq!(name.file_name().as_str(), format!("arenas/0000000007.0/000000000000-{start}-{end}"));
         name.offset = 12_345_600;
         name.end = SegmentEnd::Seal([0x51; 32]);
+        let seal = "51".repeat(32);
         assert_eq!(
             name.file_name().as_str(),
-            format!("arenas/0000000007.0/000012345600-seal-{}", "51".repeat(32))
+            format!("arenas/0000000007.0/000012345600-{start}-seal-{seal}")
         );
         for foreign in [
             "arenas/0000000007.arena".to_owned(),
-            format!("arenas/7.0/000000000000-{}", "8f".repeat(16)),
-            format!("arenas/0000000007.00/000000000000-{}", "8f".repeat(16)),
-            format!("arenas/0000000007.0/000000000000-{}", "8F".repeat(16)),
-            format!("arenas/0000000007.0/000000000000-{}", "8f".repeat(17)),
-            format!("arenas/0000000007.0/000000000000-seal-{}", "8f".repeat(16)),
-            format!("other/0000000007.0/000000000000-{}", "8f".repeat(16)),
+            format!("arenas/7.0/000000000000-{start}-{end}"),
+            format!("arenas/0000000007.00/000000000000-{start}-{end}"),
+            format!("arenas/0000000007.0/000000000000-{start}-{}", end.to_uppercase()),
+            format!("arenas/0000000007.0/000000000000-{start}-{end}8f"),
+            format!("arenas/0000000007.0/000000000000-{start}-seal-{end}"),
+            format!("arenas/0000000007.0/000000000000-{end}"),
+            format!("other/0000000007.0/000000000000-{start}-{end}"),
         ] {
             assert_eq!(SegmentName::of_file(&FileName::new(&foreign).unwrap()), None, "{foreign}");
         }

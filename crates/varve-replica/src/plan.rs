@@ -61,15 +61,16 @@ pub(crate) fn plan_arena(
     let mut covered: Vec<Range<u64>> = Vec::new();
     let mut taken = BTreeSet::new();
     for segment in segments {
-        let Some(end) = expected_end(records, segment) else {
+        let begins_here = records.start_at(segment.name.offset) == Some(segment.name.start);
+        let Some(end) = expected_end(records, segment).filter(|_| begins_here) else {
             plan.unknown.push(segment.clone());
             continue;
         };
         taken.insert(segment.name.clone());
         let range = segment.name.offset..end.max(segment.name.offset);
         let file = segment.name.file_name();
-        let is_right = segment.range() == range && is_cut(records, range.start);
-        if replace.contains(&file) && is_cut(records, range.start) {
+        let is_right = segment.range() == range;
+        if replace.contains(&file) {
             plan.puts.push(PlannedSegment {
                 name: segment.name.clone(),
                 range: range.clone(),
@@ -97,11 +98,6 @@ fn expected_end(records: &ArenaRecords, segment: &Segment) -> Option<u64> {
         SegmentEnd::Record(code) => records.end_of(&code),
         SegmentEnd::Seal(code) => records.seal.filter(|seal| seal.code == code).map(|seal| seal.file_bytes),
     }
-}
-
-/// Whether a segment may begin here.
-fn is_cut(records: &ArenaRecords, offset: u64) -> bool {
-    offset == 0 || records.ending_at(offset).is_some()
 }
 
 /// What of `0..end` none of the ranges covers.
@@ -132,6 +128,7 @@ fn cut(
     let seal = records.seal.filter(|seal| seal.file_bytes == gap.end && records.damage.is_none());
     let mut start = gap.start;
     while start < gap.end {
+        let Some(before) = records.start_at(start) else { return };
         let inside = records.within(&(start..gap.end));
         let fitting = inside.partition_point(|record| record.end - start <= segment_bytes);
         let fits_seal = seal.filter(|_| fitting == inside.len() && gap.end - start <= segment_bytes);
@@ -142,7 +139,13 @@ fn cut(
         let records_first = inside.iter().take(fitting.max(1)).rev();
         ends.extend(records_first.map(|record| (record.end, SegmentEnd::Record(record.code))));
         let named = |(end, how): (u64, SegmentEnd)| PlannedSegment {
-            name: SegmentName { arena: records.id, generation: records.generation, offset: start, end: how },
+            name: SegmentName {
+                arena: records.id,
+                generation: records.generation,
+                offset: start,
+                start: before,
+                end: how,
+            },
             range: start..end,
             replaces: false,
         };

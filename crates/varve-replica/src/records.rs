@@ -30,6 +30,7 @@ pub(crate) struct SealEnd {
 pub(crate) struct ArenaRecords {
     pub(crate) id: ArenaId,
     pub(crate) generation: u32,
+    uid: [u8; 16],
     records: Vec<RecordEnd>,
     by_code: BTreeMap<[u8; 16], u64>,
     /// Not there if the arena is damaged: then nobody can tell what comes before it.
@@ -88,6 +89,7 @@ impl ArenaRecords {
         let mut found = Self {
             id: arena.id(),
             generation: arena.header().generation,
+            uid: arena.header().uid,
             records: Vec::new(),
             by_code: BTreeMap::new(),
             seal: None,
@@ -178,8 +180,13 @@ impl ArenaRecords {
     }
 
     /// The record that ends at `offset`.
-    pub(crate) fn ending_at(&self, offset: u64) -> Option<&RecordEnd> {
+    fn ending_at(&self, offset: u64) -> Option<&RecordEnd> {
         self.records.binary_search_by_key(&offset, |record| record.end).ok().map(|place| &self.records[place])
+    }
+
+    /// What a segment that begins at `offset` says of what comes before it; `None` where no segment begins.
+    pub(crate) fn start_at(&self, offset: u64) -> Option<[u8; 16]> {
+        if offset == 0 { Some(self.uid) } else { self.ending_at(offset).map(|record| record.code) }
     }
 
     pub(crate) fn last(&self) -> Option<&RecordEnd> {

@@ -270,6 +270,33 @@ fn two_at_the_same_time_are_noticed_or_agree() {
     }
 }
 
+/// Both were faster than the other's listing, and both cut at the same places: the worst that can be at a target.
+#[test]
+fn a_reader_never_mixes_two_histories_of_an_arena() {
+    let start = Sample::of_nights(2);
+    let (mut one, mut other) = (start.fork(), start.fork());
+    one.write(100, 60);
+    other.write(200, 60);
+    let both = MemoryTarget::new();
+    for copy in [&one, &other] {
+        let alone = MemoryTarget::new();
+        copy.replicate(&shared(alone.clone())).unwrap();
+        for object in alone.list("").unwrap() {
+            both.set(&object.name, Some(contents(&alone, &object)));
+        }
+    }
+    let (one_has, other_has) = (one.arenas(), other.arenas());
+    assert_ne!(one_has, other_has);
+    for (id, bytes) in arenas_at(&shared(both.clone())) {
+        assert!(one_has.get(&id) == Some(&bytes) || other_has.get(&id) == Some(&bytes), "arena {id}");
+    }
+    for copy in [one, other] {
+        let refused = copy.replicate(&shared(both.clone())).unwrap_err();
+        let told = matches!(refused, ReplicateError::Diverged { .. } | ReplicateError::Ahead { .. });
+        assert!(told, "{refused}");
+    }
+}
+
 fn start_contents(start: &Sample, object: &varve_remote::Object) -> bytes::Bytes {
     let target = MemoryTarget::new();
     start.replicate(&shared(target.clone())).unwrap();
