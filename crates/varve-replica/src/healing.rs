@@ -1,34 +1,33 @@
 //! Two homes, one lost block: what cannot be read here is read from a replica, and noted, to be healed.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+
+/// Opens replicas, once the first block is missed: who loses nothing does not wait for them.
+pub type OpenReplicas<'a> = Box<dyn Fn() -> Vec<Box<dyn BlockStore>> + Send + Sync + 'a>;
 
 /// A store, and others that hold the same blocks. Writes go to the first alone.
 ///
 /// Blocks of all of them are named alike and checked when they are read: replicas of one store. So whatever comes back
 /// is the block that was asked for.
-pub struct Healing<S, R = S> {
-    local: S,
-    replicas: Vec<R>,
+pub struct Healing<'a> {
+    local: &'a dyn BlockStore,
+    open: OpenReplicas<'a>,
+    replicas: OnceLock<Vec<Box<dyn BlockStore>>>,
     lost: Mutex<BTreeSet<BlockName>>,
 }
 
 /// So many lost blocks are noted, and no more: who has lost more needs the whole replica.
 const LOST_MAX: usize = 1 << 20;
 
-impl<S: BlockStore, R: BlockStore> Healing<S, R> {
-    /// Reads from `local`, and where that fails from the `replicas`, in order.
+impl<'a> Healing<'a> {
+    /// Reads from `local`, and where that fails from the replicas, in order.
     #[must_use]
-    pub fn new(local: S, replicas: Vec<R>) -> Self {
-        Self { local, replicas, lost: Mutex::default() }
-    }
-
-    /// The store itself.
-    pub fn local(&self) -> &S {
-        &self.local
+    pub fn new(local: &'a dyn BlockStore, open: OpenReplicas<'a>) -> Self {
+        Self { local, open, replicas: OnceLock::new(), lost: Mutex::default() }
     }
 
     /// The blocks that a replica had and the store had not, or had damaged, since this was last asked: to be healed.
@@ -42,7 +41,10 @@ impl<S: BlockStore, R: BlockStore> Healing<S, R> {
 
     /// Asks the replicas for those that failed here.
     fn fall_back(&self, names: &[BlockName], results: &mut [Result<Bytes, GetError>]) {
-        for replica in &self.replicas {
+        if results.iter().all(Result::is_ok) {
+            return;
+        }
+        for replica in self.replicas.get_or_init(|| (self.open)()) {
             let wanted: Vec<usize> = results
                 .iter()
                 .enumerate()
@@ -66,7 +68,7 @@ impl<S: BlockStore, R: BlockStore> Healing<S, R> {
     }
 }
 
-impl<S: BlockStore, R: BlockStore> BlockStore for Healing<S, R> {
+impl BlockStore for Healing<'_> {
     fn score_bytes(&self) -> usize {
         self.local.score_bytes()
     }

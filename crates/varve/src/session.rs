@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use varve_archive::Archive;
-use varve_block::to_hex;
-use varve_replica::{RangeCache, Replica, ReplicaStorage};
+use varve_block::{BlockStore, to_hex};
+use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
 use varve_store::{Access, Encryption, RebuildProgress, Secret, Store, StoreConfig};
 use varve_world::{Clock, MemoryStorage, RealClock, RealRandom, RealStorage, RealWorkers, Storage, World};
 use zeroize::Zeroizing;
@@ -173,6 +173,45 @@ pub fn secret_of(arguments: &Arguments, world: &World, name: &str) -> Result<Opt
         }
         Encryption::None => Ok(None),
     }
+}
+
+/// The blocks of a store. What it has lost comes from the replicas that it remembers.
+pub fn healing<'a>(arguments: &'a Arguments, archive: &'a Archive) -> Healing<'a> {
+    Healing::new(archive.store(), Box::new(move || open_remembered(arguments, archive.store().config())))
+}
+
+/// Says what had to come from elsewhere.
+pub fn report_lost(blocks: &Healing<'_>) {
+    let count = blocks.take_lost().len();
+    if count > 0 {
+        eprintln!("varve: blocks that are lost here were read from a replica: {count}");
+        eprintln!("hint: `varve verify --data` says what else is lost");
+    }
+}
+
+fn open_remembered(arguments: &Arguments, config: &StoreConfig) -> Vec<Box<dyn BlockStore>> {
+    let Ok(Home::Folder(path)) = home(arguments) else { return Vec::new() };
+    let targets = match Remembered::read(&RealStorage::new(&path)) {
+        Ok(remembered) => remembered.targets,
+        Err(error) => {
+            tracing::warn!(%error, "no replica can be asked for what is lost here");
+            return Vec::new();
+        }
+    };
+    let mut stores: Vec<Box<dyn BlockStore>> = Vec::new();
+    for text in targets {
+        let opened = replica_home(arguments, &text).and_then(|there| {
+            if there.replica.config()?.binding() != config.binding() {
+                bail!("{text} is a replica of another store");
+            }
+            open_store(arguments, there.world, &text, Access::Read)
+        });
+        match opened {
+            Ok(store) => stores.push(Box::new(store)),
+            Err(error) => eprintln!("varve: {text} cannot be asked for what is lost here: {error:#}"),
+        }
+    }
+    stores
 }
 
 /// How often a passphrase is asked for.

@@ -146,10 +146,11 @@ fn an_audit_names_what_is_wrong_and_what_that_harms() {
         if damage == "remove" {
             drop(sandbox.run(["replicate", "replica", "--segment-size", "1M"]));
         } else {
-            for object in &objects[..2] {
-                let name = object.strip_prefix(sandbox.path("replica")).unwrap().to_str().unwrap().to_owned();
-                sandbox.ok(["replicate", "replica", "--replace", &name]);
-            }
+            let name = |object: &PathBuf| {
+                object.strip_prefix(sandbox.path("replica")).unwrap().to_str().unwrap().to_owned()
+            };
+            let (one, other) = (name(&objects[0]), name(victim));
+            sandbox.ok(["replicate", "replica", "--replace", &one, "--replace", &other]);
         }
         assert!(sandbox.ok(["verify", "--replica", "replica", "--data"]).contains("all is well"), "{damage}");
         fs::write(victim, whole).unwrap();
@@ -184,6 +185,35 @@ fn a_clone_is_the_whole_store() {
     sandbox.set_key(Some(key));
     sandbox.set_store(sandbox.path("copy"));
     assert!(sandbox.ok(["verify", "--data"]).contains("all is well: 3 snapshots"));
+}
+
+#[test]
+fn what_is_lost_here_comes_from_the_replica() {
+    let sandbox = replicated();
+    sandbox.ok(["replicate", "replica", "--remember"]);
+    // The catalog is in the last arena; what it leads to is damaged here and there.
+    let arenas = sandbox.arenas();
+    for arena in &arenas[..arenas.len() - 1] {
+        let mut bytes = fs::read(arena).unwrap();
+        for place in (2000..bytes.len() / 2).step_by(60_000) {
+            bytes[place] ^= 1;
+        }
+        fs::write(arena, bytes).unwrap();
+    }
+    let read = sandbox.run(["cat", "disk"]);
+    assert!(read.code == Some(0) && read.stdout == noise(3, 3_000_000), "{}", read.stderr);
+    assert!(read.stderr.contains("were read from a replica"), "{}", read.stderr);
+    sandbox.ok(["restore", "home", "out"]);
+    assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("home")));
+    sandbox.ok(["ls", "-R", "home"]);
+
+    fs::rename(sandbox.path("replica"), sandbox.path("gone")).unwrap();
+    let told = sandbox.fails(1, ["cat", "disk"]);
+    assert!(told.contains("cannot be asked") && told.contains("damaged"), "{told}");
+    let other = Sandbox::made_with(&["--plaintext"]);
+    other.ok(["replicate", &sandbox.arg("replica")]);
+    let told = sandbox.fails(1, ["cat", "disk"]);
+    assert!(told.contains("another store"), "{told}");
 }
 
 #[test]

@@ -109,13 +109,23 @@ fn lost_blocks_come_from_the_replica() {
     let names: Vec<_> = sample.blocks.iter().map(|(name, _)| *name).collect();
     let lost = local.get_batch(&names).iter().filter(|result| result.is_err()).count();
     assert!(lost > 5, "{lost}");
-    let healing = Healing::new(local, vec![open_store(&shared(target))]);
+    let healing = Healing::new(&local, Box::new(move || vec![Box::new(open_store(&shared(target.clone())))]));
     for (found, (_, bytes)) in healing.get_batch(&names).into_iter().zip(&sample.blocks) {
         assert_eq!(found.unwrap(), bytes);
     }
     assert_eq!(healing.get(&names[0]).unwrap(), sample.blocks[0].1);
     assert_eq!(healing.take_lost().len(), lost);
     assert!(healing.take_lost().is_empty());
+}
+
+#[test]
+fn who_loses_nothing_opens_no_replica() {
+    let (sample, _) = replicated();
+    let local = Store::open(sample.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    let healing = Healing::new(&local, Box::new(|| panic!("nothing is lost")));
+    for (name, bytes) in &sample.blocks {
+        assert_eq!(healing.get(name).unwrap(), bytes);
+    }
 }
 
 #[test]
@@ -128,6 +138,7 @@ fn a_store_with_its_replica_keeps_the_contract() {
         sample.replicate(&target).unwrap();
         let access = Access::Write { holder: "test" };
         let local = Store::open(sample.world(), Some(&secret()), access, &mut |_| {}).unwrap();
-        Healing::new(local, vec![open_store(&target)])
+        let local: &'static Store = Box::leak(Box::new(local));
+        Healing::new(local, Box::new(move || vec![Box::new(open_store(&target))]))
     });
 }
