@@ -238,7 +238,44 @@ fn ways(sorted: &[Segment]) -> BTreeMap<(u64, [u8; 16]), Way> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn any_segment() -> impl Strategy<Value = Segment> {
+        let ends = prop_oneof![(0_u8..4).prop_map(Some), Just(None)];
+        let bytes = prop_oneof![0_u64..5, Just(u64::MAX)];
+        (0_u64..12, bytes, 0_u8..4, ends).prop_map(|(offset, bytes, start, code)| match code {
+            Some(code) => segment(offset, bytes, start, code),
+            None => seal(offset, bytes, start),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_listed_makes_at_most_one_arena(segments in prop::collection::vec(any_segment(), 0..14)) {
+            let assembly = Assembly::of(&segments);
+            let mut place = 0;
+            for (number, part) in assembly.parts.iter().enumerate() {
+                prop_assert!(part.bytes > 0 && part.name.offset >= place, "parts do not overlap");
+                if let Some(before) = number.checked_sub(1).and_then(|number| assembly.parts.get(number)) {
+                    let fits = before.name.end == SegmentEnd::Record(part.name.start);
+                    prop_assert!(part.name.offset > place || fits, "neighbours say that they are");
+                    prop_assert!(!before.is_seal(), "nothing follows a seal");
+                }
+                place = part.range().end;
+                prop_assert_eq!(assembly.part_at(part.name.offset), Some(part));
+            }
+            prop_assert_eq!(assembly.bytes(), place);
+            prop_assert_eq!(assembly.parts.first().map_or(0, |first| first.name.offset), 0);
+            prop_assert!(assembly.is_sealed() || assembly.holes().is_empty(), "an open arena ends at its first hole");
+            let mut all: Vec<_> = assembly.parts.iter().chain(&assembly.spare).cloned().collect();
+            let mut wanted = segments;
+            all.sort();
+            wanted.sort();
+            prop_assert_eq!(all, wanted, "nothing is forgotten");
+        }
+    }
 
     /// A segment that comes after the record with the code `start`.
     fn segment(offset: u64, bytes: u64, start: u8, code: u8) -> Segment {

@@ -58,6 +58,8 @@ Examples:
   varve -s /backup/store snapshots             what is there
   varve -s /backup/store ls work@2026-05-01    look into a past day
   varve -s /backup/store restore work:src out  take something out
+  varve -s /backup/store replicate /mnt/usb    keep all of it a second time
+  varve clone /mnt/usb /backup/store           and bring it back
 
 A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the newest on or before that day),
 @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed or damage found, 2 wrong words.";

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use varve_block::BlockStore;
+use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{ReplicateError, ReplicateOptions};
-use varve_store::Encryption;
+use varve_store::{Access, Encryption, Store};
 
-use crate::sample::{Failing, Sample, arenas_at, contents, name, open_store, segments, shared, small};
+use crate::sample::{
+    Failing, Sample, arenas_at, contents, name, open_store, random_bytes, secret, segments, shared, small,
+};
 
 #[test]
 fn a_replica_holds_every_arena_byte_for_byte() {
@@ -33,6 +35,35 @@ fn a_replica_holds_every_arena_byte_for_byte() {
             }
         }
     }
+}
+
+#[test]
+fn a_store_that_is_being_written_is_replicated() {
+    let sample = Sample::of_nights(1);
+    let access = Access::Write { holder: "writer" };
+    let writer = Store::open(sample.world(), Some(&secret()), access, &mut |_| {}).unwrap();
+    let there = shared(MemoryTarget::new());
+    let mut written = sample.blocks.clone();
+    for night in 0..6 {
+        for block in 0..40 {
+            let bytes = random_bytes(90_000 + night * 100 + block, 9000);
+            let score = writer.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+            written.push((BlockName { score, block_type: BlockType::DATA }, bytes));
+        }
+        writer.sync().unwrap();
+        // More comes, and no page names it yet.
+        let bytes = random_bytes(80_000 + night, 200_000);
+        writer.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+        sample.replicate(&there).unwrap();
+        check_prefix(&sample, &there);
+        let store = open_store(&there);
+        for (name, bytes) in &written {
+            assert_eq!(store.get(name).unwrap(), bytes, "what was synced is there");
+        }
+    }
+    writer.close().unwrap();
+    sample.replicate(&there).unwrap();
+    assert_eq!(arenas_at(&there), sample.arenas());
 }
 
 #[test]
