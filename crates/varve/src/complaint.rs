@@ -2,6 +2,7 @@
 
 use anyhow::Error;
 use varve_log::AppendError;
+use varve_replica::ReplicateError;
 use varve_store::{CreateError, KeyError, OpenError};
 
 /// Prints an error with its causes, and a hint if there is one.
@@ -47,6 +48,15 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
         if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
             return Some("name an empty folder, or one that does not exist yet");
+        }
+        match cause.downcast_ref() {
+            Some(ReplicateError::Ahead { .. }) => {
+                return Some("`varve clone TARGET FOLDER` brings the newer state into another folder");
+            }
+            Some(ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. }) => {
+                return Some("name another folder or prefix as the target of this store");
+            }
+            _ => {}
         }
         match cause.downcast_ref() {
             Some(KeyError::Missing) => {

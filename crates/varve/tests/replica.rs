@@ -228,6 +228,7 @@ fn what_must_not_mix_is_refused() {
     sandbox.set_store(sandbox.path("copy"));
     let older = sandbox.fails(1, ["replicate", "replica"]);
     assert!(older.contains("the replica has more than this store"), "{older}");
+    assert!(older.contains("hint: `varve clone TARGET FOLDER`"), "{older}");
     sandbox.snapshot_bytes("disk", &noise(7, 200_000));
     let other = sandbox.fails(1, ["replicate", "replica"]);
     assert!(other.contains("another history"), "{other}");
