@@ -46,4 +46,4 @@ pub use repair::{RepairArchiveError, RepairReport, plan_repair, repair};
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
 pub use take::{Archive, Request, TakeError, Taken};
-pub use verify::{Harm, Verified, VerifyError, verify};
+pub use verify::{Harm, Verified, VerifyError, harm_of, verify};

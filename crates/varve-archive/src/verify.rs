@@ -121,6 +121,19 @@ pub(crate) struct Walked {
     pub(crate) lost: BTreeSet<BlockName>,
 }
 
+/// What snapshots have lost, if these blocks are lost besides those that are not in the store.
+///
+/// # Errors
+/// [`VerifyError`]. Harm is no error, but an answer.
+pub fn harm_of(
+    store: &Store,
+    snapshots: &[Snapshot],
+    lost: BTreeSet<BlockName>,
+    progress: &Progress,
+) -> Result<Vec<Harm>, VerifyError> {
+    Ok(walk_without(store, store, snapshots, lost, progress)?.harm)
+}
+
 /// Walks the trees of all snapshots through `blocks`, and tells what they lack, given what is damaged.
 pub(crate) fn walk_snapshots(
     store: &Store,
@@ -132,6 +145,16 @@ pub(crate) fn walk_snapshots(
     let mut lost = blocks_without_copy(store, damage)?;
     // What was found earlier, in a part of the log that may not have been read now.
     lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
+    walk_without(store, blocks, snapshots, lost, progress)
+}
+
+fn walk_without(
+    store: &Store,
+    blocks: &dyn BlockStore,
+    snapshots: &[Snapshot],
+    lost: BTreeSet<BlockName>,
+    progress: &Progress,
+) -> Result<Walked, VerifyError> {
     let mut walker =
         Walker { store, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new(), harm: Vec::new() };
     for snapshot in snapshots {

@@ -206,9 +206,7 @@ impl ArenaWriter {
         record.resize(record_bytes, 0);
         let arena = self.id();
         if std::mem::take(&mut self.has_stray_mark) {
-            // Need not be durable: whatever a crash makes of it, the log counts up to here.
-            storage
-                .truncate(&self.file, self.log_bytes)
+            cut_mark(storage, &self.file, self.log_bytes)
                 .map_err(|source| AppendError::Storage { arena, source })?;
         }
         let offset =
@@ -239,10 +237,16 @@ impl FullArena {
         let (footer, bytes): (Footer, _) = seal(keys, self.header.code(), &self.pages, self.log_bytes);
         let failed = |source| AppendError::Storage { arena: self.id, source };
         if self.has_stray_mark {
-            storage.truncate(&self.file, self.log_bytes).map_err(failed)?;
+            cut_mark(storage, &self.file, self.log_bytes).map_err(failed)?;
         }
         storage.append(&self.file, &bytes).map_err(failed)?;
         tracing::debug!(arena = %self.id, log_bytes = self.log_bytes, page_count = self.pages.len(), "sealed an arena");
         Ok((self.header.generation, footer.seal_code))
     }
+}
+
+/// Cuts off a mark, for good before anything takes its place: a crash could else leave a sector of each, which looks like damage.
+fn cut_mark(storage: &dyn Storage, file: &FileName, log_bytes: u64) -> io::Result<()> {
+    storage.truncate(file, log_bytes)?;
+    storage.sync(file)
 }

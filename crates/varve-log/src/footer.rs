@@ -20,6 +20,7 @@ use crate::arena::Granule;
 use crate::cipher::{CODE_BYTES, constant_time_equal};
 use crate::decode::{Decoder, to_usize};
 use crate::keys::LogKeys;
+use crate::record::record_bytes;
 
 pub(crate) const FOOTER_BYTES: usize = 96;
 pub(crate) const PAGE_ROW_BYTES: usize = 24;
@@ -37,6 +38,14 @@ pub struct PageRow {
     pub body_bytes: u32,
     /// The code of its header.
     pub code: [u8; CODE_BYTES],
+}
+
+impl PageRow {
+    /// Where in its arena the next record begins, in bytes.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.granule.byte_offset().saturating_add(record_bytes(self.body_bytes))
+    }
 }
 
 /// How an arena ends once it is sealed. Its checksum and lengths are right; its code is checked with the rows.

@@ -86,6 +86,9 @@ pub(crate) struct NewArena<'a> {
 }
 
 impl ArenaHeader {
+    /// How many bytes come before the first record of an arena.
+    pub const BYTES: u64 = ARENA_HEADER_BYTES as u64;
+
     /// Makes the header of a new arena, and its bytes.
     pub(crate) fn create(new: &NewArena<'_>, keys: &LogKeys) -> (Self, Vec<u8>) {
         let wrap_key = keys.is_encrypted().then(|| keys.wrap_key(&new.uid)).flatten();

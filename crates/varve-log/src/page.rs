@@ -31,6 +31,7 @@ use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decomp
 use crate::decode::{Decoder, to_usize};
 use crate::footer::SEAL_CODE_BYTES;
 use crate::keys::{DIGEST_BYTES, Digest, LogKeys};
+use crate::record::record_bytes;
 
 /// A page is written once this many blocks wait for one.
 pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
@@ -51,6 +52,14 @@ pub struct ClumpRow {
     pub block_count: u32,
     /// Its header's code: the page vouches for the clump by it.
     pub code: [u8; CODE_BYTES],
+}
+
+impl ClumpRow {
+    /// Where in its arena the next record begins, in bytes.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.granule.byte_offset().saturating_add(record_bytes(self.body_bytes))
+    }
 }
 
 /// What a page says of a block.

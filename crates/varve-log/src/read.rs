@@ -442,7 +442,7 @@ impl Window<'_> {
     ///
     /// # Errors
     /// As [`clump`](Self::clump).
-    pub(crate) fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+    pub fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
         self.twice(|window| {
             let header = window.record(granule)?;
             window.opened_body(&header)?;

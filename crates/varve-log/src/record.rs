@@ -83,6 +83,9 @@ pub enum RecordError {
 }
 
 impl RecordHeader {
+    /// Its length in bytes.
+    pub const BYTES: usize = RECORD_HEADER_BYTES;
+
     pub(crate) fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut bytes = Vec::with_capacity(RECORD_HEADER_BYTES);
         bytes.extend_from_slice(&self.authenticated());

@@ -368,7 +368,7 @@ impl Recovered {
 
     /// Ends the good part before the pages at its end that name nothing and only say that all before them is durable. They
     /// are not durable themselves. Says whether there was one.
-    fn drop_mark(&mut self) -> bool {
+    pub fn drop_mark(&mut self) -> bool {
         let marks = self.pages.iter().rev().take_while(|(_, page)| page.block_count() == 0);
         let Some((row, _)) = marks.last() else { return false };
         self.log_bytes = row.granule.byte_offset();

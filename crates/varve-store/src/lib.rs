@@ -32,6 +32,7 @@ mod scans;
 mod stats;
 mod store;
 mod sync;
+mod unlock;
 
 pub use audit::{Audit, AuditShare};
 pub use check::{ArenaCheck, Damage, DamageKind, Unfinished};

@@ -22,7 +22,33 @@ impl Store {
     /// Notes the log's last page. Everything must have been synced. That it cannot be noted costs nothing but the note.
     pub(crate) fn note_newest(&self, writer: &Writer) {
         let last = writer.appender().unsealed().filter_map(|(id, _, code)| Some((id, code?))).last();
-        let Some((arena, code)) = last else { return };
+        if let Some((arena, code)) = last {
+            self.note_page(arena, code);
+        }
+    }
+
+    /// Notes the last page that a reader has seen, where `index/` may be written though the log is read only: so that
+    /// this machine notices if it is shown an older log later.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the end of the log cannot be read.
+    pub fn note_newest_seen(&self) -> Result<(), ReadLogError> {
+        let Ok(ids) = self.log.arenas() else { return Ok(()) };
+        for id in ids.into_iter().rev() {
+            let arena = self.directory.arena(id)?;
+            let last = match self.log.state(&arena)? {
+                ArenaState::Sealed { pages, .. } => pages.last().map(|row| row.code),
+                ArenaState::Unsealed => self.log.scan(&arena)?.pages.last().map(|(row, _)| row.code),
+            };
+            if let Some(code) = last {
+                self.note_page(id, code);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn note_page(&self, arena: ArenaId, code: [u8; 16]) {
         let mut note = [&arena.0.to_le_bytes()[..], &code].concat();
         note.extend_from_slice(self.newest_mac(&note).as_bytes());
         let storage = self.world.storage.as_ref();
@@ -38,7 +64,7 @@ impl Store {
     ///
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
-    pub(crate) fn newest_is_there(&self) -> Result<bool, ReadLogError> {
+    pub fn newest_is_there(&self) -> Result<bool, ReadLogError> {
         let Ok(note) = self.world.storage.read_whole(&file(), FILE_BYTES as u64) else { return Ok(true) };
         let Some((body, mac)) = note.split_at_checked(24) else { return Ok(true) };
         let (Some(arena), Some(code)) = (body.first_chunk(), body.last_chunk::<16>()) else {

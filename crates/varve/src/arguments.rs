@@ -21,7 +21,7 @@ use crate::moment;
 #[derive(Debug, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store's folder
+    /// The store's folder, or a replica of it (a folder or a URL) to read from
     #[arg(short, long, global = true, env = "VARVE_STORE", value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
 
@@ -30,6 +30,14 @@ pub struct Arguments {
     /// Without it the passphrase is taken from VARVE_PASSPHRASE, or asked for.
     #[arg(long, global = true, env = "VARVE_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
+
+    /// Where to keep what was read from replicas, and what was seen of them [default: ~/.cache/varve]
+    #[arg(long, global = true, env = "VARVE_CACHE", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub cache: Option<PathBuf>,
+
+    /// How much is kept there of each store's replicas
+    #[arg(long, global = true, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
+    pub cache_size: u64,
 
     /// Print results as JSON, for programs to read
     #[arg(long, global = true)]
@@ -56,9 +64,31 @@ Examples:
   varve -s /backup/store snapshots             what is there
   varve -s /backup/store ls work@2026-05-01    look into a past day
   varve -s /backup/store restore work:src out  take something out
+  varve -s /backup/store replicate /mnt/usb    keep all of it a second time
+  varve clone /mnt/usb /backup/store           and bring it back
 
 A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the newest on or before that day),
 @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed or damage found, 2 wrong words.";
+
+const REPLICATE_HELP: &str = "\
+A replica holds the whole log, encrypted as it is here, with keys and settings. Only what is new is uploaded, and nothing at the
+target is ever changed or removed unless one of the options says so: object lock and write-once buckets work. It may be
+stopped at any moment; the same command goes on. Whoever holds the store's key can use the replica: read it in place
+(varve -s TARGET ls ...), check it (varve verify --replica TARGET) and bring the store back (varve clone TARGET DIR).
+
+Two copies of a store never mix in one replica: if both are written, each needs a target of its own.
+
+Examples:
+  varve -s /backup/store replicate /mnt/usb/replica --remember    make one, and remember where
+  varve -s /backup/store replicate                                each night: all that are remembered
+  varve -s /backup/store replicate /mnt/usb/replica --dry-run     what would be uploaded";
+
+const CLONE_HELP: &str = "\
+Every record is checked with the store's key before it comes into place, and the folder becomes a store only when all of it
+is there. If it is interrupted, the same command goes on where it stopped.
+
+Examples:
+  varve clone /mnt/usb/replica /backup/store    my disk died; this is a new one";
 
 /// What to do.
 #[derive(Debug, Subcommand)]
@@ -81,7 +111,7 @@ pub enum Command {
     Find(Find),
     /// Take an image, a folder or a part of it out of the archive
     Restore(Restore),
-    /// Check that everything is there and undamaged
+    /// Check that everything is there and undamaged, here or at a replica
     Verify(Verify),
     /// Mend what is damaged, as far as it can be
     ///
@@ -89,6 +119,12 @@ pub enum Command {
     /// written anew with all that is still good in them; what they were stays in the store's folder `quarantine`. What is still
     /// lost then comes back when the same data is archived again.
     Repair(Repair),
+    /// Bring replicas of the store up to date
+    #[command(after_help = REPLICATE_HELP)]
+    Replicate(Replicate),
+    /// Bring a whole store back from a replica
+    #[command(after_help = CLONE_HELP)]
+    Clone(CloneStore),
     /// Print a script that completes this program's words in a shell
     Completions {
         /// Which shell
@@ -252,6 +288,87 @@ pub struct Verify {
     /// Of the data read only what was not read and found whole within this time, such as 30d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub since: Option<Duration>,
+
+    /// Check a replica, object by object, without trusting it
+    ///
+    /// With --store the replica is also compared with the store that it should be of.
+    #[arg(long, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub replica: Option<String>,
+
+    /// Read and check this share of the replica's data, drawn at random, such as 5%
+    #[arg(long, value_name = "PERCENT", requires = "replica", conflicts_with = "data", value_parser = parse_sample)]
+    pub sample: Option<varve_replica::Share>,
+}
+
+#[derive(Debug, Args)]
+pub struct Replicate {
+    /// Where to: folders or URLs; all that are remembered if none is given
+    #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub targets: Vec<String>,
+
+    /// Remember these targets in the store's replicas.toml
+    #[arg(long)]
+    pub remember: bool,
+
+    /// Only say what would be uploaded
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    /// How many objects are uploaded at the same time
+    #[arg(short, long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: u16,
+
+    /// Upload at most so many bytes a second
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub limit_rate: Option<u64>,
+
+    /// How large objects become, from 1M to 1G; each job holds one in memory
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_size)]
+    pub segment_size: u64,
+
+    /// Put this object again in place of the one that is there, as `verify --replica` names it; may be given several times
+    #[arg(long = "replace", value_name = "OBJECT")]
+    pub replaced: Vec<String>,
+
+    /// Remove keys at the target that the store no longer has: until then they still open the replica
+    #[arg(long)]
+    pub delete_extra_keys: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CloneStore {
+    /// The replica: a folder or a URL
+    #[arg(value_hint = ValueHint::AnyPath)]
+    pub target: String,
+
+    /// An empty or new folder
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+
+    /// Check nothing, and need no key: the copy is then as good as the target
+    #[arg(long)]
+    pub unchecked: bool,
+
+    /// Take arenas that the replica has only damaged or in part as they are
+    #[arg(long, conflicts_with = "unchecked")]
+    pub keep_damaged: bool,
+
+    /// How many arenas are fetched at the same time
+    #[arg(short, long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: u16,
+}
+
+/// A share: `5%`, `0.1%`.
+fn parse_sample(text: &str) -> Result<varve_replica::Share, String> {
+    let wrong = || format!("{text} is not a share: write 5% or 0.1%");
+    let number = text.trim_end_matches('%');
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.chars().all(|digit| digit.is_ascii_digit());
+    if whole.is_empty() || part.len() > 4 || !digits(whole) || !digits(part) {
+        return Err(wrong());
+    }
+    let scaled: u32 = format!("{whole}{part:0<4}").parse().map_err(|_| wrong())?;
+    varve_replica::Share::from_millionths(scaled).ok_or_else(wrong)
 }
 
 impl Verify {
@@ -375,6 +492,17 @@ mod tests {
     #[test]
     fn the_words_fit_together() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn shares_are_read() {
+        let millionths = |number| varve_replica::Share::from_millionths(number).unwrap();
+        for (text, number) in [("5%", 50_000), ("0.1%", 1000), ("100", 1_000_000), ("0.0001%", 1), ("0", 0)] {
+            assert_eq!(parse_sample(text), Ok(millionths(number)), "{text}");
+        }
+        for bad in ["", "%", "101%", "-1%", "0.00001%", "5 %", "five"] {
+            assert!(parse_sample(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod clone;
 mod diff;
 mod find;
 mod init;
@@ -7,11 +8,13 @@ mod ls;
 mod pages;
 mod place;
 mod repair;
+mod replicate;
 mod restore;
 mod snapshot;
 mod snapshots;
 mod stats;
 mod verify;
+mod verify_replica;
 
 use std::process::ExitCode;
 
@@ -50,7 +53,12 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Find(words) => find::run(arguments, words),
         Command::Restore(words) => restore::run(arguments, words),
         Command::Cat(words) => restore::cat(arguments, words),
-        Command::Verify(words) => verify::run(arguments, words),
+        Command::Verify(words) => match &words.replica {
+            Some(target) => verify_replica::run(arguments, words, target),
+            None => verify::run(arguments, words),
+        },
+        Command::Replicate(words) => replicate::run(arguments, words),
+        Command::Clone(words) => clone::run(arguments, words),
         Command::Repair(words) => repair::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),

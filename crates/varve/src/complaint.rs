@@ -3,6 +3,7 @@
 use anyhow::Error;
 use varve_archive::SelectError;
 use varve_log::AppendError;
+use varve_replica::ReplicateError;
 use varve_store::{CreateError, KeyError, OpenError};
 
 use crate::arguments::WrongWords;
@@ -50,6 +51,15 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
         if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
             return Some("name an empty folder, or one that does not exist yet");
+        }
+        match cause.downcast_ref() {
+            Some(ReplicateError::Ahead { .. }) => {
+                return Some("`varve clone TARGET FOLDER` brings the newer state into another folder");
+            }
+            Some(ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. }) => {
+                return Some("name another folder or prefix as the target of this store");
+            }
+            _ => {}
         }
         match cause.downcast_ref() {
             Some(KeyError::Missing) => {

@@ -11,6 +11,7 @@ mod complaint;
 mod moment;
 mod progress_bar;
 mod session;
+mod target;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

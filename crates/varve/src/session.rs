@@ -7,13 +7,17 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use varve_archive::Archive;
+use varve_block::{BlockStore, to_hex};
+use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
 use varve_store::{Access, Encryption, RebuildProgress, Secret, Store, StoreConfig};
-use varve_world::{Clock, RealClock, RealRandom, RealStorage, RealWorkers, World};
+use varve_world::{Clock, MemoryStorage, RealClock, RealRandom, RealStorage, RealWorkers, Storage, World};
 use zeroize::Zeroizing;
 
-use crate::arguments::{Arguments, WrongWords};
-use crate::moment;
+use crate::arguments::{Arguments, Command, WrongWords};
+use crate::{moment, target};
 
+/// How much of a replica is kept in memory while it is verified.
+const VERIFY_CACHE_BYTES: u64 = 64 << 20;
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -30,6 +34,92 @@ pub fn world(path: &Path) -> World {
         clock: Arc::new(RealClock),
         random: Arc::new(RealRandom),
         workers: Arc::new(RealWorkers::one_a_core()),
+    }
+}
+
+/// Where a store is.
+pub enum Home {
+    /// In a folder.
+    Folder(PathBuf),
+    /// At a target, as a replica.
+    Replica(String),
+}
+
+/// The store that was named: a folder, or a replica of one.
+pub fn home(arguments: &Arguments) -> Result<Home> {
+    Ok(home_at(&store_path(arguments)?))
+}
+
+fn home_at(path: &Path) -> Home {
+    let text = path.to_str().filter(|text| target::is_url(text) || target::is_replica_folder(path));
+    match text {
+        Some(text) => Home::Replica(text.to_owned()),
+        None => Home::Folder(path.into()),
+    }
+}
+
+/// The folder of a store that is not a replica, for what a replica cannot do.
+pub fn store_folder(arguments: &Arguments) -> Result<PathBuf> {
+    match home(arguments)? {
+        Home::Folder(path) => Ok(path),
+        Home::Replica(text) => Err(only_read(&text)),
+    }
+}
+
+fn only_read(text: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{text} is a replica, and a replica is only read: name the store's own folder, or make one with `varve clone`"
+    )
+}
+
+/// A replica, and the world in which it is a store to be read.
+pub struct ReplicaHome {
+    pub replica: Arc<Replica>,
+    pub world: World,
+}
+
+/// Opens a target as the world of a store that is only read.
+pub fn replica_home(arguments: &Arguments, text: &str) -> Result<ReplicaHome> {
+    let there = target::open(text, None)?;
+    let context = || format!("cannot open the replica {text}");
+    let replica = Arc::new(Replica::open(there).with_context(context)?);
+    let id = to_hex(&replica.config().with_context(context)?.id);
+    let own: Option<Arc<dyn Storage>> =
+        cache_folder(arguments).map(|folder| Arc::new(RealStorage::new(&folder.join(id))) as _);
+    // Who verifies asks the replica itself, and not what was there once; what is read twice is kept while it lasts.
+    let cache = match arguments.command {
+        Command::Verify(_) => Some(RangeCache::new(Arc::new(MemoryStorage::new()), VERIFY_CACHE_BYTES)),
+        _ => own.clone().map(|own| RangeCache::new(own, arguments.cache_size)),
+    };
+    let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), cache, own));
+    Ok(ReplicaHome { replica, world: World { storage, ..world(Path::new("")) } })
+}
+
+/// Where this machine keeps what it has read and seen of replicas.
+fn cache_folder(arguments: &Arguments) -> Option<PathBuf> {
+    let named =
+        |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let found = arguments.cache.clone();
+    let found = found.or_else(|| named("XDG_CACHE_HOME").map(|folder| folder.join("varve")));
+    found.or_else(|| named("HOME").map(|folder| folder.join(".cache/varve")))
+}
+
+/// Notices a replica that is older than what this machine has seen of its store, and remembers what it sees now.
+pub fn notice_rollback(store: &Store, text: &str) -> bool {
+    match store.newest_is_there() {
+        Ok(true) => {
+            if let Err(error) = store.note_newest_seen() {
+                tracing::warn!(%error, "what is at the replica could not be noted");
+            }
+            false
+        }
+        Ok(false) | Err(_) => {
+            eprintln!(
+                "varve: {text} does not have the newest that this machine has seen of the store: it was put back to an \
+                 older state, has lost its end, or was not brought up to date"
+            );
+            true
+        }
     }
 }
 
@@ -53,34 +143,88 @@ pub fn read_store(arguments: &Arguments) -> Result<Store> {
     read_store_at(arguments, &store_path(arguments)?)
 }
 
-/// Opens another store to be read.
+/// Opens another store, or a replica of one, to be read.
 pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
-    open(arguments, path, Access::Read)
+    match home_at(path) {
+        Home::Folder(path) => open_store(arguments, world(&path), &path.display().to_string(), Access::Read),
+        Home::Replica(text) => {
+            let home = replica_home(arguments, &text)?;
+            let store = open_store(arguments, home.world, &text, Access::Read)?;
+            notice_rollback(&store, &text);
+            Ok(store)
+        }
+    }
 }
 
 /// Opens the store to be written.
 pub fn write_store(arguments: &Arguments) -> Result<Store> {
+    let path = store_folder(arguments)?;
     let now = moment::show(RealClock.now());
     let holder = format!("process {} on {}, since {now}", std::process::id(), host_name());
-    open(arguments, &store_path(arguments)?, Access::Write { holder: &holder })
+    let access = Access::Write { holder: &holder };
+    open_store(arguments, world(&path), &path.display().to_string(), access)
 }
 
-fn open(arguments: &Arguments, path: &Path, access: Access<'_>) -> Result<Store> {
-    let world = world(path);
-    let context = || format!("cannot open the store {}", path.display());
-    let secret = match Store::read_config(&world).with_context(context)?.encryption {
-        Encryption::Aes256Gcm => Some(secret(arguments, Asked::Once)?),
+/// Opens the store of a world; `name` is what people call it.
+pub fn open_store(arguments: &Arguments, world: World, name: &str, access: Access<'_>) -> Result<Store> {
+    let context = || format!("cannot open the store {name}");
+    let secret = secret_of(arguments, &world, name)?;
+    let mut bar = RebuildBar::new(arguments.quiet);
+    Store::open(world, secret.as_ref(), access, &mut |progress| bar.show(progress)).with_context(context)
+}
+
+/// What opens the store of a world, if it needs anything.
+pub fn secret_of(arguments: &Arguments, world: &World, name: &str) -> Result<Option<Secret>> {
+    let context = || format!("cannot open the store {name}");
+    match Store::read_config(world).with_context(context)?.encryption {
+        Encryption::Aes256Gcm => secret(arguments, Asked::Once).map(Some),
         // Somebody who expects a key to be needed must not be served from a store that was put in the place of theirs.
         Encryption::None if arguments.key_file.is_some() => {
             bail!(
-                "{} is not encrypted, but a key file was given: it is not the store that the key is for",
-                path.display()
+                "{name} is not encrypted, but a key file was given: it is not the store that the key is for"
             )
         }
-        Encryption::None => None,
+        Encryption::None => Ok(None),
+    }
+}
+
+/// The blocks of a store. What it has lost comes from the replicas that it remembers.
+pub fn healing<'a>(arguments: &'a Arguments, archive: &'a Archive) -> Healing<'a> {
+    Healing::new(archive.store(), Box::new(move || open_remembered(arguments, archive.store().config())))
+}
+
+/// Says what had to come from elsewhere.
+pub fn report_lost(blocks: &Healing<'_>) {
+    let count = blocks.take_lost().len();
+    if count > 0 {
+        eprintln!("varve: blocks that are lost here were read from a replica: {count}");
+        eprintln!("hint: `varve verify --data` says what else is lost");
+    }
+}
+
+fn open_remembered(arguments: &Arguments, config: &StoreConfig) -> Vec<Box<dyn BlockStore>> {
+    let Ok(Home::Folder(path)) = home(arguments) else { return Vec::new() };
+    let targets = match Remembered::read(&RealStorage::new(&path)) {
+        Ok(remembered) => remembered.targets,
+        Err(error) => {
+            tracing::warn!(%error, "no replica can be asked for what is lost here");
+            return Vec::new();
+        }
     };
-    let mut bar = RebuildBar::new(arguments.quiet);
-    Store::open(world, secret.as_ref(), access, &mut |progress| bar.show(progress)).with_context(context)
+    let mut stores: Vec<Box<dyn BlockStore>> = Vec::new();
+    for text in targets {
+        let opened = replica_home(arguments, &text).and_then(|there| {
+            if there.replica.config()?.binding() != config.binding() {
+                bail!("{text} is a replica of another store");
+            }
+            open_store(arguments, there.world, &text, Access::Read)
+        });
+        match opened {
+            Ok(store) => stores.push(Box::new(store)),
+            Err(error) => eprintln!("varve: {text} cannot be asked for what is lost here: {error:#}"),
+        }
+    }
+    stores
 }
 
 /// How often a passphrase is asked for.

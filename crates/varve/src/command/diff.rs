@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_archive::{Archive, Change, Node, compare_folders};
+use varve_archive::{Change, Node, compare_folders};
+use varve_block::BlockStore;
 use varve_tree::{Entry, difference};
 
 use super::Outcome;
@@ -17,15 +18,18 @@ use crate::{complaint, session, show};
 pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
     let archive = session::read(arguments)?;
     let (from, to) = (place(&archive, &words.from)?, place(&archive, &words.to)?);
-    match (from.content(archive.store())?, to.content(archive.store())?) {
-        (Content::Image(from), Content::Image(to)) => images(&archive, arguments, from, to),
-        (Content::Node(from), Content::Node(to)) => Ok(nodes(&archive, arguments, &from, &to)),
+    let blocks = session::healing(arguments, &archive);
+    let outcome = match (from.content(&blocks)?, to.content(&blocks)?) {
+        (Content::Image(from), Content::Image(to)) => images(&blocks, arguments, from, to),
+        (Content::Node(from), Content::Node(to)) => Ok(nodes(&blocks, arguments, &from, &to)),
         _ => bail!("a disk image and a folder cannot be compared"),
-    }
+    };
+    session::report_lost(&blocks);
+    outcome
 }
 
 /// Prints the ranges of bytes in which two images differ, neighbours as one.
-fn images(archive: &Archive, arguments: &Arguments, from: &Entry, to: &Entry) -> Result<Outcome> {
+fn images(blocks: &dyn BlockStore, arguments: &Arguments, from: &Entry, to: &Entry) -> Result<Outcome> {
     let mut open: Option<Range<u64>> = None;
     let mut total = 0;
     let mut print = |range: Range<u64>| {
@@ -36,7 +40,7 @@ fn images(archive: &Archive, arguments: &Arguments, from: &Entry, to: &Entry) ->
             say!("bytes {}..{}", range.start, range.end);
         }
     };
-    for range in difference(archive.store(), from, to) {
+    for range in difference(blocks, from, to) {
         let range = range?;
         match &mut open {
             Some(open) if open.end == range.start => open.end = range.end,
@@ -56,9 +60,9 @@ fn images(archive: &Archive, arguments: &Arguments, from: &Entry, to: &Entry) ->
     Ok(Outcome::Done)
 }
 
-fn nodes(archive: &Archive, arguments: &Arguments, from: &Node, to: &Node) -> Outcome {
+fn nodes(blocks: &dyn BlockStore, arguments: &Arguments, from: &Node, to: &Node) -> Outcome {
     let mut outcome = Outcome::Done;
-    compare_folders(archive.store(), from, to, &mut |path, change| {
+    compare_folders(blocks, from, to, &mut |path, change| {
         let (sign, what) = match change {
             Change::Added(_) => ("+", "added"),
             Change::Removed(_) => ("-", "removed"),

@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
-use varve_archive::{Archive, ListNext, Listed, Node, Snapshot, SnapshotContent, list};
+use varve_archive::{ListNext, Listed, Node, Snapshot, SnapshotContent, list};
+use varve_block::BlockStore;
 
 use super::place::place;
 use super::{Outcome, ls, snapshots};
@@ -29,12 +30,14 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
             all
         }
     };
+    let blocks = session::healing(arguments, &archive);
     let mut outcome = Outcome::Done;
     for snapshot in snapshots {
-        if search.snapshot(&archive, snapshot) == Outcome::Found {
+        if search.snapshot(&blocks, snapshot) == Outcome::Found {
             outcome = Outcome::Found;
         }
     }
+    session::report_lost(&blocks);
     Ok(outcome)
 }
 
@@ -46,10 +49,10 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Prints what matches in one snapshot. [`Outcome::Found`]: something could not be read.
-    fn snapshot(&self, archive: &Archive, snapshot: &Snapshot) -> Outcome {
+    fn snapshot(&self, blocks: &dyn BlockStore, snapshot: &Snapshot) -> Outcome {
         let SnapshotContent::Folder(root) = &snapshot.content else { return Outcome::Done };
         let mut outcome = Outcome::Done;
-        list(archive.store(), root, &mut |listed| {
+        list(blocks, root, &mut |listed| {
             match listed {
                 Listed::Node { path, node } => {
                     if self.matches(path) {

@@ -10,7 +10,7 @@ use crate::arguments::{Arguments, Init, ScoreChoice};
 use crate::session;
 
 pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
-    let path = session::store_path(arguments)?;
+    let path = session::store_folder(arguments)?;
     let world = session::world(&path);
     let mut config = session::new_config(&world)?;
     apply(words, &mut config);

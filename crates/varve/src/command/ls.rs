@@ -15,7 +15,8 @@ use crate::{complaint, moment, session, show};
 pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let archive = session::read(arguments)?;
     let place = place(&archive, &words.snapshot)?;
-    let root = match place.content(archive.store())? {
+    let blocks = session::healing(arguments, &archive);
+    let root = match place.content(&blocks)? {
         Content::Node(node) => node,
         Content::Image(entry) => {
             if arguments.json {
@@ -28,7 +29,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     };
     let mut outcome = Outcome::Done;
     let is_folder = root.kind == NodeKind::Folder;
-    list(archive.store(), &root, &mut |listed| match listed {
+    list(&blocks, &root, &mut |listed| match listed {
         Listed::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
         Listed::Node { path, node } => {
             print(arguments, words, path, node);
@@ -40,6 +41,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
             ListNext::Skip
         }
     });
+    session::report_lost(&blocks);
     if !is_folder && words.recursive && root.kind != NodeKind::File {
         bail!("{} is a {}", words.snapshot, root.kind);
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{Archive, Node, Snapshot, SnapshotContent, lookup, select};
-use varve_store::Store;
+use varve_block::BlockStore;
 use varve_tree::Entry;
 
 use crate::moment;
@@ -36,7 +36,7 @@ pub(super) enum Content<'a> {
 
 impl Place<'_> {
     /// Finds what is at this place.
-    pub(super) fn content(&self, store: &Store) -> Result<Content<'_>> {
+    pub(super) fn content(&self, store: &dyn BlockStore) -> Result<Content<'_>> {
         match &self.snapshot.content {
             SnapshotContent::Image(entry) if self.path.is_empty() => Ok(Content::Image(entry)),
             SnapshotContent::Image(_) => {

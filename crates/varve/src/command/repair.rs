@@ -94,7 +94,7 @@ fn print_json(words: &Repair, report: &RepairReport) {
             "fetched_blocks": report.fetched_block_count,
             "kept_blocks": report.repaired.kept_block_count,
             "snapshots": report.before.snapshot_count,
-            "harm": verify::harm_as_json(left),
+            "harm": left.iter().map(verify::harm_as_json).collect::<Vec<_>>(),
         })
     );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 use varve_archive::{Harm, Progress, Verified, verify};
 
 use super::Outcome;
@@ -92,7 +92,7 @@ fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn describe(harm: &Harm) -> String {
+pub(super) fn describe(harm: &Harm) -> String {
     let id = harm.snapshot.to_string();
     let path = if harm.path.is_empty() { String::new() } else { format!(":{}", show::name(&harm.path)) };
     let range =
@@ -115,6 +115,7 @@ fn print_json(verified: &Verified) {
         .collect();
     let unfinished: Vec<_> =
         verified.unfinished.iter().map(|end| json!({ "arena": end.arena.0, "offset": end.offset })).collect();
+    let harm: Vec<_> = verified.harm.iter().map(harm_as_json).collect();
     let value = json!({
         "snapshots": verified.snapshot_count,
         "arenas": verified.arena_count,
@@ -123,24 +124,20 @@ fn print_json(verified: &Verified) {
         "arenas_read": verified.read_count,
         "all_read_since": verified.oldest_read.map(moment::rfc3339),
         "damage": damage,
-        "harm": harm_as_json(&verified.harm),
+        "harm": harm,
         "unfinished": unfinished,
     });
     say!("{value}");
 }
 
-/// What snapshots have lost, for programs.
-pub(super) fn harm_as_json(harm: &[Harm]) -> Vec<Value> {
-    harm.iter()
-        .map(|harm| {
-            json!({
-                "snapshot": harm.snapshot.to_string(),
-                "name": harm.snapshot_name,
-                "path": String::from_utf8_lossy(&harm.path),
-                "start": harm.range.as_ref().map(|range| range.start),
-                "end": harm.range.as_ref().map(|range| range.end),
-                "reason": harm.reason,
-            })
-        })
-        .collect()
+/// A harm for programs.
+pub(super) fn harm_as_json(harm: &Harm) -> serde_json::Value {
+    json!({
+        "snapshot": harm.snapshot.to_string(),
+        "name": harm.snapshot_name,
+        "path": String::from_utf8_lossy(&harm.path),
+        "start": harm.range.as_ref().map(|range| range.start),
+        "end": harm.range.as_ref().map(|range| range.end),
+        "reason": harm.reason,
+    })
 }

@@ -104,12 +104,18 @@ impl Sandbox {
 
     /// The program, with store, key and nothing of the environment that would change what it says.
     pub fn command(&self) -> Command {
+        self.command_at(&self.store)
+    }
+
+    /// The same for a store that is somewhere else, or a replica.
+    pub fn command_at(&self, store: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-        for variable in ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE", "VARVE_LOG"] {
+        for variable in ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE", "VARVE_LOG", "VARVE_CACHE"] {
             command.env_remove(variable);
         }
+        command.env("XDG_CACHE_HOME", self.path("cache"));
         command.env("TZ", "UTC").stdin(Stdio::null()).current_dir(self.folder.path());
-        command.arg("--store").arg(&self.store);
+        command.arg("--store").arg(store);
         if let Some(key) = &self.key {
             command.arg("--key-file").arg(key);
         }

@@ -1,0 +1,427 @@
+//! Auditing a replica without trusting it: what its objects are called is held against the codes in what they hold.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use varve_block::BlockName;
+use varve_log::{
+    ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
+    RecordHeader,
+};
+use varve_store::{Damage, DamageKind, Store};
+use varve_world::{FileName, Random, SeededRandom, Task, World};
+
+use crate::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
+use crate::name::{SegmentEnd, SegmentName};
+use crate::observer::Observer;
+use crate::records::{ArenaRecords, RecordsDamage};
+use crate::replica::Replica;
+
+/// Read ahead where every clump is read.
+const AHEAD_BYTES: usize = 4 << 20;
+
+/// Which share of the clumps is read, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share(u32);
+
+impl Share {
+    /// None: the audit reads headers, directory pages and seals.
+    pub const NONE: Self = Self(0);
+    /// All.
+    pub const ALL: Self = Self(1_000_000);
+
+    /// So many percent, in thousandths of them; `None` above a hundred.
+    #[must_use]
+    pub fn from_millionths(millionths: u32) -> Option<Self> {
+        (millionths <= Self::ALL.0).then_some(Self(millionths))
+    }
+}
+
+/// Something at a replica that is not as it should be.
+#[derive(Debug)]
+pub struct Finding {
+    /// Which arena it is about, if it is about one.
+    pub arena: Option<ArenaId>,
+    /// Where in that arena, in bytes.
+    pub offset: u64,
+    /// The object where it was found, or after which something is missing.
+    pub object: Option<FileName>,
+    /// What was found.
+    pub kind: FindingKind,
+    /// The blocks that are lost with it, as far as their names are known.
+    pub blocks: Vec<BlockName>,
+}
+
+/// What can be wrong with a replica.
+#[derive(Debug, thiserror::Error)]
+pub enum FindingKind {
+    /// One of the small files is not there.
+    #[error("it is missing")]
+    Missing,
+    /// An object that belongs to no replica.
+    #[error("it belongs to no replica")]
+    Stranger,
+    /// A part of an arena is in no object.
+    #[error("bytes {} to {} are in no object: one is missing, or the one before was cut", .0.start, .0.end)]
+    Hole(Range<u64>),
+    /// A segment that cannot be used, since what comes before it is missing.
+    #[error("what comes before it is missing")]
+    Detached,
+    /// An object is longer or shorter than its name tells.
+    #[error("it has {bytes} bytes, and should have {expected}")]
+    WrongLength {
+        /// How long it is, in bytes.
+        bytes: u64,
+        /// How long it should be.
+        expected: u64,
+    },
+    /// The name says that it ends with a record that is not in this log.
+    #[error("it is not what its name says: it was swapped, or belongs to another history of the store")]
+    OtherEnd,
+    /// What is in it is not what was written.
+    #[error(transparent)]
+    Damaged(#[from] RecordsDamage),
+    /// A clump is whole, but it is not the one that its directory page names.
+    #[error("a clump is not the one that the directory names")]
+    OtherClump,
+    /// Arenas are missing, or are not those that the newest page has seen.
+    #[error(transparent)]
+    Order(DamageKind),
+}
+
+/// What an audit has found.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// Arenas that a reader sees.
+    pub arena_count: u64,
+    /// Segments that are there.
+    pub segment_count: u64,
+    /// Their lengths together, in bytes.
+    pub segment_bytes: u64,
+    /// Clumps that the pages name.
+    pub clump_count: u64,
+    /// Clumps that were read and checked.
+    pub checked_count: u64,
+    /// Their lengths together, in bytes.
+    pub checked_bytes: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// The arenas could not be listed.
+    #[error(transparent)]
+    List(#[from] OpenLogError),
+    /// Something could not be read, for a reason that may pass.
+    #[error("the replica cannot be read")]
+    Read(#[from] ReadLogError),
+    /// No random numbers could be drawn.
+    #[error("the system gives no random bytes")]
+    Random(#[source] std::io::Error),
+    /// It was asked to stop.
+    #[error("interrupted")]
+    Cancelled,
+}
+
+/// A replica that has been opened as a store, by keys that are trusted.
+#[derive(Clone, Copy)]
+pub struct Audited<'a> {
+    /// The replica.
+    pub replica: &'a Replica,
+    /// The world whose storage it is.
+    pub world: &'a World,
+    /// The store in it, open to be read.
+    pub store: &'a Store,
+    /// Its log.
+    pub log: &'a Log,
+}
+
+/// Checks every object of a replica: headers, pages and seals, and a share of all clumps, drawn at random.
+///
+/// # Errors
+/// [`AuditError`]. What is wrong is no error, but an answer.
+pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Result<Audit, AuditError> {
+    let Audited { replica, world, .. } = audited;
+    let mut audit = Audit::default();
+    for wanted in [MARK, FORMAT_PAGE] {
+        if !replica.settings().keys().any(|file| file.as_str() == wanted) {
+            audit.findings.push(about_object(FileName::new(wanted).ok(), FindingKind::Missing));
+        }
+    }
+    for stranger in replica.strangers() {
+        audit.findings.push(about_object(Some(stranger.name.clone()), FindingKind::Stranger));
+    }
+    let mut arenas = Vec::new();
+    let mut total = 0;
+    for (id, assembly) in replica.arenas() {
+        let mut seed = [0; 8];
+        world.random.fill(&mut seed).map_err(AuditError::Random)?;
+        total += assembly.bytes();
+        arenas.push((*id, assembly, u64::from_le_bytes(seed)));
+    }
+    observer.set_total(total);
+    let next = Mutex::new(arenas.into_iter());
+    let done: Mutex<BTreeMap<ArenaId, ArenaAudit>> = Mutex::default();
+    let failed: Mutex<Option<AuditError>> = Mutex::default();
+    let work = || {
+        loop {
+            let Some((id, assembly, seed)) = locked(&next).next() else { return };
+            if observer.is_cancelled() {
+                locked(&failed).get_or_insert(AuditError::Cancelled);
+            }
+            if locked(&failed).is_some() {
+                return;
+            }
+            let mut arena = ArenaAudit { id, assembly, audit: Audit::default() };
+            match arena.run(audited, share, &SeededRandom::new(seed)) {
+                Ok(()) => drop(locked(&done).insert(id, arena)),
+                Err(error) => drop(locked(&failed).get_or_insert(error)),
+            }
+            observer.add_done(assembly.bytes());
+        }
+    };
+    world.workers.run_all((0..world.workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
+    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    for arena in done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
+        audit.add(arena.audit);
+    }
+    for Damage { arena, offset, kind, blocks } in audited.store.check_order()? {
+        let kind = FindingKind::Order(kind);
+        audit.findings.push(Finding { arena: Some(arena), offset, object: None, kind, blocks });
+    }
+    Ok(audit)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn about_object(object: Option<FileName>, kind: FindingKind) -> Finding {
+    Finding { arena: None, offset: 0, object, kind, blocks: Vec::new() }
+}
+
+impl Audit {
+    fn add(&mut self, other: Self) {
+        self.arena_count += other.arena_count;
+        self.segment_count += other.segment_count;
+        self.segment_bytes += other.segment_bytes;
+        self.clump_count += other.clump_count;
+        self.checked_count += other.checked_count;
+        self.checked_bytes += other.checked_bytes;
+        self.findings.extend(other.findings);
+    }
+}
+
+/// One arena's part of an audit.
+struct ArenaAudit<'a> {
+    id: ArenaId,
+    assembly: &'a Assembly,
+    audit: Audit,
+}
+
+impl ArenaAudit<'_> {
+    fn run(&mut self, audited: Audited<'_>, share: Share, random: &dyn Random) -> Result<(), AuditError> {
+        for segment in self.assembly.parts.iter().chain(&self.assembly.spare) {
+            self.audit.segment_count += 1;
+            self.audit.segment_bytes += segment.bytes;
+        }
+        for hole in self.assembly.holes() {
+            let before = hole.start.checked_sub(1).and_then(|byte| self.assembly.part_at(byte));
+            let object = before.map(|segment| segment.name.file_name());
+            self.report(hole.start, object, FindingKind::Hole(hole.clone()), Vec::new());
+        }
+        if self.assembly.is_visible() {
+            self.audit.arena_count += 1;
+            match audited.log.open_arena(self.id) {
+                Ok(opened) => return self.opened(audited, &opened, share, random),
+                Err(error) if error.is_damage() => self.damage(error.into(), Vec::new()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for segment in &self.assembly.spare {
+            self.report(
+                segment.name.offset,
+                Some(segment.name.file_name()),
+                FindingKind::Detached,
+                Vec::new(),
+            );
+        }
+        Ok(())
+    }
+
+    fn opened(
+        &mut self,
+        audited: Audited<'_>,
+        opened: &OpenedArena,
+        share: Share,
+        random: &dyn Random,
+    ) -> Result<(), AuditError> {
+        let mut records = ArenaRecords::read(audited.log, opened, self.assembly.bytes())?;
+        let ends = self.ends(audited.log, opened, &records)?;
+        let begins_right = |name: &SegmentName| {
+            let before = records.start_at(name.offset).or_else(|| {
+                let ends = ends.iter().find(|(_, end)| **end == name.offset);
+                ends.and_then(|(end, _)| match end {
+                    SegmentEnd::Record(code) => Some(*code),
+                    SegmentEnd::Seal(_) => None,
+                })
+            });
+            before == Some(name.start)
+        };
+        let is_right = |segment: &Segment| {
+            ends.get(&segment.name.end) == Some(&segment.range().end) && begins_right(&segment.name)
+        };
+        let known_up_to = records.damage.as_ref().map_or(u64::MAX, RecordsDamage::offset);
+        for segment in &self.assembly.parts {
+            let range = segment.range();
+            // Where records cannot be told, nothing can be said of the names of objects either.
+            if range.end <= known_up_to && !is_right(segment) {
+                self.about_segment(segment, &ends);
+            }
+        }
+        for segment in &self.assembly.spare {
+            if is_right(segment) || (segment.name.offset >= known_up_to) {
+                continue;
+            }
+            self.about_segment(segment, &ends);
+        }
+        if let Some(damage) = records.damage.take() {
+            self.damage(damage, Vec::new());
+        }
+        self.sample(audited.log, opened, share, random)
+    }
+
+    /// What segments may end with, and where.
+    fn ends(
+        &mut self,
+        log: &Log,
+        opened: &OpenedArena,
+        records: &ArenaRecords,
+    ) -> Result<BTreeMap<SegmentEnd, u64>, AuditError> {
+        let known = records.within(&(0..u64::MAX));
+        let mut ends: BTreeMap<_, _> =
+            known.iter().map(|record| (SegmentEnd::Record(record.code), record.end)).collect();
+        if let Some(seal) = records.seal {
+            ends.insert(SegmentEnd::Seal(seal.code), seal.file_bytes);
+            return Ok(ends);
+        }
+        if records.damage.is_some() {
+            return Ok(ends);
+        }
+        // An upload that was stopped may leave clumps that no page names yet.
+        let mut window = log.window(opened, 0);
+        let mut place = records.log_bytes();
+        while place < self.assembly.bytes() {
+            let Some(granule) = Granule::at_or_after(place) else { break };
+            match window.authenticate(granule) {
+                Ok(header) => {
+                    place += (RecordHeader::BYTES as u64 + u64::from(header.body_bytes))
+                        .next_multiple_of(varve_log::GRANULE_BYTES);
+                    ends.insert(SegmentEnd::Record(header.code), place);
+                }
+                Err(error) if error.is_damage() => {
+                    self.damage(error.into(), Vec::new());
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Says why a segment does not end where its name tells.
+    fn about_segment(&mut self, segment: &Segment, ends: &BTreeMap<SegmentEnd, u64>) {
+        let kind = match ends.get(&segment.name.end) {
+            Some(end) if *end != segment.range().end => {
+                let expected = end.saturating_sub(segment.name.offset);
+                FindingKind::WrongLength { bytes: segment.bytes, expected }
+            }
+            _ if !self.assembly.is_sealed() && segment.name.offset > self.assembly.bytes() => {
+                FindingKind::Detached
+            }
+            _ => FindingKind::OtherEnd,
+        };
+        self.report(segment.name.offset, Some(segment.name.file_name()), kind, Vec::new());
+    }
+
+    /// Reads clumps that chance picks.
+    fn sample(
+        &mut self,
+        log: &Log,
+        opened: &OpenedArena,
+        share: Share,
+        random: &dyn Random,
+    ) -> Result<(), AuditError> {
+        let mut window = log.window(opened, if share == Share::ALL { AHEAD_BYTES } else { 0 });
+        for page in pages(log, opened)? {
+            for clump in page.clumps() {
+                self.audit.clump_count += 1;
+                if !is_drawn(share, random)? {
+                    continue;
+                }
+                let names = || page.blocks_of(clump.granule).map(|block| block.name).collect();
+                match window.clump(clump.granule) {
+                    Ok((header, _)) if header.code == clump.code => {
+                        self.audit.checked_count += 1;
+                        self.audit.checked_bytes += clump.end() - clump.granule.byte_offset();
+                    }
+                    Ok(_) => {
+                        let offset = clump.granule.byte_offset();
+                        let object = self.assembly.part_at(offset).map(|part| part.name.file_name());
+                        self.report(offset, object, FindingKind::OtherClump, names());
+                    }
+                    Err(error) if error.is_damage() => self.damage(error.into(), names()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, damage: RecordsDamage, blocks: Vec<BlockName>) {
+        let offset = damage.offset();
+        let object = self.assembly.part_at(offset).map(|part| part.name.file_name());
+        self.report(offset, object, damage.into(), blocks);
+    }
+
+    fn report(&mut self, offset: u64, object: Option<FileName>, kind: FindingKind, blocks: Vec<BlockName>) {
+        self.audit.findings.push(Finding { arena: Some(self.id), offset, object, kind, blocks });
+    }
+}
+
+fn is_drawn(share: Share, random: &dyn Random) -> Result<bool, AuditError> {
+    if share == Share::ALL || share == Share::NONE {
+        return Ok(share == Share::ALL);
+    }
+    let mut drawn = [0; 8];
+    random.fill(&mut drawn).map_err(AuditError::Random)?;
+    Ok(u64::from_le_bytes(drawn) % u64::from(Share::ALL.0) < u64::from(share.0))
+}
+
+/// The pages of an arena that can be read. Those that cannot were reported when records were read.
+fn pages(log: &Log, opened: &OpenedArena) -> Result<Vec<DirectoryPage>, ReadLogError> {
+    let rows: Vec<PageRow> = match log.state(opened) {
+        Ok(ArenaState::Sealed { pages, .. }) => pages,
+        Ok(ArenaState::Unsealed) => return scanned(log, opened),
+        Err(error) if error.is_damage() => return scanned(log, opened),
+        Err(error) => return Err(error),
+    };
+    let mut pages = Vec::new();
+    for row in rows {
+        match log.read_page(opened, &row) {
+            Ok(page) => pages.push(page),
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(pages)
+}
+
+fn scanned(log: &Log, opened: &OpenedArena) -> Result<Vec<DirectoryPage>, ReadLogError> {
+    Ok(log.scan(opened)?.pages.into_iter().map(|(_, page)| page).collect())
+}

@@ -1,0 +1,182 @@
+//! A bounded cache of parts of objects, in files: what was fetched once is not fetched again, by the next command neither.
+//!
+//! One file a block: a hash of the rest of the file, which tells accidents from what was fetched, and the block. Nothing in
+//! it is believed any more than what comes from the target; whoever reads checks the codes in the log. The oldest blocks
+//! go first. Several processes may use one cache: a file that is gone was not there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use varve_block::to_hex;
+use varve_world::{FileName, Storage};
+
+/// How much of an object a file of the cache holds.
+pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
+const FOLDER: &str = "blocks";
+const HASH_BYTES: usize = 32;
+
+/// Blocks of objects, kept in files.
+pub struct RangeCache {
+    storage: Arc<dyn Storage>,
+    block_count_max: usize,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// When each block came, counted.
+    turns: BTreeMap<Key, u64>,
+    /// The blocks in the order in which they came.
+    keys: BTreeMap<u64, Key>,
+}
+
+/// Which block of which object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key([u8; 16]);
+
+impl Key {
+    fn new(object: &FileName, block: u64) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&block.to_le_bytes());
+        hasher.update(object.as_str().as_bytes());
+        let mut key = [0; 16];
+        key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Self(key)
+    }
+}
+
+fn file(turn: u64, key: Key) -> FileName {
+    FileName::new(&format!("{FOLDER}/{turn:016}-{}", to_hex(&key.0))).expect("digits make a good name")
+}
+
+fn parse(file: &FileName) -> Option<(u64, Key)> {
+    let (turn, key) = file.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('-')?;
+    Some((turn.parse().ok()?, Key(varve_block::from_hex(key).ok()?.try_into().ok()?)))
+}
+
+impl RangeCache {
+    /// A cache of at most `bytes_max` in `storage`. What cannot be kept or read there is fetched again.
+    #[must_use]
+    pub fn new(storage: Arc<dyn Storage>, bytes_max: u64) -> Self {
+        let block_count_max = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX).max(1);
+        let mut inside = Inside::default();
+        for (turn, key) in storage.list(FOLDER).unwrap_or_default().iter().filter_map(parse) {
+            inside.keys.insert(turn, key);
+            inside.turns.insert(key, turn);
+        }
+        Self { storage, block_count_max, inside: Mutex::new(inside) }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, object: &FileName, block: u64) -> Option<Bytes> {
+        let key = Key::new(object, block);
+        let turn = *self.inside().turns.get(&key)?;
+        let read = self.storage.read_whole(&file(turn, key), BLOCK_BYTES + HASH_BYTES as u64);
+        let whole = read.ok().filter(|bytes| {
+            bytes
+                .split_at_checked(HASH_BYTES)
+                .is_some_and(|(hash, block)| hash == blake3::hash(block).as_bytes())
+        });
+        match whole {
+            Some(bytes) => Some(Bytes::from(bytes).slice(HASH_BYTES..)),
+            None => {
+                self.drop_turn(turn);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn put(&self, object: &FileName, block: u64, bytes: &[u8]) {
+        let key = Key::new(object, block);
+        let (turn, oldest) = {
+            let mut inside = self.inside();
+            if inside.turns.contains_key(&key) {
+                return;
+            }
+            let turn = inside.keys.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+            inside.keys.insert(turn, key);
+            inside.turns.insert(key, turn);
+            let excess = inside.keys.len().saturating_sub(self.block_count_max);
+            (turn, inside.keys.keys().take(excess).copied().collect::<Vec<_>>())
+        };
+        let file = file(turn, key);
+        let contents = [blake3::hash(bytes).as_bytes(), bytes].concat();
+        if self.storage.create(&file).and_then(|()| self.storage.append(&file, &contents)).is_err() {
+            self.drop_turn(turn);
+        }
+        for turn in oldest {
+            self.drop_turn(turn);
+        }
+    }
+
+    fn drop_turn(&self, turn: u64) {
+        let mut inside = self.inside();
+        let Some(key) = inside.keys.remove(&turn) else { return };
+        if inside.turns.get(&key) == Some(&turn) {
+            inside.turns.remove(&key);
+        }
+        drop(inside);
+        // Another process may have been faster.
+        drop(self.storage.remove(&file(turn, key)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_world::MemoryStorage;
+
+    use super::*;
+
+    fn object(name: &str) -> FileName {
+        FileName::new(name).unwrap()
+    }
+
+    #[test]
+    fn what_was_kept_comes_back_also_later() {
+        let storage = MemoryStorage::new();
+        let cache = RangeCache::new(Arc::new(storage.clone()), 10 * BLOCK_BYTES);
+        cache.put(&object("a"), 3, b"three");
+        assert_eq!(cache.get(&object("a"), 3).unwrap(), "three");
+        assert_eq!(cache.get(&object("a"), 4), None);
+        assert_eq!(cache.get(&object("b"), 3), None);
+        let again = RangeCache::new(Arc::new(storage), 10 * BLOCK_BYTES);
+        assert_eq!(again.get(&object("a"), 3).unwrap(), "three");
+    }
+
+    #[test]
+    fn the_oldest_go_first() {
+        let storage = MemoryStorage::new();
+        let cache = RangeCache::new(Arc::new(storage.clone()), 3 * BLOCK_BYTES);
+        for block in 0..10 {
+            cache.put(&object("a"), block, &[7; 100]);
+        }
+        assert_eq!(storage.names().len(), 3);
+        assert_eq!(cache.get(&object("a"), 6), None);
+        assert!((7..10).all(|block| cache.get(&object("a"), block).is_some()));
+        let smaller = RangeCache::new(Arc::new(storage.clone()), BLOCK_BYTES);
+        smaller.put(&object("b"), 0, b"new");
+        assert_eq!(storage.names().len(), 1);
+    }
+
+    #[test]
+    fn damage_is_a_miss() {
+        let storage = MemoryStorage::new();
+        let cache = RangeCache::new(Arc::new(storage.clone()), 3 * BLOCK_BYTES);
+        cache.put(&object("a"), 0, b"block");
+        let file = storage.names().into_iter().next().unwrap();
+        for damaged in [&b"short"[..], &[0; 40], &[]] {
+            storage.set_contents(&file, damaged.to_vec());
+            let cache = RangeCache::new(Arc::new(storage.clone()), 3 * BLOCK_BYTES);
+            assert_eq!(cache.get(&object("a"), 0), None);
+            assert_eq!(storage.names().len(), 0, "what is damaged is not kept");
+        }
+        cache.put(&object("a"), 0, b"block");
+        assert_eq!(cache.get(&object("a"), 0), None, "the first cache has noticed nothing yet");
+        cache.put(&object("a"), 0, b"block");
+        assert_eq!(cache.get(&object("a"), 0).unwrap(), "block");
+    }
+}

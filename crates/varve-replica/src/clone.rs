@@ -1,0 +1,422 @@
+//! Bringing a whole store back: each arena is put together under another name, checked record by record, and only then
+//! gets its own. `config.toml` comes last: until it is there, the folder is no store.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use varve_log::{ArenaId, Log, ReadLogError};
+use varve_remote::TargetError;
+use varve_store::{OpenError, Secret, Store};
+use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
+
+use crate::listing::{Assembly, CONFIG, FORMAT_PAGE};
+use crate::observer::Observer;
+use crate::records::{ArenaRecords, RecordsDamage};
+use crate::replica::{OpenReplicaError, Replica};
+use crate::storage::ReplicaStorage;
+
+/// How much is fetched at once.
+const PIECE_BYTES: u64 = 4 << 20;
+const AHEAD_BYTES: usize = 4 << 20;
+
+/// How to clone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CloneOptions {
+    /// Check nothing: for whoever has no key. What comes back is then as good as the target.
+    pub unchecked: bool,
+    /// Arenas that the replica has only in part, or damaged, are taken as they are.
+    pub keep_damaged: bool,
+}
+
+/// What was brought back.
+#[derive(Debug, Default)]
+pub struct Cloned {
+    /// Arenas that are in place.
+    pub arena_count: u64,
+    /// Their length together, in bytes.
+    pub bytes: u64,
+    /// Bytes that this run has fetched.
+    pub fetched_bytes: u64,
+    /// Arenas that are in place although the replica has them only damaged.
+    pub damaged: Vec<DamagedThere>,
+}
+
+/// An arena that the replica does not have whole.
+#[derive(Debug)]
+pub struct DamagedThere {
+    /// Which.
+    pub arena: ArenaId,
+    /// What was found.
+    pub reason: RecordsDamage,
+}
+
+/// Why there is no clone, or not yet.
+#[derive(Debug, thiserror::Error)]
+pub enum CloneError {
+    /// There is a store already.
+    #[error("there is a store already")]
+    Exists,
+    /// There is something else.
+    #[error("the folder is not empty: it holds {file}")]
+    NotEmpty {
+        /// Something in it.
+        file: FileName,
+    },
+    /// The replica could not be opened.
+    #[error(transparent)]
+    Replica(#[from] OpenReplicaError),
+    /// Its keys do not open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// A small file could not be fetched.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// An arena could not be fetched, or not be written.
+    #[error("{file}")]
+    Storage {
+        /// Which file.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// A fetched arena could not be read again.
+    #[error("what was fetched cannot be read")]
+    Read(#[from] ReadLogError),
+    /// The replica has not all arenas whole; those that it has are here.
+    #[error(
+        "{} cannot be brought back whole; first arena {}: {}", arenas(.damaged.len()), .damaged[0].arena, .damaged[0].reason
+    )]
+    Damaged {
+        /// Which, and why; at least one.
+        damaged: Vec<DamagedThere>,
+    },
+    /// It was asked to stop.
+    #[error("interrupted; the same command goes on where it stopped")]
+    Cancelled,
+}
+
+fn arenas(count: usize) -> String {
+    if count == 1 { "1 arena".into() } else { format!("{count} arenas") }
+}
+
+/// Brings the store in `replica` back into the empty folder of `world`; goes on with one that was interrupted.
+///
+/// # Errors
+/// [`CloneError`]. The folder is then no store yet.
+pub fn clone_replica(
+    replica: &Arc<Replica>,
+    world: &World,
+    secret: Option<&Secret>,
+    options: CloneOptions,
+    observer: &dyn Observer,
+) -> Result<Cloned, CloneError> {
+    let storage = &world.storage;
+    begin(replica, storage.as_ref())?;
+    let log = if options.unchecked {
+        None
+    } else {
+        let view = ReplicaStorage::new(Arc::clone(replica), None, None);
+        let there = World { storage: Arc::new(view), ..world.clone() };
+        Some(Store::unlock(&there, secret)?.1)
+    };
+    let keys = replica.settings().keys().filter(|file| file.folder() == crate::name::KEYS);
+    let page = replica.settings().keys().filter(|file| file.as_str() == FORMAT_PAGE);
+    for file in keys.chain(page) {
+        let contents = replica.read_setting(file)?;
+        storage.replace(file, &contents).map_err(failed(file))?;
+    }
+    let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
+    observer.set_total(visible.iter().map(|(_, arena)| arena.bytes()).sum());
+    let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
+    let next = Mutex::new(visible.into_iter());
+    let state: Mutex<(Cloned, Vec<DamagedThere>, Option<CloneError>)> = Mutex::default();
+    let work = || {
+        loop {
+            let Some((id, assembly)) = locked(&next).next() else { return };
+            if locked(&state).2.is_some() {
+                return;
+            }
+            let done = hand.bring(*id, assembly);
+            let mut state = locked(&state);
+            match done {
+                Ok(Brought { bytes, fetched_bytes, damage }) => {
+                    state.0.fetched_bytes += fetched_bytes;
+                    let is_kept = damage.is_none() || options.keep_damaged;
+                    state.0.arena_count += u64::from(is_kept);
+                    state.0.bytes += if is_kept { bytes } else { 0 };
+                    state.1.extend(damage.map(|reason| DamagedThere { arena: *id, reason }));
+                }
+                Err(error) => drop(state.2.get_or_insert(error)),
+            }
+        }
+    };
+    world.workers.run_all((0..world.workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
+    let (mut cloned, mut damaged, error) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(error) = error {
+        return Err(error);
+    }
+    damaged.sort_by_key(|damage| damage.arena);
+    if !damaged.is_empty() && !options.keep_damaged {
+        return Err(CloneError::Damaged { damaged });
+    }
+    cloned.damaged = damaged;
+    if cloned.arena_count > 0 {
+        storage.sync_folder(ArenaId::FOLDER).map_err(failed(&plain(CONFIG)))?;
+    }
+    let config = plain(CONFIG);
+    let finished = storage.rename(&unfinished(&config), &config).and_then(|()| storage.sync_folder(""));
+    finished.map_err(failed(&config))?;
+    Ok(cloned)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn plain(name: &str) -> FileName {
+    FileName::new(name).expect("a plain name")
+}
+
+/// The name of a file that is not whole yet: readers of the format ignore it.
+fn unfinished(file: &FileName) -> FileName {
+    plain(&format!("{file}.new"))
+}
+
+fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
+    let file = file.clone();
+    move |source| CloneError::Storage { file, source }
+}
+
+/// Marks an empty folder as the place of this clone: by its `config.toml`, under the name of an unfinished one.
+fn begin(replica: &Replica, storage: &dyn Storage) -> Result<(), CloneError> {
+    // Parsed first: nothing is begun for a replica that no program can read.
+    replica.config()?;
+    let config = plain(CONFIG);
+    let text = replica.read_setting(&config)?;
+    let begun = unfinished(&config);
+    let listed = storage.list("").map_err(failed(&config))?;
+    if listed.contains(&config) {
+        return Err(CloneError::Exists);
+    }
+    if storage.read_whole(&begun, 1 << 20).is_ok_and(|now| text == now) {
+        return Ok(());
+    }
+    let folders = [ArenaId::FOLDER, crate::name::KEYS];
+    for folder in folders {
+        if let Some(file) = storage.list(folder).map_err(failed(&config))?.into_iter().next() {
+            return Err(CloneError::NotEmpty { file });
+        }
+    }
+    if let Some(file) = listed.into_iter().find(|file| *file != begun) {
+        return Err(CloneError::NotEmpty { file });
+    }
+    if storage.length(&begun).is_ok() {
+        storage.remove(&begun).map_err(failed(&begun))?;
+    }
+    let written = storage.create(&begun).and_then(|()| storage.append(&begun, &text).map(|_| ()));
+    written.and_then(|()| storage.sync(&begun)).map_err(failed(&begun))
+}
+
+/// What all hands share.
+struct Hand<'a> {
+    replica: &'a Replica,
+    storage: &'a Arc<dyn Storage>,
+    log: Option<&'a Log>,
+    options: CloneOptions,
+    observer: &'a dyn Observer,
+}
+
+struct Brought {
+    bytes: u64,
+    fetched_bytes: u64,
+    damage: Option<RecordsDamage>,
+}
+
+impl Hand<'_> {
+    /// Puts one arena in place, unless an earlier run has.
+    fn bring(&self, id: ArenaId, assembly: &Assembly) -> Result<Brought, CloneError> {
+        let (file, total) = (id.file_name(), assembly.bytes());
+        let new = unfinished(&file);
+        match self.storage.length(&file) {
+            Ok(bytes) if bytes == total => {
+                self.observer.add_done(total);
+                return Ok(Brought { bytes, fetched_bytes: 0, damage: None });
+            }
+            // The replica has grown since.
+            Ok(_) => self.storage.rename(&file, &new).map_err(failed(&file))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(&file)(error)),
+        }
+        let present = match self.storage.length(&new) {
+            Ok(present) if present <= total => present,
+            Ok(_) => self.begin_again(&new)?,
+            Err(_) => {
+                self.storage.create(&new).map_err(failed(&new))?;
+                0
+            }
+        };
+        self.observer.add_done(present);
+        let mut damage = self.fetch_and_check(id, assembly, present)?;
+        let mut fetched_bytes = total - present;
+        if damage.is_some() && present > 0 {
+            // What an interrupted run has left may be torn.
+            self.begin_again(&new)?;
+            damage = self.fetch_and_check(id, assembly, 0)?;
+            fetched_bytes = total;
+        }
+        if damage.is_none() || self.options.keep_damaged {
+            let placed = self.storage.sync(&new).and_then(|()| self.storage.rename(&new, &file));
+            placed.map_err(failed(&file))?;
+        }
+        Ok(Brought { bytes: total, fetched_bytes, damage })
+    }
+
+    fn begin_again(&self, new: &FileName) -> Result<u64, CloneError> {
+        self.storage.truncate(new, 0).map_err(failed(new))?;
+        Ok(0)
+    }
+
+    fn fetch_and_check(
+        &self,
+        id: ArenaId,
+        assembly: &Assembly,
+        present: u64,
+    ) -> Result<Option<RecordsDamage>, CloneError> {
+        let hole = self.fetch(id, assembly, present)?;
+        let found = match self.log {
+            Some(log) => self.check(log, id, assembly)?,
+            None => None,
+        };
+        Ok(found.or(hole.map(|hole| RecordsDamage::Gap { arena: id, offset: hole.start })))
+    }
+
+    /// Fetches what is missing. A hole becomes zeros; the first one is returned.
+    fn fetch(
+        &self,
+        id: ArenaId,
+        assembly: &Assembly,
+        present: u64,
+    ) -> Result<Option<Range<u64>>, CloneError> {
+        let new = unfinished(&id.file_name());
+        let holes = assembly.holes();
+        let mut place = present;
+        while place < assembly.bytes() {
+            if self.observer.is_cancelled() {
+                return Err(CloneError::Cancelled);
+            }
+            let hole = holes.iter().find(|hole| hole.end > place);
+            let limit = assembly.bytes().min(place + PIECE_BYTES);
+            let piece = match hole {
+                Some(hole) if hole.contains(&place) => {
+                    let zeros = vec![0; usize::try_from(hole.end.min(limit) - place).unwrap_or(0)];
+                    zeros.into()
+                }
+                _ => {
+                    let end = limit.min(hole.map_or(u64::MAX, |hole| hole.start));
+                    self.replica.read_arena(id, place..end).map_err(failed(&id.file_name()))?
+                }
+            };
+            self.storage.append(&new, &piece).map_err(failed(&new))?;
+            place += piece.len() as u64;
+            self.observer.add_done(piece.len() as u64);
+        }
+        Ok(holes.into_iter().next())
+    }
+
+    /// Checks every record of what was fetched.
+    fn check(
+        &self,
+        log: &Log,
+        id: ArenaId,
+        assembly: &Assembly,
+    ) -> Result<Option<RecordsDamage>, CloneError> {
+        let view = Unfinished { below: Arc::clone(self.storage), arena: id };
+        let log = Log::new(Arc::new(view), log.keys().clone(), *log.config());
+        match check_arena(&log, id, assembly) {
+            Ok(damage) => Ok(damage),
+            Err(error) if error.is_damage() => Ok(Some(error.into())),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn check_arena(log: &Log, id: ArenaId, assembly: &Assembly) -> Result<Option<RecordsDamage>, ReadLogError> {
+    let opened = log.open_arena(id)?;
+    let records = ArenaRecords::read(log, &opened, assembly.bytes())?;
+    let mut window = log.window(&opened, AHEAD_BYTES);
+    for record in records.within(&(0..u64::MAX)) {
+        let (arena, offset) = (id, record.granule.byte_offset());
+        if window.authenticate(record.granule)?.code != record.code {
+            return Err(ReadLogError::Forged { arena, offset, what: "record" });
+        }
+    }
+    if records.damage.is_none() && records.seal.is_none() && assembly.is_sealed() {
+        return Ok(Some(RecordsDamage::SealLost { arena: id, offset: records.log_bytes() }));
+    }
+    Ok(records.damage)
+}
+
+/// A storage in which one arena is read under the name that it has while it is not whole.
+struct Unfinished {
+    below: Arc<dyn Storage>,
+    arena: ArenaId,
+}
+
+impl Unfinished {
+    fn real(&self, file: &FileName) -> FileName {
+        if *file == self.arena.file_name() { unfinished(file) } else { file.clone() }
+    }
+}
+
+fn refused() -> io::Error {
+    io::ErrorKind::ReadOnlyFilesystem.into()
+}
+
+impl Storage for Unfinished {
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.below.read_at(&self.real(file), offset, into)
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        self.below.length(&self.real(file))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        self.below.list(folder)
+    }
+
+    fn create(&self, _: &FileName) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn append(&self, _: &FileName, _: &[u8]) -> io::Result<u64> {
+        Err(refused())
+    }
+
+    fn truncate(&self, _: &FileName, _: u64) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn sync_soon(&self, _: &FileName) {}
+
+    fn sync(&self, _: &FileName) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn sync_folder(&self, _: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn rename(&self, _: &FileName, _: &FileName) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn remove(&self, _: &FileName) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn lock(&self, file: &FileName, _: &str) -> Result<Box<dyn FileLock>, LockError> {
+        Err(LockError::Storage { file: file.clone(), source: refused() })
+    }
+}

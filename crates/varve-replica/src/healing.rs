@@ -1,0 +1,109 @@
+//! Two homes, one lost block: what cannot be read here is read from a replica, and noted, to be healed.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+
+/// Opens replicas, once the first block is missed: who loses nothing does not wait for them.
+pub type OpenReplicas<'a> = Box<dyn Fn() -> Vec<Box<dyn BlockStore>> + Send + Sync + 'a>;
+
+/// A store, and others that hold the same blocks. Writes go to the first alone.
+///
+/// Blocks of all of them are named alike and checked when they are read: replicas of one store. So whatever comes back
+/// is the block that was asked for.
+pub struct Healing<'a> {
+    local: &'a dyn BlockStore,
+    open: OpenReplicas<'a>,
+    replicas: OnceLock<Vec<Box<dyn BlockStore>>>,
+    lost: Mutex<BTreeSet<BlockName>>,
+}
+
+/// So many lost blocks are noted, and no more: who has lost more needs the whole replica.
+const LOST_MAX: usize = 1 << 20;
+
+impl<'a> Healing<'a> {
+    /// Reads from `local`, and where that fails from the replicas, in order.
+    #[must_use]
+    pub fn new(local: &'a dyn BlockStore, open: OpenReplicas<'a>) -> Self {
+        Self { local, open, replicas: OnceLock::new(), lost: Mutex::default() }
+    }
+
+    /// The blocks that a replica had and the store had not, or had damaged, since this was last asked: to be healed.
+    pub fn take_lost(&self) -> Vec<BlockName> {
+        std::mem::take(&mut *self.lost()).into_iter().collect()
+    }
+
+    fn lost(&self) -> MutexGuard<'_, BTreeSet<BlockName>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the replicas for those that failed here.
+    fn fall_back(&self, names: &[BlockName], results: &mut [Result<Bytes, GetError>]) {
+        if results.iter().all(Result::is_ok) {
+            return;
+        }
+        for replica in self.replicas.get_or_init(|| (self.open)()) {
+            let wanted: Vec<usize> = results
+                .iter()
+                .enumerate()
+                .filter(|(_, result)| result.is_err())
+                .map(|(place, _)| place)
+                .collect();
+            if wanted.is_empty() {
+                return;
+            }
+            let asked: Vec<_> = wanted.iter().map(|place| names[*place]).collect();
+            for (place, found) in wanted.into_iter().zip(replica.get_batch(&asked)) {
+                let Ok(bytes) = found else { continue };
+                let name = names[place];
+                let mut lost = self.lost();
+                if lost.len() < LOST_MAX && lost.insert(name) {
+                    tracing::warn!(block = %name, "a block could not be read here; a replica has it");
+                }
+                results[place] = Ok(bytes);
+            }
+        }
+    }
+}
+
+impl BlockStore for Healing<'_> {
+    fn score_bytes(&self) -> usize {
+        self.local.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.local.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        self.local.put(block)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        let mut results = [self.local.get(name)];
+        self.fall_back(std::slice::from_ref(name), &mut results);
+        let [result] = results;
+        result
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.local.sync()
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.local.put_batch(blocks)
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        let mut results = self.local.get_batch(names);
+        self.fall_back(names, &mut results);
+        results
+    }
+
+    /// Of the store itself: what only a replica has is not here.
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        self.local.has_batch(names)
+    }
+}

@@ -1,0 +1,110 @@
+//! `replicas.toml`: where a store is replicated to, so that nobody has to say so each night. Holds no secrets.
+//!
+//! ```toml
+//! targets = ["s3://bucket/folder", "/mnt/second/disk"]
+//! ```
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use varve_world::{FileName, Storage};
+
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// The targets of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// Each as it was named.
+    #[serde(default)]
+    pub targets: Vec<String>,
+}
+
+/// Why targets could not be looked up or noted.
+#[derive(Debug, thiserror::Error)]
+pub enum RememberError {
+    /// It makes no sense.
+    #[error("replicas.toml does not parse")]
+    Malformed(#[source] toml::de::Error),
+    /// It could not be read or written.
+    #[error("replicas.toml cannot be read or written")]
+    Storage(#[source] io::Error),
+    /// A password would be written down for everybody who can read the store's folder.
+    #[error("{target}: a target with a password in it is not remembered; leave the password out")]
+    Secret {
+        /// The target, without its password.
+        target: String,
+    },
+}
+
+fn file() -> FileName {
+    FileName::new("replicas.toml").expect("a plain name")
+}
+
+impl Remembered {
+    /// What the store in `storage` remembers; nothing if it has no such file.
+    ///
+    /// # Errors
+    /// [`RememberError::Malformed`] or [`RememberError::Storage`].
+    pub fn read(storage: &dyn Storage) -> Result<Self, RememberError> {
+        match storage.read_whole(&file(), FILE_BYTES_MAX) {
+            Ok(text) => toml::from_str(&String::from_utf8_lossy(&text)).map_err(RememberError::Malformed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(RememberError::Storage(error)),
+        }
+    }
+
+    /// Notes one more target, unless it is there.
+    ///
+    /// # Errors
+    /// [`RememberError`].
+    pub fn add(&mut self, storage: &dyn Storage, target: &str) -> Result<(), RememberError> {
+        if let Some(target) = without_password(target) {
+            return Err(RememberError::Secret { target });
+        }
+        if self.targets.iter().any(|known| known == target) {
+            return Ok(());
+        }
+        self.targets.push(target.to_owned());
+        let text = toml::to_string(self).expect("plain values always serialise");
+        storage.replace(&file(), text.as_bytes()).map_err(RememberError::Storage)
+    }
+}
+
+/// A target without its password; `None` if it has none.
+fn without_password(target: &str) -> Option<String> {
+    let (scheme, rest) = target.split_once("://")?;
+    let authority = rest.split('/').next()?;
+    let (user, host) = authority.rsplit_once('@')?;
+    let (user, _) = user.split_once(':')?;
+    Some(format!("{scheme}://{user}@{host}{}", &rest[authority.len()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_world::MemoryStorage;
+
+    use super::*;
+
+    #[test]
+    fn targets_are_remembered_once() {
+        let storage = MemoryStorage::new();
+        let mut remembered = Remembered::read(&storage).unwrap();
+        for target in ["/mnt/disk", "s3://bucket/x", "/mnt/disk"] {
+            remembered.add(&storage, target).unwrap();
+        }
+        assert_eq!(Remembered::read(&storage).unwrap().targets, ["/mnt/disk", "s3://bucket/x"]);
+        storage.set_contents(&file(), b"targets = 5".to_vec());
+        assert!(matches!(Remembered::read(&storage), Err(RememberError::Malformed(_))));
+    }
+
+    #[test]
+    fn passwords_are_not() {
+        let storage = MemoryStorage::new();
+        let refused = Remembered::default().add(&storage, "ftp://me:secret@host:21/a:b@c").unwrap_err();
+        assert!(refused.to_string().starts_with("ftp://me@host:21/a:b@c: "), "{refused}");
+        assert!(storage.names().is_empty());
+        for good in ["ftp://me@host/x", "s3://b/k:x@y", "/a:b@c"] {
+            Remembered::default().add(&MemoryStorage::new(), good).unwrap();
+        }
+    }
+}

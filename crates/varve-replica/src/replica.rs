@@ -1,0 +1,225 @@
+//! A replica as a reader sees it: settings, and arenas put together from segments.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use varve_block::to_hex;
+use varve_log::ArenaId;
+use varve_remote::{Object, Target, TargetError};
+use varve_store::{ConfigError, StoreConfig};
+use varve_world::FileName;
+
+use crate::listing::{Assembly, CONFIG, Listing, MARK, Segment};
+
+/// The layout of objects that this program reads and writes.
+const LAYOUT: u32 = 1;
+const SETTING_BYTES_MAX: u64 = 1 << 20;
+
+/// A store's replica at a target, as it was listed when this was made.
+pub struct Replica {
+    target: Arc<dyn Target>,
+    settings: BTreeMap<FileName, u64>,
+    strangers: Vec<Object>,
+    arenas: BTreeMap<ArenaId, Assembly>,
+}
+
+/// Why a replica was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenReplicaError {
+    /// The target could not be asked.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// There is no replica, or one whose first upload was stopped before its settings were there.
+    #[error("there is no replica here: it has no config.toml")]
+    NotAReplica,
+    /// Another program's layout.
+    #[error("the replica has layout {layout}; this program reads layout {LAYOUT}: use a newer one")]
+    NewerLayout {
+        /// The layout.
+        layout: u32,
+    },
+    /// `replica.toml` makes no sense.
+    #[error("replica.toml is damaged")]
+    Mark,
+    /// `config.toml` makes no sense.
+    #[error("the replica's config.toml")]
+    Config(#[from] ConfigError),
+}
+
+/// `replica.toml`: the first object of a replica.
+#[derive(Debug, Serialize, Deserialize)]
+struct Mark {
+    layout: u32,
+    store: String,
+}
+
+/// The text of `replica.toml`.
+pub(crate) fn mark_text(store_id: &[u8; 16]) -> String {
+    let mark = Mark { layout: LAYOUT, store: to_hex(store_id) };
+    let text = toml::to_string(&mark).expect("plain values always serialise");
+    format!("# A replica of a Varve store. FORMAT.md, section 6, says how to read it.\n{text}")
+}
+
+/// Reads a small object whole.
+pub(crate) fn read_setting(target: &dyn Target, file: &FileName, bytes: u64) -> Result<Bytes, TargetError> {
+    if bytes > SETTING_BYTES_MAX {
+        let text = format!("it has {bytes} bytes, at most {SETTING_BYTES_MAX} are expected");
+        let source = io::Error::new(io::ErrorKind::InvalidData, text);
+        return Err(TargetError::Refused { what: file.to_string(), source });
+    }
+    target.get(file, 0..bytes)
+}
+
+/// The identity that `replica.toml` names, in hexadecimal; `None` if there is none.
+pub(crate) fn read_mark(
+    target: &dyn Target,
+    settings: &BTreeMap<FileName, u64>,
+) -> Result<Option<String>, OpenReplicaError> {
+    let file = FileName::new(MARK).expect("a plain name");
+    let Some(bytes) = settings.get(&file) else { return Ok(None) };
+    let text = read_setting(target, &file, *bytes)?;
+    let mark: Mark = std::str::from_utf8(&text)
+        .ok()
+        .and_then(|text| toml::from_str(text).ok())
+        .ok_or(OpenReplicaError::Mark)?;
+    if mark.layout != LAYOUT {
+        return Err(OpenReplicaError::NewerLayout { layout: mark.layout });
+    }
+    Ok(Some(mark.store))
+}
+
+/// The settings that the replica's `config.toml` has; `None` if there is none.
+pub(crate) fn read_config(
+    target: &dyn Target,
+    settings: &BTreeMap<FileName, u64>,
+) -> Result<Option<StoreConfig>, OpenReplicaError> {
+    let file = FileName::new(CONFIG).expect("a plain name");
+    let Some(bytes) = settings.get(&file) else { return Ok(None) };
+    let text = read_setting(target, &file, *bytes)?;
+    Ok(Some(StoreConfig::from_text(&String::from_utf8_lossy(&text))?))
+}
+
+impl Replica {
+    /// Lists what is at `target`. Believes nothing but that there is a replica.
+    ///
+    /// # Errors
+    /// [`OpenReplicaError`].
+    pub fn open(target: Arc<dyn Target>) -> Result<Self, OpenReplicaError> {
+        let listing = Listing::read(target.as_ref())?;
+        read_mark(target.as_ref(), &listing.settings)?;
+        if !listing.settings.keys().any(|file| file.as_str() == CONFIG) {
+            return Err(OpenReplicaError::NotAReplica);
+        }
+        Ok(Self::of(target, listing))
+    }
+
+    pub(crate) fn of(target: Arc<dyn Target>, listing: Listing) -> Self {
+        let arenas = listing.assemble();
+        Self { target, settings: listing.settings, strangers: listing.strangers, arenas }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn target(&self) -> &Arc<dyn Target> {
+        &self.target
+    }
+
+    /// What was chosen when the store was made, as the replica has it: not to be believed before a key has opened with it.
+    ///
+    /// # Errors
+    /// [`OpenReplicaError`].
+    pub fn config(&self) -> Result<StoreConfig, OpenReplicaError> {
+        read_config(self.target.as_ref(), &self.settings)?.ok_or(OpenReplicaError::NotAReplica)
+    }
+
+    /// The small files that are objects as they are, with their lengths.
+    #[must_use]
+    pub fn settings(&self) -> &BTreeMap<FileName, u64> {
+        &self.settings
+    }
+
+    /// Objects that belong to no replica.
+    #[must_use]
+    pub fn strangers(&self) -> &[Object] {
+        &self.strangers
+    }
+
+    /// Its arenas, as their segments make them; those too that a reader does not see.
+    #[must_use]
+    pub fn arenas(&self) -> &BTreeMap<ArenaId, Assembly> {
+        &self.arenas
+    }
+
+    /// One of the small files.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn read_setting(&self, file: &FileName) -> Result<Bytes, TargetError> {
+        let bytes = self.settings.get(file);
+        let bytes = bytes.ok_or_else(|| TargetError::NotFound { name: file.clone() })?;
+        read_setting(self.target.as_ref(), file, *bytes)
+    }
+
+    /// The length of an arena in bytes, as far as the replica has it; `None` if it has none of it.
+    #[must_use]
+    pub fn arena_bytes(&self, id: ArenaId) -> Option<u64> {
+        self.arenas.get(&id).filter(|arena| arena.is_visible()).map(Assembly::bytes)
+    }
+
+    /// Reads a part of an arena, as the file of the arena has it. What comes back is not checked.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] where there is no such arena, [`io::ErrorKind::UnexpectedEof`] where the replica lacks a
+    /// part of it; else as the target says.
+    pub fn read_arena(&self, id: ArenaId, range: Range<u64>) -> io::Result<Bytes> {
+        self.read_parts(id, range, |segment, part| {
+            self.target.get(&segment.name.file_name(), part).map_err(to_io)
+        })
+    }
+
+    /// Splits a range of an arena over the segments that hold it, and puts together what `read` gives for each.
+    pub(crate) fn read_parts(
+        &self,
+        id: ArenaId,
+        range: Range<u64>,
+        read: impl Fn(&Segment, Range<u64>) -> io::Result<Bytes>,
+    ) -> io::Result<Bytes> {
+        let arena = self.arenas.get(&id).filter(|arena| arena.is_visible()).ok_or(io::ErrorKind::NotFound)?;
+        let mut found = BytesMut::new();
+        let mut place = range.start;
+        while place < range.end {
+            let Some(segment) = arena.part_at(place) else {
+                let text = format!("the replica has no object with byte {place} of arena {id}");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            };
+            let end = segment.range().end.min(range.end);
+            let start = segment.name.offset;
+            let piece = read(segment, place - start..end - start)?;
+            if piece.len() as u64 != end - place {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if place == range.start && end == range.end {
+                return Ok(piece);
+            }
+            found.extend_from_slice(&piece);
+            place = end;
+        }
+        Ok(found.freeze())
+    }
+}
+
+/// A target's error for whoever reads files: what is not there, or too short, is damage; the rest may pass.
+pub(crate) fn to_io(error: TargetError) -> io::Error {
+    let kind = match &error {
+        TargetError::NotFound { .. } => io::ErrorKind::NotFound,
+        TargetError::Short { .. } => io::ErrorKind::UnexpectedEof,
+        TargetError::Exists { .. } => io::ErrorKind::AlreadyExists,
+        TargetError::Refused { .. } => io::ErrorKind::PermissionDenied,
+        TargetError::Failed { .. } => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}

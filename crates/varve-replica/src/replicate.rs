@@ -1,0 +1,436 @@
+//! Planning a replication: what is there, what is missing, and whether the target may be written at all.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use varve_block::to_hex;
+use varve_log::{
+    ArenaHeader, ArenaId, ArenaState, Log, OpenLogError, OpenedArena, ReadLogError, RecordHeader,
+};
+use varve_remote::{Target, TargetError};
+use varve_store::StoreConfig;
+use varve_world::{FileName, LockError, World};
+
+use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment};
+use crate::name::{KEYS, SegmentEnd, SegmentName};
+use crate::plan::{PlannedSegment, WrongLength, order_of_upload, plan_arena};
+use crate::records::{ArenaRecords, RecordsDamage};
+use crate::replica::{OpenReplicaError, Replica, mark_text, read_config, read_mark, read_setting};
+use crate::seen::Seen;
+
+const SETTING_BYTES_MAX: u64 = 1 << 20;
+
+/// The store that is replicated.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The world with the store's folder.
+    pub world: &'a World,
+    /// Its settings.
+    pub config: &'a StoreConfig,
+    /// Its log.
+    pub log: &'a Log,
+}
+
+/// How to replicate.
+#[derive(Debug, Clone)]
+pub struct ReplicateOptions {
+    /// No object is longer, unless it holds a single record that is.
+    pub segment_bytes: u64,
+    /// Objects to be put again in place of what is there.
+    pub replace: BTreeSet<FileName>,
+    /// Remove keys from the target that the store no longer has.
+    pub delete_extra_keys: bool,
+}
+
+impl Default for ReplicateOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 16 << 20, replace: BTreeSet::new(), delete_extra_keys: false }
+    }
+}
+
+/// Why nothing, or not everything, was replicated. What was uploaded before is good, and is not uploaded again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicateError {
+    /// The target failed.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// What is at the target cannot be read as a replica.
+    #[error(transparent)]
+    Open(#[from] OpenReplicaError),
+    /// Another store replicates there.
+    #[error("the target holds a replica of another store, {theirs}; this one is {ours}")]
+    ForeignStore {
+        /// The identity of that store.
+        theirs: String,
+        /// The identity of this one.
+        ours: String,
+    },
+    /// It has this store's identity and other unchangeable settings.
+    #[error("the target's config.toml names this store, but not as it was made: it is damaged, or forged")]
+    ForeignConfig,
+    /// There is something else.
+    #[error("the target is not empty, and holds no replica: there is {object}")]
+    Occupied {
+        /// Something that is there.
+        object: FileName,
+    },
+    /// Another copy of the store has written its own continuation there.
+    #[error(
+        "the replica holds another history of this store: arena {arena} goes on differently there ({object}). \
+         Two copies of the store have been written, and each needs a target of its own"
+    )]
+    Diverged {
+        /// The first arena that differs.
+        arena: ArenaId,
+        /// An object that this store does not have.
+        object: FileName,
+    },
+    /// The store is older than its replica.
+    #[error(
+        "the replica has more than this store: arena {arena} goes on there ({object}). This store was put back \
+         to an older state, or lost its end: nothing was changed"
+    )]
+    Ahead {
+        /// The first arena of which the replica has more.
+        arena: ArenaId,
+        /// An object that this store does not have.
+        object: FileName,
+    },
+    /// Objects that were uploaded are not there.
+    #[error("{object} was uploaded, and is not there as it was sent: something else changes the target")]
+    Vanished {
+        /// Which.
+        object: FileName,
+    },
+    /// The local arenas could not be listed.
+    #[error(transparent)]
+    List(#[from] OpenLogError),
+    /// The local log could not be read, for a reason that may pass.
+    #[error("the log cannot be read")]
+    Read(#[from] ReadLogError),
+    /// A file of the store could not be read, or not be made durable.
+    #[error("{file}")]
+    Storage {
+        /// Which.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// Another process replicates this store.
+    #[error("this store is being replicated: {0}")]
+    Busy(#[source] LockError),
+    /// It was asked to stop.
+    #[error("interrupted; the same command goes on where it stopped")]
+    Cancelled,
+}
+
+/// A small file that is to be put as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedSetting {
+    /// Its name at the target.
+    pub file: FileName,
+    /// What is in it.
+    pub contents: Bytes,
+}
+
+/// An arena of the store itself that is damaged: what is damaged is not replicated.
+#[derive(Debug)]
+pub struct DamagedHere {
+    /// Which.
+    pub arena: ArenaId,
+    /// From where on, in bytes.
+    pub offset: u64,
+    /// What was found.
+    pub reason: RecordsDamage,
+}
+
+/// What a replication is going to do, and what was noticed on the way. Nothing has been changed yet.
+#[derive(Debug, Default)]
+pub struct ReplicationPlan {
+    /// Small files to be put, in this order, before all segments.
+    pub settings: Vec<PlannedSetting>,
+    /// Segments to be put, in this order.
+    pub segments: Vec<PlannedSegment>,
+    /// How much of the log is at the target already, in bytes.
+    pub present_bytes: u64,
+    /// Keys at the target that the store no longer has: they still open the replica.
+    pub extra_keys: Vec<FileName>,
+    /// Objects at the target that are too short, or too long. Where that is possible what they should hold is uploaded
+    /// beside them.
+    pub wrong: Vec<WrongLength>,
+    /// Arenas of the store that are damaged.
+    pub damaged: Vec<DamagedHere>,
+    /// Arenas that the target has and the store has lost.
+    pub missing_here: Vec<ArenaId>,
+    /// What this machine has seen at the target once, and is not there any more.
+    pub lost_there: Option<Seen>,
+    /// What lies at the target and belongs to no replica.
+    pub strangers: Vec<FileName>,
+    pub(crate) listing: Listing,
+}
+
+impl ReplicationPlan {
+    /// Compares the store with what the target lists.
+    ///
+    /// # Errors
+    /// [`ReplicateError`]: another store's replica, another history, or something that could not be read.
+    pub fn new(
+        source: Source<'_>,
+        target: &Arc<dyn Target>,
+        options: &ReplicateOptions,
+    ) -> Result<Self, ReplicateError> {
+        let listing = Listing::read(target.as_ref())?;
+        check_identity(source, target.as_ref(), &listing)?;
+        let mut plan = Self::default();
+        plan.settings(source, target.as_ref(), &listing)?;
+        let unknown = plan.arenas(source, &listing, options)?;
+        if let Some(first) = unknown.into_iter().min() {
+            let replica = Replica::of(Arc::clone(target), listing);
+            return Err(tell_apart(source, &replica, &first)?);
+        }
+        let arenas = listing.assemble();
+        let seen = Seen::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
+        plan.lost_there = seen.filter(|seen| !seen.is_reached_by(Seen::of(arenas.iter())));
+        plan.strangers = listing.strangers.iter().map(|object| object.name.clone()).collect();
+        order_of_upload(&mut plan.segments);
+        plan.listing = listing;
+        Ok(plan)
+    }
+
+    /// How many bytes of the log are to be uploaded.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(PlannedSegment::bytes).sum()
+    }
+
+    fn settings(
+        &mut self,
+        source: Source<'_>,
+        target: &dyn Target,
+        listing: &Listing,
+    ) -> Result<(), ReplicateError> {
+        let storage = source.world.storage.as_ref();
+        let read = |file: &FileName| {
+            let failed = |error| ReplicateError::Storage { file: file.clone(), source: error };
+            storage.read_whole(file, SETTING_BYTES_MAX).map(Bytes::from).map_err(failed)
+        };
+        let is_there = |name: &str| listing.settings.keys().any(|file| file.as_str() == name);
+        if !is_there(MARK) {
+            let contents = Bytes::from(mark_text(&source.config.id));
+            self.settings.push(PlannedSetting { file: plain(MARK), contents });
+        }
+        if !is_there(FORMAT_PAGE) {
+            let file = plain(FORMAT_PAGE);
+            self.settings.push(PlannedSetting { contents: read(&file)?, file });
+        }
+        let mut there = Vec::new();
+        for file in listing.keys() {
+            let bytes = listing.settings.get(file).copied().unwrap_or_default();
+            there.push((file.clone(), read_setting(target, file, bytes)?));
+        }
+        let failed = |error| ReplicateError::Storage { file: plain(KEYS), source: error };
+        let here = storage.list(KEYS).map_err(failed)?;
+        let mut known = BTreeSet::new();
+        for file in here.into_iter().filter(|file| file.as_str().ends_with(".toml")) {
+            let contents = read(&file)?;
+            if !there.iter().any(|(_, other)| *other == contents) {
+                let file = if is_there(file.as_str()) { renamed(&file, &contents) } else { file };
+                self.settings.push(PlannedSetting { file, contents: contents.clone() });
+            }
+            known.insert(contents);
+        }
+        self.extra_keys = there
+            .into_iter()
+            .filter(|(_, contents)| !known.contains(contents))
+            .map(|(file, _)| file)
+            .collect();
+        if !is_there(CONFIG) {
+            let file = plain(CONFIG);
+            self.settings.push(PlannedSetting { contents: read(&file)?, file });
+        }
+        Ok(())
+    }
+
+    /// Plans all arenas, and returns the segments that this log does not have.
+    fn arenas(
+        &mut self,
+        source: Source<'_>,
+        listing: &Listing,
+        options: &ReplicateOptions,
+    ) -> Result<Vec<Segment>, ReplicateError> {
+        let ids = source.log.arenas()?;
+        let mut unknown = Vec::new();
+        for (id, generations) in &listing.arenas {
+            if ids.contains(id) {
+                continue;
+            }
+            // Lost here, if the log goes on behind it; else the replica knows more.
+            if ids.last().is_some_and(|last| last > id) {
+                self.missing_here.push(*id);
+            } else {
+                unknown.extend(generations.values().flatten().cloned());
+            }
+        }
+        let (mut unsealed, mut sealed_count) = (Vec::new(), 0);
+        for (place, id) in (0_u64..).zip(ids) {
+            let generations = listing.arenas.get(&id);
+            let local = match read_local(source, id, generations, options) {
+                Ok(Local::Complete { bytes }) => {
+                    self.present_bytes += bytes;
+                    continue;
+                }
+                Ok(Local::Records(records)) => records,
+                Err(error) if error.is_damage() => {
+                    self.damaged.push(DamagedHere { arena: id, offset: 0, reason: error.into() });
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let of_other = generations.into_iter().flatten().filter(|(other, _)| **other > local.generation);
+            unknown.extend(of_other.flat_map(|(_, segments)| segments).cloned());
+            let segments = generations.and_then(|all| all.get(&local.generation));
+            let segments = segments.map_or(&[][..], Vec::as_slice);
+            let arena = plan_arena(&local, segments, options.segment_bytes, &options.replace);
+            self.segments.extend(arena.puts);
+            self.wrong.extend(arena.wrong);
+            self.present_bytes += arena.present_bytes;
+            sealed_count = local.sealed_count.unwrap_or(sealed_count);
+            if local.seal.is_none() && local.damage.is_none() {
+                unsealed.push((place, id, local.log_bytes()));
+            }
+            let offset = local.damage.as_ref().map(RecordsDamage::offset);
+            // What this log cannot read of itself, it cannot deny either.
+            let judged = |segment: &&Segment| offset.is_none_or(|offset| segment.range().end <= offset);
+            unknown.extend(arena.unknown.iter().filter(judged).cloned());
+            if let Some(reason) = local.damage {
+                self.damaged.push(DamagedHere { arena: id, offset: reason.offset(), reason });
+            }
+        }
+        for (_, arena, offset) in unsealed.into_iter().filter(|(place, ..)| *place < sealed_count) {
+            let reason = RecordsDamage::SealLost { arena, offset };
+            self.damaged.push(DamagedHere { arena, offset, reason });
+        }
+        Ok(unknown)
+    }
+}
+
+/// What the local log has of an arena.
+enum Local {
+    /// It is sealed, and the target lists all of it.
+    Complete {
+        bytes: u64,
+    },
+    Records(ArenaRecords),
+}
+
+fn read_local(
+    source: Source<'_>,
+    id: ArenaId,
+    generations: Option<&std::collections::BTreeMap<u32, Vec<Segment>>>,
+    options: &ReplicateOptions,
+) -> Result<Local, ReadLogError> {
+    let opened = source.log.open_arena(id)?;
+    let file_bytes = arena_file_bytes(source.world, id)?;
+    let there = generations.and_then(|all| all.get(&opened.header().generation)).map(|all| Assembly::of(all));
+    let is_only = generations.is_some_and(|all| all.len() == 1);
+    if let Some(there) = there.filter(|there| is_only && there.is_whole() && there.spare.is_empty())
+        && !there.parts.iter().any(|part| options.replace.contains(&part.name.file_name()))
+        && let Ok(ArenaState::Sealed { footer, .. }) = source.log.state(&opened)
+        && there.parts.last().is_some_and(|last| last.name.end == SegmentEnd::Seal(footer.seal_code))
+        && there.bytes() == file_bytes
+    {
+        return Ok(Local::Complete { bytes: file_bytes });
+    }
+    ArenaRecords::read(source.log, &opened, file_bytes).map(Local::Records)
+}
+
+pub(crate) fn arena_file_bytes(world: &World, arena: ArenaId) -> Result<u64, ReadLogError> {
+    let failed = |source| ReadLogError::Storage { arena, offset: 0, bytes: 0, source };
+    world.storage.length(&arena.file_name()).map_err(failed)
+}
+
+fn plain(name: &str) -> FileName {
+    FileName::new(name).expect("a plain name")
+}
+
+/// The name for a key whose own name is taken by another key, which is not replaced.
+fn renamed(file: &FileName, contents: &[u8]) -> FileName {
+    let stem = file.as_str().strip_suffix(".toml").unwrap_or(file.as_str());
+    let hash = to_hex(&blake3::hash(contents).as_bytes()[..8]);
+    plain(&format!("{stem}-{hash}.toml"))
+}
+
+/// Refuses a target that is not this store's replica, or an empty place for one.
+pub(crate) fn check_identity(
+    source: Source<'_>,
+    target: &dyn Target,
+    listing: &Listing,
+) -> Result<(), ReplicateError> {
+    let ours = to_hex(&source.config.id);
+    let foreign = |theirs: String| ReplicateError::ForeignStore { theirs, ours: ours.clone() };
+    let mark = read_mark(target, &listing.settings)?;
+    if let Some(theirs) = mark.as_ref().filter(|theirs| **theirs != ours) {
+        return Err(foreign(theirs.clone()));
+    }
+    if let Some(config) = read_config(target, &listing.settings)? {
+        if config.id != source.config.id {
+            return Err(foreign(to_hex(&config.id)));
+        }
+        if config.binding() != source.config.binding() {
+            return Err(ReplicateError::ForeignConfig);
+        }
+    }
+    // A replica has its mark before anything else. Segments without it were put by a replica whose mark was lost.
+    if mark.is_none()
+        && listing.arenas.is_empty()
+        && let Some(object) = listing.settings.keys().chain(listing.strangers.iter().map(|o| &o.name)).next()
+    {
+        return Err(ReplicateError::Occupied { object: object.clone() });
+    }
+    Ok(())
+}
+
+/// Whether a replica with segments that this log does not have goes on where the log ends, or somewhere else.
+pub(crate) fn tell_apart(
+    source: Source<'_>,
+    replica: &Replica,
+    unknown: &Segment,
+) -> Result<ReplicateError, ReplicateError> {
+    let (arena, object) = (unknown.name.arena, unknown.name.file_name());
+    let diverged = ReplicateError::Diverged { arena, object: object.clone() };
+    let ahead = ReplicateError::Ahead { arena, object };
+    for id in source.log.arenas()?.into_iter().rev() {
+        let Ok(opened) = source.log.open_arena(id) else { continue };
+        let Some(last) = last_record(source, &opened)? else { continue };
+        // The headers of records are compared as bytes: no two records of any history are alike in them.
+        let range = last..last + RecordHeader::BYTES as u64;
+        let mut here = [0; RecordHeader::BYTES];
+        let file = id.file_name();
+        let read = source.world.storage.read_at(&file, last, &mut here);
+        read.map_err(|error| ReplicateError::Storage { file, source: error })?;
+        return Ok(match replica.read_arena(id, range) {
+            Ok(there) if *there == here => ahead,
+            Ok(_) => diverged,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => diverged,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => diverged,
+            Err(error) => {
+                let object = SegmentName { arena: id, ..unknown.name.clone() }.file_name();
+                return Err(ReplicateError::Storage { file: object, source: error });
+            }
+        });
+    }
+    // An empty log: everything is more than it has.
+    Ok(ahead)
+}
+
+/// Where an arena's last acknowledged record begins, in bytes.
+fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, ReplicateError> {
+    let file_bytes = arena_file_bytes(source.world, opened.id())?;
+    if file_bytes <= ArenaHeader::BYTES {
+        return Ok(None);
+    }
+    let records = ArenaRecords::read(source.log, opened, file_bytes)?;
+    Ok(records.last().map(|record| record.granule.byte_offset()))
+}

@@ -1,0 +1,212 @@
+//! A replica as the folder of a store, to be read only: so that the engine opens it as it is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use varve_log::ArenaId;
+use varve_world::{FileLock, FileName, LockError, Storage};
+
+use crate::cache::{BLOCK_BYTES, RangeCache};
+use crate::replica::{Replica, to_io};
+
+/// The most that is fetched ahead of a reader who goes through an object from front to back.
+const AHEAD_BLOCKS_MAX: u64 = 32;
+/// The most that is fetched at once.
+const FETCH_BLOCKS_MAX: u64 = 64;
+/// No part of a log that is read at once is longer: a length that a target made up must not cost memory.
+const READ_BYTES_MAX: usize = 64 << 20;
+/// Of so many objects it is known how far their readers are.
+const READERS_MAX: usize = 256;
+/// Hints are this machine's own: what it has seen of the replica.
+const HINTS: &str = "index";
+
+/// A read-only store in a replica. `index/` is not the replica's: it lies in a storage of this machine's own.
+pub struct ReplicaStorage {
+    replica: Arc<Replica>,
+    cache: Option<RangeCache>,
+    hints: Option<Arc<dyn Storage>>,
+    readers: Mutex<BTreeMap<FileName, Reader>>,
+}
+
+/// Where a reader of an object will go on if it reads from front to back.
+#[derive(Clone, Copy)]
+struct Reader {
+    next_block: u64,
+    ahead_blocks: u64,
+}
+
+impl ReplicaStorage {
+    /// A view of `replica`. Without a cache everything is fetched each time it is read.
+    #[must_use]
+    pub fn new(replica: Arc<Replica>, cache: Option<RangeCache>, hints: Option<Arc<dyn Storage>>) -> Self {
+        Self { replica, cache, hints, readers: Mutex::default() }
+    }
+
+    fn hints(&self, file: &FileName) -> Option<&dyn Storage> {
+        self.hints.as_deref().filter(|_| file.folder() == HINTS)
+    }
+
+    fn own(&self, file: &FileName) -> io::Result<&dyn Storage> {
+        self.hints(file).ok_or_else(read_only)
+    }
+
+    /// Reads a part of an object by way of the cache.
+    fn read_object(&self, object: &FileName, range: Range<u64>, object_bytes: u64) -> io::Result<Bytes> {
+        let target = self.replica.target();
+        let Some(cache) = &self.cache else { return target.get(object, range).map_err(to_io) };
+        let blocks = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+        let mut found: BTreeMap<u64, Bytes> = BTreeMap::new();
+        for block in blocks.clone() {
+            found.extend(cache.get(object, block).map(|bytes| (block, bytes)));
+        }
+        let mut block = blocks.start;
+        while block < blocks.end {
+            if found.contains_key(&block) {
+                block += 1;
+                continue;
+            }
+            // One request for all neighbours that are missing, and for more if the reader seems to go on.
+            let missing = (block..blocks.end).take_while(|block| !found.contains_key(block)).count() as u64;
+            let reaches_end = block + missing == blocks.end;
+            let ahead = if reaches_end { self.ahead_blocks(object, block, missing) } else { 0 };
+            let count = (missing + ahead).min(FETCH_BLOCKS_MAX);
+            let start = block * BLOCK_BYTES;
+            let end = ((block + count) * BLOCK_BYTES).min(object_bytes);
+            let fetched = target.get(object, start..end).map_err(to_io)?;
+            for (number, piece) in (block..).zip(fetched.chunks(usize::try_from(BLOCK_BYTES).unwrap_or(1))) {
+                cache.put(object, number, piece);
+                found.insert(number, fetched.slice_ref(piece));
+            }
+            block += count;
+        }
+        join(&found, &range)
+    }
+
+    /// How much more is worth fetching behind what is missing from `block` on.
+    fn ahead_blocks(&self, object: &FileName, block: u64, missing: u64) -> u64 {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() >= READERS_MAX && !readers.contains_key(object) {
+            readers.pop_first();
+        }
+        let reader = readers.entry(object.clone()).or_insert(Reader { next_block: 0, ahead_blocks: 0 });
+        let goes_on = block > 0 && block == reader.next_block;
+        reader.ahead_blocks = if goes_on { (reader.ahead_blocks * 2).clamp(1, AHEAD_BLOCKS_MAX) } else { 0 };
+        reader.next_block = block + missing + reader.ahead_blocks;
+        reader.ahead_blocks
+    }
+}
+
+/// Puts blocks together to the range that was asked for.
+fn join(blocks: &BTreeMap<u64, Bytes>, range: &Range<u64>) -> io::Result<Bytes> {
+    let mut joined = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
+    let mut place = range.start;
+    while place < range.end {
+        let block = place / BLOCK_BYTES;
+        let start = block * BLOCK_BYTES;
+        let inside = usize::try_from(place - start).unwrap_or(usize::MAX);
+        let wanted = usize::try_from(range.end.min(start + BLOCK_BYTES) - start).unwrap_or(usize::MAX);
+        let piece = blocks.get(&block).and_then(|bytes| bytes.get(inside..wanted));
+        let piece = piece.ok_or(io::ErrorKind::UnexpectedEof)?;
+        joined.extend_from_slice(piece);
+        place += piece.len() as u64;
+    }
+    Ok(joined.into())
+}
+
+fn read_only() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ReadOnlyFilesystem,
+        "a replica is only read; `varve clone` makes a store of it",
+    )
+}
+
+impl Storage for ReplicaStorage {
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        if let Some(hints) = self.hints(file) {
+            return hints.read_at(file, offset, into);
+        }
+        let end = offset.checked_add(into.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let bytes = match ArenaId::of_file(file) {
+            Some(id) => {
+                let arena = self.replica.arenas().get(&id).ok_or(io::ErrorKind::NotFound)?;
+                if end > arena.bytes() || into.len() > READ_BYTES_MAX {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                self.replica.read_parts(id, offset..end, |segment, part| {
+                    self.read_object(&segment.name.file_name(), part, segment.bytes)
+                })?
+            }
+            None => {
+                let whole = self.replica.read_setting(file).map_err(to_io)?;
+                let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
+                let part = range.and_then(|(start, end)| whole.get(start..end));
+                whole.slice_ref(part.ok_or(io::ErrorKind::UnexpectedEof)?)
+            }
+        };
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        if let Some(hints) = self.hints(file) {
+            return hints.length(file);
+        }
+        let length = match ArenaId::of_file(file) {
+            Some(id) => self.replica.arena_bytes(id),
+            None => self.replica.settings().get(file).copied(),
+        };
+        length.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{file}: not at the replica")))
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        if folder == HINTS {
+            return self.hints.as_ref().map_or(Ok(Vec::new()), |hints| hints.list(folder));
+        }
+        let settings = self.replica.settings().keys().filter(|file| file.folder() == folder).cloned();
+        let visible = self.replica.arenas().iter().filter(|(_, arena)| arena.is_visible());
+        let arenas = visible.map(|(id, _)| id.file_name()).filter(|file| file.folder() == folder);
+        Ok(settings.chain(arenas).collect())
+    }
+
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        self.own(file)?.create(file)
+    }
+
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        self.own(file)?.append(file, bytes)
+    }
+
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.own(file)?.truncate(file, length)
+    }
+
+    fn sync_soon(&self, file: &FileName) {
+        if let Some(hints) = self.hints(file) {
+            hints.sync_soon(file);
+        }
+    }
+
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.own(file)?.sync(file)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        let hints = self.hints.as_ref().filter(|_| folder == HINTS).ok_or_else(read_only)?;
+        hints.sync_folder(folder)
+    }
+
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        self.own(from)?.rename(from, to)
+    }
+
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.own(file)?.remove(file)
+    }
+
+    fn lock(&self, file: &FileName, _holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        Err(LockError::Storage { file: file.clone(), source: read_only() })
+    }
+}

@@ -1,0 +1,304 @@
+//! Carrying a plan out: several segments at a time, in an order that leaves a good replica wherever it stops.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use varve_log::{ArenaId, ReadLogError};
+use varve_remote::{PutMode, Target, TargetError};
+use varve_world::{FileLock, FileName, LockError, Task, Workers};
+
+use crate::listing::{Listing, Segment};
+use crate::observer::Observer;
+use crate::plan::{PlannedSegment, is_gate, plan_arena};
+use crate::records::{ArenaRecords, RecordsDamage};
+use crate::replica::Replica;
+use crate::replicate::{
+    DamagedHere, ReplicateError, ReplicateOptions, ReplicationPlan, Source, arena_file_bytes, check_identity,
+    tell_apart,
+};
+use crate::seen::Seen;
+use crate::segment::take_segment;
+
+/// What a replication has done.
+#[derive(Debug, Default)]
+pub struct Replicated {
+    /// Objects that were put.
+    pub object_count: u64,
+    /// Bytes of the log that were uploaded.
+    pub uploaded_bytes: u64,
+    /// Arenas of the store that are damaged, those found on the way included.
+    pub damaged: Vec<DamagedHere>,
+    /// Keys that were removed from the target.
+    pub removed_keys: Vec<FileName>,
+    /// How far the replica reaches now.
+    pub reaches: Option<Seen>,
+}
+
+impl ReplicationPlan {
+    /// Uploads what is planned, with as many hands as `workers` has. May be stopped at any moment, and done again.
+    ///
+    /// # Errors
+    /// [`ReplicateError`]; what was uploaded before counts.
+    pub fn apply(
+        self,
+        source: Source<'_>,
+        target: &Arc<dyn Target>,
+        options: &ReplicateOptions,
+        workers: &dyn Workers,
+        observer: &dyn Observer,
+    ) -> Result<Replicated, ReplicateError> {
+        let _lock = lock(source)?;
+        make_durable(source, &self.segments)?;
+        observer.set_total(self.bytes());
+        let mut done = Replicated { damaged: self.damaged, ..Replicated::default() };
+        for setting in &self.settings {
+            match target.put(&setting.file, setting.contents.clone(), PutMode::Create) {
+                Ok(()) => done.object_count += 1,
+                // Whoever was faster is told apart below, when all is looked at again.
+                Err(TargetError::Exists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let upload = Upload {
+            source,
+            target: target.as_ref(),
+            segments: &self.segments,
+            observer,
+            state: Mutex::new(State { finished: vec![false; self.segments.len()], ..State::default() }),
+            changed: Condvar::new(),
+        };
+        let tasks = (0..workers.width()).map(|_| Box::new(|| upload.work()) as Task<'_>);
+        workers.run_all(tasks.collect());
+        let state = upload.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = state.failed {
+            return Err(error);
+        }
+        done.object_count += state.put.len() as u64;
+        done.uploaded_bytes = state.put.iter().map(|number| self.segments[*number].bytes()).sum();
+        done.damaged.extend(state.damaged.into_values());
+        let put = state.put.iter().map(|number| &self.segments[*number]).collect();
+        let after = check_after(source, target, options, &self.listing, put)?;
+        if options.delete_extra_keys {
+            for key in &self.extra_keys {
+                target.remove(key)?;
+            }
+            done.removed_keys = self.extra_keys;
+        }
+        done.reaches = Seen::of(after.assemble().iter());
+        if let Some(seen) = done.reaches
+            && let Err(error) = seen.write(source.world.storage.as_ref(), source.log.keys(), target.as_ref())
+        {
+            tracing::warn!(%error, "what is at the replica could not be noted");
+        }
+        Ok(done)
+    }
+}
+
+/// One process at a time replicates a store; where no lock can be made, the one who reads a dead disk is not kept from it.
+fn lock(source: Source<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError> {
+    let file = FileName::new("replicate.lock").expect("a plain name");
+    match source.world.storage.lock(&file, "another replication") {
+        Ok(lock) => Ok(Some(lock)),
+        Err(held @ LockError::Held { .. }) => Err(ReplicateError::Busy(held)),
+        Err(error @ LockError::Storage { .. }) => {
+            tracing::warn!(%error, "the store is replicated without a lock");
+            Ok(None)
+        }
+    }
+}
+
+/// Another process may have written what was planned, and a power cut may still take it back: then the replica would have
+/// what the store has not.
+fn make_durable(source: Source<'_>, segments: &[PlannedSegment]) -> Result<(), ReplicateError> {
+    let storage = source.world.storage.as_ref();
+    let arenas: BTreeSet<_> = segments.iter().map(|put| put.name.arena).collect();
+    let settled = |result: io::Result<()>, file: FileName| match result {
+        // Nothing is waiting to be written on a file system that cannot be written.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        Err(source) => Err(ReplicateError::Storage { file, source }),
+        Ok(()) => Ok(()),
+    };
+    for arena in &arenas {
+        settled(storage.sync(&arena.file_name()), arena.file_name())?;
+    }
+    if let Some(last) = arenas.last() {
+        settled(storage.sync_folder(ArenaId::FOLDER), last.file_name())?;
+    }
+    Ok(())
+}
+
+struct Upload<'a> {
+    source: Source<'a>,
+    target: &'a dyn Target,
+    segments: &'a [PlannedSegment],
+    observer: &'a dyn Observer,
+    state: Mutex<State>,
+    /// Told whenever a segment is finished, and when all is over.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    next: usize,
+    finished: Vec<bool>,
+    /// All segments before this one are finished.
+    finished_count: usize,
+    put: Vec<usize>,
+    failed: Option<ReplicateError>,
+    damaged: BTreeMap<ArenaId, DamagedHere>,
+    /// The records of the last arenas that were worked on.
+    records: BTreeMap<ArenaId, Arc<ArenaRecords>>,
+}
+
+/// Records of so many arenas are kept: neighbours in the plan share them.
+const RECORDS_KEPT: usize = 2;
+
+/// What became of a segment.
+enum Outcome {
+    Put,
+    Damaged(RecordsDamage),
+}
+
+impl Upload<'_> {
+    fn work(&self) {
+        while let Some(number) = self.take() {
+            let put = &self.segments[number];
+            let outcome = self.put(put);
+            let mut state = self.state();
+            match outcome {
+                Ok(Outcome::Put) => {
+                    state.put.push(number);
+                    self.observer.add_done(put.bytes());
+                }
+                Ok(Outcome::Damaged(reason)) => {
+                    let arena = put.name.arena;
+                    let found = DamagedHere { arena, offset: put.range.start.max(reason.offset()), reason };
+                    let is_first = state.damaged.get(&arena).is_none_or(|other| other.offset > found.offset);
+                    if is_first {
+                        state.damaged.insert(arena, found);
+                    }
+                }
+                Err(error) => drop(state.failed.get_or_insert(error)),
+            }
+            self.finish(state, number);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finish(&self, mut state: MutexGuard<'_, State>, number: usize) {
+        state.finished[number] = true;
+        while state.finished.get(state.finished_count).is_some_and(|finished| *finished) {
+            state.finished_count += 1;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The next segment to be put. One that makes its arena visible comes only after all before it.
+    fn take(&self) -> Option<usize> {
+        loop {
+            let mut state = self.state();
+            if self.observer.is_cancelled() {
+                state.failed.get_or_insert(ReplicateError::Cancelled);
+                self.changed.notify_all();
+            }
+            let number = state.next;
+            if state.failed.is_some() || number >= self.segments.len() {
+                return None;
+            }
+            state.next += 1;
+            let put = &self.segments[number];
+            if is_gate(put) {
+                while state.failed.is_none() && state.finished_count < number {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                if state.failed.is_some() {
+                    return None;
+                }
+            }
+            let is_behind_damage =
+                state.damaged.get(&put.name.arena).is_some_and(|damage| damage.offset <= put.range.start);
+            if !is_behind_damage {
+                return Some(number);
+            }
+            self.finish(state, number);
+        }
+    }
+
+    fn put(&self, put: &PlannedSegment) -> Result<Outcome, ReplicateError> {
+        let storage = &self.source.world.storage;
+        let taken = self
+            .records(put.name.arena)
+            .and_then(|records| take_segment(self.source.log, storage, &records, put));
+        let bytes = match taken {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_damage() => return Ok(Outcome::Damaged(error.into())),
+            Err(error) => return Err(error.into()),
+        };
+        let mode = if put.replaces { PutMode::Replace } else { PutMode::Create };
+        match self.target.put(&put.name.file_name(), bytes, mode) {
+            // The same name says the same records: an earlier try got through after all.
+            Ok(()) | Err(TargetError::Exists { .. }) => Ok(Outcome::Put),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The records of an arena, read again: a plan of a whole store would not fit into memory with them.
+    fn records(&self, id: ArenaId) -> Result<Arc<ArenaRecords>, ReadLogError> {
+        if let Some(records) = self.state().records.get(&id) {
+            return Ok(Arc::clone(records));
+        }
+        let opened = self.source.log.open_arena(id)?;
+        let file_bytes = arena_file_bytes(self.source.world, id)?;
+        let records = Arc::new(ArenaRecords::read(self.source.log, &opened, file_bytes)?);
+        let mut state = self.state();
+        state.records.insert(id, Arc::clone(&records));
+        if state.records.len() > RECORDS_KEPT {
+            state.records.pop_first();
+        }
+        Ok(records)
+    }
+}
+
+/// Looks again at all that is there: whether what was put arrived, and whether somebody else was here meanwhile.
+fn check_after(
+    source: Source<'_>,
+    target: &Arc<dyn Target>,
+    options: &ReplicateOptions,
+    before: &Listing,
+    put: Vec<&PlannedSegment>,
+) -> Result<Listing, ReplicateError> {
+    let after = Listing::read(target.as_ref())?;
+    check_identity(source, target.as_ref(), &after)?;
+    let there: BTreeSet<&Segment> = after.arenas.values().flat_map(|all| all.values().flatten()).collect();
+    let mut expected: BTreeSet<Segment> =
+        before.arenas.values().flat_map(|all| all.values().flatten()).cloned().collect();
+    for put in put {
+        let segment = Segment { name: put.name.clone(), bytes: put.bytes() };
+        if !there.contains(&segment) {
+            return Err(ReplicateError::Vanished { object: segment.name.file_name() });
+        }
+        expected.insert(segment);
+    }
+    let strange: Vec<_> = there.into_iter().filter(|segment| !expected.contains(segment)).collect();
+    for segment in strange {
+        let id = segment.name.arena;
+        let records = source
+            .log
+            .open_arena(id)
+            .and_then(|opened| ArenaRecords::read(source.log, &opened, arena_file_bytes(source.world, id)?));
+        let one = std::slice::from_ref(segment);
+        let is_ours = records.is_ok_and(|records| {
+            plan_arena(&records, one, options.segment_bytes, &BTreeSet::new()).unknown.is_empty()
+        });
+        if !is_ours {
+            let replica = Replica::of(Arc::clone(target), after.clone());
+            return Err(tell_apart(source, &replica, segment)?);
+        }
+    }
+    Ok(after)
+}

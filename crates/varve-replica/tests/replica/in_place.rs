@@ -1,0 +1,144 @@
+//! A replica read where it is: by way of a cache, never written, and healed from.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use varve_block::BlockStore;
+use varve_remote::MemoryTarget;
+use varve_replica::{Healing, RangeCache, Replica, ReplicaStorage};
+use varve_store::{Access, OpenError, Store};
+use varve_world::MemoryStorage;
+
+use crate::sample::{Failing, Sample, name, open_replica, open_store, secret, segments, shared, world};
+
+fn replicated() -> (Sample, MemoryTarget) {
+    let sample = Sample::of_nights(4);
+    let target = MemoryTarget::new();
+    sample.replicate(&shared(target.clone())).unwrap();
+    (sample, target)
+}
+
+#[test]
+fn what_was_read_once_comes_from_the_cache() {
+    let (sample, target) = replicated();
+    let kept = MemoryStorage::new();
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let counted = Arc::new(Failing::after(&target, u64::MAX));
+        let cache = RangeCache::new(Arc::new(kept.clone()), 64 << 20);
+        let replica = Arc::new(Replica::open(Arc::clone(&counted) as _).unwrap());
+        let storage = Arc::new(ReplicaStorage::new(replica, Some(cache), None));
+        let store = Store::open(world(storage, 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+        for (name, bytes) in &sample.blocks {
+            assert_eq!(store.get(name).unwrap(), bytes);
+        }
+        asked.push(u64::MAX - counted.left.load(Ordering::Relaxed));
+        // Damage to the cache costs a request, and nothing else.
+        let file = kept.names().into_iter().nth(3).unwrap();
+        kept.set_contents(&file, vec![0; 70_000]);
+    }
+    let settings = 12;
+    assert!(asked[1] <= settings && asked[2] <= settings && asked[0] > 20, "{asked:?}");
+    let small = MemoryStorage::new();
+    let cache = RangeCache::new(Arc::new(small.clone()), 200_000);
+    let storage = Arc::new(ReplicaStorage::new(open_replica(&shared(target)), Some(cache), None));
+    let store = Store::open(world(storage, 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    for (name, bytes) in &sample.blocks {
+        assert_eq!(store.get(name).unwrap(), bytes);
+    }
+    assert!(small.names().len() <= 3, "the cache is bounded");
+}
+
+#[test]
+fn a_replica_is_only_read() {
+    let (_, target) = replicated();
+    let before = segments(&target);
+    let storage = Arc::new(ReplicaStorage::new(open_replica(&shared(target.clone())), None, None));
+    let refused =
+        Store::open(world(storage, 3), Some(&secret()), Access::Write { holder: "me" }, &mut |_| {});
+    let Err(OpenError::Locked(error)) = refused else { panic!("it must not open") };
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("a replica is only read"), "{source}");
+    assert_eq!(segments(&target), before);
+}
+
+#[test]
+fn an_older_replica_is_noticed_by_who_has_seen_a_newer_one() {
+    let mut sample = Sample::of_nights(2);
+    let target = MemoryTarget::new();
+    let there = shared(target.clone());
+    sample.replicate(&there).unwrap();
+    let old = segments(&target);
+    sample.write(50, 40);
+    sample.replicate(&there).unwrap();
+    let hints = MemoryStorage::new();
+    let open = || {
+        let storage = ReplicaStorage::new(open_replica(&there), None, Some(Arc::new(hints.clone())));
+        Store::open(world(Arc::new(storage), 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap()
+    };
+    let store = open();
+    assert!(store.newest_is_there().unwrap());
+    store.note_newest_seen().unwrap();
+    assert!(hints.contents(&name("index/newest")).is_some());
+    assert!(open().newest_is_there().unwrap());
+    for object in segments(&target) {
+        if !old.contains(&object) {
+            target.set(&object.name, None);
+        }
+    }
+    let store = open();
+    let seen = store.newest_is_there();
+    assert!(!seen.is_ok_and(|is_there| is_there), "it was put back");
+    assert!(!store.check_order().unwrap().is_empty());
+    sample.replicate(&there).unwrap();
+    assert!(open().newest_is_there().unwrap());
+}
+
+#[test]
+fn lost_blocks_come_from_the_replica() {
+    let (sample, target) = replicated();
+    let broken = sample.fork();
+    for id in sample.arenas().into_keys() {
+        let mut bytes = broken.storage.contents(&id.file_name()).unwrap();
+        for place in (5_000..bytes.len().saturating_sub(20_000)).step_by(200_000) {
+            bytes[place] ^= 1;
+        }
+        broken.storage.set_contents(&id.file_name(), bytes);
+    }
+    let local = Store::open(broken.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    let names: Vec<_> = sample.blocks.iter().map(|(name, _)| *name).collect();
+    let lost = local.get_batch(&names).iter().filter(|result| result.is_err()).count();
+    assert!(lost > 5, "{lost}");
+    let healing = Healing::new(&local, Box::new(move || vec![Box::new(open_store(&shared(target.clone())))]));
+    for (found, (_, bytes)) in healing.get_batch(&names).into_iter().zip(&sample.blocks) {
+        assert_eq!(found.unwrap(), bytes);
+    }
+    assert_eq!(healing.get(&names[0]).unwrap(), sample.blocks[0].1);
+    assert_eq!(healing.take_lost().len(), lost);
+    assert!(healing.take_lost().is_empty());
+}
+
+#[test]
+fn who_loses_nothing_opens_no_replica() {
+    let (sample, _) = replicated();
+    let local = Store::open(sample.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    let healing = Healing::new(&local, Box::new(|| panic!("nothing is lost")));
+    for (name, bytes) in &sample.blocks {
+        assert_eq!(healing.get(name).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn a_store_with_its_replica_keeps_the_contract() {
+    let mut id = 20;
+    varve_block::contract::check(&mut || {
+        id += 1;
+        let sample = Sample::new(id);
+        let target = shared(MemoryTarget::new());
+        sample.replicate(&target).unwrap();
+        let access = Access::Write { holder: "test" };
+        let local = Store::open(sample.world(), Some(&secret()), access, &mut |_| {}).unwrap();
+        let local: &'static Store = Box::leak(Box::new(local));
+        Healing::new(local, Box::new(move || vec![Box::new(open_store(&target))]))
+    });
+}

@@ -1,0 +1,236 @@
+//! Stores in memory that are written night by night, and targets that fail when told to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_log::{ArenaId, ArenaMap, ArenaState, ClumpBytes, Log};
+use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
+use varve_replica::{
+    Replica, ReplicaStorage, ReplicateError, ReplicateOptions, Replicated, ReplicationPlan, Source,
+};
+use varve_store::{Access, Encryption, PassphraseCost, Secret, Store, StoreConfig};
+use varve_world::{
+    FileName, FixedClock, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, Timestamp, World,
+};
+use zeroize::Zeroizing;
+
+pub fn name(text: &str) -> FileName {
+    FileName::new(text).unwrap()
+}
+
+pub fn world(storage: Arc<dyn Storage>, seed: u64) -> World {
+    World {
+        storage,
+        clock: Arc::new(FixedClock(Timestamp(0))),
+        random: Arc::new(SeededRandom::new(seed)),
+        workers: Arc::new(RealWorkers::new(3)),
+    }
+}
+
+pub fn secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
+}
+
+pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    SeededRandom::new(seed).fill(&mut bytes).unwrap();
+    bytes
+}
+
+/// A store, and what was put into it.
+#[derive(Clone)]
+pub struct Sample {
+    pub storage: MemoryStorage,
+    pub blocks: Vec<(BlockName, Vec<u8>)>,
+}
+
+impl Sample {
+    pub fn new(id: u8) -> Self {
+        Self::with(id, Encryption::Aes256Gcm)
+    }
+
+    pub fn with(id: u8, encryption: Encryption) -> Self {
+        let storage = MemoryStorage::new();
+        let mut config = StoreConfig::new([id; 16]);
+        config.encryption = encryption;
+        config.arena_map = ArenaMap::new(1 << 20).unwrap();
+        config.clump_bytes = ClumpBytes::new(64 << 10).unwrap();
+        let world = world(Arc::new(storage.clone()), u64::from(id));
+        Store::create(&world, &config, Some(&secret()), PassphraseCost::default()).unwrap();
+        Self { storage, blocks: Vec::new() }
+    }
+
+    /// Another copy of the same store, that knows nothing of what is written to this one from now on.
+    pub fn fork(&self) -> Self {
+        Self { storage: self.storage.fork(), blocks: self.blocks.clone() }
+    }
+
+    /// Puts some hundred KiB, which differ from seed to seed.
+    pub fn write(&mut self, seed: u64, block_count: u64) {
+        let world = world(Arc::new(self.storage.clone()), 1000 + seed);
+        let store =
+            Store::open(world, Some(&secret()), Access::Write { holder: "test" }, &mut |_| {}).unwrap();
+        for block in 0..block_count {
+            let bytes = random_bytes(seed * 10_000 + block, 9000);
+            let score = store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+            self.blocks.push((BlockName { score, block_type: BlockType::DATA }, bytes));
+        }
+        store.close().unwrap();
+    }
+
+    /// A store of `nights` nights and several arenas.
+    pub fn of_nights(nights: u64) -> Self {
+        let mut sample = Self::new(5);
+        for night in 0..nights {
+            sample.write(night, 60);
+        }
+        sample
+    }
+
+    pub fn world(&self) -> World {
+        world(Arc::new(self.storage.clone()), 77)
+    }
+
+    pub fn unlock(&self) -> (World, StoreConfig, Log) {
+        let world = self.world();
+        let (config, log) = Store::unlock(&world, Some(&secret())).unwrap();
+        (world, config, log)
+    }
+
+    pub fn plan(
+        &self,
+        target: &Arc<dyn Target>,
+        options: &ReplicateOptions,
+    ) -> Result<ReplicationPlan, ReplicateError> {
+        let (world, config, log) = self.unlock();
+        ReplicationPlan::new(Source { world: &world, config: &config, log: &log }, target, options)
+    }
+
+    pub fn replicate_with(
+        &self,
+        target: &Arc<dyn Target>,
+        options: &ReplicateOptions,
+        jobs: usize,
+    ) -> Result<Replicated, ReplicateError> {
+        let (world, config, log) = self.unlock();
+        let source = Source { world: &world, config: &config, log: &log };
+        let plan = ReplicationPlan::new(source, target, options)?;
+        plan.apply(source, target, options, &RealWorkers::new(jobs), &())
+    }
+
+    pub fn replicate(&self, target: &Arc<dyn Target>) -> Result<Replicated, ReplicateError> {
+        self.replicate_with(target, &small(), 3)
+    }
+
+    /// The files of the log, as far as pages name anything in them: without the mark that a writer leaves when it closes the
+    /// store, and the next one cuts off. It is no part of the history, and no replica has it.
+    pub fn arenas(&self) -> BTreeMap<ArenaId, Vec<u8>> {
+        let (_, _, log) = self.unlock();
+        let file = |id: ArenaId| {
+            let mut contents = self.storage.contents(&id.file_name()).unwrap();
+            let arena = log.open_arena(id).unwrap();
+            if matches!(log.state(&arena).unwrap(), ArenaState::Unsealed) {
+                let mut found = log.scan(&arena).unwrap();
+                found.drop_mark();
+                contents.truncate(usize::try_from(found.log_bytes).unwrap());
+            }
+            contents
+        };
+        log.arenas().unwrap().into_iter().map(|id| (id, file(id))).collect()
+    }
+}
+
+/// Several segments an arena.
+pub fn small() -> ReplicateOptions {
+    ReplicateOptions { segment_bytes: 300 << 10, ..ReplicateOptions::default() }
+}
+
+pub fn shared(target: impl Target + 'static) -> Arc<dyn Target> {
+    Arc::new(target)
+}
+
+pub fn open_replica(target: &Arc<dyn Target>) -> Arc<Replica> {
+    Arc::new(Replica::open(Arc::clone(target)).unwrap())
+}
+
+/// Opens the store that a target holds, in place.
+pub fn open_store(target: &Arc<dyn Target>) -> Store {
+    let storage = ReplicaStorage::new(open_replica(target), None, None);
+    Store::open(world(Arc::new(storage), 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap()
+}
+
+/// What a replica has of each arena.
+pub fn arenas_at(target: &Arc<dyn Target>) -> BTreeMap<ArenaId, Vec<u8>> {
+    let replica = open_replica(target);
+    let ids = replica.arenas().keys().copied();
+    ids.filter_map(|id| {
+        let bytes = replica.arena_bytes(id)?;
+        Some((id, replica.read_arena(id, 0..bytes).unwrap().to_vec()))
+    })
+    .collect()
+}
+
+pub fn segments(target: &MemoryTarget) -> Vec<Object> {
+    target.list("arenas").unwrap()
+}
+
+pub fn contents(target: &MemoryTarget, object: &Object) -> Bytes {
+    target.get(&object.name, 0..object.bytes).unwrap()
+}
+
+/// A target that fails from its `n`th operation on, and can be written only once.
+pub struct Failing {
+    pub below: MemoryTarget,
+    pub left: AtomicU64,
+}
+
+impl Failing {
+    pub fn after(below: &MemoryTarget, operations: u64) -> Self {
+        Self { below: below.clone(), left: AtomicU64::new(operations) }
+    }
+
+    fn count(&self, what: &str) -> Result<(), TargetError> {
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map(|_| ()).map_err(|_| TargetError::Failed {
+            what: what.into(),
+            source: std::io::Error::other("the line is dead"),
+        })
+    }
+}
+
+impl fmt::Display for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.below.fmt(f)
+    }
+}
+
+impl Target for Failing {
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        self.count(name.as_str())?;
+        assert_eq!(mode, PutMode::Create, "nothing is ever replaced");
+        self.below.put(name, contents, mode)
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        self.count(name.as_str())?;
+        self.below.get(name, range)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        self.count(folder)?;
+        self.below.list(folder)
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        panic!("{name} was to be removed, and nobody has asked for that");
+    }
+}

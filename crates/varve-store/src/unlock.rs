@@ -1,0 +1,31 @@
+//! Opening the log without the engine: for whoever copies or checks it whole, and looks for no block in it.
+
+use std::sync::Arc;
+
+use varve_log::{Log, LogConfig, LogKeys};
+use varve_world::World;
+
+use crate::config::{Encryption, StoreConfig};
+use crate::keyring;
+use crate::open::OpenError;
+use crate::{Secret, Store};
+
+impl Store {
+    /// The settings of a store, and its log to be read. Takes no lock, changes nothing and reads no index.
+    ///
+    /// # Errors
+    /// [`OpenError`], when there is no store here or the secret does not open it.
+    pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Log), OpenError> {
+        let config = Self::read_config(world)?;
+        let keys = match config.encryption {
+            Encryption::Aes256Gcm => {
+                LogKeys::from_master(&*keyring::open(world.storage.as_ref(), &config, secret)?)
+            }
+            Encryption::None => LogKeys::plain(&config.binding()),
+        };
+        let log_config =
+            LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
+        let log = Log::new(Arc::clone(&world.storage), keys, log_config);
+        Ok((config, log))
+    }
+}

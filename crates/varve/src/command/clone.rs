@@ -1,0 +1,55 @@
+//! `varve clone`
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use varve_archive::Progress;
+use varve_replica::{CloneOptions, clone_replica};
+use varve_world::{RealWorkers, World};
+
+use super::Outcome;
+use super::replicate::Transfer;
+use crate::arguments::{Arguments, CloneStore};
+use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::{complaint, session, show};
+
+pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> {
+    let there = session::replica_home(arguments, &words.target)?;
+    let secret = match words.unchecked {
+        true => None,
+        false => session::secret_of(arguments, &there.world, &words.target)?,
+    };
+    let workers = Arc::new(RealWorkers::new(usize::from(words.jobs)));
+    let world = World { workers, ..session::world(&words.folder) };
+    let options = CloneOptions { unchecked: words.unchecked, keep_damaged: words.keep_damaged };
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start(&words.target, &progress, arguments.quiet);
+    let transfer = Transfer(Arc::clone(&progress));
+    let cloned = clone_replica(&there.replica, &world, secret.as_ref(), options, &transfer);
+    drop(shown);
+    let folder = words.folder.display();
+    let cloned = cloned.with_context(|| format!("{folder} is no store yet"))?;
+    for damage in &cloned.damaged {
+        eprintln!("varve: arena {} is damaged: {}", damage.arena, complaint::chain(&damage.reason));
+    }
+    if arguments.json {
+        let value = json!({
+            "path": words.folder.to_string_lossy(),
+            "arenas": cloned.arena_count,
+            "bytes": cloned.bytes,
+            "fetched_bytes": cloned.fetched_bytes,
+            "damaged_arenas": cloned.damaged.iter().map(|damage| damage.arena.0).collect::<Vec<_>>(),
+        });
+        say!("{value}");
+    } else if !arguments.quiet {
+        let checked = if words.unchecked { "nothing of it was checked" } else { "every record checked" };
+        say!("{folder} is a store: {} arenas, {}, {checked}", cloned.arena_count, show::bytes(cloned.bytes));
+    }
+    if cloned.damaged.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    eprintln!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
+    Ok(Outcome::Found)
+}

@@ -1,0 +1,200 @@
+//! `varve replicate`
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use varve_archive::Progress;
+use varve_remote::Target;
+use varve_replica::{
+    DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, Source,
+};
+use varve_store::Store;
+use varve_world::{FileName, RealWorkers};
+
+use super::Outcome;
+use crate::arguments::{Arguments, Replicate};
+use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::{complaint, session, show, target};
+
+/// Shows how far transfers are.
+pub(super) struct Transfer(pub(super) Arc<Progress>);
+
+impl Observer for Transfer {
+    fn set_total(&self, bytes: u64) {
+        self.0.set_total(0, bytes);
+    }
+
+    fn add_done(&self, bytes: u64) {
+        self.0.add_bytes_done(bytes);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
+    let path = session::store_folder(arguments)?;
+    let world = session::world(&path);
+    let name = path.display().to_string();
+    let options = options(words)?;
+    let mut remembered = Remembered::read(world.storage.as_ref())?;
+    let targets = if words.targets.is_empty() { remembered.targets.clone() } else { words.targets.clone() };
+    if targets.is_empty() {
+        bail!("where to? Name a target, or remember one with --remember");
+    }
+    let secret = session::secret_of(arguments, &world, &name)?;
+    let context = || format!("cannot open the store {name}");
+    let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
+    let source = Source { world: &world, config: &config, log: &log };
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let (mut outcome, mut failure) = (Outcome::Done, None);
+    for text in &targets {
+        // One target that fails must not keep the others from being brought up to date.
+        let done = target_name(text).and_then(|text| {
+            if words.remember && !words.dry_run {
+                remembered.add(world.storage.as_ref(), &text)?;
+            }
+            let there = target::open(&text, words.limit_rate)?;
+            one(arguments, words, source, &there, &text, &options, &progress)
+        });
+        match done.with_context(|| format!("{text} was not brought up to date")) {
+            Ok(Outcome::Done) => {}
+            Ok(Outcome::Found) => outcome = Outcome::Found,
+            Err(error) if targets.len() == 1 || progress.is_cancelled() => return Err(error),
+            Err(error) => {
+                complaint::print(&error);
+                failure = Some(());
+            }
+        }
+    }
+    Ok(if failure.is_some() { Outcome::Found } else { outcome })
+}
+
+/// A folder is remembered by its whole path: the next night may begin somewhere else.
+fn target_name(text: &str) -> Result<String> {
+    if target::is_url(text) {
+        return Ok(text.to_owned());
+    }
+    let path = std::path::absolute(text)?;
+    path.to_str().map(str::to_owned).with_context(|| format!("{text}: a folder's path must be text"))
+}
+
+fn options(words: &Replicate) -> Result<ReplicateOptions> {
+    if !(1 << 20..=1 << 30).contains(&words.segment_size) {
+        bail!("--segment-size {}: from 1M to 1G", words.segment_size);
+    }
+    let replace = words.replaced.iter().map(|name| FileName::new(name)).collect::<Result<_, _>>()?;
+    let delete_extra_keys = words.delete_extra_keys;
+    Ok(ReplicateOptions { segment_bytes: words.segment_size, replace, delete_extra_keys })
+}
+
+fn one(
+    arguments: &Arguments,
+    words: &Replicate,
+    source: Source<'_>,
+    there: &Arc<dyn Target>,
+    text: &str,
+    options: &ReplicateOptions,
+    progress: &Arc<Progress>,
+) -> Result<Outcome> {
+    let plan = ReplicationPlan::new(source, there, options)?;
+    let mut outcome = report_plan(arguments, words, &plan, text);
+    if words.dry_run {
+        print_dry_run(arguments, &plan, text);
+        return Ok(outcome);
+    }
+    let (present, planned) = (plan.present_bytes, plan.damaged.len());
+    let shown = Shown::start(text, progress, arguments.quiet);
+    let workers = RealWorkers::new(usize::from(words.jobs));
+    let done = plan.apply(source, there, options, &workers, &Transfer(Arc::clone(progress)));
+    drop(shown);
+    let done = done?;
+    for damage in &done.damaged[planned..] {
+        print_damage(damage);
+    }
+    if !done.damaged.is_empty() {
+        eprintln!("hint: `varve verify` says what that harms; everything else was replicated");
+        outcome = Outcome::Found;
+    }
+    print_done(arguments, &done, text, present);
+    Ok(outcome)
+}
+
+/// Says what was noticed before anything was done.
+fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan, text: &str) -> Outcome {
+    let mut outcome = Outcome::Done;
+    if plan.lost_there.is_some() {
+        eprintln!(
+            "varve: {text} does not have what this machine has seen there: it was emptied, put back to an older state, or \
+             changed. What is missing is uploaded again"
+        );
+        outcome = Outcome::Found;
+    }
+    for damage in &plan.damaged {
+        print_damage(damage);
+        outcome = Outcome::Found;
+    }
+    for arena in &plan.missing_here {
+        eprintln!("varve: arena {arena} is missing here; the replica has it");
+        outcome = Outcome::Found;
+    }
+    for wrong in plan.wrong.iter().filter(|wrong| !words.replaced.contains(&wrong.object.to_string())) {
+        eprintln!(
+            "varve: {} at the replica has {} bytes, and should have {}; what it lacks is uploaded beside it if possible",
+            wrong.object, wrong.bytes, wrong.expected
+        );
+        outcome = Outcome::Found;
+    }
+    if !words.delete_extra_keys && !arguments.quiet {
+        for key in &plan.extra_keys {
+            eprintln!("varve: {key} opens the replica, and the store no longer has it (--delete-extra-keys)");
+        }
+    }
+    outcome
+}
+
+fn print_damage(damage: &DamagedHere) {
+    let reason = complaint::chain(&damage.reason);
+    eprintln!("varve: this store is damaged, and that was not replicated: {reason}");
+}
+
+fn print_dry_run(arguments: &Arguments, plan: &ReplicationPlan, text: &str) {
+    let settings = plan.settings.iter().map(|setting| setting.file.to_string());
+    let segments = plan.segments.iter().map(|segment| segment.name.file_name().to_string());
+    let objects: Vec<_> = settings.chain(segments).collect();
+    if arguments.json {
+        say!("{}", json!({ "target": text, "dry_run": true, "objects": objects, "bytes": plan.bytes() }));
+        return;
+    }
+    for object in &objects {
+        say!("{object}");
+    }
+    if !arguments.quiet {
+        say!("{} objects would be uploaded to {text}, {}", objects.len(), show::bytes(plan.bytes()));
+    }
+}
+
+fn print_done(arguments: &Arguments, done: &Replicated, text: &str, present: u64) {
+    let total = present + done.uploaded_bytes;
+    if arguments.json {
+        let value = json!({
+            "target": text,
+            "objects": done.object_count,
+            "uploaded_bytes": done.uploaded_bytes,
+            "total_bytes": total,
+            "damaged_arenas": done.damaged.iter().map(|damage| damage.arena.0).collect::<Vec<_>>(),
+            "removed_keys": done.removed_keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        say!("{value}");
+    } else if !arguments.quiet {
+        say!(
+            "{text} is up to date: {} uploaded in {} objects, {} in all",
+            show::bytes(done.uploaded_bytes),
+            done.object_count,
+            show::bytes(total)
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! `varve verify --replica`
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use varve_archive::{Archive, Harm, Progress, harm_of};
+use varve_replica::{
+    Audit, Audited, Finding, ReplicateError, ReplicateOptions, ReplicationPlan, Share, Source, audit,
+};
+use varve_store::{Access, Store};
+
+use super::Outcome;
+use super::replicate::Transfer;
+use super::verify::{describe, harm_as_json};
+use crate::arguments::{Arguments, Verify};
+use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::{complaint, session, show, target};
+
+/// What the comparison with the store itself says.
+struct Compared {
+    behind_bytes: u64,
+    complaints: Vec<String>,
+}
+
+pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<Outcome> {
+    let there = session::replica_home(arguments, text)?;
+    let mut compared = match &arguments.store {
+        Some(_) => Some(compare(arguments, text)?),
+        None => None,
+    };
+    let secret = session::secret_of(arguments, &there.world, text)?;
+    let context = || format!("cannot open the replica {text}");
+    let (_, log) = Store::unlock(&there.world, secret.as_ref()).with_context(context)?;
+    let store =
+        Store::open(there.world.clone(), secret.as_ref(), Access::Read, &mut |_| {}).with_context(context)?;
+    let share = if words.data { Share::ALL } else { words.sample.unwrap_or(Share::NONE) };
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start("verifying", &progress, arguments.quiet);
+    let audited = Audited { replica: &there.replica, world: &there.world, store: &store, log: &log };
+    let audit = audit(audited, share, &Transfer(Arc::clone(&progress)))?;
+    if let Some(compared) = &mut compared {
+        // What the audit has found by itself is told once.
+        let is_told = |complaint: &String| {
+            let objects = audit.findings.iter().filter_map(|finding| finding.object.as_ref());
+            objects.into_iter().any(|object| complaint.starts_with(object.as_str()))
+        };
+        compared.complaints.retain(|complaint| !is_told(complaint));
+    }
+    let is_older = session::notice_rollback(&store, text);
+    // What is whole leads to what is whole: only where something was found is it worth walking all snapshots.
+    let (harm, unread) =
+        if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
+    drop(shown);
+    if arguments.json {
+        print_json(text, &audit, compared.as_ref(), &harm, is_older);
+    } else {
+        print(arguments, text, &audit, compared.as_ref(), &harm);
+    }
+    if let Some(error) = unread {
+        eprintln!("varve: what that harms cannot be told: {error}");
+    }
+    let is_well = audit.findings.is_empty()
+        && !is_older
+        && compared.is_none_or(|compared| compared.complaints.is_empty());
+    Ok(if is_well { Outcome::Done } else { Outcome::Found })
+}
+
+/// Compares the replica with the store that it is of.
+fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
+    let path = session::store_folder(arguments)?;
+    let world = session::world(&path);
+    let name = path.display().to_string();
+    let secret = session::secret_of(arguments, &world, &name)?;
+    let (config, log) =
+        Store::unlock(&world, secret.as_ref()).with_context(|| format!("cannot open the store {name}"))?;
+    let source = Source { world: &world, config: &config, log: &log };
+    let there = target::open(text, None)?;
+    let plan = match ReplicationPlan::new(source, &there, &ReplicateOptions::default()) {
+        Ok(plan) => plan,
+        Err(error @ (ReplicateError::Diverged { .. } | ReplicateError::Ahead { .. })) => {
+            return Ok(Compared { behind_bytes: 0, complaints: vec![error.to_string()] });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut complaints = Vec::new();
+    if plan.lost_there.is_some() {
+        complaints.push("it does not have what this machine has seen there".to_owned());
+    }
+    for wrong in &plan.wrong {
+        let (object, bytes, expected) = (&wrong.object, wrong.bytes, wrong.expected);
+        complaints.push(format!("{object}: it has {bytes} bytes, and should have {expected}"));
+    }
+    for setting in &plan.settings {
+        complaints.push(format!("{}: it is missing, or is not the store's", setting.file));
+    }
+    Ok(Compared { behind_bytes: plan.bytes(), complaints })
+}
+
+/// What the findings harm, and why that could not be told in full.
+fn harm(store: Store, audit: &Audit, progress: &Progress) -> (Vec<Harm>, Option<String>) {
+    let lost: BTreeSet<_> =
+        audit.findings.iter().flat_map(|finding| finding.blocks.iter().copied()).collect();
+    match Archive::open(store) {
+        Ok(archive) => match harm_of(archive.store(), archive.snapshots(), lost, progress) {
+            Ok(harm) => (harm, None),
+            Err(error) => (Vec::new(), Some(complaint::chain(&error))),
+        },
+        Err(error) => (Vec::new(), Some(complaint::chain(&error))),
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    let reason = complaint::chain(&finding.kind);
+    let place = match finding.arena {
+        Some(arena) if !reason.starts_with("arena ") => format!("arena {arena}, offset {}: ", finding.offset),
+        _ => String::new(),
+    };
+    match &finding.object {
+        Some(object) => format!("{object}: {place}{reason}"),
+        None => format!("{place}{reason}"),
+    }
+}
+
+fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Harm]) {
+    for finding in &audit.findings {
+        say!("{}", line(finding));
+    }
+    for complaint in compared.iter().flat_map(|compared| &compared.complaints) {
+        say!("{complaint}");
+    }
+    for harm in harm {
+        say!("  harms: {}", describe(harm));
+    }
+    if !audit.findings.is_empty() {
+        eprintln!(
+            "hint: `varve replicate {text}` uploads what is missing, and with --replace OBJECT what is damaged; what belongs \
+             to no replica must be removed there by hand"
+        );
+    } else if !arguments.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
+        say!(
+            "all is well: {} arenas in {} objects, {}; {} of {} clumps read and checked",
+            audit.arena_count,
+            audit.segment_count,
+            show::bytes(audit.segment_bytes),
+            audit.checked_count,
+            audit.clump_count
+        );
+    }
+    if let Some(compared) = compared.filter(|compared| compared.behind_bytes > 0 && !arguments.quiet) {
+        say!("it is behind the store by {}", show::bytes(compared.behind_bytes));
+    }
+}
+
+fn print_json(text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Harm], is_older: bool) {
+    let findings: Vec<_> = audit
+        .findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "object": finding.object.as_ref().map(ToString::to_string),
+                "arena": finding.arena.map(|arena| arena.0),
+                "offset": finding.offset,
+                "reason": complaint::chain(&finding.kind),
+                "blocks": finding.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let value = json!({
+        "target": text,
+        "arenas": audit.arena_count,
+        "objects": audit.segment_count,
+        "bytes": audit.segment_bytes,
+        "clumps": audit.clump_count,
+        "checked_clumps": audit.checked_count,
+        "checked_bytes": audit.checked_bytes,
+        "findings": findings,
+        "harm": harm.iter().map(harm_as_json).collect::<Vec<_>>(),
+        "older_than_seen": is_older,
+        "behind_bytes": compared.map(|compared| compared.behind_bytes),
+        "compared": compared.map(|compared| &compared.complaints),
+    });
+    say!("{value}");
+}
