@@ -4,6 +4,7 @@
     clippy::disallowed_methods,
     reason = "servers, proxies and creators at the same time need threads and clocks"
 )]
+#![expect(clippy::print_stdout, reason = "what is skipped is named, and what was measured is shown")]
 
 mod faults;
 mod hostile;
