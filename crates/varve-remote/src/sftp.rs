@@ -123,7 +123,9 @@ impl Sftp {
         {
             return Ok(Arc::clone(session));
         }
-        let session = Arc::new(self.connect().await?);
+        // No call before or after this one waits without end for an answer; nor does this one.
+        let connected = tokio::time::timeout(self.patience.silence_max, self.connect()).await;
+        let session = Arc::new(connected.map_err(|_| Trouble::passing("the server says nothing"))??);
         *current = Some(Arc::clone(&session));
         Ok(session)
     }

@@ -1,7 +1,7 @@
 //! Every kind behind a proxy that breaks connections: an operation is done in the end or fails with the right error; no wrong byte ever
 //! comes back, and no half object is ever seen.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use varve_remote::{OpenOptions, Patience, PutMode, Target, TargetError, contract};
@@ -41,7 +41,7 @@ fn known_at(kind: &Kind, proxy: &Proxy) {
 
 fn faults_of(kind: &Kind) -> Vec<Fault> {
     let mut faults = vec![Fault::Refuse, Fault::Slow];
-    for limit in [1, 100, 700, 2500, 9000, 70_000, 399_000] {
+    for limit in [1, 700, 2500, 9000, 399_000] {
         faults.extend([
             Fault::ResetUp(limit),
             Fault::ResetDown(limit),
@@ -92,6 +92,7 @@ fn survives(kind: Option<Kind>) {
     let direct = kind.at(&place);
     let proxied = kind.through(proxy.port, &place, &patient(&kind, 4));
     let is_ftp = kind.name == "ftp";
+    let started = Instant::now();
     for (number, fault) in faults_of(&kind).into_iter().enumerate() {
         for is_data in [false, true] {
             if is_data && !is_ftp {
@@ -125,7 +126,8 @@ fn survives(kind: Option<Kind>) {
             assert!(!is_whole_or_absent(&*direct, &object, &contents, &after), "not removed {after}");
         }
     }
-    println!("{}: {} connections broken, nothing lost", kind.name, proxy.broken_count());
+    let seconds = started.elapsed().as_secs();
+    println!("{}: {} connections broken in {seconds} s, nothing lost", kind.name, proxy.broken_count());
 }
 
 #[test]
