@@ -261,3 +261,99 @@ fn secrets_do_not_go_over_the_line() {
     assert!(seen.contains("aws4-hmac-sha256") || seen.contains("AWS4-HMAC-SHA256"), "{seen}");
     assert!(!seen.contains("secret"), "{seen}");
 }
+
+/// What became of an upload in parts.
+#[derive(Default)]
+struct Parts {
+    sent: BTreeMap<String, usize>,
+    bytes: usize,
+    completed: Option<String>,
+    aborted: bool,
+}
+
+/// An S3 server on which part 2 fails so many times.
+fn parts(failures: usize) -> (u16, Arc<Mutex<Parts>>) {
+    let parts = Arc::new(Mutex::new(Parts::default()));
+    let shared = Arc::clone(&parts);
+    let left = Mutex::new(failures);
+    let port = server(move |asked, stream| {
+        let mut parts = shared.lock().unwrap();
+        let number =
+            asked.path.split_once("partNumber=").map(|(_, rest)| rest.split('&').next().unwrap().to_owned());
+        let is_probe = asked.path.contains(".varve-probe");
+        match (asked.method.as_str(), number) {
+            ("PUT", _) if is_probe && asked.headers.contains_key("if-none-match") => {
+                say(stream, "412 Precondition Failed", "", b"");
+            }
+            ("PUT", Some(_)) if is_probe => say(stream, "200 OK", "ETag: \"x\"\r\n", b""),
+            ("PUT", Some(number)) => {
+                let mut left = left.lock().unwrap();
+                *parts.sent.entry(number.clone()).or_default() += 1;
+                if number == "2" && *left > 0 {
+                    *left -= 1;
+                    say(stream, "503 Slow Down", "", b"");
+                } else {
+                    parts.bytes += asked.body.len();
+                    say(stream, "200 OK", &format!("ETag: \"tag-{number}\"\r\n"), b"");
+                }
+            }
+            ("POST", _) if asked.path.contains("uploads") => {
+                let answer = b"<InitiateMultipartUploadResult><UploadId>a b&amp;c</UploadId></InitiateMultipartUploadResult>";
+                say(stream, "200 OK", "", answer);
+            }
+            ("POST", _) if is_probe => say(stream, "412 Precondition Failed", "", b""),
+            ("POST", _) => {
+                assert!(asked.path.ends_with("uploadId=a%20b%26c"), "{}", asked.path);
+                assert_eq!(asked.headers.get("if-none-match").map(String::as_str), Some("*"));
+                parts.completed = Some(String::from_utf8(asked.body.clone()).unwrap());
+                say(stream, "200 OK", "", b"<CompleteMultipartUploadResult/>");
+            }
+            ("DELETE", _) => {
+                parts.aborted |= !is_probe;
+                say(stream, "204 No Content", "", b"");
+            }
+            _ => say(stream, "404 Not Found", "", b""),
+        }
+    });
+    (port, parts)
+}
+
+#[test]
+fn only_the_part_that_failed_is_sent_again() {
+    let (port, parts) = parts(2);
+    in_bucket(port).put(&name(), vec![7; 40 << 20].into(), PutMode::Create).unwrap();
+    let parts = parts.lock().unwrap();
+    let sent: Vec<_> = parts.sent.iter().map(|(number, count)| (number.as_str(), *count)).collect();
+    assert_eq!(sent, [("1", 1), ("2", 3), ("3", 1)]);
+    assert_eq!(parts.bytes, 40 << 20);
+    let completed = parts.completed.clone().unwrap();
+    let places: Vec<_> =
+        (1..=3).map(|number| completed.find(&format!("&quot;tag-{number}&quot;")).unwrap()).collect();
+    assert!(places.is_sorted(), "{completed}");
+    assert!(!parts.aborted);
+}
+
+#[test]
+fn an_upload_that_is_given_up_is_taken_away() {
+    let (port, parts) = parts(99);
+    let failed = in_bucket(port).put(&name(), vec![7; 40 << 20].into(), PutMode::Create);
+    assert!(matches!(failed, Err(TargetError::Failed { .. })), "{failed:?}");
+    let parts = parts.lock().unwrap();
+    assert!(parts.aborted && parts.completed.is_none());
+}
+
+/// A completion is answered before it is done, and may yet fail.
+#[test]
+fn a_completion_that_fails_late_is_no_success() {
+    let port = server(|asked, stream| match asked.method.as_str() {
+        "POST" if asked.path.contains("uploads") => {
+            say(stream, "200 OK", "", b"<R><UploadId>id</UploadId></R>")
+        }
+        "POST" => say(stream, "200 OK", "", b"<Error><Code>InternalError</Code></Error>"),
+        "PUT" => say(stream, "200 OK", "ETag: \"x\"\r\n", b""),
+        "DELETE" => say(stream, "204 No Content", "", b""),
+        _ => say(stream, "404 Not Found", "", b""),
+    });
+    let failed = in_bucket(port).put(&name(), vec![7; 17 << 20].into(), PutMode::Replace);
+    assert!(matches!(failed, Err(TargetError::Failed { .. })), "{failed:?}");
+}
