@@ -26,3 +26,19 @@ impl fmt::Debug for Secret {
         f.write_str("...")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_not_printed() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2".into())), "...");
+    }
+
+    #[test]
+    fn libraries_do_not_print_what_they_send() {
+        // The FTP library logs its commands, the one with the password among them, as traces.
+        assert!(log::STATIC_MAX_LEVEL < log::LevelFilter::Trace);
+    }
+}

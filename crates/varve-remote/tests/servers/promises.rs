@@ -161,6 +161,17 @@ fn who_is_not_let_in_is_refused_at_once() {
 }
 
 #[test]
+fn a_user_whom_the_ftp_server_does_not_know_is_refused() {
+    for kind in [kinds::ftp(), kinds::ftps()].into_iter().flatten() {
+        let scheme = kind.name;
+        let url = format!("{scheme}://ann:hunter2@127.0.0.1:{}/up", kind.server.port);
+        let refused = varve_remote::open(&url, &kind.options).unwrap().list("");
+        assert!(matches!(refused, Err(TargetError::Refused { .. })), "{scheme}: {refused:?}");
+        assert!(!format!("{refused:?}").contains("hunter2"));
+    }
+}
+
+#[test]
 fn a_certificate_that_nobody_vouches_for_is_refused() {
     for kind in [kinds::ftps(), kinds::webdavs()].into_iter().flatten() {
         let options = OpenOptions { authorities: None, ..kind.options.clone() };
