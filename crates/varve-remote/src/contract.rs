@@ -1,5 +1,7 @@
 //! What every [`Target`] must do, as one suite that all of them pass.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use varve_world::FileName;
 
@@ -11,18 +13,55 @@ use crate::{Object, PutMode, Target, TargetError};
 /// When a target breaks its promise; the message says which.
 pub fn check<T: Target>(fresh: &mut dyn FnMut() -> T) {
     objects_come_back(&fresh());
+    ranges_are_exact(&fresh());
     creation_never_replaces(&fresh());
+    one_of_two_creators_wins(&fresh());
+    replaced_objects_are_one_or_the_other(&fresh());
+    many_may_call_at_once(&fresh());
     listings_are_whole(&fresh());
     removal_removes(&fresh());
+}
+
+/// Lists more objects than servers put in one answer; slow, so not part of [`check`]. `target` is empty.
+///
+/// # Panics
+/// When the listing is not whole.
+pub fn check_many(target: &impl Target) {
+    let names: Vec<_> = (0..1200).map(|number| name(&format!("many/{number:04}"))).collect();
+    at_once(4, |hand| {
+        for name in names.iter().skip(hand).step_by(4) {
+            target.put(name, Bytes::from(name.as_str().to_owned()), PutMode::Create).unwrap();
+        }
+    });
+    let listed = target.list("many").unwrap();
+    let expected: Vec<_> = names.into_iter().map(|name| Object { name, bytes: 9 }).collect();
+    assert_eq!(listed, expected);
 }
 
 fn name(text: &str) -> FileName {
     FileName::new(text).unwrap()
 }
 
+/// Bytes that are different everywhere, so that a piece in the wrong place is seen.
+fn pattern(byte_count: usize) -> Bytes {
+    let words = (0_u32..).flat_map(|word| word.wrapping_mul(0x9e37_79b9).to_be_bytes());
+    words.take(byte_count).collect::<Vec<_>>().into()
+}
+
+/// Runs `work` on so many threads, each told its number.
+#[expect(clippy::disallowed_methods, reason = "these checks are about threads")]
+fn at_once<R: Send>(hand_count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let hands: Vec<_> = (0..hand_count).map(|hand| scope.spawn(move || work(hand))).collect();
+        hands.into_iter().map(|hand| hand.join().unwrap()).collect()
+    })
+}
+
 fn objects_come_back(target: &impl Target) {
     let (file, contents) = (name("arenas/0000000001/object"), Bytes::from_static(b"0123456789"));
     assert!(matches!(target.get(&file, 0..1), Err(TargetError::NotFound { .. })));
+    assert!(matches!(target.get(&file, 0..0), Err(TargetError::NotFound { .. })));
     target.put(&file, contents.clone(), PutMode::Create).unwrap();
     assert_eq!(target.get(&file, 0..10).unwrap(), contents);
     assert_eq!(target.get(&file, 3..7).unwrap(), contents.slice(3..7));
@@ -30,17 +69,109 @@ fn objects_come_back(target: &impl Target) {
     assert!(matches!(target.get(&file, 5..11), Err(TargetError::Short { .. })));
     target.put(&file, Bytes::from_static(b"other"), PutMode::Replace).unwrap();
     assert_eq!(target.get(&file, 0..5).unwrap(), "other");
+    assert!(matches!(target.get(&file, 0..10), Err(TargetError::Short { .. })));
     let empty = name("empty");
     target.put(&empty, Bytes::new(), PutMode::Create).unwrap();
     assert_eq!(target.get(&empty, 0..0).unwrap(), "");
+    let new = name("made-by-replacing");
+    target.put(&new, contents.clone(), PutMode::Replace).unwrap();
+    assert_eq!(target.get(&new, 0..10).unwrap(), contents);
+}
+
+fn ranges_are_exact(target: &impl Target) {
+    // Larger than any piece that goes over a line at once.
+    let (file, contents) = (name("arenas/0000000002/object"), pattern(3_000_001));
+    let length = contents.len() as u64;
+    target.put(&file, contents.clone(), PutMode::Create).unwrap();
+    assert!(target.get(&file, 0..length).unwrap() == contents, "the whole object came back changed");
+    let borders = [0, 1, 8191, 32_768, 262_145, 1 << 20, 2_999_999, 3_000_000, 3_000_001];
+    for (index, &start) in borders.iter().enumerate() {
+        for &end in &borders[index..] {
+            let expected = contents.slice(start..end);
+            let got = target.get(&file, start as u64..end as u64).unwrap();
+            assert!(got == expected, "{start}..{end} came back wrong");
+        }
+    }
+    for (start, end) in
+        [(length, length + 1), (length + 5, length + 5), (0, length + 1), (length + 5, length + 9)]
+    {
+        let outcome = target.get(&file, start..end);
+        assert!(matches!(outcome, Err(TargetError::Short { .. })), "{start}..{end}: {outcome:?}");
+    }
+    #[expect(clippy::reversed_empty_ranges, reason = "what a caller's mistake would be")]
+    let reversed = target.get(&file, 7..3);
+    assert!(matches!(reversed, Err(TargetError::Short { .. })), "{reversed:?}");
 }
 
 fn creation_never_replaces(target: &impl Target) {
     let file = name("config.toml");
     target.put(&file, Bytes::from_static(b"first"), PutMode::Create).unwrap();
-    let again = target.put(&file, Bytes::from_static(b"second"), PutMode::Create);
-    assert!(matches!(again, Err(TargetError::Exists { .. })));
+    for again in ["second", "first", ""] {
+        let again = target.put(&file, again.into(), PutMode::Create);
+        assert!(matches!(again, Err(TargetError::Exists { .. })), "{again:?}");
+    }
     assert_eq!(target.get(&file, 0..5).unwrap(), "first");
+    assert_eq!(target.list("").unwrap(), [Object { name: file, bytes: 5 }]);
+}
+
+fn one_of_two_creators_wins(target: &impl Target) {
+    if !target.capabilities().create_is_exclusive {
+        return;
+    }
+    for round in 0..10 {
+        let file = name(&format!("claims/{round}"));
+        let claims = at_once(4, |hand| {
+            // Of different lengths, and no two alike.
+            let claim = Bytes::from(format!("{hand}").repeat(1 + hand * 1000));
+            (target.put(&file, claim.clone(), PutMode::Create), claim)
+        });
+        let (won, lost): (Vec<_>, Vec<_>) = claims.into_iter().partition(|(outcome, _)| outcome.is_ok());
+        assert_eq!(won.len(), 1, "{} of four creators were told that they won", won.len());
+        for (outcome, _) in lost {
+            assert!(matches!(outcome, Err(TargetError::Exists { .. })), "{outcome:?}");
+        }
+        let claim = &won[0].1;
+        assert_eq!(target.get(&file, 0..claim.len() as u64).unwrap(), claim);
+    }
+}
+
+/// While it is being replaced an object is the old or the new one, never parts of both, and never absent where replacing is one step.
+fn replaced_objects_are_one_or_the_other(target: &impl Target) {
+    let file = name("head");
+    let state = |number: usize| Bytes::from(vec![u8::try_from(number).unwrap(); 50_000]);
+    target.put(&file, state(0), PutMode::Create).unwrap();
+    let seen = at_once(2, |hand| {
+        let mut seen = BTreeSet::new();
+        for number in 1..=20 {
+            if hand == 0 {
+                target.put(&file, state(number), PutMode::Replace).unwrap();
+                continue;
+            }
+            match target.get(&file, 0..50_000) {
+                Ok(contents) => {
+                    assert!(contents.iter().all(|&byte| byte == contents[0]), "parts of two objects");
+                    seen.insert(contents[0]);
+                }
+                Err(error) => panic!("while it was replaced: {error:?}"),
+            }
+        }
+        seen
+    });
+    assert!(!seen[1].is_empty());
+    assert_eq!(target.get(&file, 0..50_000).unwrap(), state(20));
+}
+
+fn many_may_call_at_once(target: &impl Target) {
+    at_once(8, |hand| {
+        let file = name(&format!("hands/{hand}"));
+        let contents = pattern(100_000 + hand);
+        target.put(&file, contents.clone(), PutMode::Create).unwrap();
+        for _ in 0..5 {
+            assert!(target.get(&file, 0..contents.len() as u64).unwrap() == contents);
+            assert!(target.get(&file, 77..hand as u64 + 99).unwrap() == contents.slice(77..hand + 99));
+        }
+    });
+    assert_eq!(target.list("hands").unwrap().len(), 8);
 }
 
 fn listings_are_whole(target: &impl Target) {
@@ -54,6 +185,8 @@ fn listings_are_whole(target: &impl Target) {
     };
     assert_eq!(target.list("").unwrap(), listed(&["a", "b/deep/two", "b/one", "bb/three"]));
     assert_eq!(target.list("b").unwrap(), listed(&["b/deep/two", "b/one"]));
+    assert_eq!(target.list("b/deep").unwrap(), listed(&["b/deep/two"]));
+    assert_eq!(target.list("a").unwrap(), [], "an object is no folder");
 }
 
 fn removal_removes(target: &impl Target) {
@@ -63,4 +196,7 @@ fn removal_removes(target: &impl Target) {
     target.remove(&file).unwrap();
     assert_eq!(target.list("keys").unwrap(), []);
     assert!(matches!(target.get(&file, 0..1), Err(TargetError::NotFound { .. })));
+    assert!(matches!(target.remove(&file), Err(TargetError::NotFound { .. })));
+    target.put(&file, Bytes::from_static(b"again"), PutMode::Create).unwrap();
+    assert_eq!(target.get(&file, 0..5).unwrap(), "again");
 }

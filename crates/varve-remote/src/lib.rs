@@ -1,12 +1,52 @@
 //! Storage elsewhere: what keeps whole objects under names, on another disk or on somebody else's machine.
 //!
-//! What must always be true: an object appears whole or not at all, and nothing that comes back is believed by this crate's
-//! callers before they have checked it. A [`Target`] knows nothing of arenas or keys.
+//! [`open`] turns a URL into a [`Target`]: a folder, an S3-compatible store, SFTP, FTP or WebDAV; `docs/remotes.md` tells what
+//! each of them promises.
+//!
+//! ```text
+//!   open(url) ──▶ Location ──▶ Home (folder, S3, SFTP, FTP, WebDAV): one try of each operation
+//!                                ▲
+//!   Target ◀── Persistent ───────┘   tries again with growing pauses, and settles what an earlier try may have done
+//! ```
+//!
+//! What must always be true:
+//!
+//! - An object appears under its name whole or not at all: what arrives in pieces arrives under a name that no store uses, or in an
+//!   upload that its server completes in one step. [`PutMode::Create`] never replaces or removes anything.
+//! - Nothing that comes back is believed by this crate's callers before they have checked it. A [`Target`] knows nothing of
+//!   arenas or keys.
+//! - However much a server sends, no more is kept than was asked for, and listings and error texts have their limits.
+//! - A password is never printed.
 
+mod base64;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod edge;
+mod folder;
+mod ftp;
+mod http;
+mod limited;
+mod listing;
+mod location;
 mod memory;
+mod open;
+mod pace;
+mod persistent;
+mod s3;
+mod secret;
+mod sftp;
 mod target;
+mod tls;
+mod trouble;
+mod webdav;
+mod xml;
 
+pub use folder::FolderTarget;
+pub use limited::Limited;
+pub use location::{HostLocation, Location, LocationError, S3Location};
 pub use memory::MemoryTarget;
+pub use open::{OpenError, OpenOptions, S3Keys, UnknownHosts, open};
+pub use pace::Pace;
+pub use persistent::Patience;
+pub use secret::Secret;
 pub use target::{Capabilities, Object, PutMode, Target, TargetError};

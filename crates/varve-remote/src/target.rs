@@ -110,3 +110,25 @@ pub trait Target: Send + Sync + fmt::Display {
     /// [`TargetError::NotFound`], or as [`put`](Self::put).
     fn remove(&self, name: &FileName) -> Result<(), TargetError>;
 }
+
+impl<T: Target + ?Sized> Target for Box<T> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        (**self).put(name, contents, mode)
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        (**self).get(name, range)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        (**self).list(folder)
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        (**self).remove(name)
+    }
+}

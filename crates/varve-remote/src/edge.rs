@@ -1,0 +1,68 @@
+//! The one place of this crate that asks the machine for time, threads and sleep: its targets are an edge of the house.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use varve_world::{Random, RealRandom};
+
+use crate::trouble::Trouble;
+
+/// A moment, for measuring how long something takes.
+#[expect(clippy::disallowed_methods, reason = "pauses and rates of a network are the machine's own time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Waits.
+#[expect(clippy::disallowed_methods, reason = "pauses and rates of a network are the machine's own time")]
+pub(crate) fn sleep(pause: Duration) {
+    if !pause.is_zero() {
+        std::thread::sleep(pause);
+    }
+}
+
+/// A number that no other writer draws: it makes the names of temporary files their writer's own.
+pub(crate) fn draw() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    RealRandom.fill(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Where the asynchronous libraries of one target run: threads of its own, which end with it.
+pub(crate) struct Runtime(Option<tokio::runtime::Runtime>);
+
+impl Runtime {
+    pub fn new() -> io::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).thread_name("varve-remote").enable_all();
+        builder.build().map(|runtime| Self(Some(runtime)))
+    }
+
+    /// Runs `future` to its end, or for as long as `time`.
+    ///
+    /// # Panics
+    /// On a thread of an asynchronous runtime, which must not block.
+    pub fn wait<T>(
+        &self,
+        time: Duration,
+        future: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        let runtime = self.0.as_ref().expect("a runtime is taken away only when it is dropped");
+        let timed = async { tokio::time::timeout(time, future).await };
+        runtime.block_on(timed).unwrap_or_else(|_| Err(timed_out(time)))
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Connections may hang: nobody waits for them here.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn timed_out(time: Duration) -> Trouble {
+    let text = format!("no answer within {} s", time.as_secs_f32().ceil());
+    Trouble::Passing(io::Error::new(io::ErrorKind::TimedOut, text), None)
+}

@@ -1,0 +1,404 @@
+//! Objects as files of a folder: another disk, or whatever is mounted.
+//!
+//! A new object is written under a name that only its writer has and no store uses (it begins with a dot), made durable, and
+//! then given its own name: by a rename that never replaces, or by a hard link where the file system has no such rename. So a
+//! writer that dies leaves only a file that no listing shows.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use rustix::fs::{CWD, OFlags, RenameFlags};
+use rustix::io::Errno;
+use varve_world::FileName;
+
+use crate::listing::{Listing, is_folder_of_a_store};
+use crate::trouble::Trouble;
+use crate::{Capabilities, Object, Pace, PutMode, Target, TargetError, edge};
+
+/// How much is read or written between two looks at the pace.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The files below one folder.
+///
+/// The folder is made with the first object if it is not there; the folder that it is in must be there, so that a disk that is not
+/// mounted is noticed. Files and folders are made for their owner alone.
+pub struct FolderTarget {
+    root: PathBuf,
+    up: Option<Arc<Pace>>,
+    down: Option<Arc<Pace>>,
+    creation: OnceLock<Creation>,
+}
+
+/// How a file gets a name that nobody else may have got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Creation {
+    /// A rename that fails if the name is taken.
+    Rename,
+    /// A hard link, which fails if the name is taken.
+    Link,
+    /// Neither is there: look, then rename.
+    Look,
+}
+
+impl FolderTarget {
+    /// The files below `root`.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.into(), up: None, down: None, creation: OnceLock::new() }
+    }
+
+    /// The same, written and read at a pace.
+    #[must_use]
+    pub fn at_pace(self, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
+        Self { up, down, ..self }
+    }
+
+    fn path(&self, name: &FileName) -> PathBuf {
+        self.root.join(name.as_str())
+    }
+
+    /// Opens an object to be read. Only a plain file is one: a pipe or a device would block, or never end.
+    fn open(&self, name: &FileName) -> Result<(File, u64), Trouble> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened =
+            OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(self.path(name));
+        let file = match opened {
+            Err(error) if is_absent(&error) => return Err(Trouble::NotFound),
+            opened => opened.map_err(Trouble::of_io)?,
+        };
+        let metadata = file.metadata().map_err(Trouble::of_io)?;
+        if !metadata.is_file() {
+            return Err(Trouble::refused("it is not a plain file"));
+        }
+        Ok((file, metadata.len()))
+    }
+
+    fn read(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+        let (file, length) = self.open(name)?;
+        if range.start > range.end || range.end > length {
+            return Err(Trouble::Short);
+        }
+        let byte_count = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+        let mut contents = vec![0; byte_count];
+        let mut offset = range.start;
+        for piece in contents.chunks_mut(PIECE_BYTES) {
+            if let Some(pace) = &self.down {
+                edge::sleep(pace.take(piece.len()));
+            }
+            match file.read_exact_at(piece, offset) {
+                // It was long enough a moment ago.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(Trouble::Short),
+                outcome => outcome.map_err(Trouble::of_io)?,
+            }
+            offset += piece.len() as u64;
+        }
+        Ok(contents.into())
+    }
+
+    fn write(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), Trouble> {
+        let path = self.path(name);
+        if mode == PutMode::Create && fs::symlink_metadata(&path).is_ok() {
+            return Err(Trouble::Exists);
+        }
+        let folder = path.parent().unwrap_or(&self.root);
+        self.make_folders(folder).map_err(Trouble::of_io)?;
+        let unfinished = Unfinished::new(folder).map_err(Trouble::of_io)?;
+        self.fill(&unfinished, contents).map_err(Trouble::of_io)?;
+        match mode {
+            PutMode::Create => unfinished.create(&path, self.creation_way(folder))?,
+            PutMode::Replace => unfinished.replace(&path).map_err(Trouble::of_io)?,
+        }
+        sync_folder(folder).map_err(Trouble::of_io)
+    }
+
+    fn fill(&self, unfinished: &Unfinished, contents: &Bytes) -> io::Result<()> {
+        let mut file = &unfinished.file;
+        for piece in contents.chunks(PIECE_BYTES) {
+            if let Some(pace) = &self.up {
+                edge::sleep(pace.take(piece.len()));
+            }
+            file.write_all(piece)?;
+        }
+        file.sync_all()
+    }
+
+    /// Makes the folders that lead to an object, each durable in the one it is in.
+    fn make_folders(&self, folder: &Path) -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        let parent = folder.parent().unwrap_or(Path::new("/"));
+        if folder.starts_with(&self.root) && folder != self.root {
+            self.make_folders(parent)?;
+        }
+        match DirBuilder::new().mode(0o700).create(folder) {
+            // Another writer came first: its own sync may still be under way.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let text = format!("{} is not there: is the disk mounted?", parent.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+            }
+            made => made?,
+        }
+        sync_folder(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+    }
+
+    /// How creation is exclusive in this file system; found out by trying, once.
+    fn creation_way(&self, folder: &Path) -> Creation {
+        *self.creation.get_or_init(|| try_creation(folder).unwrap_or(Creation::Look))
+    }
+
+    fn walk(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        let mut left = vec![folder.to_owned()];
+        while let Some(folder) = left.pop() {
+            let path = if folder.is_empty() { self.root.clone() } else { self.root.join(&folder) };
+            let entries = match fs::read_dir(path) {
+                Err(error) if is_absent(&error) => continue,
+                entries => entries.map_err(Trouble::of_io)?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(Trouble::of_io)?;
+                let own = entry.file_name();
+                let name = own.to_str().map(|own| join(&folder, own)).unwrap_or_default();
+                let kind = entry.file_type().map_err(Trouble::of_io)?;
+                if kind.is_file() {
+                    match entry.metadata() {
+                        Ok(metadata) => into.push(&name, metadata.len())?,
+                        // Removed since.
+                        Err(error) if is_absent(&error) => {}
+                        Err(error) => return Err(Trouble::of_io(error)),
+                    }
+                } else {
+                    into.pass()?;
+                    if kind.is_dir() && is_folder_of_a_store(&name) {
+                        left.push(name);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn join(folder: &str, own: &str) -> String {
+    if folder.is_empty() { own.into() } else { format!("{folder}/{own}") }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder)?.sync_all() {
+        // Some mounted file systems know no sync of folders; there is nothing more that we could do.
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// A file that has no name of its own yet; removed when it is dropped without one.
+struct Unfinished {
+    file: File,
+    path: PathBuf,
+    is_named: bool,
+}
+
+impl Unfinished {
+    fn new(folder: &Path) -> io::Result<Self> {
+        let path = folder.join(format!(".varve-{:016x}.tmp", edge::draw()?));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { file, path, is_named: false })
+    }
+
+    fn create(mut self, path: &Path, way: Creation) -> Result<(), Trouble> {
+        let outcome = match way {
+            Creation::Rename => rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE)
+                .map_err(io::Error::from),
+            // The drop takes the other name away.
+            Creation::Link => fs::hard_link(&self.path, path),
+            Creation::Look if fs::symlink_metadata(path).is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
+            Creation::Look => fs::rename(&self.path, path),
+        };
+        match outcome {
+            Ok(()) => {
+                self.is_named = way != Creation::Link;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Trouble::Exists),
+            Err(error) => Err(Trouble::of_io(error)),
+        }
+    }
+
+    fn replace(mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.is_named = true;
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_named {
+            // It may stay: nobody sees it.
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+/// Tries the ways of creation between two names that no store uses.
+fn try_creation(folder: &Path) -> io::Result<Creation> {
+    let taken = Unfinished::new(folder)?;
+    for way in [Creation::Rename, Creation::Link] {
+        let other = Unfinished::new(folder)?;
+        if matches!(other.create(&taken.path, way), Err(Trouble::Exists)) {
+            return Ok(way);
+        }
+    }
+    Ok(Creation::Look)
+}
+
+impl fmt::Display for FolderTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.root.display().fmt(f)
+    }
+}
+
+impl Target for FolderTarget {
+    fn capabilities(&self) -> Capabilities {
+        // A folder that is not there yet will be in the file system of the one it is made in.
+        let nearest = self.root.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+        Capabilities { create_is_exclusive: self.creation_way(nearest) != Creation::Look, ranges: true }
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        self.write(name, &contents, mode).map_err(|trouble| trouble.of_object(name, contents.len() as u64))
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        let end = range.end;
+        self.read(name, range).map_err(|trouble| trouble.of_object(name, end))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        let mut listing = Listing::default();
+        match self.walk(folder, &mut listing) {
+            Ok(()) => Ok(listing.finish(folder)),
+            Err(Trouble::Refused(source)) => Err(TargetError::Refused { what: self.to_string(), source }),
+            Err(Trouble::Passing(source, _)) => Err(TargetError::Failed { what: self.to_string(), source }),
+            Err(other) => unreachable!("a walk looks for no single object: {other:?}"),
+        }
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        let path = self.path(name);
+        let removed = match fs::remove_file(&path) {
+            Err(error) if is_absent(&error) => Err(Trouble::NotFound),
+            outcome => outcome.map_err(Trouble::of_io),
+        };
+        let synced = removed.and_then(|()| {
+            path.parent().map_or(Ok(()), |folder| sync_folder(folder).map_err(Trouble::of_io))
+        });
+        synced.map_err(|trouble| trouble.of_object(name, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> FileName {
+        FileName::new(text).unwrap()
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        let mut folders = Vec::new();
+        crate::contract::check(&mut || {
+            folders.push(tempfile::tempdir().unwrap());
+            FolderTarget::new(&folders.last().unwrap().path().join("replica"))
+        });
+        let folder = tempfile::tempdir().unwrap();
+        crate::contract::check_many(&FolderTarget::new(folder.path()));
+    }
+
+    #[test]
+    fn keeps_the_contract_in_every_way_of_creation() {
+        for way in [Creation::Rename, Creation::Link, Creation::Look] {
+            let mut folders = Vec::new();
+            crate::contract::check(&mut || {
+                folders.push(tempfile::tempdir().unwrap());
+                let target = FolderTarget::new(folders.last().unwrap().path());
+                target.creation.set(way).unwrap();
+                target
+            });
+            for folder in &folders {
+                assert_eq!(unfinished(folder.path()), Vec::<PathBuf>::new(), "{way:?}");
+            }
+        }
+    }
+
+    fn unfinished(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        let inside = folders.iter().flat_map(|folder| unfinished(folder));
+        files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "tmp")).chain(inside).collect()
+    }
+
+    #[test]
+    fn creation_is_exclusive_here() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(try_creation(folder.path()).unwrap(), Creation::Rename);
+        let target = FolderTarget::new(&folder.path().join("new"));
+        assert_eq!(target.capabilities(), Capabilities { create_is_exclusive: true, ranges: true });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "asking leaves nothing behind");
+    }
+
+    #[test]
+    fn what_dead_writers_left_is_not_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::mem::forget(Unfinished::new(folder.path()).unwrap());
+        assert_eq!(unfinished(folder.path()).len(), 1);
+        assert_eq!(FolderTarget::new(folder.path()).list("").unwrap(), []);
+    }
+
+    #[test]
+    fn a_disk_that_is_not_mounted_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = FolderTarget::new(&folder.path().join("not-mounted/replica"));
+        let refused = target.put(&name("object"), Bytes::new(), PutMode::Create).unwrap_err();
+        let source = std::error::Error::source(&refused).unwrap().to_string();
+        assert!(source.contains("is the disk mounted?"), "{source}");
+    }
+
+    #[test]
+    fn only_plain_files_are_objects() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = FolderTarget::new(folder.path());
+        fs::create_dir(folder.path().join("folder")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+        rustix::fs::mknodat(CWD, folder.path().join("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
+        for what in ["folder", "link", "fifo"] {
+            let outcome = target.get(&name(what), 0..1);
+            assert!(
+                matches!(outcome, Err(TargetError::Refused { .. } | TargetError::Failed { .. })),
+                "{what}: {outcome:?}"
+            );
+        }
+        assert_eq!(target.list("").unwrap(), []);
+    }
+
+    #[test]
+    fn a_claimed_length_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = FolderTarget::new(folder.path());
+        target.put(&name("object"), Bytes::from_static(b"x"), PutMode::Create).unwrap();
+        assert!(matches!(target.get(&name("object"), 0..u64::MAX), Err(TargetError::Short { .. })));
+    }
+}

@@ -1,0 +1,438 @@
+//! Objects as files of an FTP server, in the clear or over TLS.
+//!
+//! A call needs a control connection of its own; those that are free are kept for the next call. A data connection ends the same way
+//! whether all of a file came or the line was cut, so lengths are asked for and compared. FTP cannot create exclusively: a new
+//! object arrives under a name that no store uses and no other writer has, and after a look it is renamed.
+
+mod members;
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use suppaftp::types::{FileType, Mode};
+use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
+use varve_world::FileName;
+
+use self::members::{Member, of_list, of_mlsd};
+use crate::http::unfinished_name;
+use crate::listing::{Listing, is_folder_of_a_store};
+use crate::location::HostLocation;
+use crate::persistent::Home;
+use crate::trouble::{Trouble, chain};
+use crate::{Capabilities, OpenOptions, Pace, Patience, PutMode, Secret, edge, tls};
+
+/// How much is sent or taken between two looks at the pace.
+const PIECE_BYTES: usize = 64 << 10;
+/// How many connections are kept for later calls; servers allow few from one address.
+const FREE_COUNT_MAX: usize = 4;
+/// No line of a listing is longer.
+const LINE_BYTES_MAX: u64 = 8 << 10;
+
+/// A folder of an FTP server.
+pub(crate) struct Ftp {
+    place: HostLocation,
+    tls: Option<Arc<rustls::ClientConfig>>,
+    user: String,
+    password: Option<Secret>,
+    patience: Patience,
+    up: Option<Arc<Pace>>,
+    down: Option<Arc<Pace>>,
+    free: Mutex<Vec<Connection>>,
+}
+
+/// A control connection that is logged in.
+struct Connection {
+    stream: RustlsFtpStream,
+    /// The folder, from the server's root; without a slash at its end.
+    root: String,
+    /// Whether it lists in lines that are made to be read by programs.
+    has_mlsd: bool,
+    /// A transfer was broken off: the server may have said one thing more than was read.
+    is_doubtful: bool,
+}
+
+impl Ftp {
+    pub fn new(place: HostLocation, is_encrypted: bool, options: &OpenOptions) -> io::Result<Self> {
+        let tls = if is_encrypted {
+            Some(Arc::new(tls::client_config(options.authorities.as_deref())?))
+        } else {
+            None
+        };
+        Ok(Self {
+            tls,
+            user: place.user.clone().unwrap_or_else(|| "anonymous".into()),
+            password: place.password.clone().or_else(|| options.password.clone()),
+            place,
+            patience: options.patience,
+            up: options.up.clone(),
+            down: options.down.clone(),
+            free: Mutex::default(),
+        })
+    }
+
+    /// Runs a call on a connection. After what may be its fault the connection is given up.
+    fn call<T>(&self, call: impl FnOnce(&mut Connection) -> Result<T, Trouble>) -> Result<T, Trouble> {
+        let mut connection = self.connection()?;
+        let outcome = call(&mut connection);
+        if !matches!(outcome, Err(Trouble::Passing(..))) {
+            let mut free = self.free();
+            if free.len() < FREE_COUNT_MAX {
+                free.push(connection);
+            }
+        }
+        outcome
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connection(&self) -> Result<Connection, Trouble> {
+        loop {
+            let Some(mut connection) = self.free().pop() else { return self.connect() };
+            if !connection.is_doubtful {
+                return Ok(connection);
+            }
+            connection.is_doubtful = false;
+            if connection.stream.noop().is_ok() {
+                return Ok(connection);
+            }
+        }
+    }
+
+    fn connect(&self) -> Result<Connection, Trouble> {
+        let host = self.place.host.trim_matches(['[', ']']);
+        let addresses = (host, self.place.port.unwrap_or(21)).to_socket_addrs();
+        let mut outcome = Err(Trouble::refused(format!("{host} has no address")));
+        for address in addresses.map_err(|error| Trouble::Passing(error, None))? {
+            outcome = self.connect_to(host, address);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn connect_to(&self, host: &str, address: SocketAddr) -> Result<Connection, Trouble> {
+        let silence_max = self.patience.silence_max;
+        let dial = move |address: SocketAddr| {
+            let socket = TcpStream::connect_timeout(&address, silence_max)?;
+            socket.set_read_timeout(Some(silence_max))?;
+            socket.set_write_timeout(Some(silence_max))?;
+            socket.set_nodelay(true)?;
+            Ok::<_, io::Error>(socket)
+        };
+        let socket = dial(address).map_err(Trouble::of_io)?;
+        let mut stream = RustlsFtpStream::connect_with_stream(socket).map_err(of_ftp)?;
+        // Data comes from where the commands go, whatever address the server names.
+        stream = stream.passive_stream_builder(move |named| {
+            dial(SocketAddr::new(address.ip(), named.port())).map_err(FtpError::ConnectionError)
+        });
+        if address.is_ipv6() {
+            stream.set_mode(Mode::ExtendedPassive);
+        }
+        if let Some(config) = &self.tls {
+            let connector = RustlsConnector::from(Arc::clone(config));
+            stream = stream.into_secure(connector, host).map_err(of_login)?;
+        }
+        let password = self.password.as_ref().map_or("anonymous@", Secret::reveal);
+        stream.login(self.user.as_str(), password).map_err(of_login)?;
+        stream.transfer_type(FileType::Binary).map_err(of_ftp)?;
+        let has_mlsd = stream.feat().is_ok_and(|features| features.contains_key("MLST"));
+        let root = if self.place.path.starts_with('/') {
+            self.place.path.clone()
+        } else {
+            let start = stream.pwd().map_err(of_ftp)?;
+            format!("{}/{}", start.trim_end_matches('/'), self.place.path)
+        };
+        let root = root.trim_end_matches('/').to_owned();
+        Ok(Connection { stream, root, has_mlsd, is_doubtful: false })
+    }
+
+    fn put_whole(
+        &self,
+        connection: &mut Connection,
+        name: &FileName,
+        contents: &Bytes,
+        mode: PutMode,
+    ) -> Result<(), Trouble> {
+        let path = connection.path(name.as_str());
+        if mode == PutMode::Create && connection.is_there(&path)? {
+            return Err(Trouble::Exists);
+        }
+        let (folder, _) = path.rsplit_once('/').unwrap_or_default();
+        let unfinished = format!("{folder}/{}", unfinished_name()?);
+        let outcome = self.upload(connection, &unfinished, contents).and_then(|()| {
+            // Again, after what may have been a long time.
+            if mode == PutMode::Create && connection.is_there(&path)? {
+                return Err(Trouble::Exists);
+            }
+            connection.rename(&unfinished, &path, mode)
+        });
+        if matches!(outcome, Err(Trouble::Exists | Trouble::Refused(_))) {
+            // It may stay: nobody sees it.
+            drop(connection.stream.rm(&unfinished));
+        }
+        outcome
+    }
+
+    fn upload(&self, connection: &mut Connection, path: &str, contents: &Bytes) -> Result<(), Trouble> {
+        let opened = match connection.stream.put_with_stream(path) {
+            Err(FtpError::UnexpectedResponse(response)) if is_turned_away(response.status) => {
+                connection.make_folders(path)?;
+                connection.stream.put_with_stream(path)
+            }
+            opened => opened,
+        };
+        let mut data = opened.map_err(of_ftp)?;
+        let mut outcome = Ok(());
+        for piece in contents.chunks(PIECE_BYTES) {
+            if let Some(pace) = &self.up {
+                edge::sleep(pace.take(piece.len()));
+            }
+            outcome = data.write_all(piece);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let outcome = outcome.and_then(|()| data.flush());
+        let finished = data.finish().map_err(of_ftp);
+        // What the server says of a transfer that broke off is better than that it broke off.
+        if let (Err(_), Err(Trouble::Refused(error))) = (&outcome, &finished) {
+            return Err(Trouble::refused(error.to_string()));
+        }
+        outcome.map_err(|error| Trouble::Passing(error, None))?;
+        finished?;
+        let arrived = connection.size(path)?;
+        if arrived != contents.len() as u64 {
+            return Err(Trouble::passing(format!("of {} bytes {arrived} arrived", contents.len())));
+        }
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        connection: &mut Connection,
+        name: &FileName,
+        range: Range<u64>,
+    ) -> Result<Bytes, Trouble> {
+        let path = connection.path(name.as_str());
+        let length = connection.size(&path)?;
+        if range.end > length {
+            return Err(Trouble::Short);
+        }
+        let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+        let start = usize::try_from(range.start).map_err(|_| Trouble::Short)?;
+        if start > 0 {
+            connection.stream.resume_transfer(start).map_err(of_ftp)?;
+        }
+        let mut data = connection.stream.retr_as_stream(&path).map_err(of_object)?;
+        let mut contents = Vec::new();
+        let mut piece = vec![0; PIECE_BYTES.min(wanted)];
+        while contents.len() < wanted {
+            let room = piece.len().min(wanted - contents.len());
+            let taken = data.read(&mut piece[..room]).map_err(|error| Trouble::Passing(error, None))?;
+            if taken == 0 {
+                return Err(Trouble::passing("the transfer ended early"));
+            }
+            if let Some(pace) = &self.down {
+                edge::sleep(pace.take(taken));
+            }
+            contents.extend_from_slice(&piece[..taken]);
+        }
+        match data.finish() {
+            Ok(()) => {}
+            // It had more to send; and says so once or twice.
+            Err(FtpError::UnexpectedResponse(_)) if range.end < length => {}
+            Err(error) => return Err(of_ftp(error)),
+        }
+        connection.is_doubtful = range.end < length;
+        Ok(contents.into())
+    }
+}
+
+impl Connection {
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.root)
+    }
+
+    fn size(&mut self, path: &str) -> Result<u64, Trouble> {
+        self.stream.size(path).map(|size| size as u64).map_err(of_object)
+    }
+
+    fn is_there(&mut self, path: &str) -> Result<bool, Trouble> {
+        match self.size(path) {
+            Ok(_) => Ok(true),
+            Err(Trouble::NotFound) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Makes the folders that lead to a path.
+    fn make_folders(&mut self, path: &str) -> Result<(), Trouble> {
+        let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
+        for at in slashes {
+            match self.stream.mkdir(&path[..at]) {
+                // What is there already is turned away, too; what is wrong shows when the file is put.
+                Ok(()) | Err(FtpError::UnexpectedResponse(_)) => {}
+                Err(error) => return Err(of_ftp(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str, mode: PutMode) -> Result<(), Trouble> {
+        match self.stream.rename(from, to) {
+            // Some servers do not rename over a file: then for a moment there is neither.
+            Err(FtpError::UnexpectedResponse(response))
+                if mode == PutMode::Replace && is_turned_away(response.status) =>
+            {
+                if self.is_there(to)? {
+                    self.stream.rm(to).map_err(of_ftp)?;
+                }
+                self.stream.rename(from, to).map_err(of_ftp)
+            }
+            outcome => outcome.map_err(of_ftp),
+        }
+    }
+
+    fn list_folders(&mut self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        let mut left = vec![folder.to_owned()];
+        while let Some(folder) = left.pop() {
+            // With a slash at its end, or a file would be listed as its own member.
+            let path = if folder.is_empty() { self.path("") } else { format!("{}/", self.path(&folder)) };
+            let command = if self.has_mlsd { "MLSD" } else { "LIST" };
+            let expected = [Status::AboutToSend, Status::AlreadyOpen];
+            let opened = self.stream.custom_data_command(format!("{command} {path}"), &expected);
+            let (_, data) = match opened.map_err(of_object) {
+                Err(Trouble::NotFound) => continue,
+                opened => opened?,
+            };
+            let mut lines = BufReader::new(data);
+            let outcome = self.take_members(&mut lines, &folder, &mut left, into);
+            let finished = lines.into_inner().finish().map_err(of_object);
+            outcome?;
+            match finished {
+                Err(Trouble::NotFound) => {}
+                finished => finished?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_members(
+        &self,
+        lines: &mut impl BufRead,
+        folder: &str,
+        left: &mut Vec<String>,
+        into: &mut Listing,
+    ) -> Result<(), Trouble> {
+        loop {
+            let mut line = Vec::new();
+            let taken = lines.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+            match taken.map_err(|error| Trouble::Passing(error, None))? {
+                0 => return Ok(()),
+                _ if line.last() != Some(&b'\n') => {
+                    return Err(Trouble::passing("a line of the listing has no end"));
+                }
+                _ => {}
+            }
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\r', '\n']);
+            let member = if self.has_mlsd { of_mlsd(line) } else { of_list(line) };
+            let name = |own: &str| if folder.is_empty() { own.into() } else { format!("{folder}/{own}") };
+            match member {
+                Some(Member::File(own, bytes)) => into.push(&name(own), bytes)?,
+                Some(Member::Folder(own)) => {
+                    into.pass()?;
+                    left.extend(Some(name(own)).filter(|name| is_folder_of_a_store(name)));
+                }
+                Some(Member::Foreign) => into.pass()?,
+                // Rather no listing than one in which objects are missing.
+                None => {
+                    return Err(Trouble::refused(format!(
+                        "a line of the listing is of no known form: {line:?}"
+                    )));
+                }
+            }
+        }
+    }
+}
+
+/// Whether it is the file or its folder that the server does not like.
+fn is_turned_away(status: Status) -> bool {
+    matches!(status, Status::FileUnavailable | Status::BadFilename)
+}
+
+/// What the server answered about an object: all that it says of one that is not there is that it is unavailable.
+fn of_object(error: FtpError) -> Trouble {
+    match error {
+        FtpError::UnexpectedResponse(response) if is_turned_away(response.status) => Trouble::NotFound,
+        other => of_ftp(other),
+    }
+}
+
+/// As [`of_ftp`], where a certificate or a password may be wrong.
+fn of_login(error: FtpError) -> Trouble {
+    match &error {
+        FtpError::SecureError(_) => Trouble::Refused(chain(&error)),
+        FtpError::ConnectionError(cause) if cause.kind() == io::ErrorKind::InvalidData => {
+            Trouble::Refused(chain(&error))
+        }
+        _ => of_ftp(error),
+    }
+}
+
+fn of_ftp(error: FtpError) -> Trouble {
+    let text = chain(&error);
+    match error {
+        FtpError::UnexpectedResponse(response) => match response.status {
+            // Out of space; all other 4xx are to be tried again.
+            Status::RequestedActionNotTaken | Status::ExceededStorage => Trouble::Refused(text),
+            status if (400..500).contains(&status.code()) => Trouble::Passing(text, None),
+            _ => Trouble::Refused(text),
+        },
+        _ => Trouble::Passing(text, None),
+    }
+}
+
+impl fmt::Display for Ftp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ftp{}://{}", if self.tls.is_some() { "s" } else { "" }, self.place)
+    }
+}
+
+impl Home for Ftp {
+    type Upload = ();
+
+    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+        Ok(Capabilities { create_is_exclusive: false, ranges: true })
+    }
+
+    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+        self.call(|connection| self.put_whole(connection, name, contents, mode))
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+        self.call(|connection| self.read(connection, name, range))
+    }
+
+    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+        self.call(|connection| connection.size(&connection.path(name.as_str())))
+    }
+
+    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        self.call(|connection| connection.list_folders(folder, into))
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+        self.call(|connection| {
+            let path = connection.path(name.as_str());
+            connection.stream.rm(path).map_err(of_object)
+        })
+    }
+}

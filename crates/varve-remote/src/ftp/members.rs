@@ -1,0 +1,114 @@
+//! The lines in which FTP servers list a folder: those of `MLSD` (RFC 3659), and what `ls -l` or DOS would print.
+
+/// What a line tells of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Member<'a> {
+    /// A file and its length.
+    File(&'a str, u64),
+    /// A folder.
+    Folder(&'a str),
+    /// Something else, or something whose name no store uses.
+    Foreign,
+}
+
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+
+/// Reads a line of `MLSD`; `None` if it is none.
+pub(super) fn of_mlsd(line: &str) -> Option<Member<'_>> {
+    let (facts, name) = line.split_once(' ')?;
+    let fact = |wanted: &str| {
+        let pairs = facts.split(';').filter_map(|pair| pair.split_once('='));
+        pairs.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    };
+    match fact("type")?.to_ascii_lowercase().as_str() {
+        "file" => Some(Member::File(name, fact("size")?.parse().ok()?)),
+        "dir" => Some(Member::Folder(name)),
+        _ => Some(Member::Foreign),
+    }
+}
+
+/// Reads a line of `LIST`; `None` if it is of no known form.
+pub(super) fn of_list(line: &str) -> Option<Member<'_>> {
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    match words.as_slice() {
+        [] | ["total", _] => Some(Member::Foreign),
+        [date, _, kind, name @ ..] if date.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() => {
+            of_dos(kind, name)
+        }
+        [mode, ..] if mode.starts_with(['-', 'd', 'l', 'b', 'c', 'p', 's']) => of_unix(mode, &words),
+        _ => None,
+    }
+}
+
+fn of_dos<'a>(kind: &str, name: &[&'a str]) -> Option<Member<'a>> {
+    let &[name] = name else { return Some(Member::Foreign) };
+    if kind.eq_ignore_ascii_case("<dir>") {
+        return Some(Member::Folder(name));
+    }
+    kind.parse().ok().map(|bytes| Member::File(name, bytes))
+}
+
+/// Mode, links, owner, (group,) length, month, day, time or year, name. A store's names have no blanks, so what does not fit is foreign.
+fn of_unix<'a>(mode: &str, words: &[&'a str]) -> Option<Member<'a>> {
+    let is_month = |word: &&str| MONTHS.contains(&word.to_ascii_lowercase().as_str());
+    let month_at = words.iter().skip(3).position(is_month)? + 3;
+    let bytes = words.get(month_at.checked_sub(1)?)?;
+    let Some([_, _, _, name]) = words.get(month_at..) else { return Some(Member::Foreign) };
+    match mode.as_bytes().first()? {
+        b'-' => bytes.parse().ok().map(|bytes| Member::File(name, bytes)),
+        b'd' => Some(Member::Folder(name)),
+        _ => Some(Member::Foreign),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_servers_are_read() {
+        for (line, expected) in [
+            (
+                "-rw-------    1 0        0         3000001 Nov 21 06:40 object",
+                Member::File("object", 3_000_001),
+            ),
+            ("drwx------    2 ann      staff        4096 Nov 21  2025 arenas", Member::Folder("arenas")),
+            ("-rw-r--r-- 1 ann 77 Jan 1 1970 x", Member::File("x", 77)),
+            ("lrwxrwxrwx 1 0 0 7 Nov 21 06:40 link -> object", Member::Foreign),
+            ("-rw-r--r-- 1 0 0 7 Nov 21 06:40 two words", Member::Foreign),
+            ("total 12", Member::Foreign),
+            ("", Member::Foreign),
+            ("11-21-25  06:40AM       <DIR>          arenas", Member::Folder("arenas")),
+            ("11-21-25  06:40AM             3000001 object", Member::File("object", 3_000_001)),
+        ] {
+            assert_eq!(of_list(line), Some(expected), "{line}");
+        }
+        for line in ["?", "-rw-r--r-- 1 0 0 many Nov 21 06:40 x", "+i8388621.48594,m825718503,r,s280,\tx"] {
+            assert_eq!(of_list(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn facts_are_read() {
+        let file = "Type=file;Size=5;Modify=20251121064000;UNIX.mode=0600; object";
+        assert_eq!(of_mlsd(file), Some(Member::File("object", 5)));
+        assert_eq!(of_mlsd("type=dir;sizd=4096; arenas"), Some(Member::Folder("arenas")));
+        assert_eq!(of_mlsd("type=cdir; ."), Some(Member::Foreign));
+        for line in ["", "x", "type=file; no-size", "size=5; no-type", "type=file;size=-1; x"] {
+            assert_eq!(of_mlsd(line), None, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_has_a_blank_in_its_name(line in "\\PC{0,60}|[-dl 0-9a-zA-Z;=]{0,60}") {
+            prop_assert!(of_mlsd(&line).is_none() || line.contains(' '));
+            if let Some(Member::File(name, _) | Member::Folder(name)) = of_list(&line) {
+                prop_assert!(!name.contains(' '), "{name:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A target that is used no faster than told.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use varve_world::FileName;
+
+use crate::{Capabilities, Object, Pace, PutMode, Target, TargetError, edge};
+
+/// Any target, at a [`Pace`].
+///
+/// Waits before a call whose bytes are known, so an object goes over the line at once and the pause lies between objects. What
+/// [`open`](crate::open) makes can do better: given the paces in its options, it spreads the bytes within a call.
+pub struct Limited<T> {
+    target: T,
+    up: Option<Arc<Pace>>,
+    down: Option<Arc<Pace>>,
+}
+
+impl<T: Target> Limited<T> {
+    /// `target`, with a pace for what goes there and one for what comes from there.
+    pub fn new(target: T, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
+        Self { target, up, down }
+    }
+}
+
+impl<T: Target> fmt::Display for Limited<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.target.fmt(f)
+    }
+}
+
+impl<T: Target> Target for Limited<T> {
+    fn capabilities(&self) -> Capabilities {
+        self.target.capabilities()
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        if let Some(pace) = &self.up {
+            edge::sleep(pace.take(contents.len()));
+        }
+        self.target.put(name, contents, mode)
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        // Paid for when it has come: what was asked for may not be there.
+        let contents = self.target.get(name, range)?;
+        if let Some(pace) = &self.down {
+            edge::sleep(pace.take(contents.len()));
+        }
+        Ok(contents)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        self.target.list(folder)
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        self.target.remove(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryTarget;
+
+    #[test]
+    fn keeps_the_contract() {
+        let pace = Arc::new(Pace::new(1 << 30));
+        let limited = || Limited::new(MemoryTarget::new(), Some(Arc::clone(&pace)), Some(Arc::clone(&pace)));
+        crate::contract::check(&mut || limited());
+    }
+
+    #[test]
+    fn objects_wait_for_their_turn() {
+        let pace = Arc::new(Pace::new(1 << 20));
+        let target = Limited::new(MemoryTarget::new(), Some(Arc::clone(&pace)), Some(pace));
+        let name = FileName::new("object").unwrap();
+        let started = edge::now();
+        target.put(&name, vec![0; 100 << 10].into(), PutMode::Create).unwrap();
+        target.get(&name, 0..100 << 10).unwrap();
+        let passed = started.elapsed().as_millis();
+        assert!((180..2000).contains(&passed), "200 KiB at 1 MiB a second took {passed} ms");
+    }
+}

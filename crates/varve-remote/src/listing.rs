@@ -1,0 +1,90 @@
+//! A listing as it comes in: only names that a store uses, and never more of them than memory bears.
+
+use varve_world::FileName;
+
+use crate::Object;
+use crate::trouble::Trouble;
+
+/// How many entries a listing may have, folders and foreign files counted: some hundreds of megabytes of memory at worst, and
+/// two petabytes in arenas of half a gigabyte.
+const ENTRY_COUNT_MAX: usize = 4_000_000;
+
+/// No name that a store uses is longer.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// What has been listed so far.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    objects: Vec<Object>,
+    entry_count: usize,
+}
+
+impl Listing {
+    /// Counts an entry that is no object: a folder, or somebody else's file.
+    pub fn pass(&mut self) -> Result<(), Trouble> {
+        self.entry_count += 1;
+        if self.entry_count > ENTRY_COUNT_MAX {
+            return Err(Trouble::refused(format!("it lists more than {ENTRY_COUNT_MAX} entries")));
+        }
+        Ok(())
+    }
+
+    /// Takes an object, unless no store uses such a name.
+    pub fn push(&mut self, name: &str, bytes: u64) -> Result<(), Trouble> {
+        self.pass()?;
+        if name.len() <= NAME_BYTES_MAX
+            && let Ok(name) = FileName::new(name)
+        {
+            self.objects.push(Object { name, bytes });
+        }
+        Ok(())
+    }
+
+    /// The objects below `folder`, in order of their names, each once.
+    pub fn finish(mut self, folder: &str) -> Vec<Object> {
+        if !folder.is_empty() {
+            let prefix = format!("{folder}/");
+            self.objects.retain(|object| object.name.as_str().starts_with(&prefix));
+        }
+        self.objects.sort();
+        self.objects.dedup_by(|one, other| one.name == other.name);
+        self.objects
+    }
+}
+
+/// Whether a folder's own name can lead to objects of a store; others are not entered.
+pub(crate) fn is_folder_of_a_store(path: &str) -> bool {
+    path.len() <= NAME_BYTES_MAX && FileName::new(path).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_names_are_left_out_and_order_is_made() {
+        let mut listing = Listing::default();
+        for name in
+            ["b", "a/../b", "a/x", "/etc/passwd", ".hidden", "a b", "", "a/x", "ab/y", &"n".repeat(2000)]
+        {
+            listing.push(name, 1).unwrap();
+        }
+        let names: Vec<_> = listing.finish("").into_iter().map(|object| object.name.to_string()).collect();
+        assert_eq!(names, ["a/x", "ab/y", "b"]);
+    }
+
+    #[test]
+    fn only_the_folder_asked_for() {
+        let mut listing = Listing::default();
+        ["a/x", "ab/y", "a"].iter().for_each(|name| listing.push(name, 1).unwrap());
+        let names: Vec<_> = listing.finish("a").into_iter().map(|object| object.name.to_string()).collect();
+        assert_eq!(names, ["a/x"]);
+    }
+
+    #[test]
+    fn an_endless_listing_ends() {
+        let mut listing = Listing::default();
+        let met = (0..=ENTRY_COUNT_MAX).find_map(|_| listing.push("not a name of ours", 1).err());
+        assert!(matches!(met, Some(Trouble::Refused(_))));
+    }
+}

@@ -1,0 +1,457 @@
+//! Where a target is, as its URL says.
+//!
+//! | form                                                                   | what it is                                            |
+//! |------------------------------------------------------------------------|-------------------------------------------------------|
+//! | `PATH`, `file:///PATH`                                                 | a folder                                              |
+//! | `s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path-style=yes\|no]`    | a bucket, or what begins with a prefix in it          |
+//! | `sftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`                            | a folder over SSH; `/~/PATH` is below the user's home |
+//! | `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`                             | a folder below where the login leads; `//PATH` from the root |
+//! | `ftps://…`                                                             | the same, encrypted (`AUTH TLS`)                      |
+//! | `webdav+http://[USER[:PASSWORD]@]HOST[:PORT]/PATH`, `webdav+https://…` | a collection                                          |
+//!
+//! What has a special meaning in a URL is written as `%` and two hexadecimal digits. What does not look like a URL is a path.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use url::Url;
+
+use crate::Secret;
+
+/// The schemes, as an error names them.
+const SCHEMES: &str = "file, s3, sftp, ftp, ftps, webdav+http, webdav+https";
+
+/// What may stand in a path of a URL as it is.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+/// What may stand in any other part.
+const WORD: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Where a target is. Printing one leaves its password out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// A folder of this machine.
+    Folder(PathBuf),
+    /// An S3-compatible bucket.
+    S3(S3Location),
+    /// A folder over SSH.
+    Sftp(HostLocation),
+    /// A folder over FTP.
+    Ftp {
+        /// Where.
+        host: HostLocation,
+        /// Whether the connection is encrypted.
+        is_encrypted: bool,
+    },
+    /// A collection of a web server.
+    Webdav {
+        /// Where.
+        host: HostLocation,
+        /// Whether the connection is encrypted.
+        is_encrypted: bool,
+    },
+}
+
+/// A place in a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Location {
+    /// The bucket's name.
+    pub bucket: String,
+    /// What all names begin with, without slashes at its ends; may be empty.
+    pub prefix: String,
+    /// Another server than Amazon's: an `http` or `https` URL.
+    pub endpoint: Option<String>,
+    /// The region; else from the environment.
+    pub region: Option<String>,
+    /// Whether the bucket is named in the path of a request, or in its host; `None` means in the path where `endpoint` is given.
+    pub path_style: Option<bool>,
+}
+
+/// A folder of some host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLocation {
+    /// Name or address, as a URL has it: IPv6 addresses in brackets.
+    pub host: String,
+    /// The port, if it is not the usual one.
+    pub port: Option<u16>,
+    /// Who logs in.
+    pub user: Option<String>,
+    /// With which password.
+    pub password: Option<Secret>,
+    /// The folder, decoded, without the slash that ends the host and without one at its end.
+    pub path: String,
+}
+
+/// A text that is no place for a target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{shown}: {what}")]
+pub struct LocationError {
+    /// The text, without what may be a password.
+    pub shown: String,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(text: &str) -> Result<Self, LocationError> {
+        parse(text).map_err(|what| LocationError { shown: without_password(text), what })
+    }
+}
+
+fn parse(text: &str) -> Result<Location, String> {
+    let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+        return folder(text);
+    };
+    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    if url.fragment().is_some() {
+        return Err("'#' has no meaning here: write %23".into());
+    }
+    match scheme.to_ascii_lowercase().as_str() {
+        "file" => file(&url),
+        "s3" => s3(&url),
+        "sftp" => host(&url).map(Location::Sftp),
+        "ftp" => Ok(Location::Ftp { host: host(&url)?, is_encrypted: false }),
+        "ftps" => Ok(Location::Ftp { host: host(&url)?, is_encrypted: true }),
+        "webdav+http" => Ok(Location::Webdav { host: host(&url)?, is_encrypted: false }),
+        "webdav+https" => Ok(Location::Webdav { host: host(&url)?, is_encrypted: true }),
+        "http" | "https" => {
+            Err(format!("write webdav+{scheme}:// for a WebDAV server, or s3:// for a bucket"))
+        }
+        other => Err(format!("there is no kind {other:?}; there are {SCHEMES}")),
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+fn folder(text: &str) -> Result<Location, String> {
+    if text.is_empty() {
+        return Err("an empty path".into());
+    }
+    if text.contains('\0') {
+        return Err("a path has no zero byte".into());
+    }
+    Ok(Location::Folder(text.into()))
+}
+
+fn file(url: &Url) -> Result<Location, String> {
+    no_query(url)?;
+    if url.host_str().is_some_and(|host| host != "localhost") {
+        return Err("a file URL names no host: write file:///PATH".into());
+    }
+    let path = url.to_file_path().map_err(|()| "no path of this machine: write file:///PATH")?;
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err("a path has no zero byte".into());
+    }
+    Ok(Location::Folder(path))
+}
+
+fn s3(url: &Url) -> Result<Location, String> {
+    if !url.username().is_empty() || url.password().is_some() || url.port().is_some() {
+        return Err("s3://BUCKET/PREFIX has no user, password or port: credentials come from the \
+                    environment (AWS_ACCESS_KEY_ID, ...), another server is given as ?endpoint=URL"
+            .into());
+    }
+    let bucket = url.host_str().unwrap_or_default().to_owned();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    if !(3..=255).contains(&bucket.len()) || !bucket.bytes().all(is_plain) {
+        return Err("a bucket's name has at least three letters, digits, dots, dashes or underscores".into());
+    }
+    let prefix = path_of(url)?.trim_start_matches('/').to_owned();
+    let mut place = S3Location { bucket, prefix, endpoint: None, region: None, path_style: None };
+    for (key, value) in url.query_pairs() {
+        let given = match key.as_ref() {
+            "endpoint" => place.endpoint.replace(endpoint(&value)?).is_some(),
+            "region" if value.is_empty() || !value.bytes().all(is_plain) => {
+                return Err(format!("no region has the name {value:?}"));
+            }
+            "region" => place.region.replace(value.into_owned()).is_some(),
+            "path-style" => place.path_style.replace(yes_or_no(&value)?).is_some(),
+            other => {
+                return Err(format!("{other:?} has no meaning here; there are endpoint, region, path-style"));
+            }
+        };
+        if given {
+            return Err(format!("{key} is given twice"));
+        }
+    }
+    Ok(Location::S3(place))
+}
+
+fn endpoint(text: &str) -> Result<String, String> {
+    let url = Url::parse(text).map_err(|error| format!("endpoint {text:?}: {error}"))?;
+    let is_bare = url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !is_bare {
+        return Err("an endpoint is http://HOST[:PORT] or https://HOST[:PORT], and nothing more".into());
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "" | "yes" | "true" => Ok(true),
+        "no" | "false" => Ok(false),
+        other => Err(format!("path-style is yes or no, not {other:?}")),
+    }
+}
+
+fn host(url: &Url) -> Result<HostLocation, String> {
+    no_query(url)?;
+    let host = url.host_str().unwrap_or_default().to_owned();
+    if host.is_empty() {
+        return Err("a host is missing: write SCHEME://HOST/PATH".into());
+    }
+    // What has no scheme known to browsers comes undecoded.
+    let host = decode(&host)?;
+    if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_[]:".contains(&byte)) {
+        return Err(format!("{host:?} is no name of a host"));
+    }
+    let user = Some(decode(url.username())?).filter(|user| !user.is_empty());
+    let password = url.password().map(decode).transpose()?.map(Secret::new);
+    if user.is_none() && password.is_some() {
+        return Err("a password without a user".into());
+    }
+    if url.port() == Some(0) {
+        return Err("port 0 is no port".into());
+    }
+    Ok(HostLocation { host, port: url.port(), user, password, path: path_of(url)? })
+}
+
+fn no_query(url: &Url) -> Result<(), String> {
+    match url.query() {
+        Some(_) => Err("'?' has no meaning here: write %3F".into()),
+        None => Ok(()),
+    }
+}
+
+/// The path without the slash that ends the host, and without those at its end.
+fn path_of(url: &Url) -> Result<String, String> {
+    let path = decode(url.path())?;
+    let path = path.strip_prefix('/').unwrap_or(&path).trim_end_matches('/').to_owned();
+    if path.split('/').any(|part| part == "." || part == "..") {
+        return Err("'.' and '..' are no parts of a path".into());
+    }
+    Ok(path)
+}
+
+/// Decodes `%` and two digits. What ends a line or a text would be a second command to some servers.
+fn decode(text: &str) -> Result<String, String> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| "it is not UTF-8 when decoded")?;
+    if decoded.chars().any(char::is_control) {
+        return Err("control characters have no place here".into());
+    }
+    Ok(decoded.into_owned())
+}
+
+/// What may be shown of a text that is perhaps a URL with a password in it.
+fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    // The last '@' wherever it is: in a URL that was written wrongly a password may have a slash.
+    match rest.rsplit_once('@') {
+        Some((_, place)) => format!("{scheme}://...@{place}"),
+        None => text.into(),
+    }
+}
+
+impl fmt::Display for HostLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{}@", utf8_percent_encode(user, WORD))?;
+        }
+        f.write_str(&self.host)?;
+        if let Some(port) = self.port {
+            write!(f, ":{port}")?;
+        }
+        write!(f, "/{}", utf8_percent_encode(&self.path, PATH))
+    }
+}
+
+impl fmt::Display for S3Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}", self.bucket)?;
+        if !self.prefix.is_empty() {
+            write!(f, "/{}", utf8_percent_encode(&self.prefix, PATH))?;
+        }
+        let style = self.path_style.map(|is_path| if is_path { "yes" } else { "no" }.to_owned());
+        let pairs = [("endpoint", &self.endpoint), ("region", &self.region), ("path-style", &style)];
+        let mut separator = '?';
+        for (key, value) in pairs {
+            if let Some(value) = value {
+                write!(f, "{separator}{key}={}", utf8_percent_encode(value, WORD))?;
+                separator = '&';
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => path.display().fmt(f),
+            Self::S3(place) => place.fmt(f),
+            Self::Sftp(host) => write!(f, "sftp://{host}"),
+            Self::Ftp { host, is_encrypted: false } => write!(f, "ftp://{host}"),
+            Self::Ftp { host, is_encrypted: true } => write!(f, "ftps://{host}"),
+            Self::Webdav { host, is_encrypted: false } => write!(f, "webdav+http://{host}"),
+            Self::Webdav { host, is_encrypted: true } => write!(f, "webdav+https://{host}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(text: &str) -> Location {
+        text.parse().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn wrong(text: &str) -> String {
+        text.parse::<Location>().expect_err(text).to_string()
+    }
+
+    fn host_at(text: &str) -> HostLocation {
+        match at(text) {
+            Location::Sftp(host) | Location::Ftp { host, .. } | Location::Webdav { host, .. } => host,
+            other => panic!("{text} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_a_path() {
+        for path in ["/srv/replica", "replica", "./a b", "C:/x", "sftp:/x", "a://b://", "1x://y", "://"] {
+            let expected = if path == "a://b://" { continue } else { Location::Folder(path.into()) };
+            assert_eq!(at(path), expected);
+        }
+        assert_eq!(at("file:///srv/a%20b"), Location::Folder("/srv/a b".into()));
+        assert_eq!(at("file://localhost/srv"), Location::Folder("/srv".into()));
+    }
+
+    #[test]
+    fn buckets() {
+        let Location::S3(place) =
+            at("s3://Backup/a/b%20c/?endpoint=http://127.0.0.1:9000/&region=eu-1&path-style")
+        else {
+            panic!()
+        };
+        assert_eq!((place.bucket.as_str(), place.prefix.as_str()), ("Backup", "a/b c"));
+        assert_eq!(place.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!((place.region.as_deref(), place.path_style), (Some("eu-1"), Some(true)));
+        let Location::S3(bare) = at("s3://backup") else { panic!() };
+        assert_eq!((bare.prefix.as_str(), bare.endpoint, bare.path_style), ("", None, None));
+    }
+
+    #[test]
+    fn hosts() {
+        let place = host_at("sftp://ann%40home:p%2Fw:d@example.org:2222/srv/replica/");
+        assert_eq!((place.host.as_str(), place.port), ("example.org", Some(2222)));
+        assert_eq!(place.user.as_deref(), Some("ann@home"));
+        assert_eq!(place.password.unwrap().reveal(), "p/w:d");
+        assert_eq!(place.path, "srv/replica");
+        assert_eq!(host_at("ftp://host//srv/x").path, "/srv/x");
+        assert_eq!(host_at("sftp://host/~/x").path, "~/x");
+        assert_eq!(host_at("sftp://[::1]:22/x").host, "[::1]");
+        assert_eq!(host_at("webdav+https://dav.example.org").path, "");
+        assert!(matches!(at("ftps://host/x"), Location::Ftp { is_encrypted: true, .. }));
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        for (text, says) in [
+            ("", "an empty path"),
+            ("gopher://host/x", "there is no kind \"gopher\"; there are file, s3, sftp"),
+            ("https://host/x", "webdav+https://"),
+            ("sftp:///x", "host"),
+            ("sftp://host/x?y=z", "'?' has no meaning here"),
+            ("sftp://host/x#y", "'#' has no meaning here"),
+            ("ftp://host/a%0D%0ADELE%20b", "control characters"),
+            ("ftp://a%0Ab@host/", "control characters"),
+            ("ftp://host/%2E%2E%2Fx", "'.' and '..'"),
+            ("sftp://host:0/x", "port 0"),
+            ("sftp://host:99999/x", "port"),
+            ("sftp://:secret@host/x", "a password without a user"),
+            ("s3://ab", "at least three"),
+            ("s3://key:secret@bucket", "AWS_ACCESS_KEY_ID"),
+            ("s3://bucket?endpoint=ftp://host", "an endpoint is http://"),
+            ("s3://bucket?endpoint=http://a:b@host", "an endpoint is http://"),
+            ("s3://bucket?endpont=x", "there are endpoint, region, path-style"),
+            ("s3://bucket?region=a&region=b", "given twice"),
+            ("s3://bucket?path-style=maybe", "yes or no"),
+            ("file://host/x", "names no host"),
+        ] {
+            let error = wrong(text);
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_printed() {
+        for text in [
+            "sftp://ann:hunter2@host/x",
+            "ftps://ann:hunter2@host/x",
+            "webdav+http://ann:hunter2@host/x",
+            "gopher://ann:hunter2@host",
+            "sftp://ann:hunter2/@host:99999/x",
+            "sftp://ann:hun@ter2@host/x?y",
+            "s3://ann:hunter2@bucket",
+        ] {
+            let printed = match text.parse::<Location>() {
+                Ok(place) => format!("{place} {place:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!printed.contains("hunter2") && !printed.contains("ter2"), "{text}: {printed}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,40}|(s3|sftp|ftp|ftps|file|webdav\\+https?)://[a-z:@%/?#\\[\\]\\.&=0-9 \\PC]{0,40}") {
+            let outcome = text.parse::<Location>();
+            if let Err(error) = outcome {
+                prop_assert!(!error.what.is_empty());
+            }
+        }
+
+        #[test]
+        fn what_is_printed_is_read_again(
+            scheme in "sftp|ftp|ftps|webdav\\+https?",
+            user in proptest::option::of("[^\\p{C}]{1,12}"),
+            port in proptest::option::of(1_u16..),
+            path in "(/?[^/\\p{C}]{3,10}(/[^/\\p{C}]{3,10}){0,3})?",
+        ) {
+            let host = HostLocation { host: "host.example".into(), port, user, password: None, path };
+            let place: Location = format!("{scheme}://{host}").parse().unwrap();
+            prop_assert_eq!(place.to_string().parse::<Location>().unwrap(), place.clone());
+            let read = match &place {
+                Location::Sftp(read) | Location::Ftp { host: read, .. } | Location::Webdav { host: read, .. } => read,
+                other => panic!("{other:?}"),
+            };
+            let usual = (place.to_string(), host.port);
+            prop_assert_eq!(&read.user, &host.user, "{:?}", &usual);
+            prop_assert_eq!(&read.path, &host.path);
+        }
+
+        #[test]
+        fn buckets_are_read_again(
+            prefix in "([^/\\p{C}]{3,10}(/[^/\\p{C}]{3,10}){0,3})?",
+            region in proptest::option::of("[a-z]{2}-[0-9]"),
+            path_style in proptest::option::of(any::<bool>()),
+        ) {
+            let endpoint = Some("https://host.example:9000/under".into());
+            let place = Location::S3(S3Location { bucket: "bucket".into(), prefix, endpoint, region, path_style });
+            prop_assert_eq!(place.to_string().parse::<Location>().unwrap(), place);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! How many bytes a second may go over the line.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::edge;
+
+/// A bucket of tokens, one a byte, that fills at a steady rate and holds a quarter of a second's worth. Whoever takes more than is there
+/// owes it, and waits; so many callers at once share the rate.
+#[derive(Debug)]
+pub struct Pace {
+    bytes_per_second: u64,
+    bucket: Mutex<Bucket>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    /// Below zero: what has been taken ahead of time.
+    tokens: f64,
+    filled_at: Instant,
+}
+
+impl Pace {
+    /// At most so many bytes a second; a rate of zero counts as one.
+    #[must_use]
+    pub fn new(bytes_per_second: u64) -> Self {
+        let bucket = Mutex::new(Bucket { tokens: 0.0, filled_at: edge::now() });
+        Self { bytes_per_second: bytes_per_second.max(1), bucket }
+    }
+
+    /// The rate.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> u64 {
+        self.bytes_per_second
+    }
+
+    /// Takes tokens for `bytes`, and says how long to wait before they go over the line.
+    pub(crate) fn take(&self, bytes: usize) -> Duration {
+        self.take_at(bytes, edge::now())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate need not be exact in its fifteenth digit")]
+    fn take_at(&self, bytes: usize, now: Instant) -> Duration {
+        let rate = self.bytes_per_second as f64;
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(bucket.filled_at).as_secs_f64();
+        bucket.filled_at = now.max(bucket.filled_at);
+        bucket.tokens = (bucket.tokens + passed * rate).min(rate / 4.0) - bytes as f64;
+        let owed = (-bucket.tokens / rate).max(0.0);
+        Duration::try_from_secs_f64(owed).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_kept_over_any_stretch() {
+        let pace = Pace::new(1000);
+        let start = edge::now();
+        let mut now = start;
+        for _ in 0..100 {
+            now += pace.take_at(100, now);
+        }
+        let seconds = (now - start).as_secs_f64();
+        assert!((9.9..10.1).contains(&seconds), "10,000 bytes took {seconds} s at 1,000 a second");
+    }
+
+    #[test]
+    fn idle_time_is_not_saved_up() {
+        let pace = Pace::new(1000);
+        let later = edge::now() + Duration::from_secs(3600);
+        assert_eq!(pace.take_at(250, later), Duration::ZERO);
+        assert!(pace.take_at(1000, later) >= Duration::from_millis(990));
+    }
+
+    #[test]
+    fn callers_at_the_same_time_share() {
+        let pace = Pace::new(1000);
+        let now = edge::now();
+        pace.take_at(1000, now);
+        assert!(pace.take_at(1000, now) >= Duration::from_millis(1900));
+    }
+}

@@ -1,0 +1,355 @@
+//! Trying again: the one place that decides how often, and how long to wait in between.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use varve_world::FileName;
+
+use crate::listing::Listing;
+use crate::trouble::Trouble;
+use crate::{Capabilities, Object, PutMode, Target, TargetError, edge};
+
+/// How much of a doubtful object is read at once to see whose it is.
+const COMPARED_BYTES: u64 = 8 << 20;
+
+/// How long to wait for the other side, and how often to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// How often a call is tried in all; at least once.
+    pub try_count_max: u32,
+    /// The pause after the first try that failed; each further one is twice as long. A random part of up to a half is left out of
+    /// each, so that many callers do not come back at the same moment.
+    pub first_pause: Duration,
+    /// No pause is longer, whatever the other side asks for.
+    pub pause_max: Duration,
+    /// How long the other side may say nothing.
+    pub silence_max: Duration,
+    /// A transfer that is slower than this is given up.
+    pub bytes_per_second_min: u64,
+}
+
+impl Default for Patience {
+    /// Seven tries over about two minutes; half a minute of silence.
+    fn default() -> Self {
+        Self {
+            try_count_max: 7,
+            first_pause: Duration::from_secs(1),
+            pause_max: Duration::from_secs(60),
+            silence_max: Duration::from_secs(30),
+            bytes_per_second_min: 4 << 10,
+        }
+    }
+}
+
+impl Patience {
+    /// How long a call may take that moves so many bytes.
+    pub(crate) fn time_for(&self, bytes: u64) -> Duration {
+        self.silence_max.saturating_add(Duration::from_secs(bytes / self.bytes_per_second_min.max(1)))
+    }
+
+    /// The pause after try number `number`, counted from zero, when `dice` fell so.
+    fn pause(&self, number: u32, asked: Option<Duration>, dice: u64) -> Duration {
+        let doubled = self.first_pause.saturating_mul(1 << number.min(20)).min(self.pause_max);
+        let left_out = doubled / 2 * u32::from(dice.to_le_bytes()[0]) / 255;
+        (doubled - left_out).max(asked.unwrap_or_default()).min(self.pause_max)
+    }
+}
+
+/// One try of each operation: what the kinds of target differ in. Names are those of the store; where they lead to is each home's own.
+pub(crate) trait Home: Send + Sync + fmt::Display {
+    /// What is remembered of an upload from one try to the next, so that what arrived is not sent again.
+    type Upload: Default;
+
+    /// What it can promise; asks, if nobody has asked before.
+    fn capabilities(&self) -> Result<Capabilities, Trouble>;
+
+    /// Puts an object in place.
+    fn put(
+        &self,
+        name: &FileName,
+        contents: &Bytes,
+        mode: PutMode,
+        upload: &mut Self::Upload,
+    ) -> Result<(), Trouble>;
+
+    /// Forgets an upload that no further try will finish, so that nothing of it stays behind. What cannot be cleaned stays invisible.
+    fn abandon(&self, _name: &FileName, _upload: Self::Upload) {}
+
+    /// Reads a range that is not empty.
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble>;
+
+    /// The length of an object.
+    fn length(&self, name: &FileName) -> Result<u64, Trouble>;
+
+    /// Lists at least what is below `folder`.
+    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble>;
+
+    /// Removes an object.
+    fn remove(&self, name: &FileName) -> Result<(), Trouble>;
+}
+
+/// A home whose operations are tried several times.
+pub(crate) struct Persistent<H> {
+    home: H,
+    patience: Patience,
+}
+
+impl<H: Home> Persistent<H> {
+    pub fn new(home: H, patience: Patience) -> Self {
+        Self { home, patience }
+    }
+
+    /// Tries until it succeeds, or no further try can help. Each try is told whether one before it may have been done without our
+    /// hearing of it.
+    fn persist<T>(
+        &self,
+        what: &str,
+        mut one_try: impl FnMut(bool) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut number = 0;
+        loop {
+            let (error, asked) = match one_try(number > 0) {
+                Err(Trouble::Passing(error, asked)) => (error, asked),
+                outcome => return outcome,
+            };
+            if number + 1 >= self.patience.try_count_max {
+                return Err(Trouble::Passing(error, asked));
+            }
+            // Without dice the pause is only less random.
+            let pause = self.patience.pause(number, asked, edge::draw().unwrap_or(0));
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(target = %self.home, what, pause_ms, %error, "failed, will try again");
+            edge::sleep(pause);
+            number += 1;
+        }
+    }
+
+    /// Whether an object has these contents.
+    fn holds(&self, name: &FileName, contents: &Bytes) -> Result<bool, Trouble> {
+        let length = contents.len() as u64;
+        if self.home.length(name)? != length {
+            return Ok(false);
+        }
+        let mut start = 0;
+        while start < length {
+            let end = length.min(start + COMPARED_BYTES);
+            let expected = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+            let expected = expected.and_then(|(start, end)| contents.get(start..end));
+            if Some(self.home.get(name, start..end)?.as_ref()) != expected {
+                return Ok(false);
+            }
+            start = end;
+        }
+        Ok(true)
+    }
+}
+
+impl<H: Home> fmt::Display for Persistent<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.home.fmt(f)
+    }
+}
+
+impl<H: Home> Target for Persistent<H> {
+    fn capabilities(&self) -> Capabilities {
+        // Nothing is promised for a target that cannot be asked; its next use will say why.
+        self.persist("capabilities", |_| self.home.capabilities())
+            .unwrap_or(Capabilities { create_is_exclusive: false, ranges: false })
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        let mut upload = H::Upload::default();
+        let outcome = self.persist(name.as_str(), |in_doubt| {
+            match self.home.put(name, &contents, mode, &mut upload) {
+                // The object may be there by an earlier try of ours whose answer was lost.
+                Err(Trouble::Exists) if in_doubt && self.holds(name, &contents)? => Ok(()),
+                outcome => outcome,
+            }
+        });
+        if outcome.is_err() {
+            self.home.abandon(name, upload);
+        }
+        outcome.map_err(|trouble| trouble.of_object(name, contents.len() as u64))
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        let end = range.end;
+        let outcome = if range.start < range.end {
+            self.persist(name.as_str(), |_| self.home.get(name, range.clone()))
+        } else if range.start > range.end {
+            Err(Trouble::Short)
+        } else {
+            let length = self.persist(name.as_str(), |_| self.home.length(name));
+            length.and_then(|length| if end <= length { Ok(Bytes::new()) } else { Err(Trouble::Short) })
+        };
+        outcome.map_err(|trouble| trouble.of_object(name, end))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        let outcome = self.persist("listing", |_| {
+            let mut listing = Listing::default();
+            self.home.list(folder, &mut listing).map(|()| listing.finish(folder))
+        });
+        let what = || if folder.is_empty() { self.to_string() } else { format!("{self}: {folder}") };
+        outcome.map_err(|trouble| match trouble {
+            Trouble::Refused(source) => TargetError::Refused { what: what(), source },
+            Trouble::Passing(source, _) => TargetError::Failed { what: what(), source },
+            other => {
+                let source = std::io::Error::other(format!("unexpected answer to a listing: {other:?}"));
+                TargetError::Failed { what: what(), source }
+            }
+        })
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        let outcome = self.persist(name.as_str(), |in_doubt| match self.home.remove(name) {
+            // An earlier try of ours may have removed it without our hearing of it.
+            Err(Trouble::NotFound) if in_doubt => Ok(()),
+            outcome => outcome,
+        });
+        outcome.map_err(|trouble| trouble.of_object(name, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::MemoryTarget;
+
+    /// A home in memory that fails as a script tells it, before or after it has done what was asked.
+    #[derive(Default)]
+    struct Moody {
+        objects: MemoryTarget,
+        script: Mutex<Vec<(bool, Trouble)>>,
+        calls: Mutex<u32>,
+    }
+
+    impl Moody {
+        fn new(script: Vec<(bool, Trouble)>) -> Persistent<Self> {
+            let home = Self { script: Mutex::new(script), ..Self::default() };
+            let first_pause = Duration::from_millis(1);
+            Persistent::new(home, Patience { try_count_max: 4, first_pause, ..Patience::default() })
+        }
+
+        fn meet<T>(&self, act: impl FnOnce() -> Result<T, TargetError>) -> Result<T, Trouble> {
+            *self.calls.lock().unwrap() += 1;
+            let mut script = self.script.lock().unwrap();
+            if let Some((done, trouble)) = (!script.is_empty()).then(|| script.remove(0)) {
+                if done {
+                    drop(act());
+                }
+                return Err(trouble);
+            }
+            act().map_err(|error| match error {
+                TargetError::NotFound { .. } => Trouble::NotFound,
+                TargetError::Exists { .. } => Trouble::Exists,
+                TargetError::Short { .. } => Trouble::Short,
+                other => Trouble::refused(other.to_string()),
+            })
+        }
+    }
+
+    impl fmt::Display for Moody {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("moody")
+        }
+    }
+
+    impl Home for Moody {
+        type Upload = ();
+
+        fn capabilities(&self) -> Result<Capabilities, Trouble> {
+            Ok(self.objects.capabilities())
+        }
+
+        fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+            self.meet(|| self.objects.put(name, contents.clone(), mode))
+        }
+
+        fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+            self.meet(|| self.objects.get(name, range))
+        }
+
+        fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+            let listed = self.objects.list("").unwrap();
+            let found = listed.into_iter().find(|object| object.name == *name);
+            found.map(|object| object.bytes).ok_or(Trouble::NotFound)
+        }
+
+        fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+            let objects = self.meet(|| self.objects.list(folder))?;
+            objects.iter().try_for_each(|object| into.push(object.name.as_str(), object.bytes))
+        }
+
+        fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+            self.meet(|| self.objects.remove(name))
+        }
+    }
+
+    fn name() -> FileName {
+        FileName::new("object").unwrap()
+    }
+
+    fn calls(target: &Persistent<Moody>) -> u32 {
+        *target.home.calls.lock().unwrap()
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        crate::contract::check(&mut || Moody::new(Vec::new()));
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again_and_the_rest_is_not() {
+        let target = Moody::new(vec![(false, Trouble::passing("reset")), (false, Trouble::passing("503"))]);
+        target.put(&name(), Bytes::from_static(b"x"), PutMode::Create).unwrap();
+        assert_eq!(calls(&target), 3);
+
+        let target = Moody::new(vec![(false, Trouble::refused("403"))]);
+        let refused = target.put(&name(), Bytes::from_static(b"x"), PutMode::Create);
+        assert!(matches!(refused, Err(TargetError::Refused { .. })), "{refused:?}");
+        assert_eq!(calls(&target), 1);
+
+        let target = Moody::new((0..9).map(|_| (false, Trouble::passing("503"))).collect());
+        let failed = target.list("");
+        assert!(matches!(failed, Err(TargetError::Failed { .. })), "{failed:?}");
+        assert_eq!(calls(&target), 4);
+    }
+
+    #[test]
+    fn a_creation_whose_answer_was_lost_is_ours() {
+        let target = Moody::new(vec![(true, Trouble::passing("reset"))]);
+        target.put(&name(), Bytes::from_static(b"ours"), PutMode::Create).unwrap();
+    }
+
+    #[test]
+    fn a_creation_that_somebody_else_won_meanwhile_is_not_ours() {
+        for theirs in ["them", "longer than ours"] {
+            let target = Moody::new(vec![(false, Trouble::passing("reset"))]);
+            target.home.objects.set(&name(), Some(theirs.into()));
+            let exists = target.put(&name(), Bytes::from_static(b"ours"), PutMode::Create);
+            assert!(matches!(exists, Err(TargetError::Exists { .. })), "{exists:?}");
+        }
+    }
+
+    #[test]
+    fn a_removal_whose_answer_was_lost_is_done() {
+        let target = Moody::new(vec![(true, Trouble::passing("reset"))]);
+        target.home.objects.set(&name(), Some(Bytes::new()));
+        target.remove(&name()).unwrap();
+    }
+
+    #[test]
+    fn pauses_grow_and_end_and_the_other_side_is_heard() {
+        let patience = Patience::default();
+        let pauses: Vec<_> = (0..8).map(|number| patience.pause(number, None, 0).as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(patience.pause(2, None, 255), Duration::from_secs(2));
+        assert_eq!(patience.pause(0, Some(Duration::from_secs(7)), 0), Duration::from_secs(7));
+        assert_eq!(patience.pause(0, Some(Duration::from_secs(7000)), 0), Duration::from_secs(60));
+    }
+}

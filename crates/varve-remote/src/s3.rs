@@ -1,0 +1,592 @@
+//! Objects in an S3-compatible bucket.
+//!
+//! Requests are ours; how they are signed, and where credentials come from (the environment, a web identity, the machine's own role),
+//! is the library's. An object larger than [`PART_BYTES`] goes up in parts, so that what arrived is not sent again after a
+//! connection was lost; it appears when the upload is completed.
+//!
+//! Exclusive creation is `If-None-Match: *`. Some servers ignore it and replace the object, so it is tried first on an object of our
+//! own, [`PROBE`], which no store uses. Where it is ignored we look before we write. Nothing is ever removed for a creation, so a
+//! bucket may be write-once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use object_store::RetryConfig;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredentialProvider};
+use object_store::client::{HttpRequest, HttpRequestBody};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE};
+use reqwest::{Method, Request, StatusCode};
+use url::Url;
+use varve_world::FileName;
+
+use crate::base64;
+use crate::http::{Answer, Http};
+use crate::listing::Listing;
+use crate::location::S3Location;
+use crate::persistent::Home;
+use crate::trouble::{Trouble, chain};
+use crate::xml::{self, Step};
+use crate::{Capabilities, OpenOptions, PutMode};
+
+/// The object that creation is tried on.
+const PROBE: &str = ".varve-probe";
+
+/// The size of a part, unless there would be too many.
+const PART_BYTES: usize = 16 << 20;
+/// The protocol allows 10,000.
+const PART_COUNT_MAX: usize = 9_000;
+/// How many parts are on their way at once.
+const PARTS_AT_ONCE: usize = 4;
+
+/// A listing that needs more pages than this does not end.
+const PAGE_COUNT_MAX: usize = 200_000;
+
+/// What stands for itself in a path.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+/// What stands for itself in a query.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A bucket, or what begins with a prefix in it.
+pub(crate) struct S3 {
+    http: Http,
+    place: S3Location,
+    /// The bucket's own URL, without a slash at its end.
+    bucket: String,
+    region: String,
+    /// `None` for a bucket that is open to all.
+    credentials: Option<AwsCredentialProvider>,
+    honoured: Mutex<Honoured>,
+}
+
+/// Whether `If-None-Match` is honoured, as far as it was tried.
+#[derive(Default)]
+struct Honoured {
+    by_puts: Option<bool>,
+    by_completions: Option<bool>,
+}
+
+/// What has arrived of an object that goes up in parts.
+#[derive(Default)]
+pub(crate) struct Upload {
+    id: Option<String>,
+    /// By their numbers, from 1, the tags that the server gave to them.
+    parts: BTreeMap<usize, String>,
+}
+
+impl S3 {
+    pub fn new(place: S3Location, options: &OpenOptions) -> std::io::Result<Self> {
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&place.bucket)
+            .with_allow_http(true)
+            .with_retry(RetryConfig {
+                max_retries: 1,
+                retry_timeout: Duration::from_secs(10),
+                ..RetryConfig::default()
+            });
+        if let Some(region) = &place.region {
+            builder = builder.with_region(region);
+        }
+        if let Some(keys) = &options.s3_keys {
+            builder =
+                builder.with_access_key_id(&keys.key_id).with_secret_access_key(keys.secret_key.reveal());
+            if let Some(token) = &keys.session_token {
+                builder = builder.with_token(token.reveal());
+            }
+        }
+        let setting = |key| builder.get_config_value(&key).filter(|value: &String| !value.is_empty());
+        let region = setting(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".into());
+        let endpoint = place.endpoint.clone();
+        let endpoint = endpoint
+            .or_else(|| setting(AmazonS3ConfigKey::S3Endpoint))
+            .or_else(|| setting(AmazonS3ConfigKey::Endpoint));
+        let is_open = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|value| value == "true");
+        let bucket = bucket_url(&place, endpoint.as_deref(), &region)?;
+        let library = builder.build().map_err(|error| chain(&error))?;
+        let credentials = (!is_open).then(|| library.credentials().clone());
+        let http = Http::new(options)?;
+        Ok(Self { http, place, bucket, region, credentials, honoured: Mutex::default() })
+    }
+
+    fn key(&self, name: &str) -> String {
+        if self.place.prefix.is_empty() { name.into() } else { format!("{}/{name}", self.place.prefix) }
+    }
+
+    /// Makes a request, signs it and sends it. `query` is in the order of its names.
+    async fn send(
+        &self,
+        method: Method,
+        key: &str,
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, Trouble> {
+        self.http.send(self.request(method, key, query, headers, body).await?).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        key: &str,
+        query: &[(&str, &str)],
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Request, Trouble> {
+        let mut url = self.bucket.clone();
+        if !key.is_empty() {
+            url = format!("{url}/{}", utf8_percent_encode(key, PATH));
+        }
+        for (index, (name, value)) in query.iter().enumerate() {
+            let separator = if index == 0 { '?' } else { '&' };
+            url = format!("{url}{separator}{name}={}", utf8_percent_encode(value, QUERY));
+        }
+        let url = Url::parse(&url).map_err(|error| Trouble::refused(format!("{url}: {error}")))?;
+        let mut signed = HttpRequest::new(HttpRequestBody::empty());
+        *signed.method_mut() = method.clone();
+        *signed.uri_mut() =
+            url.as_str().parse().map_err(|error| Trouble::refused(format!("{url}: {error}")))?;
+        *signed.headers_mut() = headers;
+        let hash = digest(&SHA256, &body);
+        if method == Method::PUT {
+            // A bucket with object lock takes nothing without it.
+            let checksum = HeaderValue::from_str(&base64::encode(hash.as_ref()))
+                .map_err(|e| Trouble::Refused(chain(&e)))?;
+            signed.headers_mut().insert(HeaderName::from_static("x-amz-checksum-sha256"), checksum);
+        }
+        if let Some(provider) = &self.credentials {
+            let credential = provider.get_credential().await.map_err(|error| {
+                let text = "no credentials (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)";
+                Trouble::refused(format!("{text}: {}", chain(&error)))
+            })?;
+            let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
+            authorizer
+                .try_authorize(&mut signed, Some(hash.as_ref()))
+                .map_err(|error| Trouble::Refused(chain(&error)))?;
+        }
+        let has_body = matches!(method, Method::PUT | Method::POST);
+        let mut request = Request::new(method, url);
+        *request.headers_mut() = std::mem::take(signed.headers_mut());
+        if has_body {
+            self.http.fill(&mut request, body);
+        }
+        Ok(request)
+    }
+
+    async fn head(&self, name: &FileName) -> Result<u64, Trouble> {
+        let key = self.key(name.as_str());
+        let answer = self.send(Method::HEAD, &key, &[], HeaderMap::new(), Bytes::new()).await?.success()?;
+        let length = answer.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        length
+            .and_then(|length| length.parse().ok())
+            .ok_or_else(|| Trouble::refused("the server tells no length"))
+    }
+
+    async fn is_there(&self, name: &FileName) -> Result<bool, Trouble> {
+        match self.head(name).await {
+            Ok(_) => Ok(true),
+            Err(Trouble::NotFound) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Puts the object of that key in place in one request.
+    async fn put_whole(&self, key: &str, contents: Bytes, only_new: bool) -> Result<Answer, Trouble> {
+        self.send(Method::PUT, key, &[], condition(only_new), contents).await
+    }
+
+    async fn start(&self, key: &str) -> Result<String, Trouble> {
+        let mut headers = HeaderMap::new();
+        let algorithm = HeaderName::from_static("x-amz-checksum-algorithm");
+        headers.insert(algorithm, HeaderValue::from_static("SHA256"));
+        let answer =
+            self.send(Method::POST, key, &[("uploads", "")], headers, Bytes::new()).await?.success()?;
+        match xml::first_text(&answer.body, "UploadId") {
+            id if id.is_empty() => Err(Trouble::passing("the server began an upload without a name")),
+            id => Ok(id),
+        }
+    }
+
+    async fn put_part(&self, key: &str, id: &str, number: usize, part: Bytes) -> Result<String, Trouble> {
+        let text = number.to_string();
+        let query = [("partNumber", text.as_str()), ("uploadId", id)];
+        let answer = self.send(Method::PUT, key, &query, HeaderMap::new(), part).await?.success()?;
+        let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
+        tag.map(str::to_owned).ok_or_else(|| Trouble::passing("the server gave a part no tag"))
+    }
+
+    /// Makes one object of the parts that arrived.
+    async fn complete(
+        &self,
+        key: &str,
+        id: &str,
+        parts: impl Iterator<Item = (usize, String, String)>,
+        only_new: bool,
+    ) -> Result<Answer, Trouble> {
+        let mut body = String::from("<CompleteMultipartUpload>");
+        for (number, tag, checksum) in parts {
+            body += &format!(
+                "<Part><ChecksumSHA256>{checksum}</ChecksumSHA256><ETag>{}</ETag><PartNumber>{number}</PartNumber></Part>",
+                tag.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
+            );
+        }
+        body += "</CompleteMultipartUpload>";
+        let mut answer =
+            self.send(Method::POST, key, &[("uploadId", id)], condition(only_new), body.into()).await?;
+        // The status comes before the work is done; the work may yet fail.
+        if answer.status.is_success() && !answer.code().is_empty() {
+            answer.status = match answer.code().as_str() {
+                "PreconditionFailed" => StatusCode::PRECONDITION_FAILED,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+        }
+        Ok(answer)
+    }
+
+    async fn abort(&self, key: &str, id: &str) -> Result<(), Trouble> {
+        self.send(Method::DELETE, key, &[("uploadId", id)], HeaderMap::new(), Bytes::new()).await.map(|_| ())
+    }
+
+    /// Whether the server honours `If-None-Match: *` when an object is put.
+    async fn puts_are_exclusive(&self) -> Result<bool, Trouble> {
+        if let Some(known) = self.honoured().by_puts {
+            return Ok(known);
+        }
+        let key = self.key(PROBE);
+        let contents = || Bytes::from_static(b"varve tries here whether creation is exclusive\n");
+        let mut honoured = false;
+        // The first may create it; the second must be turned away.
+        for _ in 0..2 {
+            let answer = self.put_whole(&key, contents(), true).await?;
+            match answer.status {
+                StatusCode::PRECONDITION_FAILED => {
+                    honoured = true;
+                    break;
+                }
+                StatusCode::NOT_IMPLEMENTED | StatusCode::BAD_REQUEST => break,
+                StatusCode::CONFLICT => return Err(Trouble::passing("somebody else tries the same")),
+                _ => drop(answer.success()?),
+            }
+        }
+        self.honoured().by_puts = Some(honoured);
+        Ok(honoured)
+    }
+
+    /// The same for the completion of an upload in parts; the object of the other probe is there.
+    async fn completions_are_exclusive(&self) -> Result<bool, Trouble> {
+        if let Some(known) = self.honoured().by_completions {
+            return Ok(known);
+        }
+        let mut honoured = false;
+        if self.puts_are_exclusive().await? {
+            let key = self.key(PROBE);
+            let id = self.start(&key).await?;
+            let part = Bytes::from_static(b"varve tries here whether creation is exclusive\n");
+            let checksum = base64::encode(digest(&SHA256, &part).as_ref());
+            let tag = self.put_part(&key, &id, 1, part).await?;
+            let answer = self.complete(&key, &id, [(1, tag, checksum)].into_iter(), true).await?;
+            honoured = answer.status == StatusCode::PRECONDITION_FAILED;
+            if !answer.status.is_success() {
+                self.abort(&key, &id).await?;
+            }
+            if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED {
+                return Err(answer.trouble());
+            }
+        }
+        self.honoured().by_completions = Some(honoured);
+        Ok(honoured)
+    }
+
+    fn honoured(&self) -> std::sync::MutexGuard<'_, Honoured> {
+        self.honoured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn put_small(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), Trouble> {
+        let only_new = mode == PutMode::Create && self.puts_are_exclusive().await?;
+        if mode == PutMode::Create && !only_new && self.is_there(name).await? {
+            return Err(Trouble::Exists);
+        }
+        let answer = self.put_whole(&self.key(name.as_str()), contents, only_new).await?;
+        self.settled(name, answer, only_new).await
+    }
+
+    /// What the answer to a creation or a replacement means.
+    async fn settled(&self, name: &FileName, answer: Answer, only_new: bool) -> Result<(), Trouble> {
+        if only_new && answer.status == StatusCode::CONFLICT {
+            // Two creators at the same moment: the server refused one, or both.
+            let is_there = self.is_there(name).await?;
+            return Err(if is_there { Trouble::Exists } else { Trouble::passing("two creators at once") });
+        }
+        answer.success().map(drop)
+    }
+
+    async fn put_large(
+        &self,
+        name: &FileName,
+        contents: &Bytes,
+        mode: PutMode,
+        upload: &mut Upload,
+    ) -> Result<(), Trouble> {
+        let only_new = mode == PutMode::Create && self.completions_are_exclusive().await?;
+        // Before so much is sent.
+        if mode == PutMode::Create && self.is_there(name).await? {
+            return Err(Trouble::Exists);
+        }
+        let key = self.key(name.as_str());
+        let id = match &upload.id {
+            Some(id) => id.clone(),
+            None => upload.id.insert(self.start(&key).await?).clone(),
+        };
+        let part_bytes = PART_BYTES.max(contents.len().div_ceil(PART_COUNT_MAX));
+        let parts: Vec<_> = (1..).zip(split(contents, part_bytes)).collect();
+        let missing: Vec<_> =
+            parts.iter().filter(|(number, _)| !upload.parts.contains_key(number)).cloned().collect();
+        let mut arriving = stream::iter(missing)
+            .map(|(number, part)| {
+                let (key, id) = (&key, &id);
+                async move { self.put_part(key, id, number, part).await.map(|tag| (number, tag)) }
+            })
+            .buffer_unordered(PARTS_AT_ONCE);
+        let mut outcome = Ok(());
+        // What else is on its way still counts when one part fails.
+        while let Some(arrived) = arriving.next().await {
+            match arrived {
+                Ok((number, tag)) => drop(upload.parts.insert(number, tag)),
+                Err(trouble) if outcome.is_ok() => outcome = Err(trouble),
+                Err(_) => {}
+            }
+        }
+        drop(arriving);
+        if let Err(trouble) = outcome {
+            return Err(forget_if_gone(trouble, upload));
+        }
+        let tagged = parts.iter().filter_map(|(number, part)| {
+            let checksum = base64::encode(digest(&SHA256, part).as_ref());
+            upload.parts.get(number).map(|tag| (*number, tag.clone(), checksum))
+        });
+        let answer = self.complete(&key, &id, tagged, only_new).await?;
+        match self.settled(name, answer, only_new).await {
+            // It was completed, by a request whose answer was lost, or thrown away: the next try will see.
+            Err(trouble) => Err(forget_if_gone(trouble, upload)),
+            Ok(()) => {
+                *upload = Upload::default();
+                Ok(())
+            }
+        }
+    }
+
+    async fn list_pages(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        let prefix = match (self.key(folder), folder) {
+            (key, "") => key,
+            (key, _) => format!("{key}/"),
+        };
+        let mut token: Option<String> = None;
+        for _ in 0..PAGE_COUNT_MAX {
+            let mut query = vec![("list-type", "2"), ("max-keys", "1000"), ("prefix", prefix.as_str())];
+            if let Some(token) = &token {
+                query.insert(0, ("continuation-token", token));
+            }
+            let answer =
+                self.send(Method::GET, "", &query, HeaderMap::new(), Bytes::new()).await?.success()?;
+            let next = take_page(&answer.body, self.key("").as_str(), into)?;
+            match next {
+                None => return Ok(()),
+                next if next == token => return Err(Trouble::refused("its listing goes round in circles")),
+                next => token = next,
+            }
+        }
+        Err(Trouble::refused("its listing does not end"))
+    }
+}
+
+/// Adds the objects of one page of a listing, and returns where the next page begins.
+fn take_page(page: &[u8], prefix: &str, into: &mut Listing) -> Result<Option<String>, Trouble> {
+    let (mut key, mut bytes) = (String::new(), None);
+    let (mut is_listing, mut is_cut, mut next) = (false, false, None);
+    xml::walk(page, &mut |step| {
+        match step {
+            Step::Open("ListBucketResult") => is_listing = true,
+            Step::Open("Contents") => (key, bytes) = (String::new(), None),
+            Step::Close("Key", text) => key = text.into(),
+            Step::Close("Size", text) => bytes = text.trim().parse::<u64>().ok(),
+            Step::Close("IsTruncated", text) => is_cut = text.trim() == "true",
+            Step::Close("NextContinuationToken", text) => next = Some(text.to_owned()),
+            Step::Close("Contents", _) => match (key.strip_prefix(prefix), bytes) {
+                (Some(name), Some(bytes)) => into.push(name, bytes)?,
+                _ => into.pass()?,
+            },
+            _ => {}
+        }
+        Ok(())
+    })?;
+    match (is_listing, is_cut, next) {
+        (true, false, _) => Ok(None),
+        (true, true, Some(next)) => Ok(Some(next)),
+        _ => Err(Trouble::passing("the server's answer is no whole page of a listing")),
+    }
+}
+
+fn forget_if_gone(trouble: Trouble, upload: &mut Upload) -> Trouble {
+    match trouble {
+        Trouble::NotFound => {
+            *upload = Upload::default();
+            Trouble::passing("the server no longer knows of the upload")
+        }
+        other => other,
+    }
+}
+
+fn split(contents: &Bytes, part_bytes: usize) -> impl Iterator<Item = Bytes> {
+    let starts = (0..contents.len()).step_by(part_bytes);
+    starts.map(move |start| contents.slice(start..contents.len().min(start + part_bytes)))
+}
+
+fn condition(only_new: bool) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if only_new {
+        headers.insert(IF_NONE_MATCH, HeaderValue::from_static("*"));
+    }
+    headers
+}
+
+/// Where the bucket is: named in the path, or in the host.
+fn bucket_url(place: &S3Location, endpoint: Option<&str>, region: &str) -> std::io::Result<String> {
+    let bucket = &place.bucket;
+    // A dot in a host's name leaves what a certificate for all buckets covers.
+    let in_path = place.path_style.unwrap_or(endpoint.is_some() || bucket.contains('.'));
+    let amazon = format!("https://s3.{region}.amazonaws.com");
+    let endpoint = endpoint.unwrap_or(&amazon).trim_end_matches('/');
+    let url = match endpoint.split_once("://") {
+        Some(("http" | "https", "")) => None,
+        Some(("http" | "https", _)) if in_path => Some(format!("{endpoint}/{bucket}")),
+        Some((scheme @ ("http" | "https"), host)) => Some(format!("{scheme}://{bucket}.{host}")),
+        _ => None,
+    };
+    url.ok_or_else(|| std::io::Error::other(format!("the endpoint {endpoint:?} is no http or https URL")))
+}
+
+impl fmt::Display for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)
+    }
+}
+
+impl Home for S3 {
+    type Upload = Upload;
+
+    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+        let create_is_exclusive = self.http.wait(0, async {
+            Ok(self.puts_are_exclusive().await? && self.completions_are_exclusive().await?)
+        });
+        match create_is_exclusive {
+            // Who may only read creates nothing.
+            Err(Trouble::Refused(_)) => Ok(Capabilities { create_is_exclusive: false, ranges: true }),
+            other => Ok(Capabilities { create_is_exclusive: other?, ranges: true }),
+        }
+    }
+
+    fn put(
+        &self,
+        name: &FileName,
+        contents: &Bytes,
+        mode: PutMode,
+        upload: &mut Upload,
+    ) -> Result<(), Trouble> {
+        self.http.wait(contents.len() as u64, async {
+            if contents.len() > PART_BYTES {
+                self.put_large(name, contents, mode, upload).await
+            } else {
+                self.put_small(name, contents.clone(), mode).await
+            }
+        })
+    }
+
+    fn abandon(&self, name: &FileName, upload: Upload) {
+        if let Some(id) = upload.id {
+            // Parts that stay are not seen; the bucket's own rules may clean them up.
+            drop(self.http.wait(0, self.abort(&self.key(name.as_str()), &id)));
+        }
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+        let mut headers = HeaderMap::new();
+        let text = format!("bytes={}-{}", range.start, range.end - 1);
+        headers.insert(RANGE, HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))?);
+        self.http.wait(range.end - range.start, async {
+            let key = self.key(name.as_str());
+            let request = self.request(Method::GET, &key, &[], headers, Bytes::new()).await?;
+            self.http.read(request, range).await
+        })
+    }
+
+    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+        self.http.wait(0, self.head(name))
+    }
+
+    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        // Two hours at most; each page has its own limit of silence.
+        self.http.wait(32 << 20, self.list_pages(folder, into))
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+        self.http.wait(0, async {
+            // The server says the same whether it was there or not.
+            self.head(name).await?;
+            let key = self.key(name.as_str());
+            self.send(Method::DELETE, &key, &[], HeaderMap::new(), Bytes::new()).await?.success().map(drop)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(bucket: &str, path_style: Option<bool>) -> S3Location {
+        S3Location { bucket: bucket.into(), prefix: String::new(), endpoint: None, region: None, path_style }
+    }
+
+    #[test]
+    fn buckets_are_where_they_should_be() {
+        let url = |bucket, style, endpoint| bucket_url(&place(bucket, style), endpoint, "eu-1").unwrap();
+        assert_eq!(url("backup", None, None), "https://backup.s3.eu-1.amazonaws.com");
+        assert_eq!(url("my.backup", None, None), "https://s3.eu-1.amazonaws.com/my.backup");
+        assert_eq!(url("backup", None, Some("http://host:1/")), "http://host:1/backup");
+        assert_eq!(url("backup", Some(false), Some("http://host:1")), "http://backup.host:1");
+        assert!(bucket_url(&place("backup", None), Some("host"), "eu-1").is_err());
+    }
+
+    #[test]
+    fn pages_are_read_whole_or_not_at_all() {
+        let mut listing = Listing::default();
+        let page = b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b</NextContinuationToken>\
+            <Contents><Key>in/x</Key><Size>5</Size></Contents><Contents><Key>out/y</Key><Size>5</Size></Contents>\
+            <Contents><Key>in/</Key><Size>0</Size></Contents><Contents><Key>in/../z</Key><Size>1</Size></Contents>\
+            </ListBucketResult>";
+        assert_eq!(take_page(page, "in/", &mut listing).unwrap().as_deref(), Some("a&b"));
+        let listed = listing.finish("");
+        assert_eq!(listed.len(), 1);
+        assert_eq!((listed[0].name.as_str(), listed[0].bytes), ("x", 5));
+        for page in [
+            &page[..page.len() - 5],
+            b"<html></html>",
+            b"",
+            b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+        ] {
+            assert!(take_page(page, "", &mut Listing::default()).is_err());
+        }
+    }
+
+    #[test]
+    fn parts_make_up_the_whole() {
+        let contents = Bytes::from((0..=255).collect::<Vec<u8>>());
+        let parts: Vec<_> = split(&contents, 100).collect();
+        assert_eq!(parts.iter().map(Bytes::len).collect::<Vec<_>>(), [100, 100, 56]);
+        assert_eq!(parts.concat(), contents);
+    }
+}

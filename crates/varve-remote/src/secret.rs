@@ -1,0 +1,44 @@
+//! Words that must not be printed.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// A password. It has no `Display`, its `Debug` is three dots, and its memory is wiped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes the text into custody.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// The text itself, for the other side alone.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("...")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_not_printed() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2".into())), "...");
+    }
+
+    #[test]
+    fn libraries_do_not_print_what_they_send() {
+        // The FTP library logs its commands, the one with the password among them, as traces.
+        assert!(log::STATIC_MAX_LEVEL < log::LevelFilter::Trace);
+    }
+}

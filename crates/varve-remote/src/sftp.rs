@@ -1,0 +1,456 @@
+//! Objects as files of another machine, over SSH.
+//!
+//! One connection, made when it is first needed and again after it was lost, carries all calls at once. Many pieces of a file are on
+//! their way at the same time, or the line's delay would decide the speed. A new object arrives under a name that no store uses
+//! and no other writer has, is made durable where the server can (`fsync@openssh.com`), and then gets its name: by a hard
+//! link, which never replaces (`hardlink@openssh.com`), else by a rename after a look.
+
+mod known_hosts;
+mod login;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use russh::client::Handle;
+use russh_sftp::client::RawSftpSession;
+use russh_sftp::client::error::Error as SftpError;
+use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
+use tokio::sync::{Mutex, Semaphore, watch};
+use varve_world::FileName;
+
+use self::login::{Doorkeeper, Login, of_ssh};
+use crate::edge::Runtime;
+use crate::http::unfinished_name;
+use crate::listing::{Listing, is_folder_of_a_store};
+use crate::location::HostLocation;
+use crate::persistent::Home;
+use crate::trouble::Trouble;
+use crate::{Capabilities, OpenOptions, Pace, Patience, PutMode};
+
+/// Every server takes and gives so much in one message.
+const PIECE_BYTES: u32 = 32 << 10;
+/// How many pieces of one file are on their way at once.
+const PIECES_AT_ONCE: usize = 64;
+/// How many calls use the connection at once. The library keeps handles as text, so one with a byte above 127 would be damaged; OpenSSH
+/// numbers them from zero, and each call has one open.
+const CALLS_AT_ONCE: usize = 32;
+
+const FSYNC: &str = "fsync@openssh.com";
+const HARDLINK: &str = "hardlink@openssh.com";
+const POSIX_RENAME: &str = "posix-rename@openssh.com";
+
+/// A folder of another machine.
+pub(crate) struct Sftp {
+    runtime: Runtime,
+    place: HostLocation,
+    /// The folder, as the server is told; without a slash at its end.
+    root: String,
+    login: Login,
+    patience: Patience,
+    up: Option<Arc<Pace>>,
+    down: Option<Arc<Pace>>,
+    session: Mutex<Option<Arc<Session>>>,
+    calls: Semaphore,
+}
+
+struct Session {
+    /// Ends when it is dropped.
+    ssh: Handle<Doorkeeper>,
+    sftp: RawSftpSession,
+    extensions: BTreeSet<String>,
+    /// Nothing is ever sent; it ends when the connection has ended.
+    alive: watch::Receiver<()>,
+}
+
+impl Sftp {
+    pub fn new(place: HostLocation, options: &OpenOptions) -> std::io::Result<Self> {
+        let root = match place.path.as_str() {
+            "~" => ".".into(),
+            path => path.strip_prefix("~/").map_or_else(|| format!("/{path}"), str::to_owned),
+        };
+        Ok(Self {
+            runtime: Runtime::new()?,
+            root: root.trim_end_matches('/').to_owned(),
+            login: Login::new(&place, options)?,
+            place,
+            patience: options.patience,
+            up: options.up.clone(),
+            down: options.down.clone(),
+            session: Mutex::default(),
+            calls: Semaphore::new(CALLS_AT_ONCE),
+        })
+    }
+
+    fn path(&self, name: &str) -> String {
+        if name.is_empty() { format!("{}/", self.root) } else { format!("{}/{name}", self.root) }
+    }
+
+    /// Runs a call that moves so many bytes on the connection. After what may be its fault the connection is given up.
+    fn call<T>(
+        &self,
+        bytes: u64,
+        call: impl AsyncFnOnce(&Session) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut used = None;
+        let outcome = self.runtime.wait(self.patience.time_for(bytes), async {
+            let _permit = self.calls.acquire().await.map_err(|_| Trouble::passing("closed"))?;
+            let session = self.session().await?;
+            used = Some(Arc::clone(&session));
+            // The library does not tell those who wait for an answer that none will come.
+            let mut alive = session.alive.clone();
+            let (called, ended) = (pin!(call(&session)), pin!(alive.changed()));
+            match select(called, ended).await {
+                Either::Left((outcome, _)) => outcome,
+                Either::Right(_) => Err(Trouble::passing("the connection was lost")),
+            }
+        });
+        if let (Err(Trouble::Passing(..)), Some(used)) = (&outcome, used) {
+            self.give_up(&used);
+        }
+        outcome
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, Trouble> {
+        let mut current = self.session.lock().await;
+        if let Some(session) = current.as_ref()
+            && !session.ssh.is_closed()
+        {
+            return Ok(Arc::clone(session));
+        }
+        // No call before or after this one waits without end for an answer; nor does this one.
+        let connected = tokio::time::timeout(self.patience.silence_max, self.connect()).await;
+        let session = Arc::new(connected.map_err(|_| Trouble::passing("the server says nothing"))??);
+        *current = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    async fn connect(&self) -> Result<Session, Trouble> {
+        let (sender, alive) = watch::channel(());
+        let ssh = self.login.connect(sender).await?;
+        let channel = ssh.channel_open_session().await.map_err(|error| of_ssh(&error))?;
+        channel.request_subsystem(true, "sftp").await.map_err(|error| of_ssh(&error))?;
+        let sftp = RawSftpSession::new(channel.into_stream());
+        sftp.set_timeout(self.patience.silence_max.as_secs().max(1));
+        let version = sftp.init().await.map_err(of_sftp)?;
+        Ok(Session { ssh, sftp, extensions: version.extensions.into_keys().collect(), alive })
+    }
+
+    fn give_up(&self, session: &Arc<Session>) {
+        // Whoever holds the lock is making a new one.
+        if let Ok(mut current) = self.session.try_lock()
+            && current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session))
+        {
+            *current = None;
+        }
+    }
+
+    async fn write(&self, session: &Session, path: &str, contents: &Bytes) -> Result<(), Trouble> {
+        let flags = OpenFlags::CREATE | OpenFlags::EXCLUDE | OpenFlags::WRITE;
+        let attributes = FileAttributes { permissions: Some(0o600), ..FileAttributes::empty() };
+        let opened = match session.sftp.open(path, flags, attributes.clone()).await {
+            Err(error) if is_absent(&error) => {
+                self.make_folders(session, path).await?;
+                session.sftp.open(path, flags, attributes).await
+            }
+            opened => opened,
+        };
+        let handle = opened.map_err(of_sftp)?.handle;
+        let outcome = self.fill(session, &handle, contents).await;
+        let closed = session.sftp.close(handle).await.map_err(of_sftp);
+        outcome.and(closed.map(drop))
+    }
+
+    async fn fill(&self, session: &Session, handle: &str, contents: &Bytes) -> Result<(), Trouble> {
+        let piece_bytes = PIECE_BYTES as usize;
+        let starts = (0..contents.len()).step_by(piece_bytes);
+        stream::iter(starts)
+            .map(async |start| {
+                let piece = contents.slice(start..contents.len().min(start + piece_bytes));
+                if let Some(pace) = &self.up {
+                    tokio::time::sleep(pace.take(piece.len())).await;
+                }
+                session.sftp.write(handle, start as u64, piece.to_vec()).await
+            })
+            .buffer_unordered(PIECES_AT_ONCE)
+            .map_err(of_sftp)
+            .try_for_each(async |_| Ok(()))
+            .await?;
+        if session.extensions.contains(FSYNC) {
+            session.sftp.fsync(handle).await.map_err(of_sftp)?;
+        }
+        let arrived = session.sftp.fstat(handle).await.map_err(of_sftp)?.attrs.size;
+        if arrived.is_some_and(|arrived| arrived != contents.len() as u64) {
+            return Err(Trouble::passing(format!("of {} bytes {arrived:?} arrived", contents.len())));
+        }
+        Ok(())
+    }
+
+    /// Makes the folders that lead to a path.
+    async fn make_folders(&self, session: &Session, path: &str) -> Result<(), Trouble> {
+        let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
+        for at in slashes {
+            let folder = &path[..at];
+            let attributes = FileAttributes { permissions: Some(0o700), ..FileAttributes::empty() };
+            // What is there already fails as any other; what is wrong shows when the file is opened.
+            match session.sftp.mkdir(folder, attributes).await {
+                Ok(_) | Err(SftpError::Status(_)) => {}
+                Err(error) => return Err(of_sftp(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_whole(
+        &self,
+        session: &Session,
+        name: &FileName,
+        contents: &Bytes,
+        mode: PutMode,
+    ) -> Result<(), Trouble> {
+        let path = self.path(name.as_str());
+        if mode == PutMode::Create && session.is_there(&path).await? {
+            return Err(Trouble::Exists);
+        }
+        let (folder, _) = path.rsplit_once('/').unwrap_or_default();
+        let unfinished = format!("{folder}/{}", unfinished_name()?);
+        let outcome = match self.write(session, &unfinished, contents).await {
+            Ok(()) if mode == PutMode::Create => session.create(&unfinished, &path).await,
+            Ok(()) => session.replace(&unfinished, &path).await,
+            Err(trouble) => Err(trouble),
+        };
+        // After a hard link the other name is still there; after a failure it may be. It may stay: nobody sees it.
+        if outcome.is_err() || (mode == PutMode::Create && session.extensions.contains(HARDLINK)) {
+            drop(session.sftp.remove(&unfinished).await);
+        }
+        outcome
+    }
+
+    async fn read(&self, session: &Session, handle: &str, range: Range<u64>) -> Result<Bytes, Trouble> {
+        if let Some(length) = session.sftp.fstat(handle).await.map_err(of_sftp)?.attrs.size
+            && length < range.end
+        {
+            return Err(Trouble::Short);
+        }
+        let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+        let mut pieces = stream::iter(range.clone().step_by(PIECE_BYTES as usize))
+            .map(|start| {
+                self.read_piece(session, handle, start..range.end.min(start + u64::from(PIECE_BYTES)))
+            })
+            .buffered(PIECES_AT_ONCE);
+        let mut contents = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            contents.extend_from_slice(&piece?);
+        }
+        debug_assert_eq!(contents.len(), wanted);
+        Ok(contents.into())
+    }
+
+    /// Reads a piece whole, even if it comes in several.
+    async fn read_piece(
+        &self,
+        session: &Session,
+        handle: &str,
+        range: Range<u64>,
+    ) -> Result<Vec<u8>, Trouble> {
+        let mut piece = Vec::new();
+        let mut start = range.start;
+        while start < range.end {
+            let left = u32::try_from(range.end - start).unwrap_or(PIECE_BYTES);
+            if let Some(pace) = &self.down {
+                tokio::time::sleep(pace.take(left as usize)).await;
+            }
+            let data = match session.sftp.read(handle, start, left).await {
+                Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => {
+                    return Err(Trouble::Short);
+                }
+                data => data.map_err(of_sftp)?.data,
+            };
+            if data.is_empty() || data.len() > left as usize {
+                return Err(Trouble::passing(format!(
+                    "asked for {left} bytes, the server sends {}",
+                    data.len()
+                )));
+            }
+            start += data.len() as u64;
+            piece.extend_from_slice(&data);
+        }
+        Ok(piece)
+    }
+
+    async fn list_folders(&self, session: &Session, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        let mut left = vec![folder.to_owned()];
+        while let Some(folder) = left.pop() {
+            let handle = match session.sftp.opendir(self.path(&folder)).await {
+                Err(error) if is_absent(&error) => continue,
+                // OpenSSH says no more than this of what is no folder.
+                Err(error) if is_failure(&error) && !session.is_folder(&self.path(&folder)).await? => {
+                    continue;
+                }
+                handle => handle.map_err(of_sftp)?.handle,
+            };
+            let outcome = take_members(session, &handle, &folder, &mut left, into).await;
+            let closed = session.sftp.close(handle).await.map_err(of_sftp);
+            outcome.and(closed.map(drop))?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds the objects of a folder that is open, and remembers the folders in it.
+async fn take_members(
+    session: &Session,
+    handle: &str,
+    folder: &str,
+    left: &mut Vec<String>,
+    into: &mut Listing,
+) -> Result<(), Trouble> {
+    loop {
+        let members = match session.sftp.readdir(handle).await {
+            Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => return Ok(()),
+            members => members.map_err(of_sftp)?.files,
+        };
+        // A server that sends nothing for ever would otherwise never end.
+        into.pass()?;
+        for member in members {
+            let name =
+                if folder.is_empty() { member.filename } else { format!("{folder}/{}", member.filename) };
+            match member.attrs.size {
+                Some(bytes) if member.attrs.is_regular() => into.push(&name, bytes)?,
+                _ => {
+                    into.pass()?;
+                    left.extend((member.attrs.is_dir() && is_folder_of_a_store(&name)).then_some(name));
+                }
+            }
+        }
+    }
+}
+
+impl Session {
+    async fn is_there(&self, path: &str) -> Result<bool, Trouble> {
+        match self.sftp.lstat(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(of_sftp(error)),
+        }
+    }
+
+    async fn is_folder(&self, path: &str) -> Result<bool, Trouble> {
+        match self.sftp.stat(path.trim_end_matches('/')).await {
+            Ok(found) => Ok(found.attrs.is_dir()),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(of_sftp(error)),
+        }
+    }
+
+    async fn create(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        let outcome = if self.extensions.contains(HARDLINK) {
+            self.sftp.hardlink(from, to).await
+        } else if self.is_there(to).await? {
+            return Err(Trouble::Exists);
+        } else {
+            self.sftp.rename(from, to).await
+        };
+        match outcome {
+            Ok(_) => Ok(()),
+            // The server says no more than that it failed.
+            Err(error) if is_failure(&error) && self.is_there(to).await? => Err(Trouble::Exists),
+            Err(error) => Err(of_sftp(error)),
+        }
+    }
+
+    async fn replace(&self, from: &str, to: &str) -> Result<(), Trouble> {
+        if !self.extensions.contains(POSIX_RENAME) {
+            // Without it a rename does not replace: for a moment there is neither.
+            match self.sftp.remove(to).await {
+                Err(error) if !is_absent(&error) => return Err(of_sftp(error)),
+                _ => {}
+            }
+            return self.sftp.rename(from, to).await.map(drop).map_err(of_sftp);
+        }
+        let word =
+            |text: &str| [&u32::try_from(text.len()).unwrap_or(0).to_be_bytes(), text.as_bytes()].concat();
+        match self.sftp.extended(POSIX_RENAME, [word(from), word(to)].concat()).await.map_err(of_sftp)? {
+            Packet::Status(status) if status.status_code == StatusCode::Ok => Ok(()),
+            Packet::Status(status) => Err(of_sftp(status.into())),
+            _ => Err(of_sftp(SftpError::UnexpectedPacket)),
+        }
+    }
+}
+
+fn is_absent(error: &SftpError) -> bool {
+    matches!(error, SftpError::Status(status) if status.status_code == StatusCode::NoSuchFile)
+}
+
+fn is_failure(error: &SftpError) -> bool {
+    matches!(error, SftpError::Status(status) if status.status_code == StatusCode::Failure)
+}
+
+/// What the server answered, or the library met.
+fn of_sftp(error: SftpError) -> Trouble {
+    let code = match &error {
+        SftpError::Status(status) => Some(status.status_code),
+        _ => None,
+    };
+    let text = std::io::Error::other(error.to_string());
+    match code {
+        Some(StatusCode::NoSuchFile) => Trouble::NotFound,
+        Some(StatusCode::PermissionDenied | StatusCode::OpUnsupported | StatusCode::Failure) => {
+            Trouble::Refused(text)
+        }
+        _ => Trouble::Passing(text, None),
+    }
+}
+
+impl fmt::Display for Sftp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sftp://{}", self.place)
+    }
+}
+
+impl Home for Sftp {
+    type Upload = ();
+
+    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+        let create_is_exclusive = self.call(0, async |session| Ok(session.extensions.contains(HARDLINK)))?;
+        Ok(Capabilities { create_is_exclusive, ranges: true })
+    }
+
+    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+        self.call(contents.len() as u64, async |session| self.put_whole(session, name, contents, mode).await)
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+        self.call(range.end - range.start, async |session| {
+            let flags = OpenFlags::READ;
+            let opened = session.sftp.open(self.path(name.as_str()), flags, FileAttributes::empty()).await;
+            let handle = opened.map_err(of_sftp)?.handle;
+            let outcome = self.read(session, &handle, range).await;
+            let closed = session.sftp.close(handle).await.map_err(of_sftp);
+            outcome.and_then(|contents| closed.map(|_| contents))
+        })
+    }
+
+    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+        self.call(0, async |session| {
+            let found = session.sftp.stat(self.path(name.as_str())).await.map_err(of_sftp)?;
+            found.attrs.size.ok_or_else(|| Trouble::refused("the server tells no length"))
+        })
+    }
+
+    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        // Two hours at most; each answer has its own limit of silence.
+        self.call(32 << 20, async |session| self.list_folders(session, folder, into).await)
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+        self.call(0, async |session| {
+            session.sftp.remove(self.path(name.as_str())).await.map(drop).map_err(of_sftp)
+        })
+    }
+}

@@ -1,0 +1,260 @@
+//! How we come to be let in by an SSH server, and how it comes to be believed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use russh::client::{self, AuthResult, Handle, KeyboardInteractiveAuthResponse};
+use russh::keys::agent::AgentIdentity;
+use russh::keys::agent::client::AgentClient;
+use russh::keys::{Algorithm, PrivateKeyWithHashAlg, PublicKey, PublicKeyBase64, PublicKeyOrCertificate};
+
+use tokio::sync::watch;
+
+use super::known_hosts::{Known, Standing};
+use crate::location::HostLocation;
+use crate::trouble::{Trouble, chain};
+use crate::{OpenOptions, Patience, Secret, UnknownHosts};
+
+/// The files that hold a private key, as `ssh` looks for them.
+const IDENTITY_FILES: [&str; 2] = ["id_ed25519", "id_ecdsa"];
+
+/// How often a server may ask for words; it asks once for a password.
+const QUESTION_COUNT_MAX: usize = 4;
+
+/// Who logs in where, and with what.
+pub(crate) struct Login {
+    host: String,
+    port: u16,
+    user: String,
+    password: Option<Secret>,
+    identity_file: Option<PathBuf>,
+    agent: Option<PathBuf>,
+    home: Option<PathBuf>,
+    known_hosts: Option<PathBuf>,
+    unknown_hosts: UnknownHosts,
+    patience: Patience,
+}
+
+impl Login {
+    pub fn new(place: &HostLocation, options: &OpenOptions) -> io::Result<Self> {
+        let user = place.user.clone().or_else(|| std::env::var("USER").ok());
+        let user =
+            user.ok_or_else(|| io::Error::other("nobody to log in as: write sftp://USER@HOST/PATH"))?;
+        let ssh = options.home.as_ref().map(|home| home.join(".ssh"));
+        Ok(Self {
+            host: place.host.trim_matches(['[', ']']).to_owned(),
+            port: place.port.unwrap_or(22),
+            user,
+            password: place.password.clone().or_else(|| options.password.clone()),
+            identity_file: options.identity_file.clone(),
+            agent: options.agent.clone(),
+            home: ssh.clone(),
+            known_hosts: options.known_hosts.clone().or_else(|| ssh.map(|ssh| ssh.join("known_hosts"))),
+            unknown_hosts: options.unknown_hosts,
+            patience: options.patience,
+        })
+    }
+
+    /// A connection to the server, believed and logged in.
+    ///
+    /// `alive` is dropped when the connection has ended, for whatever reason.
+    pub async fn connect(&self, alive: watch::Sender<()>) -> Result<Handle<Doorkeeper>, Trouble> {
+        let known = self.known()?;
+        let mut config = client::Config { nodelay: true, ..client::Config::default() };
+        config.keepalive_interval = Some(self.patience.silence_max / 3);
+        config.inactivity_timeout = None;
+        prefer(&mut config, &known.kinds());
+        let objection = Arc::new(Mutex::new(None));
+        let doorkeeper = Doorkeeper {
+            known,
+            unknown_hosts: self.unknown_hosts,
+            objection: Arc::clone(&objection),
+            _alive: alive,
+        };
+        let connected = client::connect(Arc::new(config), (self.host.as_str(), self.port), doorkeeper).await;
+        let mut handle = connected.map_err(|error| {
+            match objection.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(objection) => Trouble::refused(format!("{}: {objection}", self.host)),
+                None => of_ssh(&error),
+            }
+        })?;
+        self.be_let_in(&mut handle).await?;
+        Ok(handle)
+    }
+
+    fn known(&self) -> Result<Known, Trouble> {
+        let Some(path) = &self.known_hosts else { return Ok(Known::default()) };
+        match std::fs::read(path) {
+            Ok(file) => Ok(Known::read(&String::from_utf8_lossy(&file), &self.host, self.port)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+            Err(error) => Err(Trouble::refused(format!("{}: {error}", path.display()))),
+        }
+    }
+
+    /// Offers one thing after the other: the key that was named, the agent's keys, the usual keys, the password.
+    async fn be_let_in(&self, handle: &mut Handle<Doorkeeper>) -> Result<(), Trouble> {
+        let mut offered = Vec::new();
+        if let Some(path) = &self.identity_file
+            && self.offer_file(handle, path, &mut offered).await?
+        {
+            return Ok(());
+        }
+        if let Some(agent) = &self.agent
+            && self.identity_file.is_none()
+            && self.offer_agent(handle, agent, &mut offered).await?
+        {
+            return Ok(());
+        }
+        if let (Some(ssh), None) = (&self.home, &self.identity_file) {
+            for path in IDENTITY_FILES.map(|name| ssh.join(name)) {
+                if path.is_file() && self.offer_file(handle, &path, &mut offered).await? {
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(password) = &self.password
+            && self.offer_password(handle, password, &mut offered).await?
+        {
+            return Ok(());
+        }
+        let offered = if offered.is_empty() { "nothing".into() } else { offered.join(", ") };
+        let text = format!("{} did not let {} in; offered: {offered}", self.host, self.user);
+        Err(if handle.is_closed() { Trouble::passing(text) } else { Trouble::refused(text) })
+    }
+
+    async fn offer_file(
+        &self,
+        handle: &mut Handle<Doorkeeper>,
+        path: &Path,
+        offered: &mut Vec<String>,
+    ) -> Result<bool, Trouble> {
+        let passphrase = self.password.as_ref().map(Secret::reveal);
+        let key = match russh::keys::load_secret_key(path, passphrase) {
+            Ok(key) => key,
+            // Another key may still be the right one, but for the one that was named.
+            Err(error) if self.identity_file.is_none() => {
+                offered.push(format!("{} (cannot be used: {error})", path.display()));
+                return Ok(false);
+            }
+            Err(error) => return Err(Trouble::refused(format!("{}: {error}", path.display()))),
+        };
+        offered.push(path.display().to_string());
+        let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
+        let outcome = handle.authenticate_publickey(&self.user, key).await;
+        Ok(outcome.map_err(|error| of_ssh(&error))?.success())
+    }
+
+    async fn offer_agent(
+        &self,
+        handle: &mut Handle<Doorkeeper>,
+        socket: &Path,
+        offered: &mut Vec<String>,
+    ) -> Result<bool, Trouble> {
+        let asked = async {
+            let mut agent = AgentClient::connect_uds(socket).await?;
+            let identities = agent.request_identities().await?;
+            Ok::<_, russh::keys::Error>((agent, identities))
+        };
+        let (mut agent, identities) = match asked.await {
+            Ok(answered) => answered,
+            Err(error) => {
+                offered.push(format!("the agent (cannot be asked: {error})"));
+                return Ok(false);
+            }
+        };
+        for identity in identities {
+            let AgentIdentity::PublicKey { key, comment } = identity else { continue };
+            if is_rsa(&key) {
+                continue;
+            }
+            offered.push(format!("the agent's {comment:?}"));
+            match handle.authenticate_publickey_with(&self.user, key, None, &mut agent).await {
+                Ok(AuthResult::Success) => return Ok(true),
+                Ok(AuthResult::Failure { .. }) => {}
+                Err(error) => offered.push(format!("(the agent did not sign: {error})")),
+            }
+        }
+        Ok(false)
+    }
+
+    async fn offer_password(
+        &self,
+        handle: &mut Handle<Doorkeeper>,
+        password: &Secret,
+        offered: &mut Vec<String>,
+    ) -> Result<bool, Trouble> {
+        offered.push("the password".into());
+        let outcome = handle.authenticate_password(&self.user, password.reveal()).await;
+        if outcome.map_err(|error| of_ssh(&error))?.success() {
+            return Ok(true);
+        }
+        // Some servers ask for the password as one of several questions.
+        let started = handle.authenticate_keyboard_interactive_start(&self.user, None).await;
+        let mut state = started.map_err(|error| of_ssh(&error))?;
+        for _ in 0..QUESTION_COUNT_MAX {
+            let questions = match state {
+                KeyboardInteractiveAuthResponse::Success => return Ok(true),
+                KeyboardInteractiveAuthResponse::Failure { .. } => return Ok(false),
+                KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => prompts.len(),
+            };
+            if questions > 1 {
+                return Ok(false);
+            }
+            let answers = vec![password.reveal().to_owned(); questions];
+            let answered = handle.authenticate_keyboard_interactive_respond(answers).await;
+            state = answered.map_err(|error| of_ssh(&error))?;
+        }
+        Ok(false)
+    }
+}
+
+fn is_rsa(key: &PublicKey) -> bool {
+    matches!(key.algorithm(), Algorithm::Rsa { .. })
+}
+
+/// Asks the server for the kinds of key that it is known by, before any others.
+fn prefer(config: &mut client::Config, kinds: &[String]) {
+    let mut algorithms = config.preferred.key.to_vec();
+    algorithms.sort_by_key(|algorithm| !kinds.iter().any(|kind| kind == algorithm.as_str()));
+    config.preferred.key = algorithms.into();
+}
+
+/// Decides whether the server is the one that we know.
+pub(crate) struct Doorkeeper {
+    known: Known,
+    unknown_hosts: UnknownHosts,
+    objection: Arc<Mutex<Option<String>>>,
+    _alive: watch::Sender<()>,
+}
+
+impl client::Handler for Doorkeeper {
+    type Error = russh::Error;
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, russh::Error> {
+        let PublicKeyOrCertificate::PublicKey { key, .. } = shown else { return Ok(false) };
+        let fingerprint = key.fingerprint(russh::keys::HashAlg::Sha256);
+        let objection = match (self.known.standing(&key.public_key_bytes()), self.unknown_hosts) {
+            (Standing::Known, _) | (Standing::Unknown, UnknownHosts::Accept) => return Ok(true),
+            (Standing::Unknown, UnknownHosts::Refuse) => format!(
+                "its key {fingerprint} is not in the known hosts: add it (ssh-keyscan), after making sure that it is the server's"
+            ),
+            (Standing::Changed, _) => {
+                format!(
+                    "its key {fingerprint} is another than the known one: it may not be the server that you mean"
+                )
+            }
+            (Standing::Revoked, _) => format!("its key {fingerprint} was revoked"),
+        };
+        *self.objection.lock().unwrap_or_else(PoisonError::into_inner) = Some(objection);
+        Ok(false)
+    }
+}
+
+/// What the library met in a connection: what no other try will change is refused.
+pub(crate) fn of_ssh(error: &russh::Error) -> Trouble {
+    match error {
+        russh::Error::NoCommonAlgo { .. } => Trouble::Refused(chain(error)),
+        _ => Trouble::Passing(chain(error), None),
+    }
+}

@@ -1,0 +1,307 @@
+//! Objects in a collection of a WebDAV server.
+//!
+//! Few servers create exclusively, and some show an upload while it arrives. So an object goes up under a name that no store uses and
+//! no other writer has, its length is compared, and then it is moved; `Overwrite: F` keeps the move from replacing anything, though on
+//! most servers two writers at the same moment may both succeed. Collections are listed one by one, as many servers refuse
+//! to list what is below them.
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RANGE};
+use reqwest::{Method, Request, StatusCode};
+use url::Url;
+use varve_world::FileName;
+
+use crate::base64;
+use crate::http::{Answer, Http, unfinished_name};
+use crate::listing::{Listing, is_folder_of_a_store};
+use crate::location::HostLocation;
+use crate::persistent::Home;
+use crate::trouble::{Trouble, chain};
+use crate::xml::{self, Step};
+use crate::{Capabilities, OpenOptions, PutMode, Secret};
+
+/// What stands for itself in a path.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// What is asked of each member of a collection.
+const PROPERTIES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><D:propfind xmlns:D=\"DAV:\"><D:prop>\
+    <D:resourcetype/><D:getcontentlength/></D:prop></D:propfind>";
+
+/// A collection.
+pub(crate) struct Webdav {
+    http: Http,
+    place: HostLocation,
+    is_encrypted: bool,
+    /// The server, without a slash at its end.
+    server: String,
+    authorization: Option<HeaderValue>,
+}
+
+impl Webdav {
+    pub fn new(place: HostLocation, is_encrypted: bool, options: &OpenOptions) -> std::io::Result<Self> {
+        let scheme = if is_encrypted { "https" } else { "http" };
+        let port = place.port.map(|port| format!(":{port}")).unwrap_or_default();
+        let server = format!("{scheme}://{}{port}", place.host);
+        let password = place.password.as_ref().or(options.password.as_ref());
+        let authorization = place.user.as_ref().map(|user| {
+            let text = format!("{user}:{}", password.map(Secret::reveal).unwrap_or_default());
+            HeaderValue::from_str(&format!("Basic {}", base64::encode(text.as_bytes()))).map(|mut value| {
+                value.set_sensitive(true);
+                value
+            })
+        });
+        let authorization = authorization.transpose().map_err(|error| chain(&error))?;
+        Ok(Self { http: Http::new(options)?, place, is_encrypted, server, authorization })
+    }
+
+    /// The path of an object, or for `""` of the collection.
+    fn path(&self, name: &str) -> String {
+        let parts = ["", &self.place.path, name];
+        let parts: Vec<_> =
+            parts.into_iter().enumerate().filter(|(at, part)| *at == 0 || !part.is_empty()).collect();
+        parts.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join("/")
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{}", self.server, utf8_percent_encode(path, PATH))
+    }
+
+    fn request(&self, method: Method, path: &str) -> Result<Request, Trouble> {
+        let url = self.url(path);
+        let url = Url::parse(&url).map_err(|error| Trouble::refused(format!("{url}: {error}")))?;
+        let mut request = Request::new(method, url);
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        Ok(request)
+    }
+
+    async fn send(&self, method: Method, path: &str) -> Result<Answer, Trouble> {
+        self.http.send(self.request(method, path)?).await
+    }
+
+    async fn head(&self, path: &str) -> Result<u64, Trouble> {
+        let answer = self.send(Method::HEAD, path).await?.success()?;
+        let length = answer.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        length
+            .and_then(|length| length.parse().ok())
+            .ok_or_else(|| Trouble::refused("the server tells no length"))
+    }
+
+    async fn is_there(&self, path: &str) -> Result<bool, Trouble> {
+        match self.head(path).await {
+            Ok(_) => Ok(true),
+            Err(Trouble::NotFound) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Makes the collections that lead to a path.
+    async fn make_collections(&self, path: &str) -> Result<(), Trouble> {
+        let slashes = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
+        for at in slashes {
+            let collection = &path[..=at];
+            let answer = self.send(method(b"MKCOL"), collection).await?;
+            // 405: it is there. What else may be wrong shows when the object is put.
+            if answer.status.is_server_error() {
+                return Err(answer.trouble());
+            }
+        }
+        Ok(())
+    }
+
+    async fn upload(&self, path: &str, contents: &Bytes) -> Result<(), Trouble> {
+        for has_folders in [false, true] {
+            let mut request = self.request(Method::PUT, path)?;
+            self.http.fill(&mut request, contents.clone());
+            let answer = self.http.send(request).await?;
+            // The first is what the standard says of a collection that is missing, the last what nginx says.
+            let may_be_homeless = matches!(
+                answer.status,
+                StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR
+            );
+            if !may_be_homeless || has_folders {
+                answer.success()?;
+                break;
+            }
+            self.make_collections(path).await?;
+        }
+        let arrived = self.head(path).await?;
+        if arrived != contents.len() as u64 {
+            return Err(Trouble::passing(format!("of {} bytes {arrived} arrived", contents.len())));
+        }
+        Ok(())
+    }
+
+    async fn move_to(&self, from: &str, to: &str, mode: PutMode) -> Result<(), Trouble> {
+        let mut request = self.request(method(b"MOVE"), from)?;
+        let destination =
+            HeaderValue::from_str(&self.url(to)).map_err(|error| Trouble::Refused(chain(&error)))?;
+        let overwrite = HeaderValue::from_static(if mode == PutMode::Create { "F" } else { "T" });
+        request.headers_mut().insert(HeaderName::from_static("destination"), destination);
+        request.headers_mut().insert(HeaderName::from_static("overwrite"), overwrite);
+        match self.http.send(request).await?.success() {
+            Ok(answer) if answer.status == StatusCode::MULTI_STATUS => {
+                Err(Trouble::refused("the server moved only parts of it"))
+            }
+            // What is to be moved was there a moment ago.
+            Err(Trouble::NotFound) => Err(Trouble::passing("what was sent is gone")),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    async fn put_whole(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), Trouble> {
+        let path = self.path(name.as_str());
+        if mode == PutMode::Create && self.is_there(&path).await? {
+            return Err(Trouble::Exists);
+        }
+        let (folder, _) = path.rsplit_once('/').unwrap_or_default();
+        let unfinished = format!("{folder}/{}", unfinished_name()?);
+        let outcome = match self.upload(&unfinished, contents).await {
+            Ok(()) => self.move_to(&unfinished, &path, mode).await,
+            Err(trouble) => Err(trouble),
+        };
+        if outcome.is_err() {
+            // It may stay: nobody sees it.
+            drop(self.send(Method::DELETE, &unfinished).await);
+        }
+        outcome
+    }
+
+    async fn list_collections(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        let mut left = vec![folder.to_owned()];
+        while let Some(folder) = left.pop() {
+            let path = format!("{}/", self.path(&folder).trim_end_matches('/'));
+            let mut request = self.request(method(b"PROPFIND"), &path)?;
+            request.headers_mut().insert(HeaderName::from_static("depth"), HeaderValue::from_static("1"));
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+            self.http.fill(&mut request, Bytes::from_static(PROPERTIES.as_bytes()));
+            let answer = match self.http.send(request).await?.success() {
+                Err(Trouble::NotFound) => continue,
+                answer => answer?,
+            };
+            if answer.status != StatusCode::MULTI_STATUS {
+                return Err(Trouble::refused(format!(
+                    "{}: the server does not list collections",
+                    answer.status
+                )));
+            }
+            left.extend(take_members(&answer.body, &path, &folder, into)?);
+        }
+        Ok(())
+    }
+}
+
+/// Adds the objects among the members of the collection at `path`, which is `folder` to a store, and returns the folders.
+fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> Result<Vec<String>, Trouble> {
+    let (mut href, mut is_collection, mut bytes, mut is_answer) = (String::new(), false, None, false);
+    let mut folders = Vec::new();
+    xml::walk(answer, &mut |step| {
+        match step {
+            Step::Open("multistatus") => is_answer = true,
+            Step::Open("response") => (href, is_collection, bytes) = (String::new(), false, None),
+            Step::Open("collection") => is_collection = true,
+            Step::Close("href", text) if href.is_empty() => href = text.trim().into(),
+            Step::Close("getcontentlength", text) => bytes = text.trim().parse::<u64>().ok(),
+            Step::Close("response", _) => {
+                let own = member(&href, path);
+                let name = if folder.is_empty() { own.clone() } else { format!("{folder}/{own}") };
+                if own.is_empty() || own.contains('/') {
+                    into.pass()?;
+                } else if is_collection {
+                    into.pass()?;
+                    folders.extend(is_folder_of_a_store(&name).then_some(name));
+                } else {
+                    // A server that tells no length has nothing that could be an object.
+                    match bytes {
+                        Some(bytes) => into.push(&name, bytes)?,
+                        None => into.pass()?,
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    if is_answer { Ok(folders) } else { Err(Trouble::passing("the server's answer is no listing")) }
+}
+
+/// What the member at `href` is called in the collection at `path`; empty for what is not below it, and for itself.
+fn member(href: &str, path: &str) -> String {
+    let below_host =
+        href.split_once("://").map_or(href, |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
+    let decoded = percent_decode_str(below_host).decode_utf8().unwrap_or_default();
+    decoded.strip_prefix(path).unwrap_or_default().trim_end_matches('/').to_owned()
+}
+
+fn method(name: &[u8]) -> Method {
+    Method::from_bytes(name).expect("the methods of WebDAV are methods")
+}
+
+impl fmt::Display for Webdav {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "webdav+http{}://{}", if self.is_encrypted { "s" } else { "" }, self.place)
+    }
+}
+
+impl Home for Webdav {
+    type Upload = ();
+
+    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+        Ok(Capabilities { create_is_exclusive: false, ranges: true })
+    }
+
+    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+        self.http.wait(contents.len() as u64, self.put_whole(name, contents, mode))
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+        let mut request = self.request(Method::GET, &self.path(name.as_str()))?;
+        let text = format!("bytes={}-{}", range.start, range.end - 1);
+        let header = HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))?;
+        request.headers_mut().insert(RANGE, header);
+        self.http.wait(range.end - range.start, self.http.read(request, range))
+    }
+
+    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+        self.http.wait(0, self.head(&self.path(name.as_str())))
+    }
+
+    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        // Two hours at most; each answer has its own limit of silence.
+        self.http.wait(32 << 20, self.list_collections(folder, into))
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+        self.http.wait(0, async {
+            self.send(Method::DELETE, &self.path(name.as_str())).await?.success().map(drop)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_told_apart() {
+        let answer = br#"<?xml version="1.0"?><D:multistatus xmlns:D="DAV:">
+            <D:response><D:href>/d%20v/in/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>
+            <D:response><D:href>/d%20v/in/sub/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>
+            <D:response><D:href>http://host/d%20v/in/x</D:href><D:propstat><D:prop><D:resourcetype/><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
+            <D:response><D:href>/d%20v/in/.varve-1.tmp</D:href><D:propstat><D:prop><D:resourcetype/><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
+            <D:response><D:href>/d%20v/in/sub/deep</D:href><D:propstat><D:prop><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
+            <D:response><D:href>/elsewhere/y</D:href><D:propstat><D:prop><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
+            <D:response><D:href>/d%20v/in/%2e%2e/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>
+            </D:multistatus>"#;
+        let mut listing = Listing::default();
+        assert_eq!(take_members(answer, "/d v/in/", "in", &mut listing).unwrap(), ["in/sub"]);
+        let names: Vec<_> = listing.finish("").into_iter().map(|object| object.name.to_string()).collect();
+        assert_eq!(names, ["in/x"]);
+        assert!(take_members(b"<html></html>", "/", "", &mut Listing::default()).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! The little XML that servers answer with: elements with texts, read as a stream of steps.
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+use crate::trouble::Trouble;
+
+/// How deep elements may nest. What servers send has five levels.
+const DEPTH_MAX: usize = 32;
+
+/// A step through a document. Names are without their prefix.
+pub(crate) enum Step<'a> {
+    /// An element begins.
+    Open(&'a str),
+    /// An element ends; the text since the last tag, whatever it was.
+    Close(&'a str, &'a str),
+}
+
+/// Walks through a document.
+pub(crate) fn walk(
+    document: &[u8],
+    each: &mut dyn FnMut(Step<'_>) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let mut reader = Reader::from_reader(document);
+    let mut text = String::new();
+    let mut depth = 0_usize;
+    loop {
+        match reader.read_event().map_err(malformed)? {
+            Event::Start(tag) => {
+                text.clear();
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Err(malformed("it nests too deep"));
+                }
+                each(Step::Open(local(tag.name().as_ref())))?;
+            }
+            Event::Empty(tag) => {
+                text.clear();
+                each(Step::Open(local(tag.name().as_ref())))?;
+                each(Step::Close(local(tag.name().as_ref()), ""))?;
+            }
+            Event::End(tag) => {
+                depth = depth.saturating_sub(1);
+                each(Step::Close(local(tag.name().as_ref()), &text))?;
+                text.clear();
+            }
+            Event::Text(piece) => text.push_str(&piece.decode().map_err(malformed)?),
+            Event::CData(piece) => text.push_str(&piece.decode().map_err(malformed)?),
+            Event::GeneralRef(entity) => {
+                let named = entity.decode().map_err(malformed)?;
+                match (entity.resolve_char_ref().map_err(malformed)?, named.as_ref()) {
+                    (Some(character), _) => text.push(character),
+                    (None, "amp") => text.push('&'),
+                    (None, "lt") => text.push('<'),
+                    (None, "gt") => text.push('>'),
+                    (None, "quot") => text.push('"'),
+                    (None, "apos") => text.push('\''),
+                    (None, _) => return Err(malformed("it has an entity that it does not explain")),
+                }
+            }
+            Event::Eof if depth > 0 => return Err(malformed("it ends in the middle")),
+            Event::Eof => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+/// The text of the first element of this name; empty where there is none, or no XML.
+pub(crate) fn first_text(document: &[u8], name: &str) -> String {
+    let mut found = String::new();
+    // What comes before the damage is good enough for an error's text.
+    drop(walk(document, &mut |step| {
+        if let Step::Close(closed, text) = step
+            && closed == name
+            && found.is_empty()
+        {
+            found = text.trim().chars().take(500).collect();
+        }
+        Ok(())
+    }));
+    found
+}
+
+fn local(name: &[u8]) -> &str {
+    let name = std::str::from_utf8(name).unwrap_or_default();
+    name.rsplit_once(':').map_or(name, |(_, local)| local)
+}
+
+fn malformed(what: impl std::fmt::Display) -> Trouble {
+    Trouble::passing(format!("the server's XML cannot be read: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_whole() {
+        let document =
+            b"<?xml version='1.0'?><D:a xmlns:D='DAV:'><D:b>x &amp; &#121;<![CDATA[<z>]]></D:b><c/></D:a>";
+        let mut seen = Vec::new();
+        walk(document, &mut |step| {
+            seen.push(match step {
+                Step::Open(name) => format!("<{name}"),
+                Step::Close(name, text) => format!("{name}>{text}"),
+            });
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, ["<a", "<b", "b>x & y<z>", "<c", "c>", "a>"]);
+        assert_eq!(first_text(document, "b"), "x & y<z>");
+        assert_eq!(first_text(b"no xml at all", "b"), "");
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        for document in ["<a><b></a>", "<a>&bomb;</a>", "<a", "<a>", &"<a>".repeat(100)] {
+            assert!(walk(document.as_bytes(), &mut |_| Ok(())).is_err(), "{document}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Every kind of target, each on a server of its own.
+
+use std::cell::Cell;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use varve_remote::{OpenOptions, Patience, S3Keys, Secret, Target, open};
+
+use crate::lonely_server::{Server, program};
+
+/// A server, and how targets on it are opened.
+pub struct Kind {
+    pub name: &'static str,
+    pub server: Server,
+    pub options: OpenOptions,
+    /// The URL, with `PORT` and `PLACE` to be filled in.
+    url: String,
+    place_count: Cell<u32>,
+}
+
+impl Kind {
+    fn new(name: &'static str, server: Server, url: &str, options: OpenOptions) -> Self {
+        let patience = Patience {
+            try_count_max: 5,
+            first_pause: Duration::from_millis(10),
+            pause_max: Duration::from_millis(100),
+            silence_max: Duration::from_secs(20),
+            ..Patience::default()
+        };
+        let options = OpenOptions { patience, ..options };
+        Self { name, server, options, url: url.into(), place_count: Cell::new(0) }
+    }
+
+    /// A target on the server in a place that nobody has used.
+    pub fn fresh(&self) -> Box<dyn Target> {
+        self.at(&self.fresh_place())
+    }
+
+    pub fn fresh_place(&self) -> String {
+        self.place_count.set(self.place_count.get() + 1);
+        format!("place%20{}", self.place_count.get())
+    }
+
+    pub fn at(&self, place: &str) -> Box<dyn Target> {
+        self.through(self.server.port, place, &self.options)
+    }
+
+    /// A target on the server as it is seen through another port.
+    pub fn through(&self, port: u16, place: &str, options: &OpenOptions) -> Box<dyn Target> {
+        let url = self.url.replace("PORT", &port.to_string()).replace("PLACE", place);
+        open(&url, options).unwrap()
+    }
+}
+
+/// All kinds that can be had here.
+pub fn all() -> Vec<Kind> {
+    [s3(), sftp(), ftp(), ftps(), webdav(), webdavs()].into_iter().flatten().collect()
+}
+
+pub fn s3() -> Option<Kind> {
+    let program = program("versitygw")?;
+    let server = Server::start(|folder, port| {
+        fs::create_dir_all(folder.join("s3/backup")).unwrap();
+        let mut command = Command::new(program);
+        command.args(["--access", "test", "--secret", "testsecret", "--port", &format!("127.0.0.1:{port}")]);
+        command.arg("posix").arg("--sidecar").arg(folder.join("meta")).arg(folder.join("s3"));
+        fs::create_dir_all(folder.join("meta")).unwrap();
+        command
+    });
+    let secret_key = Secret::new("testsecret".into());
+    let keys = S3Keys { key_id: "test".into(), secret_key, session_token: None };
+    let options = OpenOptions { s3_keys: Some(keys), ..OpenOptions::default() };
+    Some(Kind::new(
+        "s3",
+        server,
+        "s3://backup/PLACE?endpoint=http://127.0.0.1:PORT&region=us-east-1",
+        options,
+    ))
+}
+
+/// OpenSSH, with a key of the test's own for the server and one for whoever runs the test.
+pub fn sftp() -> Option<Kind> {
+    let (program, keygen) = (program("sshd")?, program("ssh-keygen")?);
+    // Where the server, as root, keeps its unprivileged half; Debian's service would make it.
+    drop(DirBuilder::new().mode(0o755).create("/run/sshd"));
+    let server = Server::start(|folder, port| {
+        for key in ["host", "user"] {
+            make_key(&keygen, &folder.join(key));
+        }
+        fs::copy(folder.join("user.pub"), folder.join("authorized")).unwrap();
+        fs::write(folder.join("config"), "").unwrap();
+        let host = fs::read_to_string(folder.join("host.pub")).unwrap();
+        fs::write(folder.join("known_hosts"), format!("[127.0.0.1]:{port} {host}")).unwrap();
+        fs::create_dir(folder.join("files")).unwrap();
+        let mut command = Command::new(program);
+        command.args(["-D", "-e", "-f"]).arg(folder.join("config")).args(["-p", &port.to_string()]);
+        command.arg("-h").arg(folder.join("host"));
+        for setting in [
+            "ListenAddress=127.0.0.1",
+            "StrictModes=no",
+            "PidFile=none",
+            "Subsystem=sftp internal-sftp",
+            "MaxStartups=100",
+            &format!("AuthorizedKeysFile={}", folder.join("authorized").display()),
+        ] {
+            command.arg("-o").arg(setting);
+        }
+        command
+    });
+    let folder = server.folder.path();
+    let options = OpenOptions {
+        identity_file: Some(folder.join("user")),
+        known_hosts: Some(folder.join("known_hosts")),
+        ..OpenOptions::default()
+    };
+    let user = who_i_am();
+    let url = format!("sftp://{user}@127.0.0.1:PORT{}/files/PLACE", folder.display());
+    Some(Kind::new("sftp", server, &url, options))
+}
+
+pub fn make_key(keygen: &Path, path: &Path) {
+    let made = Command::new(keygen).args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+pub fn who_i_am() -> String {
+    let name = Command::new("id").arg("-un").output().unwrap().stdout;
+    String::from_utf8(name).unwrap().trim().to_owned()
+}
+
+pub fn ftp() -> Option<Kind> {
+    let server = vsftpd("")?;
+    Some(Kind::new("ftp", server, "ftp://127.0.0.1:PORT/up/PLACE", OpenOptions::default()))
+}
+
+/// The same, encrypted, with a certificate of the test's own.
+pub fn ftps() -> Option<Kind> {
+    let certificate = Certificate::make()?;
+    let server = vsftpd(&format!(
+        "ssl_enable=YES\nallow_anon_ssl=YES\nforce_anon_data_ssl=YES\nforce_anon_logins_ssl=YES\n\
+         require_ssl_reuse=NO\nrsa_cert_file={0}\nrsa_private_key_file={0}\n",
+        certificate.both.display()
+    ))?;
+    let options = certificate.options(&server);
+    Some(Kind::new("ftps", server, "ftps://127.0.0.1:PORT/up/PLACE", options))
+}
+
+fn vsftpd(more: &str) -> Option<Server> {
+    let program = program("vsftpd")?;
+    if who_i_am() != "root" {
+        println!("skipped: vsftpd serves strangers only when root starts it");
+        return None;
+    }
+    Some(Server::start(|folder, port| {
+        let up = folder.join("root/up");
+        fs::create_dir_all(&up).unwrap();
+        fs::create_dir(folder.join("empty")).unwrap();
+        DirBuilder::new().recursive(true).create(&up).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs::set_permissions(&up, open).unwrap();
+        let settings = format!(
+            "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nanonymous_enable=YES\n\
+             local_enable=NO\nanon_root={}\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\n\
+             anon_other_write_enable=YES\nanon_umask=022\nwrite_enable=YES\nno_anon_password=YES\n\
+             seccomp_sandbox=NO\nxferlog_enable=NO\nsecure_chroot_dir={}\n{more}",
+            folder.join("root").display(),
+            folder.join("empty").display(),
+        );
+        fs::write(folder.join("vsftpd.conf"), settings).unwrap();
+        let mut command = Command::new(program);
+        command.arg(folder.join("vsftpd.conf"));
+        command
+    }))
+}
+
+/// nginx, with a user and a password.
+pub fn webdav() -> Option<Kind> {
+    let server = nginx("", "")?;
+    let options = OpenOptions { password: Some(Secret::new("hunter2".into())), ..OpenOptions::default() };
+    Some(Kind::new("webdav", server, "webdav+http://ann@127.0.0.1:PORT/PLACE", options))
+}
+
+/// The same, encrypted.
+pub fn webdavs() -> Option<Kind> {
+    let certificate = Certificate::make()?;
+    let both = certificate.both.display();
+    let server = nginx(" ssl", &format!("ssl_certificate {both}; ssl_certificate_key {both};"))?;
+    let options = certificate.options(&server);
+    Some(Kind::new("webdavs", server, "webdav+https://ann:hunter2@127.0.0.1:PORT/PLACE", options))
+}
+
+fn nginx(listen: &str, more: &str) -> Option<Server> {
+    let program = program("nginx")?;
+    let module = Path::new("/usr/lib/nginx/modules/ngx_http_dav_ext_module.so");
+    if !module.is_file() {
+        println!("skipped: nginx has no module {}", module.display());
+        return None;
+    }
+    let user = if who_i_am() == "root" { "user root;" } else { "" };
+    Some(Server::start(|folder, port| {
+        fs::create_dir(folder.join("dav")).unwrap();
+        fs::write(folder.join("users"), "ann:{PLAIN}hunter2\n").unwrap();
+        let at = folder.display();
+        let settings = format!(
+            "{user} daemon off; master_process off; pid {at}/pid; error_log stderr;\n\
+             load_module {};\nevents {{ worker_connections 256; }}\nhttp {{ access_log off;\n\
+             client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
+             uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;\n\
+             server {{ listen 127.0.0.1:{port}{listen}; {more} root {at}/dav; client_max_body_size 0;\n\
+             auth_basic archive; auth_basic_user_file {at}/users;\n\
+             location / {{ dav_methods PUT DELETE MKCOL COPY MOVE; dav_ext_methods PROPFIND OPTIONS; }} }} }}\n",
+            module.display(),
+        );
+        fs::write(folder.join("nginx.conf"), settings).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-p").arg(folder).arg("-e").arg("stderr").arg("-c").arg(folder.join("nginx.conf"));
+        command
+    }))
+}
+
+/// A certificate that only this test believes.
+struct Certificate {
+    /// The certificate and its key.
+    both: std::path::PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Certificate {
+    fn make() -> Option<Self> {
+        let openssl = program("openssl")?;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let mut command = Command::new(openssl);
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+        command.args(["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]);
+        command.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+        command.arg("-keyout").arg(at("key")).arg("-out").arg(at("certificate"));
+        assert!(command.output().unwrap().status.success());
+        let both = [fs::read(at("certificate")).unwrap(), fs::read(at("key")).unwrap()].concat();
+        fs::write(at("both"), both).unwrap();
+        Some(Self { both: at("both"), folder })
+    }
+
+    /// Options that believe it. It is copied to where the server's files are, which live longer.
+    fn options(&self, server: &Server) -> OpenOptions {
+        let kept = server.folder.path().join("authority.pem");
+        fs::copy(self.folder.path().join("certificate"), &kept).unwrap();
+        OpenOptions { authorities: Some(kept), ..OpenOptions::default() }
+    }
+}

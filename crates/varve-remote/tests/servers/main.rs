@@ -1,0 +1,14 @@
+//! The targets on real servers: each is started on a free port of this machine with its state in a folder of its own, and is ended
+//! by its process id. What is not installed is skipped by name; `script/test servers` installs it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "servers, proxies and creators at the same time need threads and clocks"
+)]
+#![expect(clippy::print_stdout, reason = "what is skipped is named, and what was measured is shown")]
+
+mod faults;
+mod hostile;
+mod kinds;
+mod lonely_server;
+mod promises;
+mod proxy;
