@@ -459,4 +459,10 @@ impl SyncPlan {
         }
         Ok(())
     }
+
+    /// The arenas whose seals it makes durable.
+    #[must_use]
+    pub fn seals(&self) -> &[ArenaId] {
+        &self.seals
+    }
 }
