@@ -34,6 +34,8 @@ pub struct Appender {
     next: ArenaId,
     /// Sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
+    /// Sealed in this session, and not told of yet.
+    untold_seals: Vec<ArenaId>,
     folder_changed: bool,
     failed: Option<String>,
 }
@@ -139,6 +141,7 @@ impl Appender {
             seals,
             next,
             new_seals: Vec::new(),
+            untold_seals: Vec::new(),
             folder_changed: true,
             failed: None,
         };
@@ -319,6 +322,7 @@ impl Appender {
         self.log.storage().sync_soon(&file);
         self.seals.insert(full.id, (full.header.generation, footer.seal_code));
         self.new_seals.push(full.id);
+        self.untold_seals.push(full.id);
         tracing::debug!(arena = %full.id, log_bytes = full.log_bytes, page_count = full.pages.len(), "sealed an arena");
         Ok(())
     }
@@ -397,6 +401,16 @@ impl Appender {
         &self.seals
     }
 
+    /// The arenas that this session has sealed since it was asked last. Their seals may not be durable yet.
+    pub fn take_newly_sealed(&mut self) -> Vec<ArenaId> {
+        std::mem::take(&mut self.untold_seals)
+    }
+
+    /// Takes note of the seal of an arena that was damaged when the log was opened, and is whole again.
+    pub fn note_mended(&mut self, arena: ArenaId, generation: u32, seal_code: [u8; 32]) {
+        self.seals.insert(arena, (generation, seal_code));
+    }
+
     /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.
     pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule, Option<[u8; 16]>)> + '_ {
         let full = self.full.iter().map(|full| (full.id, full.log_bytes, &full.pages));
@@ -458,11 +472,5 @@ impl SyncPlan {
             log.storage().sync_folder(ArenaId::FOLDER).map_err(failed)?;
         }
         Ok(())
-    }
-
-    /// The arenas whose seals it makes durable.
-    #[must_use]
-    pub fn seals(&self) -> &[ArenaId] {
-        &self.seals
     }
 }

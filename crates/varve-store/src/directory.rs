@@ -84,6 +84,12 @@ impl Directory {
         self.pages.insert((appended.arena, appended.row.granule), Arc::clone(&appended.page));
     }
 
+    /// Forgets what was read of an arena that is whole again.
+    pub(crate) fn forget(&self, arena: ArenaId) {
+        self.arenas.remove(&arena);
+        self.rows.remove(&arena);
+    }
+
     /// Forgets the lists of arenas that have a seal by now.
     pub(crate) fn note_sealed(&self, is_sealed: impl Fn(ArenaId) -> bool) {
         self.unsealed().retain(|arena, _| !is_sealed(*arena));

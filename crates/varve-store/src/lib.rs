@@ -25,6 +25,7 @@ mod keyring;
 mod naming;
 mod newest;
 mod open;
+mod parity;
 mod put;
 mod scans;
 mod stats;
@@ -37,5 +38,6 @@ pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm
 pub use keyring::{KeyError, PassphraseCost, Secret};
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
+pub use parity::{CheckParityError, MendError, Mended, ParityDamage, WriteParityError};
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};

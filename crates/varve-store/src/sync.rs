@@ -49,6 +49,10 @@ impl Store {
         appender.finish_sync(&plan)?;
         self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
         durable.clump_count = clump_count;
+        self.note_parity_due(writer, appender.take_newly_sealed());
+        drop(appender);
+        drop(durable);
+        self.write_due_parity(writer, true);
         Ok(())
     }
 }

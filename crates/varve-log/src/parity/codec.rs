@@ -155,7 +155,7 @@ mod tests {
     /// What a reader of the format must compute, fixed once and for all.
     #[test]
     fn the_recovery_shards_are_these() {
-        let data: Vec<u8> = (0..5 * 4096_usize).map(|n| (n * 7 + n / 256) as u8).collect();
+        let data: Vec<u8> = (0..5 * 4096_usize).map(|n| (n * 7 + n / 256).to_le_bytes()[0]).collect();
         let recovery = recovery_of(&data, 4096, 2, &InlineWorkers);
         assert_eq!(
             blake3::hash(&recovery).to_hex().as_str(),

@@ -61,6 +61,22 @@ impl ParityKey {
         codes
     }
 
+    /// Which of neighbouring shards are those that these codes were made of; one without a known code is not.
+    #[must_use]
+    pub fn good_shards(
+        &self,
+        shards: &[u8],
+        shard_bytes: usize,
+        expected: &[Option<ShardCode>],
+        workers: &dyn Workers,
+    ) -> Vec<bool> {
+        let codes = self.shard_codes(shards, shard_bytes, workers);
+        let pairs = codes.iter().zip(expected);
+        pairs
+            .map(|(code, expected)| expected.is_some_and(|expected| constant_time_equal(&expected, code)))
+            .collect()
+    }
+
     /// The table of a group, with the codes of its data shards and then of its recovery shards.
     #[must_use]
     pub fn encode_table(&self, group: u32, codes: &[ShardCode]) -> Vec<u8> {

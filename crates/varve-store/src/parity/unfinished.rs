@@ -1,0 +1,72 @@
+//! A look at an arena's unfinished successor as if it were in its place already.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_log::ArenaId;
+use varve_world::{FileLock, FileName, LockError, Storage};
+
+/// A folder in which `arena` is `file`. It can only be read.
+pub(super) struct Unfinished {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) arena: ArenaId,
+    pub(super) file: FileName,
+}
+
+impl Unfinished {
+    fn meant<'a>(&'a self, file: &'a FileName) -> &'a FileName {
+        if *file == self.arena.file_name() { &self.file } else { file }
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this look at the store is for reading"))
+}
+
+impl Storage for Unfinished {
+    fn create(&self, _: &FileName) -> io::Result<()> {
+        refused()
+    }
+
+    fn append(&self, _: &FileName, _: &[u8]) -> io::Result<u64> {
+        refused()
+    }
+
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.storage.read_at(self.meant(file), offset, into)
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        self.storage.length(self.meant(file))
+    }
+
+    fn truncate(&self, _: &FileName, _: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_soon(&self, _: &FileName) {}
+
+    fn sync(&self, _: &FileName) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_folder(&self, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn rename(&self, _: &FileName, _: &FileName) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove(&self, _: &FileName) -> io::Result<()> {
+        refused()
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        self.storage.list(folder)
+    }
+
+    fn lock(&self, file: &FileName, _: &str) -> Result<Box<dyn FileLock>, LockError> {
+        Err(LockError::Storage { file: file.clone(), source: io::ErrorKind::Unsupported.into() })
+    }
+}
