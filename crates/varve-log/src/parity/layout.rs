@@ -15,6 +15,7 @@ const SHARD_BYTES_USUAL: u32 = 16 << 10;
 const GROUP_SHARDS_GOAL: u64 = 6144;
 /// What a reader takes.
 const GROUP_BYTES_MAX: u64 = 128 << 20;
+const GROUP_COUNT_MAX: u32 = 1024;
 /// No arena's file is longer: its limit, and what may begin before it.
 const ARENA_FILE_BYTES_MAX: u64 = 1 << 35;
 
@@ -70,7 +71,10 @@ impl ParityLayout {
     ) -> Option<Self> {
         let good_shard =
             shard_bytes.is_power_of_two() && (SHARD_BYTES_MIN..=SHARD_BYTES_MAX).contains(&shard_bytes);
-        if !good_shard || !(1..=ARENA_FILE_BYTES_MAX).contains(&arena_bytes) || group_count == 0 {
+        if !good_shard
+            || !(1..=ARENA_FILE_BYTES_MAX).contains(&arena_bytes)
+            || !(1..=GROUP_COUNT_MAX).contains(&group_count)
+        {
             return None;
         }
         let layout = Self { arena_bytes, shard_bytes, group_count, percent };
@@ -218,6 +222,8 @@ mod tests {
         assert!(new(1 << 20, 4096, 4).is_some());
         assert_eq!(new(1 << 20, 4096, 5), None, "more groups than pieces");
         assert_eq!(new(1 << 20, 4096, 0), None);
+        assert!(new(1 << 30, 4096, 1024).is_some());
+        assert_eq!(new(1 << 30, 4096, 1025), None, "too many groups");
         assert_eq!(new(1 << 20, 4097, 1), None);
         assert_eq!(new(1 << 20, 2048, 1), None);
         assert_eq!(new(1 << 20, 128 << 10, 1), None);
