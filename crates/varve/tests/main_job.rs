@@ -137,7 +137,7 @@ fn pretty_eq(found: &impl std::fmt::Debug, wanted: &impl std::fmt::Debug) {
 
 #[test]
 fn sealed_arenas_get_parity() {
-    let sandbox = Sandbox::made_with(&["--parity", "10%"]);
+    let sandbox = Sandbox::made_with(&["--parity", "10%", "--clump-size", "128K"]);
     sandbox.snapshot_bytes("disk", &noise(60, 3_500_000));
     let stats = sandbox.json(["stats"]).remove(0);
     let sealed = stats["arenas"].as_u64().unwrap() - 1;

@@ -91,7 +91,7 @@ fn fresh_stores_are_read_alike() {
         &[],
         &["--score", "sha1"],
         &["--plaintext", "--block-size", "512"],
-        &["--parity", "20%"],
+        &["--parity", "20%", "--clump-size", "128K"],
     ] {
         let sandbox = Sandbox::made_with(kind);
         let (image, folder) = (sandbox.path("disk.img"), sandbox.path("home"));

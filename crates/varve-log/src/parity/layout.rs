@@ -9,7 +9,7 @@ use crate::parity::table::{BLOCK_CODES, PARITY_BLOCK_BYTES};
 const PIECE_SHARDS: u64 = 64;
 const SHARD_BYTES_MIN: u32 = 4 << 10;
 const SHARD_BYTES_MAX: u32 = 64 << 10;
-/// Larger shards make the code faster and what a damaged place costs larger; `docs/decisions/0005-parity.md`.
+/// Larger shards make the code faster and what a damaged place costs larger; `docs/decisions/0005-parity.md` has what was measured.
 const SHARD_BYTES_USUAL: u32 = 16 << 10;
 /// What a writer puts into a group, with its recovery shards.
 const GROUP_SHARDS_GOAL: u64 = 6144;
