@@ -2,7 +2,9 @@
 #![allow(clippy::cast_possible_truncation)]
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 use varve_block::{Block, BlockName, BlockStore, BlockType};
@@ -10,7 +12,7 @@ use varve_log::{ArenaId, ParityPercent};
 use varve_store::{
     Access, Encryption, MendError, ParityDamage, PassphraseCost, Secret, Store, StoreConfig, WriteParityError,
 };
-use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
+use varve_world::{FileLock, FileName, LockError, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
 const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
@@ -349,6 +351,77 @@ fn parity_of_the_past_takes_nothing_away() {
     assert!(matches!(error, MendError::TooMuchLost { .. } | MendError::WouldLose { .. }), "{error}");
     assert!(contents(&storage, &last.file_name()) == grown);
     assert_reads(&store, &added);
+}
+
+/// A disk that cannot read some sectors of a file until another one is in its place.
+struct BadSectors {
+    storage: MemoryStorage,
+    file: FileName,
+    sectors: Vec<u64>,
+    was_replaced: std::sync::atomic::AtomicBool,
+}
+
+impl Storage for BadSectors {
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        self.storage.create(file)
+    }
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        self.storage.append(file, bytes)
+    }
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let sectors = offset / 4096..(offset + into.len() as u64).div_ceil(4096);
+        let is_old = *file == self.file && !self.was_replaced.load(Ordering::Relaxed);
+        if is_old && self.sectors.iter().any(|sector| sectors.contains(sector)) {
+            return Err(io::Error::other("the disk cannot read it"));
+        }
+        self.storage.read_at(file, offset, into)
+    }
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        self.storage.length(file)
+    }
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.storage.truncate(file, length)
+    }
+    fn sync_soon(&self, file: &FileName) {
+        self.storage.sync_soon(file);
+    }
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.storage.sync(file)
+    }
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.storage.sync_folder(folder)
+    }
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        self.was_replaced.fetch_or(*to == self.file, Ordering::Relaxed);
+        self.storage.rename(from, to)
+    }
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.storage.remove(file)
+    }
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        self.storage.list(folder)
+    }
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        self.storage.lock(file, holder)
+    }
+}
+
+#[test]
+fn sectors_that_cannot_be_read_are_mended() {
+    let Filled { storage, blocks } = with_percent(5);
+    let file = ArenaId(1).file_name();
+    let good = contents(&storage, &file);
+    let disk = BadSectors {
+        storage: storage.clone(),
+        file: file.clone(),
+        sectors: vec![20, 21, 100, 170],
+        was_replaced: false.into(),
+    };
+    let world = World::deterministic(Arc::new(disk), 50);
+    let store = Store::open(world, Some(&secret()), WRITER, &mut |_| {}).unwrap();
+    assert_eq!(store.mend_arena_from_parity(ArenaId(1)).unwrap().ranges.len(), 3);
+    assert!(contents(&storage, &file) == good);
+    assert_reads(&store, &blocks);
 }
 
 #[test]

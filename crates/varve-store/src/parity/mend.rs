@@ -300,15 +300,20 @@ impl Store {
     /// Checks that the new file is the arena that was sealed, and holds whatever can still be read of the old one.
     fn check_new_arena(&self, parity: &ParityFile, new_file: &FileName) -> Result<WholeArena, MendError> {
         let id = parity.header.arena;
-        let look = Unfinished { storage: Arc::clone(&self.world.storage), arena: id, file: new_file.clone() };
-        let log = Log::new(Arc::new(look), self.log.keys().clone(), *self.log.config());
-        let whole = log.check_whole(id).map_err(|source| MendError::NotWhole { arena: id, source })?;
+        let look_at = |file: FileName| {
+            let look = Unfinished { storage: Arc::clone(&self.world.storage), arena: id, file };
+            Log::new(Arc::new(look), self.log.keys().clone(), *self.log.config())
+        };
+        let whole = look_at(new_file.clone())
+            .check_whole(id)
+            .map_err(|source| MendError::NotWhole { arena: id, source })?;
         let codes = (*whole.arena.header().code(), whole.footer.seal_code);
         if codes != (parity.header.arena_header_code, parity.header.arena_seal_code) {
             return Err(MendError::OtherArena { arena: id });
         }
-        if let Ok(old) = self.log.open_arena(id) {
-            let found = self.log.scan(&old)?;
+        let old_log = look_at(id.file_name());
+        if let Ok(old) = old_log.open_arena(id) {
+            let found = old_log.scan(&old)?;
             let is_kept = |code| whole.pages.iter().any(|row| row.code == code);
             if !found.pages.iter().all(|(row, _)| is_kept(row.code)) {
                 return Err(MendError::WouldLose { arena: id });

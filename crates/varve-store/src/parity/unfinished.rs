@@ -1,4 +1,4 @@
-//! A look at an arena's unfinished successor as if it were in its place already.
+//! A look at an arena's unfinished successor as if it were in its place already; and at an arena on a disk that cannot read all of it.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 use varve_log::ArenaId;
 use varve_world::{FileLock, FileName, LockError, Storage};
 
-/// A folder in which `arena` is `file`. It can only be read.
+/// What a disk loses at once.
+const SECTOR_BYTES: usize = 4096;
+
+/// A folder in which `arena` is `file`. It can only be read, and sectors that cannot be are zeros.
 pub(super) struct Unfinished {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) arena: ArenaId,
@@ -33,7 +36,18 @@ impl Storage for Unfinished {
     }
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.storage.read_at(self.meant(file), offset, into)
+        let file = self.meant(file);
+        match self.storage.read_at(file, offset, into) {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound) => {
+                for (sector, offset) in into.chunks_mut(SECTOR_BYTES).zip((offset..).step_by(SECTOR_BYTES)) {
+                    if self.storage.read_at(file, offset, sector).is_err() {
+                        sector.fill(0);
+                    }
+                }
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     fn length(&self, file: &FileName) -> io::Result<u64> {
