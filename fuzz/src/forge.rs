@@ -41,6 +41,49 @@ fn seal_key() -> [u8; 32] {
     blake3::derive_key("varve 1 seal", &names_key())
 }
 
+/// A parity file's header of these 128 bytes, with a good code; and the key of its file.
+#[must_use]
+pub fn parity_header(fields: &[u8]) -> (Vec<u8>, [u8; 32]) {
+    let mut bytes = fields.to_vec();
+    bytes.resize(128, 0);
+    let code = keyed(&blake3::derive_key("varve 1 parity", &seal_key()), &[&bytes]);
+    let file_key = blake3::derive_key("varve 1 parity file", &[&seal_key()[..], &code].concat());
+    bytes.extend(code);
+    bytes.resize(4096, 0);
+    (bytes, file_key)
+}
+
+/// The first 128 bytes of a good header of parity.
+#[must_use]
+pub fn parity_fields(arena_bytes: u64, shard_bytes: u32, group_count: u32, percent: u32) -> Vec<u8> {
+    let mut bytes = b"varvePR1".to_vec();
+    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(percent.to_le_bytes());
+    bytes.extend(STORE_ID);
+    bytes.extend([0; 12]);
+    bytes.extend(shard_bytes.to_le_bytes());
+    bytes.extend(arena_bytes.to_le_bytes());
+    bytes.extend(group_count.to_le_bytes());
+    bytes.resize(128, 0);
+    bytes
+}
+
+/// A block of a group's table with these codes, and a good code of its own.
+#[must_use]
+pub fn parity_block(file_key: &[u8; 32], group: u32, number: u32, codes: &[u8]) -> Vec<u8> {
+    let mut block = codes.to_vec();
+    block.resize(4080, 0);
+    let code = keyed(file_key, &[b"table", &group.to_le_bytes(), &number.to_le_bytes(), &block]);
+    block.extend(&code[..16]);
+    block
+}
+
+/// The keys of the log that is forged, and the identity of its store.
+#[must_use]
+pub fn keys() -> (LogKeys, [u8; 16]) {
+    (LogKeys::plain(&BINDING), STORE_ID)
+}
+
 fn record_code(header: &[u8; 40], body: &[u8]) -> [u8; 16] {
     let key = blake3::derive_key("varve 1 directory", &[&names_key()[..], &UID].concat());
     let code = keyed(&key, &[header, &UID, body]);

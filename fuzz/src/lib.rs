@@ -14,6 +14,7 @@ pub mod index;
 pub mod input;
 pub mod log;
 pub mod mutate;
+pub mod parity;
 pub mod store;
 pub mod tree;
 
@@ -28,12 +29,13 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk, and one for the files of whole stores.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
     Target { name: "directory_page", run: log::directory_page, seeds: log::directory_page_seeds },
     Target { name: "footer", run: log::footer, seeds: log::footer_seeds },
+    Target { name: "parity_file", run: parity::parity_file, seeds: parity::parity_file_seeds },
     Target { name: "entry", run: tree::entry, seeds: tree::entry_seeds },
     Target { name: "pointer_block", run: tree::pointer_block, seeds: tree::pointer_block_seeds },
     Target { name: "checkpoint", run: index::checkpoint, seeds: index::checkpoint_seeds },

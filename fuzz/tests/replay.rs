@@ -75,6 +75,7 @@ exercise!(
     clump_body,
     directory_page,
     footer,
+    parity_file,
     entry,
     pointer_block,
     checkpoint,

@@ -4,12 +4,13 @@
 //! catalog ─▶ check everything ─▶ fetch what snapshots need ─▶ write damaged arenas anew ─▶ what is still harmed
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
-use varve_log::OpenLogError;
+use varve_log::{ArenaId, OpenLogError};
 use varve_store::{AuditShare, DamageKind, RepairError, RepairPlan, Repaired, Store};
 
 use crate::catalog::{Catalog, SaveCatalogError};
@@ -25,6 +26,8 @@ pub struct RepairReport {
     pub plan: RepairPlan,
     /// Whether the catalog was lost and put together from older ones.
     pub catalog_was_lost: bool,
+    /// Arenas that are again what they were, by their parity.
+    pub mended: Vec<ArenaId>,
     /// Blocks that came from elsewhere.
     pub fetched_block_count: u64,
     /// What was done to the log.
@@ -51,6 +54,9 @@ pub enum RepairArchiveError {
     /// The log could not be repaired.
     #[error(transparent)]
     Log(#[from] RepairError),
+    /// The files of parity could not be listed.
+    #[error("the files of parity cannot be listed")]
+    Parity(#[source] std::io::Error),
     /// The catalog could not be written again.
     #[error("the catalog cannot be put together again")]
     Catalog(#[from] SaveCatalogError),
@@ -77,6 +83,14 @@ pub fn repair(
     sources: &[&Store],
     progress: &Progress,
 ) -> Result<RepairReport, RepairArchiveError> {
+    // First what makes all of it good again.
+    let mut parity_mended = Vec::new();
+    for id in damaged_arenas(store)? {
+        match store.mend_arena_from_parity(id) {
+            Ok(_) => parity_mended.push(id),
+            Err(error) => tracing::info!(arena = %id, %error, "not mended from parity"),
+        }
+    }
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
     let FoundCatalog { mut catalog, was_lost } = find_catalog(store, &mended, sources)?;
     let before = verify(store, catalog.snapshots(), Some(AuditShare::ALL), progress)?;
@@ -97,7 +111,32 @@ pub fn repair(
     let after = walk_snapshots(store, store, catalog.snapshots(), &[], progress)?;
     store.remember_lost(&after.lost);
     let harm_left = after.harm;
-    Ok(RepairReport { before, plan, catalog_was_lost: was_lost, fetched_block_count, repaired, harm_left })
+    Ok(RepairReport {
+        before,
+        plan,
+        catalog_was_lost: was_lost,
+        mended: parity_mended,
+        fetched_block_count,
+        repaired,
+        harm_left,
+    })
+}
+
+/// The arenas that are damaged or gone and have parity.
+fn damaged_arenas(store: &Store) -> Result<Vec<ArenaId>, RepairArchiveError> {
+    let with_parity: BTreeSet<_> =
+        store.parity_files().map_err(RepairArchiveError::Parity)?.into_iter().map(|(id, _)| id).collect();
+    if with_parity.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut damage = store.check_order()?;
+    for id in store.arenas()? {
+        damage.extend(store.check_arena(id, true).map_err(VerifyError::from)?.damage);
+    }
+    let there: BTreeSet<_> = store.arenas()?.into_iter().collect();
+    let gone = with_parity.iter().filter(|id| !there.contains(id)).copied();
+    let damaged: BTreeSet<_> = RepairPlan::new(&damage).arenas.into_keys().chain(gone).collect();
+    Ok(damaged.intersection(&with_parity).copied().collect())
 }
 
 struct FoundCatalog {

@@ -32,6 +32,8 @@ pub struct Appender {
     next: ArenaId,
     /// Sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
+    /// Sealed in this session, and not told of yet.
+    untold_seals: Vec<ArenaId>,
     folder_changed: bool,
     failed: Option<String>,
 }
@@ -119,6 +121,7 @@ impl Appender {
             seals,
             next,
             new_seals: Vec::new(),
+            untold_seals: Vec::new(),
             // What an earlier session has done to it may not be durable. Without an arena there is no folder yet.
             folder_changed: next != ArenaId(0),
             failed: None,
@@ -235,6 +238,7 @@ impl Appender {
         storage.sync_soon(full.file());
         self.seals.insert(full.id, seal);
         self.new_seals.push(full.id);
+        self.untold_seals.push(full.id);
         Ok(())
     }
 
@@ -338,6 +342,16 @@ impl Appender {
     /// Those among them that no crash can take back. A page or a checkpoint that told of others would outlive them.
     pub fn durable_seals(&self) -> impl Iterator<Item = (&ArenaId, &(u32, [u8; 32]))> {
         self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
+    }
+
+    /// The arenas that this session has sealed since it was asked last. Their seals may not be durable yet.
+    pub fn take_newly_sealed(&mut self) -> Vec<ArenaId> {
+        std::mem::take(&mut self.untold_seals)
+    }
+
+    /// Takes note of the seal of an arena that was damaged when the log was opened, and is whole again.
+    pub fn note_mended(&mut self, arena: ArenaId, generation: u32, seal_code: [u8; 32]) {
+        self.seals.insert(arena, (generation, seal_code));
     }
 
     /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.

@@ -134,7 +134,8 @@ impl Footer {
     }
 
     /// The length of the file that it ends; `None` if no file is that long.
-    fn file_bytes(&self) -> Option<u64> {
+    #[must_use]
+    pub fn file_bytes(&self) -> Option<u64> {
         self.log_bytes.checked_add(self.rows_bytes() as u64)?.checked_add(FOOTER_BYTES as u64)
     }
 

@@ -84,6 +84,17 @@ impl LogKeys {
         *hasher.finalize().as_bytes()
     }
 
+    /// The code of a parity file's header.
+    pub(crate) fn parity_code(&self, header: &[u8]) -> [u8; 32] {
+        let key = blake3::derive_key("varve 1 parity", &self.seal);
+        *blake3::keyed_hash(&key, header).as_bytes()
+    }
+
+    /// The key of the codes in the parity file whose header has this code.
+    pub(crate) fn parity_file_key(&self, parity_code: &[u8; 32]) -> [u8; 32] {
+        blake3::derive_key("varve 1 parity file", &[&self.seal[..], parity_code].concat())
+    }
+
     pub(crate) fn directory_key(&self, uid: &[u8; 16]) -> [u8; 32] {
         blake3::derive_key("varve 1 directory", &[&self.names[..], uid].concat())
     }

@@ -30,10 +30,12 @@ mod footer;
 mod header;
 mod keys;
 mod page;
+mod parity;
 mod read;
 mod record;
 mod recover;
 mod salvage;
+mod whole;
 
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
 pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
@@ -44,7 +46,12 @@ pub use footer::{Footer, FooterError, PageRow};
 pub use header::{ArenaHeader, ArenaHeaderError};
 pub use keys::{DIGEST_BYTES, Digest, LogKeys};
 pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
+pub use parity::{
+    PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
+    ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,
+};
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
 pub use recover::{ArenaEnd, RecoverError, Recovered};
 pub use salvage::{Replaced, Replacement, SalvagedClump};
+pub use whole::WholeArena;

@@ -351,7 +351,7 @@ impl Log {
         Ok(body)
     }
 
-    fn forged(&self, arena: &OpenedArena, granule: Granule, what: &'static str) -> ReadLogError {
+    pub(crate) fn forged(&self, arena: &OpenedArena, granule: Granule, what: &'static str) -> ReadLogError {
         ReadLogError::Forged { arena: arena.id, offset: granule.byte_offset(), what }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
     AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
-    Log, LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
+    FooterError, Log, LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -462,6 +462,28 @@ fn every_change_to_a_sealed_arena_is_noticed() {
             let lost = read_all(&log).map_or(true, |all| all.len() < written.blocks.len());
             assert!(lost || !is_sealed(&log, ArenaId(1)), "cut to {length}");
         }
+    }
+}
+
+#[test]
+fn a_sealed_arena_is_whole_or_it_is_not() {
+    for keys in both_kinds() {
+        let Written { storage, keys, .. } = written(keys);
+        let log = log(&storage, &keys);
+        let whole = log.check_whole(ArenaId(0)).unwrap();
+        let file = ArenaId(0).file_name();
+        let good = storage.contents(&file).unwrap();
+        assert_eq!(whole.footer.file_bytes(), Some(good.len() as u64));
+        // Header, a clump's header and its body, the seal.
+        for place in [20, 520, 5_000, good.len() - 50] {
+            let mut bad = good.clone();
+            bad[place] ^= 1;
+            storage.set_contents(&file, bad);
+            assert!(log.check_whole(ArenaId(0)).is_err(), "byte {place}");
+        }
+        let open = *log.arenas().unwrap().last().unwrap();
+        let unsealed = log.check_whole(open).err().unwrap();
+        assert!(matches!(unsealed, ReadLogError::Seal { source: FooterError::NotSealed, .. }));
     }
 }
 

@@ -3,6 +3,7 @@
 use varve_block::{BlockName, BlockType};
 use varve_log::{ArenaEnd, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
 
+use crate::parity::ParityDamage;
 use crate::scans::Scans;
 use crate::store::Store;
 
@@ -49,6 +50,9 @@ pub enum DamageKind {
     /// A clump is whole, but it is not the one that its directory page names.
     #[error("the clump is not the one that the directory names")]
     OtherClump,
+    /// The arena's parity is missing or damaged. The arena itself is not, and its parity can be made again.
+    #[error(transparent)]
+    Parity(#[from] ParityDamage),
     /// A block does not hash to its name.
     #[error("a block hashes to {actual}, but is recorded as {recorded}")]
     OtherBlock {
@@ -173,6 +177,11 @@ impl Store {
                 }
             }
             other => other?,
+        }
+        match self.check_parity(id, data) {
+            Ok(Some(damage)) => check.report(id, 0, damage.into(), Vec::new()),
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "the parity of an arena cannot be checked"),
         }
         Ok(check)
     }

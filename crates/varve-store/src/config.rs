@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use varve_block::{from_hex, to_hex};
-use varve_log::{ArenaMap, ClumpBytes, CompressionLevel};
+use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 
 /// The newest format that this program reads and writes.
 pub(crate) const FORMAT: u32 = 1;
@@ -65,6 +65,8 @@ pub struct StoreConfig {
     pub compression_level: CompressionLevel,
     /// How large clumps become from now on.
     pub clump_bytes: ClumpBytes,
+    /// How many recovery shards arenas get when they are sealed, for a hundred shards of data.
+    pub parity_percent: Option<ParityPercent>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,6 +81,8 @@ struct File {
     block_bytes: u32,
     compression_level: i32,
     clump_bytes: u32,
+    #[serde(default)]
+    parity_percent: u8,
 }
 
 /// Why `config.toml` does not describe a store that this program can open.
@@ -122,6 +126,7 @@ impl StoreConfig {
             block_bytes: 16 << 10,
             compression_level: CompressionLevel::default(),
             clump_bytes: ClumpBytes::default(),
+            parity_percent: None,
         }
     }
 
@@ -146,6 +151,7 @@ impl StoreConfig {
             block_bytes: self.block_bytes,
             compression_level: self.compression_level.get(),
             clump_bytes: self.clump_bytes.get(),
+            parity_percent: self.parity_percent.map_or(0, ParityPercent::get),
         };
         let table = toml::to_string(&file).expect("plain values always serialise");
         format!("# A Varve store. FORMAT.md beside this file says how to read it.\n{table}")
@@ -178,6 +184,10 @@ impl StoreConfig {
         if !Self::block_bytes_is_good(file.block_bytes) {
             return Err(bad("block_bytes", &file.block_bytes));
         }
+        let parity_percent = match file.parity_percent {
+            0 => None,
+            percent => Some(ParityPercent::new(percent).ok_or_else(|| bad("parity_percent", &percent))?),
+        };
         if format != FORMAT {
             return Err(bad("format", &format));
         }
@@ -191,6 +201,7 @@ impl StoreConfig {
             block_bytes: file.block_bytes,
             compression_level,
             clump_bytes,
+            parity_percent,
         })
     }
 
@@ -235,7 +246,16 @@ mod tests {
         config.score = ScoreAlgorithm::Sha1;
         config.encryption = Encryption::None;
         config.block_bytes = 512;
+        config.parity_percent = ParityPercent::new(7);
         assert_eq!(StoreConfig::from_text(&config.to_text()).unwrap(), config);
+    }
+
+    #[test]
+    fn a_config_from_before_there_was_parity_has_none() {
+        let config = StoreConfig::new([7; 16]);
+        let older = config.to_text().replace("parity_percent = 0\n", "");
+        assert!(!older.contains("parity"));
+        assert_eq!(StoreConfig::from_text(&older).unwrap(), config);
     }
 
     #[test]
@@ -247,6 +267,7 @@ mod tests {
         assert!(complaint("block_bytes = 16384", "block_bytes = 8191").contains("block_bytes = 8191"));
         assert!(complaint("arena_bytes = 67108864", "arena_bytes = 5").contains("arena_bytes = 5"));
         assert!(complaint("compression_level = 3", "compression_level = 99").contains("99"));
+        assert!(complaint("parity_percent = 0", "parity_percent = 101").contains("parity_percent = 101"));
         assert!(complaint("0707", "07").contains("id"));
         assert!(complaint("blake3", "md5").contains("does not parse"));
         assert!(complaint("format = 1", "").contains("does not parse"));

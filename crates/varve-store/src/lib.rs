@@ -26,6 +26,7 @@ mod lost;
 mod naming;
 mod newest;
 mod open;
+mod parity;
 mod put;
 mod repair;
 mod scans;
@@ -41,6 +42,7 @@ pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm
 pub use keyring::{KeyError, PassphraseCost, Secret};
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
+pub use parity::{CheckParityError, MendError, Mended, ParityDamage, WriteParityError};
 pub use repair::{RepairError, RepairPlan, Repaired};
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};

@@ -20,6 +20,7 @@ use crate::get::clump_cache;
 use crate::keyring::{self, KeyError, PassphraseCost, Secret};
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
+use crate::parity::ParityDue;
 use crate::scans::Scans;
 use crate::store::{Admission, Durable, Store, Writer};
 
@@ -362,7 +363,10 @@ impl Store {
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());
             let is_tail = place + UNSEALED_MAX >= ids.len();
-            if is_tail && place as u64 >= sealed_count {
+            let header = arena.header();
+            // Parity is made only of sealed arenas: it tells of a seal that no ledger has covered yet.
+            let was_sealed = || self.was_sealed_by_parity(arena.id(), header.generation, header.code());
+            if is_tail && place as u64 >= sealed_count && !was_sealed() {
                 tail.push(arena);
             } else {
                 tracing::error!(arena = %arena.id(), "an arena has lost its seal");
@@ -378,12 +382,16 @@ impl Store {
                 recovered.push((self.log.open_arena(arena.id())?, found));
             }
         }
-        let next = ids.last().map_or(ArenaId(0), |last| ArenaId(last.0 + 1));
+        // An arena that has parity was there, though its file may be gone: its number is not given away.
+        let last = ids.last().copied();
+        let known = last.max(self.last_known_by_parity(last).map_err(|source| OpenLogError { source })?);
+        let next = known.map_or(ArenaId(0), |last| ArenaId(last.0 + 1));
         let random = Arc::clone(&self.world.random);
         let appender = Appender::new(Arc::clone(&self.log), random, coverage.sealed, recovered, next)?;
         self.writer = Some(Writer {
             appender: Mutex::new(appender),
             sync_gate: Mutex::new(Durable::default()),
+            parity: ParityDue::default(),
             _lock: lock,
         });
         Ok(())

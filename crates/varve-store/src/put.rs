@@ -138,8 +138,11 @@ impl Store {
                 }
                 if !pages.is_empty() {
                     self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
+                    self.note_parity_due(writer, appender.take_newly_sealed());
                 }
+                drop(appender);
                 self.drained.notify_all();
+                self.write_due_parity(writer, false);
                 Ok(())
             }
             Err(error) => {

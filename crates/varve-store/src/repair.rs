@@ -4,7 +4,7 @@
 //! before it takes the old one's name; the hints that knew the old one are removed before that. A crash between two steps
 //! leaves a store that can be opened, and repaired again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use varve_block::BlockName;
@@ -12,6 +12,7 @@ use varve_log::{AppendError, ArenaId, NamedBlock, ReadLogError, Replacement, Sal
 use varve_world::FileName;
 
 use crate::check::{Damage, DamageKind};
+use crate::parity::WriteParityError;
 use crate::store::{Store, Writer};
 
 /// How much is copied at a time.
@@ -24,6 +25,8 @@ const SECTOR_BYTES: usize = 4096;
 pub struct RepairPlan {
     /// The arenas to be written anew, with what is wrong with each.
     pub arenas: BTreeMap<ArenaId, Vec<String>>,
+    /// The arenas whose parity is to be made again.
+    pub parity: BTreeSet<ArenaId>,
 }
 
 /// What was done.
@@ -63,6 +66,9 @@ pub enum RepairError {
         /// What went wrong below.
         source: io::Error,
     },
+    /// An arena's parity could not be made again.
+    #[error("the parity of an arena cannot be made again")]
+    Parity(#[from] WriteParityError),
     /// The end of the log could not be made durable.
     #[error(transparent)]
     Sync(#[from] SyncLogError),
@@ -73,7 +79,7 @@ impl RepairPlan {
     /// behind) is not in it.
     #[must_use]
     pub fn new(damage: &[Damage]) -> Self {
-        let mut arenas: BTreeMap<ArenaId, Vec<String>> = BTreeMap::new();
+        let mut plan = Self::default();
         for damage in damage {
             let demands_it = match damage.kind {
                 DamageKind::Unreadable(_)
@@ -82,19 +88,23 @@ impl RepairPlan {
                 | DamageKind::Gap
                 | DamageKind::OtherClump
                 | DamageKind::OtherBlock { .. } => true,
+                DamageKind::Parity(_) => {
+                    plan.parity.insert(damage.arena);
+                    false
+                }
                 DamageKind::Ledger | DamageKind::EndLost | DamageKind::TornEnd => false,
             };
             if demands_it {
-                arenas.entry(damage.arena).or_default().push(damage.kind.to_string());
+                plan.arenas.entry(damage.arena).or_default().push(damage.kind.to_string());
             }
         }
-        Self { arenas }
+        plan
     }
 
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.arenas.is_empty()
+        self.arenas.is_empty() && self.parity.is_empty()
     }
 }
 
@@ -107,7 +117,10 @@ impl Store {
     pub fn repair(&self, plan: &RepairPlan) -> Result<Repaired, RepairError> {
         let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
         let mut repaired = Repaired::default();
-        if plan.is_empty() {
+        for id in plan.parity.iter().filter(|id| !plan.arenas.contains_key(id)) {
+            self.write_parity(*id)?;
+        }
+        if plan.arenas.is_empty() {
             return Ok(repaired);
         }
         self.end_open_arena(writer)?;

@@ -14,6 +14,10 @@ pub struct StoreStats {
     pub arena_count: u64,
     /// The length of all arena files, in bytes.
     pub log_bytes: u64,
+    /// Arenas that have a parity file.
+    pub parity_count: u64,
+    /// The length of all parity files, in bytes.
+    pub parity_bytes: u64,
     /// Memory that the index takes, in bytes.
     pub index_bytes: u64,
     /// Blocks that this session has stored.
@@ -34,6 +38,7 @@ impl Store {
         let storage = self.world.storage.as_ref();
         let lengths = arenas.iter().map(|arena| storage.length(&arena.file_name()));
         let log_bytes = lengths.sum::<Result<u64, _>>()?;
+        let (parity_count, parity_bytes) = self.parity_size()?;
         let admission = self.admission();
         let (new_block_count, new_block_bytes) = (admission.new_block_count, admission.new_block_bytes);
         drop(admission);
@@ -42,6 +47,8 @@ impl Store {
             block_count: index.len(),
             arena_count: arenas.len() as u64,
             log_bytes,
+            parity_count,
+            parity_bytes,
             index_bytes: index.memory_bytes(),
             new_block_count,
             new_block_bytes,

@@ -16,6 +16,7 @@ use crate::directory::Directory;
 use crate::get::ClumpCache;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
+use crate::parity::ParityDue;
 
 /// A local store, open to be read, or to be written as well.
 ///
@@ -43,6 +44,7 @@ pub(crate) struct Writer {
     pub(crate) appender: Mutex<Appender>,
     /// Held by the one caller who makes things durable for all that wait.
     pub(crate) sync_gate: Mutex<Durable>,
+    pub(crate) parity: ParityDue,
     pub(crate) _lock: Box<dyn FileLock>,
 }
 
@@ -166,6 +168,7 @@ impl Store {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.sync()?;
         self.make_seals_durable(writer)?;
+        self.catch_up_parity();
         self.note_newest(writer);
         self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.

@@ -30,7 +30,9 @@ impl Store {
         let Some(writer) = &self.writer else { return Ok(()) };
         let made = self.make_all_durable(writer);
         self.fail_if_unknown(writer, &made);
-        made
+        made?;
+        self.write_due_parity(writer, true);
+        Ok(())
     }
 
     fn make_all_durable(&self, writer: &Writer) -> Result<(), SyncLogError> {
@@ -73,6 +75,7 @@ impl Store {
         appender.finish_sync(&plan)?;
         self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
         durable.clump_count = clump_count;
+        self.note_parity_due(writer, appender.take_newly_sealed());
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use varve_log::{ArenaMap, ClumpBytes, CompressionLevel};
+use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_store::{AuditShare, StoreConfig};
 use varve_world::Timestamp;
 
@@ -172,7 +172,15 @@ pub struct Init {
     /// How hard to compress: zstd's level, 1 (fast) to 19 (small)
     #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = parse_compression)]
     pub compression: CompressionLevel,
+
+    /// Keep recovery data beside the log, this share of its size (0% to 100%): mends damaged places of the disk without a replica
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_parity)]
+    pub parity: Parity,
 }
+
+/// How much parity a store is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parity(pub Option<ParityPercent>);
 
 #[derive(Debug, Args)]
 pub struct TakeSnapshot {
@@ -444,6 +452,16 @@ fn parse_compression(text: &str) -> Result<CompressionLevel, String> {
     text.parse().ok().and_then(CompressionLevel::new).ok_or_else(|| "write a level from 1 to 19".into())
 }
 
+fn parse_parity(text: &str) -> Result<Parity, String> {
+    let number: Result<u8, _> = text.strip_suffix('%').unwrap_or(text).parse();
+    match number {
+        Ok(0) => Ok(Parity(None)),
+        Ok(percent) => ParityPercent::new(percent).map(Some).map(Parity).ok_or(()),
+        Err(_) => Err(()),
+    }
+    .map_err(|()| "write a share from 0% to 100%, like 5%".into())
+}
+
 /// A name that `SNAPSHOT[:PATH]` and `NAME@WHEN` can carry.
 pub fn parse_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains([':', '@', '/']) || text == "latest" {
@@ -525,6 +543,18 @@ mod tests {
         }
         for bad in ["", "d", "3", "3y", "-1d", "1µ", "99999999999999999999d"] {
             assert!(parse_age(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn parity_is_read() {
+        assert_eq!(parse_parity("0"), Ok(Parity(None)));
+        for text in ["5", "5%", "005%"] {
+            assert_eq!(parse_parity(text), Ok(Parity(ParityPercent::new(5))));
+        }
+        assert_eq!(parse_parity("100%"), Ok(Parity(ParityPercent::new(100))));
+        for bad in ["", "%", "101", "-1", "5%%", "0.5", "5 %", "256%"] {
+            assert!(parse_parity(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -135,6 +135,25 @@ fn pretty_eq(found: &impl std::fmt::Debug, wanted: &impl std::fmt::Debug) {
     assert_eq!(format!("{found:#?}"), format!("{wanted:#?}"));
 }
 
+#[test]
+fn sealed_arenas_get_parity() {
+    let sandbox = Sandbox::made_with(&["--parity", "10%", "--clump-size", "128K"]);
+    sandbox.snapshot_bytes("disk", &noise(60, 3_500_000));
+    let stats = sandbox.json(["stats"]).remove(0);
+    let sealed = stats["arenas"].as_u64().unwrap() - 1;
+    assert!(sealed >= 3);
+    assert_eq!((&stats["parity_percent"], &stats["parity_arenas"]), (&10.into(), &sealed.into()));
+    let files: Vec<_> =
+        fs::read_dir(sandbox.store().join("parity")).unwrap().map(|entry| entry.unwrap()).collect();
+    assert_eq!(files.len() as u64, sealed);
+    let bytes: u64 = files.iter().map(|file| file.metadata().unwrap().len()).sum();
+    assert_eq!(stats["parity_bytes"], bytes);
+    assert!((sealed << 20) / 10 < bytes && bytes < (sealed << 20) / 8, "{bytes} bytes for {sealed} arenas");
+    assert!(sandbox.ok(["stats"]).contains("parity"));
+    assert!(!Sandbox::encrypted().ok(["stats"]).contains("parity"));
+    sandbox.ok(["verify", "--data"]);
+}
+
 fn looks_into(sandbox: &Sandbox, first: &serde_json::Value) {
     let listed = sandbox.ok(["snapshots"]);
     assert!(
@@ -248,6 +267,7 @@ fn words_and_pages() {
         &["init", "--arena-size", "100"],
         &["init", "--clump-size", "4M"],
         &["init", "--compression", "20"],
+        &["init", "--parity", "101%"],
         &["snapshot"],
         &["snapshot", "disk", "--name", "a:b"],
         &["snapshot", "disk", "--time", "soon"],

@@ -210,3 +210,26 @@ fn an_audit_is_spread_over_nights() {
     assert!(harm_count(&night(&[])) > 0, "what was found is remembered");
     assert!(harm_count(&night(&["--share", "1%"])) > 0);
 }
+
+#[test]
+fn parity_mends_without_any_copy() {
+    let sandbox = Sandbox::made_with(&["--parity", "10%"]);
+    let disk = noise(8, 6 << 20);
+    sandbox.snapshot_bytes("disk", &disk);
+    let before = contents(&sandbox);
+    for arena in &sandbox.arenas()[..3] {
+        damage_middle(arena);
+    }
+    assert!(harm_count(&verify(&sandbox, 1)) > 0);
+    assert!(sandbox.ok(["repair"]).contains("mended from its parity"));
+    verify(&sandbox, 0);
+    for arena in &sandbox.arenas()[..3] {
+        assert!(fs::read(arena).unwrap() == before[arena], "{}", arena.display());
+    }
+    assert!(sandbox.run(["cat", "disk"]).stdout == disk);
+    let parity = fs::read_dir(sandbox.store().join("parity")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(parity).unwrap();
+    assert!(verify(&sandbox, 1)["damage"].to_string().contains("parity is missing"));
+    sandbox.ok(["repair"]);
+    verify(&sandbox, 0);
+}

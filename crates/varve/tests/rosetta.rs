@@ -86,7 +86,13 @@ fn fresh_stores_are_read_alike() {
     if !is_ready() {
         return;
     }
-    for kind in [&["--plaintext"][..], &[], &["--score", "sha1"], &["--plaintext", "--block-size", "512"]] {
+    for kind in [
+        &["--plaintext"][..],
+        &[],
+        &["--score", "sha1"],
+        &["--plaintext", "--block-size", "512"],
+        &["--parity", "20%", "--clump-size", "128K"],
+    ] {
         let sandbox = Sandbox::made_with(kind);
         let (image, folder) = (sandbox.path("disk.img"), sandbox.path("home"));
         sparse_image(&image, (3 << 20) + 5, &[(70_000, &noise(50, 900_000)), (2 << 20, &[b'x'; 300_000])]);

@@ -46,4 +46,5 @@ fn apply(words: &Init, config: &mut StoreConfig) {
     config.arena_map = words.arena_size;
     config.clump_bytes = words.clump_size;
     config.compression_level = words.compression;
+    config.parity_percent = words.parity.0;
 }

@@ -47,6 +47,12 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
             reasons.join("; ")
         );
     }
+    for arena in &report.mended {
+        say!("arena {arena} was mended from its parity");
+    }
+    for arena in &report.plan.parity {
+        say!("the parity of arena {arena} {} made again", if words.plan { "would be" } else { "was" });
+    }
     if report.catalog_was_lost {
         say!("the newest catalog is lost; others know {} snapshots", report.before.snapshot_count);
     }
@@ -67,7 +73,11 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
     verify::print_harm(&report.harm_left);
     if !report.harm_left.is_empty() {
         eprintln!("hint: archive the same data again, or name a copy of the store with --from");
-    } else if report.plan.is_empty() && !report.catalog_was_lost && report.fetched_block_count == 0 {
+    } else if report.plan.is_empty()
+        && report.mended.is_empty()
+        && !report.catalog_was_lost
+        && report.fetched_block_count == 0
+    {
         say!("nothing to repair");
     } else if !arguments.quiet {
         say!("all {} snapshots are whole", report.before.snapshot_count);
@@ -90,6 +100,7 @@ fn print_json(words: &Repair, report: &RepairReport) {
         json!({
             "planned": words.plan,
             "arenas": arenas,
+            "mended": report.mended.iter().map(|arena| arena.0).collect::<Vec<_>>(),
             "catalog_was_lost": report.catalog_was_lost,
             "fetched_blocks": report.fetched_block_count,
             "kept_blocks": report.repaired.kept_block_count,

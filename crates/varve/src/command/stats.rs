@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use serde_json::json;
+use varve_log::ParityPercent;
 
 use super::Outcome;
 use crate::arguments::Arguments;
@@ -12,6 +13,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     let stats = archive.store().stats()?;
     let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
     let new_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.new_bytes).sum();
+    let percent = archive.store().config().parity_percent.map_or(0, ParityPercent::get);
     if arguments.json {
         let value = json!({
             "snapshots": archive.snapshots().len(),
@@ -21,6 +23,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "blocks": stats.block_count,
             "arenas": stats.arena_count,
             "index_bytes": stats.index_bytes,
+            "parity_percent": percent,
+            "parity_bytes": stats.parity_bytes,
+            "parity_arenas": stats.parity_count,
         });
         say!("{value}");
         return Ok(Outcome::Done);
@@ -37,6 +42,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         ("index", index),
     ] {
         say!("{what:<22}{value:>20}");
+    }
+    if percent > 0 || stats.parity_count > 0 {
+        for (what, value) in [
+            ("parity", show::bytes(stats.parity_bytes)),
+            ("for so many arenas", stats.parity_count.to_string()),
+            ("arenas to come get", format!("{percent} %")),
+        ] {
+            say!("{what:<22}{value:>20}");
+        }
     }
     Ok(Outcome::Done)
 }

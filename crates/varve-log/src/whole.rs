@@ -1,0 +1,58 @@
+//! Whether a sealed arena is whole: every code in it, and nothing decompressed.
+
+use crate::arena::ArenaId;
+use crate::footer::{Footer, FooterError, PageRow};
+use crate::page::DirectoryPage;
+use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, Window};
+
+/// Read ahead while a whole arena is read.
+const AHEAD_BYTES: usize = 1 << 20;
+
+/// A sealed arena in which every code was good when it was checked.
+pub struct WholeArena {
+    /// The arena.
+    pub arena: OpenedArena,
+    /// Its seal.
+    pub footer: Footer,
+    /// Its pages.
+    pub pages: Vec<PageRow>,
+}
+
+impl Log {
+    /// Checks every code of a sealed arena: header, seal, pages, clumps. With a key that may write and not read, clumps are
+    /// checked as far as their headers.
+    ///
+    /// # Errors
+    /// [`ReadLogError`]: it is not sealed, not whole, or cannot be read.
+    pub fn check_whole(&self, id: ArenaId) -> Result<WholeArena, ReadLogError> {
+        let arena = self.open_arena(id)?;
+        let ArenaState::Sealed { footer, pages } = self.state(&arena)? else {
+            return Err(ReadLogError::Seal { arena: id, source: FooterError::NotSealed });
+        };
+        let mut window = self.window(&arena, AHEAD_BYTES);
+        for row in &pages {
+            let page = self.read_page(&arena, row)?;
+            self.check_clumps_of(&arena, &page, &mut window)?;
+        }
+        drop(window);
+        Ok(WholeArena { arena, footer, pages })
+    }
+
+    fn check_clumps_of(
+        &self,
+        arena: &OpenedArena,
+        page: &DirectoryPage,
+        window: &mut Window<'_>,
+    ) -> Result<(), ReadLogError> {
+        for clump in page.clumps() {
+            let header = match window.authenticate(clump.granule) {
+                Err(ReadLogError::NoReadKey { .. }) => window.record(clump.granule)?,
+                other => other?,
+            };
+            if header.code != clump.code {
+                return Err(self.forged(arena, clump.granule, "clump"));
+            }
+        }
+        Ok(())
+    }
+}

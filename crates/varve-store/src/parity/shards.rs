@@ -1,0 +1,134 @@
+//! The shards of a group, read from the arena and from its parity file, and which of them are good.
+
+use std::ops::Range;
+
+use varve_log::{PARITY_BLOCK_BYTES, ParityLayout, ShardCode};
+use varve_world::{FileName, Storage, Workers};
+
+use crate::parity::ParityFile;
+
+/// What a group's table says.
+pub(super) struct GroupCodes {
+    pub(super) data: Vec<Option<ShardCode>>,
+    pub(super) recovery: Vec<Option<ShardCode>>,
+    /// Blocks of either copy that are bad.
+    pub(super) bad_blocks: usize,
+}
+
+/// What is made of a shard whose code is lost, because both copies of it are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// It counts as lost, as it may be bad.
+    IsLost,
+    /// It counts as good: the codes in the arena itself will tell.
+    IsGood,
+}
+
+/// Neighbouring shards, one after the other, and which of them are good.
+pub(super) struct Shards {
+    pub(super) bytes: Vec<u8>,
+    pub(super) is_good: Vec<bool>,
+}
+
+impl ParityFile {
+    pub(super) fn codes(&self, storage: &dyn Storage, group: u32) -> GroupCodes {
+        let layout = &self.header.layout;
+        let (data_count, recovery_count) = (layout.data_count(group), layout.recovery_count(group));
+        let mut codes = Vec::with_capacity(data_count + recovery_count);
+        let mut bad_blocks = 0;
+        for number in 0..layout.table_blocks(group) {
+            let copies = layout.tables(group).map(|table| {
+                let mut block = vec![0; PARITY_BLOCK_BYTES];
+                storage.read_at(&self.name, table + (number * PARITY_BLOCK_BYTES) as u64, &mut block).ok()?;
+                self.key.decode_block(group, u32::try_from(number).ok()?, &block)
+            });
+            bad_blocks += copies.iter().filter(|copy| copy.is_none()).count();
+            let left = data_count + recovery_count - codes.len();
+            match copies.into_iter().flatten().next() {
+                Some(known) => codes.extend(known.into_iter().take(left).map(Some)),
+                None => codes.extend(std::iter::repeat_n(None, left.min(255))),
+            }
+        }
+        let recovery = codes.split_off(data_count);
+        GroupCodes { data: codes, recovery, bad_blocks }
+    }
+
+    /// A group's data shards, as they are in the arena's file now.
+    pub(super) fn data(
+        &self,
+        storage: &dyn Storage,
+        arena: &FileName,
+        group: u32,
+        codes: &GroupCodes,
+        unknown: Unknown,
+        workers: &dyn Workers,
+    ) -> Shards {
+        let layout = &self.header.layout;
+        let mut bytes = vec![0; layout.data_count(group) * layout.shard_bytes()];
+        let mut readable = Vec::with_capacity(codes.data.len());
+        let mut rest = &mut bytes[..];
+        for piece in layout.pieces(group) {
+            let (into, after) = std::mem::take(&mut rest).split_at_mut(padded_bytes(layout, &piece));
+            readable.extend(read_shards(storage, arena, piece, layout.shard_bytes(), into));
+            rest = after;
+        }
+        self.checked(bytes, readable, &codes.data, unknown, workers)
+    }
+
+    /// A group's recovery shards.
+    pub(super) fn recovery(
+        &self,
+        storage: &dyn Storage,
+        group: u32,
+        codes: &GroupCodes,
+        unknown: Unknown,
+        workers: &dyn Workers,
+    ) -> Shards {
+        let layout = &self.header.layout;
+        let mut bytes = vec![0; layout.recovery_count(group) * layout.shard_bytes()];
+        let start = layout.recovery(group);
+        let range = start..start + bytes.len() as u64;
+        let readable = read_shards(storage, &self.name, range, layout.shard_bytes(), &mut bytes);
+        self.checked(bytes, readable, &codes.recovery, unknown, workers)
+    }
+
+    fn checked(
+        &self,
+        bytes: Vec<u8>,
+        readable: Vec<bool>,
+        codes: &[Option<ShardCode>],
+        unknown: Unknown,
+        workers: &dyn Workers,
+    ) -> Shards {
+        let matching = self.key.good_shards(&bytes, self.header.layout.shard_bytes(), codes, workers);
+        let is_good = |((matches, code), readable): ((bool, &Option<_>), bool)| {
+            readable && (matches || code.is_none() && unknown == Unknown::IsGood)
+        };
+        let is_good = matching.into_iter().zip(codes).zip(readable).map(is_good).collect();
+        Shards { bytes, is_good }
+    }
+}
+
+/// How many bytes the shards of a piece have, with what fills up the last one.
+pub(super) fn padded_bytes(layout: &ParityLayout, piece: &Range<u64>) -> usize {
+    let bytes = usize::try_from(piece.end - piece.start).expect("a piece is small");
+    bytes.next_multiple_of(layout.shard_bytes())
+}
+
+/// Reads neighbouring shards, and says which of them could be read. `into` is as long as they are, filled up.
+pub(super) fn read_shards(
+    storage: &dyn Storage,
+    file: &FileName,
+    range: Range<u64>,
+    shard_bytes: usize,
+    into: &mut [u8],
+) -> Vec<bool> {
+    let count = into.len() / shard_bytes;
+    let bytes = usize::try_from(range.end - range.start).expect("a group is bounded");
+    if storage.read_at(file, range.start, &mut into[..bytes]).is_ok() {
+        return vec![true; count];
+    }
+    // Somewhere in it is a sector that the disk cannot read, or the end of the file: what can be read counts.
+    let shards = into[..bytes].chunks_mut(shard_bytes).zip((range.start..).step_by(shard_bytes));
+    shards.map(|(shard, offset)| storage.read_at(file, offset, shard).is_ok()).collect()
+}
