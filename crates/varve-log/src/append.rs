@@ -2,22 +2,24 @@
 //!
 //! The order of writes, and why each may be cut short anywhere, is told in `docs/durability.md`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
 use varve_block::LogAddress;
 use varve_world::{FileName, Random};
+use zeroize::Zeroizing;
 
 use crate::arena::{ArenaId, Granule};
 use crate::cipher::RecordCipher;
 use crate::clump::PackedClump;
 use crate::footer::{Footer, PageRow, seal};
 use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, NewArena};
-use crate::page::{DirectoryPage, Ledger, PAGE_BLOCKS_GOAL};
+use crate::page::{DirectoryPage, PAGE_BLOCKS_GOAL};
 use crate::read::{Log, OpenedArena};
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recover::Recovered;
+use crate::seals::{Seal, Seals};
 
 /// How many full arenas may wait for their seal: their data is being made durable meanwhile.
 const FULL_ARENAS_MAX: usize = 2;
@@ -30,7 +32,7 @@ pub struct Appender {
     counter: u64,
     open: Option<OpenArena>,
     full: VecDeque<FullArena>,
-    seals: BTreeMap<ArenaId, (u32, [u8; 32])>,
+    seals: Seals,
     next: ArenaId,
     /// Sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
@@ -115,15 +117,16 @@ pub struct SyncPlan {
 }
 
 impl Appender {
-    /// Takes the end of the log. `seals` are the generations and seal codes of all sealed arenas; `unsealed` those that have no seal,
-    /// as [`Log::recover`] left them; `next` is a number above that of every arena that has a file.
+    /// Takes the end of the log. `seals` are those of all sealed arenas; `unsealed` are arenas that have no seal, in order,
+    /// as [`Log::recover`] left them, or such that all of them is known to be good; `next` is a number above that of every
+    /// arena that has a file. The last arena is gone on with by whoever can read it; all others get their seals.
     ///
     /// # Errors
     /// [`AppendError::Storage`] when the system gives no random bytes.
     pub fn new(
         log: Arc<Log>,
         random: Arc<dyn Random>,
-        seals: BTreeMap<ArenaId, (u32, [u8; 32])>,
+        seals: Seals,
         unsealed: Vec<(OpenedArena, Recovered)>,
         next: ArenaId,
     ) -> Result<Self, AppendError> {
@@ -139,7 +142,8 @@ impl Appender {
             seals,
             next,
             new_seals: Vec::new(),
-            folder_changed: true,
+            // Where there is no arena yet, there may be no folder to make durable.
+            folder_changed: next > ArenaId(0),
             failed: None,
         };
         for (arena, recovered) in unsealed {
@@ -148,13 +152,18 @@ impl Appender {
         Ok(appender)
     }
 
-    /// Goes on with an arena of an earlier session; the one before it is left to be sealed.
+    /// Goes on with an arena of an earlier session if nothing comes after it; else leaves it to be sealed.
     fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
-        self.full.extend(self.open.take().map(OpenArena::into_full));
-        let ciphers = self.ciphers(&arena)?;
         let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
-        self.open =
-            Some(OpenArena::new(arena, ciphers, recovered.log_bytes, pages, self.log.config().score_bytes));
+        // In an earlier one what is new would come before what is old.
+        if arena.id().0.checked_add(1) == Some(self.next.0) && self.log.keys().can_read() {
+            let ciphers = self.ciphers(&arena)?;
+            let score_bytes = self.log.config().score_bytes;
+            self.open = Some(OpenArena::new(arena, ciphers, recovered.log_bytes, pages, score_bytes));
+        } else {
+            let (id, header) = (arena.id(), arena.header.clone());
+            self.full.push_back(FullArena { id, header, log_bytes: recovered.log_bytes, pages });
+        }
         Ok(())
     }
 
@@ -221,8 +230,9 @@ impl Appender {
 
     fn write_waiting_page(&mut self) -> Result<Appended, AppendError> {
         let score_bytes = self.log.config().score_bytes;
-        let seals = self.seals.iter().map(|(arena, (generation, code))| (*arena, *generation, code));
-        let ledger = Ledger::new(self.log.keys(), seals);
+        // A seal that a power cut may still take is not counted, or its loss would look like an attack.
+        let durable_count = self.seals.len().saturating_sub(self.new_seals.len());
+        let ledger = self.seals.ledger(self.log.keys(), durable_count as u64);
         let Some(open) = &mut self.open else { unreachable!("the caller has seen an open arena") };
         let mut page = std::mem::replace(&mut open.waiting, DirectoryPage::new(score_bytes));
         // Rounded down: a mark may be too careful, never too bold.
@@ -275,17 +285,24 @@ impl Appender {
     fn begin_arena(&mut self) -> Result<(), AppendError> {
         let id = self.next;
         let failed = |source| AppendError::Storage { arena: id, source };
-        let (mut uid, mut data_key) = ([0; 16], [0; 32]);
+        let (mut uid, mut data_key, mut ephemeral) =
+            ([0; 16], Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
         self.random.fill(&mut uid).map_err(failed)?;
-        self.random.fill(&mut data_key).map_err(failed)?;
-        let new = NewArena { store_id: self.log.config().store_id, arena: id, uid, data_key: &data_key };
-        let (header, bytes) = ArenaHeader::create(&new, self.log.keys());
+        self.random.fill(&mut *data_key).map_err(failed)?;
+        if !self.log.keys().can_read() {
+            self.random.fill(&mut *ephemeral).map_err(failed)?;
+        }
+        let store_id = self.log.config().store_id;
+        let new = NewArena { store_id, arena: id, uid, data_key: &data_key, ephemeral: &ephemeral };
+        let (header, bytes) = ArenaHeader::create(&new, self.log.keys()).map_err(|_| {
+            AppendError::Failed { reason: "nothing can be sealed to the write key of this store".into() }
+        })?;
         let storage = self.log.storage();
         storage.create(&id.file_name()).map_err(failed)?;
         self.next = ArenaId(id.0 + 1);
         self.folder_changed = true;
         storage.append(&id.file_name(), &bytes).map_err(failed)?;
-        let directory_key = self.log.keys().directory_key(&uid);
+        let directory_key = Zeroizing::new(self.log.keys().directory_key(&uid));
         let data_key = self.log.keys().is_encrypted().then_some(data_key);
         let arena = OpenedArena { id, header, data_key, directory_key };
         let ciphers = self.ciphers(&arena)?;
@@ -312,12 +329,12 @@ impl Appender {
     /// Writes the seal of an arena that is durable.
     fn seal(&mut self, full: FullArena) -> Result<(), AppendError> {
         let (footer, bytes): (Footer, _) =
-            seal(self.log.keys(), full.header.code(), &full.pages, full.log_bytes);
+            seal(self.log.keys(), full.header.code(), &full.pages, full.log_bytes, self.seals.next_ordinal());
         let file = full.id.file_name();
         let failed = |source| AppendError::Storage { arena: full.id, source };
         self.log.storage().append(&file, &bytes).map_err(failed)?;
         self.log.storage().sync_soon(&file);
-        self.seals.insert(full.id, (full.header.generation, footer.seal_code));
+        self.seals.insert(full.id, Seal::of(&full.header, &footer));
         self.new_seals.push(full.id);
         tracing::debug!(arena = %full.id, log_bytes = full.log_bytes, page_count = full.pages.len(), "sealed an arena");
         Ok(())
@@ -391,9 +408,34 @@ impl Appender {
         Ok(())
     }
 
-    /// The sealed arenas, with their generations and seal codes.
+    /// Seals the open arena: for a writer who could not go on with it another time. Everything must have been synced; the
+    /// seal is durable when this returns.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn seal_open(&mut self) -> Result<(), AppendError> {
+        self.check()?;
+        let is_durable =
+            |open: &OpenArena| open.durable_bytes == open.log_bytes && open.waiting.block_count() == 0;
+        if !self.open.as_ref().is_some_and(is_durable) {
+            return Ok(());
+        }
+        let sealed = self.open.take().map_or(Ok(()), |open| self.seal_durably(open.into_full()));
+        self.remember(sealed)
+    }
+
+    fn seal_durably(&mut self, full: FullArena) -> Result<(), AppendError> {
+        let id = full.id;
+        self.seal(full)?;
+        let failed = |source| AppendError::Storage { arena: id, source };
+        self.log.storage().sync(&id.file_name()).map_err(failed)?;
+        self.new_seals.retain(|arena| *arena != id);
+        Ok(())
+    }
+
+    /// The seals of all sealed arenas.
     #[must_use]
-    pub fn seals(&self) -> &BTreeMap<ArenaId, (u32, [u8; 32])> {
+    pub fn seals(&self) -> &Seals {
         &self.seals
     }
 

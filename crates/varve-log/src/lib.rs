@@ -27,11 +27,14 @@ mod compress;
 mod decode;
 mod footer;
 mod header;
+mod hpke;
 mod keys;
+mod locked;
 mod page;
 mod read;
 mod record;
 mod recover;
+mod seals;
 
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
 pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
@@ -40,8 +43,10 @@ pub use clump::{ClumpBytes, ClumpContent, ClumpDraft, NamedBlock, OpenClumpError
 pub use compress::{CompressionLevel, DecompressError};
 pub use footer::{Footer, FooterError, PageRow};
 pub use header::{ArenaHeader, ArenaHeaderError};
-pub use keys::{DIGEST_BYTES, Digest, LogKeys};
+pub use keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
+pub use locked::LockedMemory;
 pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
-pub use recover::{RecoverError, Recovered};
+pub use recover::{Proven, RecoverError, Recovered};
+pub use seals::{Seal, Seals};

@@ -31,6 +31,7 @@ use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decomp
 use crate::decode::{Decoder, to_usize};
 use crate::footer::SEAL_CODE_BYTES;
 use crate::keys::{DIGEST_BYTES, Digest, LogKeys};
+use crate::seals::Seal;
 
 /// A page is written once this many blocks wait for one.
 pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
@@ -85,23 +86,20 @@ pub struct DirectoryPage {
 /// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// How many of the first arenas it covers.
+    /// How many seals it covers: the first that were made.
     pub arena_count: u64,
     code: [u8; SEAL_CODE_BYTES],
 }
 
 impl Ledger {
-    /// The ledger over these seals: arena, generation and seal code of each sealed arena, in order.
-    pub(crate) fn new<'a>(
-        keys: &LogKeys,
-        seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; SEAL_CODE_BYTES])>,
-    ) -> Self {
+    /// The ledger over these seals, in the order in which they were made.
+    pub(crate) fn new<'a>(keys: &LogKeys, seals: impl Iterator<Item = (ArenaId, &'a Seal)>) -> Self {
         let mut rows = Vec::new();
         let mut arena_count = 0_u64;
-        for (arena, generation, seal_code) in seals {
+        for (arena, seal) in seals {
             rows.extend_from_slice(&arena.0.to_le_bytes());
-            rows.extend_from_slice(&generation.to_le_bytes());
-            rows.extend_from_slice(seal_code);
+            rows.extend_from_slice(&seal.generation.to_le_bytes());
+            rows.extend_from_slice(&seal.code);
             arena_count = arena_count.saturating_add(1);
         }
         Self { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }

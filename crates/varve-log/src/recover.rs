@@ -30,6 +30,23 @@ pub struct Recovered {
     pub gap: Option<u64>,
 }
 
+/// What can be told of an arena without a seal by somebody who cannot read its clumps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proven {
+    /// Pages whose clumps were all known to be durable when a later page was written.
+    pub proven: Recovered,
+    /// Pages of which that is not known: a power cut may have taken some of their clumps.
+    pub unproven: Vec<(PageRow, DirectoryPage)>,
+}
+
+impl Proven {
+    /// Whether all that the arena holds is proven: nothing is left to recover, and it can be sealed.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.unproven.is_empty() && self.proven.gap.is_none() && self.proven.cut_bytes == 0
+    }
+}
+
 /// Why an arena's good part could not be told.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
@@ -167,6 +184,20 @@ impl Log {
             cut(self.storage().as_ref(), arena.id(), found.log_bytes)?;
         }
         Ok(found)
+    }
+
+    /// Tells what is surely good in an arena that has no seal, without reading its clumps. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    pub fn prove(&self, arena: &OpenedArena) -> Result<Proven, ReadLogError> {
+        let mut proven = self.scan(arena)?;
+        let durable = proven.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
+        let is_proven = |page: &DirectoryPage| page.clumps().iter().all(|clump| clump.granule < durable);
+        let (pages, unproven) =
+            std::mem::take(&mut proven.pages).into_iter().partition(|(_, page)| is_proven(page));
+        proven.pages = pages;
+        Ok(Proven { proven, unproven })
     }
 
     /// Removes the newest arena if a crash came before its header was written: nothing was ever acknowledged in it.

@@ -1,7 +1,7 @@
 //! Checking: everything that the log says of itself, and, if asked, every byte.
 
 use varve_block::BlockName;
-use varve_log::{ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
+use varve_log::{ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError, Seal, Seals};
 
 use crate::store::Store;
 
@@ -93,25 +93,23 @@ impl Store {
         if !self.newest_is_there().unwrap_or(false) {
             report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
         }
-        let mut seals = Vec::new();
+        let mut seals = Seals::default();
         for id in &ids {
             // What cannot be opened is reported with its arena.
             let Ok(arena) = self.log.open_arena(*id) else { continue };
             if let Ok(ArenaState::Sealed { footer, .. }) = self.log.state(&arena) {
-                seals.push((*id, arena.header().generation, footer.seal_code));
+                seals.insert(*id, Seal::of(arena.header(), &footer));
             }
         }
         let Some(ledger) = self.newest_ledger(&ids) else { return Ok(damage) };
-        let covered = usize::try_from(ledger.arena_count).unwrap_or(usize::MAX);
-        let rows = seals.iter().take(covered).map(|(id, generation, code)| (*id, *generation, code));
-        if self.log.ledger(rows) == ledger {
+        if seals.ledger(self.log.keys(), ledger.arena_count) == ledger {
             return Ok(damage);
         }
         let newest = ids.last().copied().unwrap_or(ArenaId(0));
         for id in (0..newest.0).map(ArenaId) {
             if !ids.contains(&id) {
                 report(id, DamageKind::Missing);
-            } else if id.0 < ledger.arena_count && !seals.iter().any(|(sealed, ..)| *sealed == id) {
+            } else if id.0 < ledger.arena_count && !seals.contains(id) {
                 report(id, DamageKind::SealLost);
             }
         }
@@ -119,7 +117,8 @@ impl Store {
         Ok(damage)
     }
 
-    /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it.
+    /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it, for which the store's key
+    /// must be able to read.
     ///
     /// # Errors
     /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
@@ -135,6 +134,7 @@ impl Store {
 
     fn check_opened(&self, id: ArenaId, mut data: bool, check: &mut ArenaCheck) -> Result<(), ReadLogError> {
         let arena = self.log.open_arena(id)?;
+        let can_read = self.log.keys().can_read();
         let mut pages = Vec::new();
         match self.log.state(&arena)? {
             ArenaState::Sealed { pages: rows, .. } => {
@@ -152,8 +152,8 @@ impl Store {
                 let found = self.log.scan(&arena)?;
                 if let Some(offset) = found.gap {
                     check.report(id, offset, DamageKind::Gap, Vec::new());
-                    data = true;
-                } else if !self.log.end_is_whole(&arena, &found)? {
+                    data |= can_read;
+                } else if can_read && !self.log.end_is_whole(&arena, &found)? {
                     check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
                 }
                 pages.extend(found.pages.into_iter().map(|(_, page)| page));

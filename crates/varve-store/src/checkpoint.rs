@@ -8,7 +8,7 @@
 //! |      8 |     8 | part_count    | rows of arenas that are covered in part                                        |
 //! |     16 |     8 | catalog       | address of the newest catalog root, or all ones                                |
 //! |     24 |    34 | catalog_name  | its width (1), score (32, padded with zeros) and type (1)                      |
-//! |     58 |       | sealed rows   | arena `u64`, generation `u32`, seal code 32                                    |
+//! |     58 |       | sealed rows   | arena `u64`, ordinal `u64`, generation `u32`, seal code 32                     |
 //! |        |       | part rows     | arena `u64`, covered up to granule `u32`, its last page's code 16 or zeros     |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use varve_block::{BlockName, BlockType, LogAddress, Score};
 use varve_index::{MemoryIndex, ReadCheckpointError};
-use varve_log::{ArenaId, Granule};
+use varve_log::{ArenaId, Granule, Seal, Seals};
 use varve_world::{FileName, Storage};
 
 use crate::store::Store;
@@ -31,8 +31,8 @@ const UNSAVED_BLOCKS_MIN: u64 = 100_000;
 /// What part of the log an index covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    /// Sealed arenas, with generation and seal code.
-    pub(crate) sealed: BTreeMap<ArenaId, (u32, [u8; 32])>,
+    /// Sealed arenas.
+    pub(crate) sealed: Seals,
     /// Arenas that had no seal, and where to go on reading.
     pub(crate) part: BTreeMap<ArenaId, CoveredPart>,
     /// The newest catalog root in the covered part.
@@ -90,10 +90,11 @@ impl Coverage {
         name.resize(33, 0);
         note.extend_from_slice(&name);
         note.push(self.last_catalog.map_or(0, |(_, name)| name.block_type.to_byte()));
-        for (arena, (generation, code)) in &self.sealed {
+        for (arena, seal) in self.sealed.iter() {
             note.extend_from_slice(&arena.0.to_le_bytes());
-            note.extend_from_slice(&generation.to_le_bytes());
-            note.extend_from_slice(code);
+            note.extend_from_slice(&seal.ordinal.to_le_bytes());
+            note.extend_from_slice(&seal.generation.to_le_bytes());
+            note.extend_from_slice(&seal.code);
         }
         for (arena, part) in &self.part {
             note.extend_from_slice(&arena.0.to_le_bytes());
@@ -119,16 +120,17 @@ impl Coverage {
             }
         };
         let (sealed_rows, part_rows) =
-            rest.split_at_checked(usize::try_from(sealed_count.checked_mul(44)?).ok()?)?;
+            rest.split_at_checked(usize::try_from(sealed_count.checked_mul(52)?).ok()?)?;
         if part_rows.len() as u64 != part_count.checked_mul(28)? {
             return None;
         }
         let arena = |row: &[u8]| Some(ArenaId(u64::from_le_bytes(*row.first_chunk()?)));
         let mut coverage = Self { last_catalog, ..Self::default() };
-        for row in sealed_rows.as_chunks::<44>().0 {
+        for row in sealed_rows.as_chunks::<52>().0 {
             let (head, code) = row.split_last_chunk::<32>()?;
+            let ordinal = u64::from_le_bytes(*head.get(8..)?.first_chunk()?);
             let generation = u32::from_le_bytes(*head.last_chunk()?);
-            coverage.sealed.insert(arena(row)?, (generation, *code));
+            coverage.sealed.insert(arena(row)?, Seal { ordinal, generation, code: *code });
         }
         for row in part_rows.as_chunks::<28>().0 {
             let (head, last_page) = row.split_last_chunk::<16>()?;
@@ -215,8 +217,12 @@ mod tests {
     fn coverage_survives_the_round_trip() {
         let name =
             BlockName { score: Score::try_from([3; 20].as_slice()).unwrap(), block_type: BlockType::CATALOG };
+        let mut sealed = Seals::default();
+        for n in 0..5 {
+            sealed.insert(ArenaId(n), Seal { ordinal: 10 - n, generation: 1, code: [9; 32] });
+        }
         let some = Coverage {
-            sealed: (0..5).map(|n| (ArenaId(n), (1, [9; 32]))).collect(),
+            sealed,
             part: [(ArenaId(5), CoveredPart { end: Granule(77), last_page: [4; 16] })].into(),
             last_catalog: LogAddress::new(12).map(|address| (address, name)),
         };

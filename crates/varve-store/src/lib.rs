@@ -24,7 +24,9 @@ mod keyring;
 mod naming;
 mod newest;
 mod open;
+mod own;
 mod put;
+mod role;
 mod stats;
 mod store;
 mod sync;
@@ -32,8 +34,12 @@ mod sync;
 pub use check::{ArenaCheck, Damage, DamageKind};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
-pub use keyring::{KeyError, PassphraseCost, Secret};
+pub use keyring::{
+    KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
+};
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
+pub use own::OwnFileError;
+pub use role::{NotPermitted, Permission, Role};
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use varve_block::{BlockName, BlockType, LogAddress};
 use varve_index::MemoryIndex;
 use varve_log::{
-    AppendError, Appender, ArenaId, ArenaState, DirectoryPage, Granule, Ledger, Log, LogConfig, LogKeys,
-    OpenLogError, OpenedArena, ReadLogError, RecoverError, Recovered,
+    AppendError, Appender, ArenaId, ArenaState, DirectoryPage, Granule, Ledger, LockedMemory, Log, LogConfig,
+    LogKeys, OpenLogError, OpenedArena, ReadLogError, RecoverError, Recovered, Seal, Seals,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
@@ -17,8 +17,9 @@ use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
 use crate::get::clump_cache;
-use crate::keyring::{self, KeyError, PassphraseCost, Secret};
+use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
 use crate::naming::Namer;
+use crate::role::Role;
 use crate::store::{Admission, Durable, Store, Writer};
 
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
@@ -136,7 +137,7 @@ impl Store {
         }
         if config.encryption == Encryption::Aes256Gcm {
             let secret = secret.ok_or(KeyError::Missing)?;
-            keyring::create(storage, world.random.as_ref(), config, secret, cost)?;
+            Keyring::new(world, config.clone()).create(secret, cost)?;
         }
         let page = name("FORMAT.md");
         storage.replace(&page, FORMAT_PAGE.as_bytes()).map_err(failed(&page))?;
@@ -169,11 +170,9 @@ impl Store {
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Self, OpenError> {
         let config = Self::read_config(&world)?;
-        let keys = match config.encryption {
-            Encryption::Aes256Gcm => {
-                LogKeys::from_master(&*keyring::open(world.storage.as_ref(), &config, secret)?)
-            }
-            Encryption::None => LogKeys::plain(&config.binding()),
+        let (keys, role, own) = match config.encryption {
+            Encryption::Aes256Gcm => keyring::open(world.storage.as_ref(), &config, secret)?.into_parts(),
+            Encryption::None => (LogKeys::plain(&config.binding()), Role::Full, LockedMemory::default()),
         };
         let lock = match access {
             Access::Read => None,
@@ -197,6 +196,9 @@ impl Store {
             drained: Condvar::new(),
             writer: None,
             unsaved_blocks: AtomicU64::new(0),
+            role,
+            own,
+            uncertain_catalogs: Vec::new(),
         };
         store.catch_up(coverage, lock, progress)?;
         Ok(store)
@@ -213,7 +215,7 @@ impl Store {
             self.log.remove_never_begun()?;
         }
         let ids = self.log.arenas()?;
-        let to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains_key(id)).collect();
+        let to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains(*id)).collect();
         let arenas_total = to_read.len() as u64;
         let mut unsealed = Vec::new();
         for (arenas_done, id) in (0_u64..).zip(to_read) {
@@ -241,11 +243,11 @@ impl Store {
         &self,
         id: ArenaId,
         from: Option<Granule>,
-        seals: &mut BTreeMap<ArenaId, (u32, [u8; 32])>,
+        seals: &mut Seals,
     ) -> Result<Option<Arc<OpenedArena>>, ReadLogError> {
         let arena = self.directory.arena(id)?;
         let ArenaState::Sealed { footer, pages } = self.log.state(&arena)? else { return Ok(Some(arena)) };
-        seals.insert(id, (arena.header().generation, footer.seal_code));
+        seals.insert(id, Seal::of(arena.header(), &footer));
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
                 Ok(page) => self.insert_page(id, &page).unwrap_or_else(|error| tracing::error!(%error)),
@@ -284,6 +286,28 @@ impl Store {
         Ok(())
     }
 
+    /// Reads what is surely good in an arena without a seal, for a writer who cannot read clumps and so cannot recover it.
+    /// Hands it back if that is all of it: then it needs nothing but its seal. Else it is left as it is, for somebody who can.
+    fn take_in_proven(
+        &mut self,
+        arena: &OpenedArena,
+        covered: Option<Granule>,
+    ) -> Result<Option<Recovered>, OpenError> {
+        let proven = self.log.prove(arena)?;
+        let is_whole = proven.is_whole();
+        self.take_in(arena, &proven.proven, covered)?;
+        if !is_whole {
+            tracing::info!(arena = %arena.id(), "an arena that a crash has left waits for a key that can read it");
+        }
+        for (_, page) in &proven.unproven {
+            if let Some(root) = page.last_of_type(BlockType::CATALOG) {
+                let address = self.log.config().map.address(arena.id(), root.granule);
+                self.uncertain_catalogs.extend(address.map(|address| (address, root.name)));
+            }
+        }
+        Ok(Some(proven.proven).filter(|_| is_whole))
+    }
+
     /// Recovers the arenas that a crash may have left without a seal, and goes on with the last one.
     fn take_log_end(
         &mut self,
@@ -292,32 +316,38 @@ impl Store {
         coverage: Coverage,
         lock: Box<dyn FileLock>,
     ) -> Result<(), OpenError> {
-        // Only the last arenas can lack a seal for lack of time. An earlier one has lost it: its pages are read, and it
-        // is left for `verify` to report.
+        // If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only the last
+        // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
+        // to report.
         let sealed_count = self.newest_ledger(ids).map_or(0, |ledger| ledger.arena_count);
-        let mut tail = Vec::new();
+        let is_any_lost = sealed_count > coverage.sealed.len() as u64;
+        let mut good = Vec::new();
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());
-            let is_tail = place + UNSEALED_MAX >= ids.len();
-            if is_tail && place as u64 >= sealed_count {
-                tail.push(arena);
-            } else {
+            let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= sealed_count;
+            let is_lost = is_any_lost && !is_tail;
+            let covered = coverage.part.get(&arena.id()).map(|part| part.end);
+            if is_lost {
                 tracing::error!(arena = %arena.id(), "an arena has lost its seal");
-                self.read_unsealed(vec![arena], &coverage.part)?;
             }
-        }
-        let mut recovered = Vec::new();
-        for arena in tail {
-            let found = self.log.recover(&arena)?;
-            self.take_in(&arena, &found, coverage.part.get(&arena.id()).map(|part| part.end))?;
-            if found.gap.is_none() {
+            let found = if !self.log.keys().can_read() {
+                self.take_in_proven(&arena, covered)?
+            } else if is_lost {
+                self.read_unsealed(vec![Arc::clone(&arena)], &coverage.part)?;
+                None
+            } else {
+                let found = self.log.recover(&arena)?;
+                self.take_in(&arena, &found, covered)?;
+                Some(found).filter(|found| found.gap.is_none())
+            };
+            if let Some(found) = found.filter(|_| !is_lost) {
                 // A second opening, since the writer's arena is the writer's own.
-                recovered.push((self.log.open_arena(arena.id())?, found));
+                good.push((self.log.open_arena(arena.id())?, found));
             }
         }
         let next = ids.last().map_or(ArenaId(0), |last| ArenaId(last.0 + 1));
         let random = Arc::clone(&self.world.random);
-        let appender = Appender::new(Arc::clone(&self.log), random, coverage.sealed, recovered, next)?;
+        let appender = Appender::new(Arc::clone(&self.log), random, coverage.sealed, good, next)?;
         self.writer = Some(Writer {
             appender: Mutex::new(appender),
             sync_gate: Mutex::new(Durable::default()),

@@ -109,7 +109,7 @@ impl Store {
                     self.index_page(page)?;
                 }
                 if !pages.is_empty() {
-                    self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
+                    self.directory.note_sealed(|arena| appender.seals().contains(arena));
                 }
                 self.drained.notify_all();
                 Ok(())

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::MemoryIndex;
-use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Log};
+use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, LockedMemory, Log};
 use varve_world::{FileLock, World};
 
 use crate::checkpoint::SaveCheckpointError;
@@ -15,6 +15,7 @@ use crate::config::StoreConfig;
 use crate::directory::Directory;
 use crate::get::ClumpCache;
 use crate::naming::Namer;
+use crate::role::Role;
 
 /// A local store, open to be read, or to be written as well.
 ///
@@ -34,6 +35,12 @@ pub struct Store {
     pub(crate) writer: Option<Writer>,
     /// Blocks in the index that no checkpoint holds.
     pub(crate) unsaved_blocks: AtomicU64,
+    /// What the key that opened it is for.
+    pub(crate) role: Role,
+    /// For what only the holder of that one key is to read.
+    pub(crate) own: LockedMemory<[u8; 32]>,
+    /// Catalog roots in pages that may have outlived their clumps: whoever cannot read cannot tell.
+    pub(crate) uncertain_catalogs: Vec<(LogAddress, BlockName)>,
 }
 
 /// What only the one writer of a store has.
@@ -153,6 +160,25 @@ impl Store {
         self.admission().last_catalog.map(|(_, name)| name)
     }
 
+    /// The newest catalog root first, and, as far as this store's key cannot tell whether that is whole, those that come
+    /// before it.
+    #[must_use]
+    pub fn newest_catalogs(&self) -> Vec<BlockName> {
+        let last = self.admission().last_catalog;
+        let is_newer = |address: &LogAddress| last.is_none_or(|(known, _)| *address > known);
+        let mut roots: Vec<_> =
+            self.uncertain_catalogs.iter().copied().filter(|(address, _)| is_newer(address)).collect();
+        roots.extend(last);
+        roots.sort_by_key(|(address, _)| std::cmp::Reverse(*address));
+        roots.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// What the key that opened it is for; everything, if the store is not encrypted.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
     /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.
     ///
     /// # Errors
@@ -163,7 +189,12 @@ impl Store {
         self.note_newest(writer);
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
         self.save_checkpoint_if_due()?;
-        writer.appender().mark_durable()?;
+        if self.log.keys().can_read() {
+            writer.appender().mark_durable()?;
+        } else {
+            // Nobody who holds this key can go on with the arena, nor tell later whether it is whole.
+            writer.appender().seal_open()?;
+        }
         Ok(())
     }
 

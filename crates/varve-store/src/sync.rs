@@ -31,7 +31,7 @@ impl Store {
         }
         let mut appender = writer.appender();
         appender.finish_sync(&plan)?;
-        self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
+        self.directory.note_sealed(|arena| appender.seals().contains(arena));
         durable.clump_count = clump_count;
         Ok(())
     }

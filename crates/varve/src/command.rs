@@ -3,8 +3,10 @@
 mod diff;
 mod find;
 mod init;
+mod key;
 mod ls;
 mod pages;
+mod paper_page;
 mod place;
 mod restore;
 mod snapshot;
@@ -50,6 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Restore(words) => restore::run(arguments, words),
         Command::Cat(words) => restore::cat(arguments, words),
         Command::Verify(words) => verify::run(arguments, words),
+        Command::Key(words) => key::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),
     }

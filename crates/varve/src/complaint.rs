@@ -56,6 +56,13 @@ fn hint(error: &Error) -> Option<&'static str> {
                 return Some("name its key file with --key-file");
             }
             Some(KeyError::NoSuchKind { .. }) => return Some("leave --key-file out and give its passphrase"),
+            Some(KeyError::Malformed { .. }) => {
+                return Some(
+                    "bring the file back from a copy of the store, or use another key, or the paper key",
+                );
+            }
+            Some(KeyError::Last { .. }) => return Some("add another key first: `varve key add`"),
+            Some(KeyError::NotPermitted(_)) => return Some("use a key that `varve key list` shows as full"),
             _ => {}
         }
         let is_full = match (cause.downcast_ref::<std::io::Error>(), cause.downcast_ref::<AppendError>()) {

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use varve_archive::Archive;
-use varve_store::{Access, Encryption, RebuildProgress, Secret, Store, StoreConfig};
+use varve_store::{Access, Encryption, Keyring, PassphraseCost, RebuildProgress, Secret, Store, StoreConfig};
 use varve_world::{Clock, RealClock, RealRandom, RealStorage, RealWorkers, World};
 use zeroize::Zeroizing;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Cost, NewSecret};
 use crate::moment;
 
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
+const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The store's folder.
@@ -90,11 +91,46 @@ pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if !std::io::stdin().is_terminal() {
         return Err(varve_store::KeyError::Missing.into());
     }
-    let passphrase = Zeroizing::new(rpassword::prompt_password("Passphrase: ")?);
+    ask("Passphrase: ", asked)
+}
+
+fn ask(prompt: &str, asked: Asked) -> Result<Secret> {
+    let passphrase = Zeroizing::new(rpassword::prompt_password(prompt)?);
     if asked == Asked::Twice && *Zeroizing::new(rpassword::prompt_password("Again: ")?) != *passphrase {
         bail!("the two passphrases differ");
     }
     Ok(Secret::Passphrase(passphrase))
+}
+
+/// What is to open a new key: a key file, the environment, or an answer.
+pub fn new_secret(words: &NewSecret) -> Result<Secret> {
+    if let Some(file) = &words.new_key_file {
+        return key_file(file);
+    }
+    if let Ok(passphrase) = std::env::var(NEW_PASSPHRASE)
+        && !words.new_passphrase
+    {
+        return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
+    }
+    if !std::io::stdin().is_terminal() {
+        bail!("what is to open the new key? Name it with --new-key-file, or set {NEW_PASSPHRASE}");
+    }
+    ask("New passphrase: ", Asked::Twice)
+}
+
+/// What trying a new passphrase is to cost.
+pub fn cost(words: &Cost) -> Result<PassphraseCost> {
+    let memory_kib = u32::try_from(words.memory >> 10).ok();
+    let chosen = memory_kib.and_then(|memory_kib| PassphraseCost::chosen(memory_kib, words.passes));
+    chosen.with_context(|| {
+        format!("--memory {} --passes {}: from 8M to 4G, and from 1 to 64 passes", words.memory, words.passes)
+    })
+}
+
+/// The keys of the store.
+pub fn keyring(arguments: &Arguments) -> Result<Keyring> {
+    let path = store_path(arguments)?;
+    Keyring::of(&world(&path)).with_context(|| format!("cannot open the store {}", path.display()))
 }
 
 fn key_file(file: &Path) -> Result<Secret> {

@@ -27,8 +27,13 @@ const FLOORS: [(&str, u32); 16] = [
 ];
 
 /// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
-const HINTS: [&str; 3] =
-    ["varve-index/src/checkpoint.rs", "varve-store/src/checkpoint.rs", "varve-store/src/newest.rs"];
+const HINTS: [&str; 5] = [
+    "varve-archive/src/last_night.rs",
+    "varve-index/src/checkpoint.rs",
+    "varve-store/src/checkpoint.rs",
+    "varve-store/src/newest.rs",
+    "varve-store/src/own.rs",
+];
 
 /// How a table of the format begins: of bytes at fixed places, or of numbered fields.
 const TABLE_HEADS: [&str; 2] = ["| offset | bytes | field |", "| number | field |"];
