@@ -1,6 +1,8 @@
 //! The list of all snapshots, itself stored in the log: the last thing that a finished snapshot writes.
 
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
+use std::collections::BTreeSet;
+
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
 
 use crate::fields::{FieldError, FieldReader, FieldWriter, frame, split_record};
@@ -12,7 +14,12 @@ use crate::snapshot::{DecodeSnapshotError, Snapshot};
 pub struct Catalog {
     sequence: u64,
     snapshots: Vec<Snapshot>,
+    /// The roots before, the first of which that can be read is the one, if this process may not read them itself.
+    unread: Option<Vec<Score>>,
 }
+
+/// How many roots a reader follows at most: with a new one every night, some thousand years.
+const ROOT_COUNT_MAX: usize = 1 << 20;
 
 /// Why the catalog could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +30,9 @@ pub enum LoadCatalogError {
     /// Its root makes no sense.
     #[error("the catalog's root is malformed")]
     Malformed(#[from] FieldError),
+    /// Roots that lead to each other without end.
+    #[error("the catalog's roots lead in circles, or there are more than {ROOT_COUNT_MAX}")]
+    Endless,
     /// Its root has no list.
     #[error("the catalog's root has no list of snapshots")]
     NoList,
@@ -58,16 +68,35 @@ impl Catalog {
     /// [`LoadCatalogError`].
     pub fn load(blocks: &dyn BlockStore, root: Option<BlockName>) -> Result<Self, LoadCatalogError> {
         let Some(root) = root else { return Ok(Self::default()) };
-        let (sequence, list) = decode_root(&blocks.get(&root)?, blocks.score_bytes())?;
-        let mut snapshots = Vec::new();
-        let mut records = Records::new(blocks, &list);
-        while let Some(record) = records.next() {
-            snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
+        let (mut sequence, mut lists, mut passed) = (0, Vec::new(), BTreeSet::new());
+        let mut wanted = vec![root.score];
+        while !wanted.is_empty() {
+            let root = first_root(blocks, &wanted, &mut passed)?;
+            sequence = root.sequence.max(sequence);
+            lists.push(root.list);
+            wanted = root.previous;
         }
-        Ok(Self { sequence, snapshots })
+        let (mut snapshots, mut known) = (Vec::new(), BTreeSet::new());
+        for list in lists.iter().rev() {
+            let mut records = Records::new(blocks, list);
+            while let Some(record) = records.next() {
+                let snapshot = Snapshot::decode(record?, blocks.score_bytes())?;
+                if known.insert(snapshot.id) {
+                    snapshots.push(snapshot);
+                }
+            }
+        }
+        Ok(Self { sequence, snapshots, unread: None })
     }
 
-    /// All snapshots, in the order in which they were finished.
+    /// A catalog that can be added to and not be read, after these roots: the newest first, and after it those that come next if a
+    /// crash has taken it.
+    #[must_use]
+    pub fn unread(roots: &[BlockName]) -> Self {
+        Self { unread: Some(roots.iter().map(|root| root.score).collect()), ..Self::default() }
+    }
+
+    /// All snapshots, in the order in which they were finished; those that were added, if it may not be read.
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         &self.snapshots
@@ -83,7 +112,8 @@ impl Catalog {
         blocks: &dyn BlockStore,
         snapshot: Snapshot,
     ) -> Result<BlockName, SaveCatalogError> {
-        let mut next = Self { sequence: self.sequence + 1, snapshots: self.snapshots.clone() };
+        let mut next = self.clone();
+        next.sequence += 1;
         next.snapshots.push(snapshot);
         let root = next.save(blocks)?;
         *self = next;
@@ -102,26 +132,68 @@ impl Catalog {
         // A crash between the two syncs leaves the old catalog; without the first, it could leave a catalog that leads
         // to blocks that were lost.
         blocks.sync().map_err(SaveCatalogError::Data)?;
-        let root = FieldWriter::new().number(1, self.sequence).bytes(2, &list.encode()).finish_record();
+        let root = match &self.unread {
+            None => FieldWriter::new().number(1, self.sequence).bytes(2, &list.encode()),
+            Some(previous) => {
+                previous.iter().fold(FieldWriter::new().bytes(2, &list.encode()), |root, score| {
+                    root.bytes(3, score.as_bytes())
+                })
+            }
+        };
+        let root = root.finish_record();
         let score = blocks.put(Block { block_type: BlockType::CATALOG, bytes: &root })?;
         blocks.sync().map_err(SaveCatalogError::Catalog)?;
         Ok(BlockName { score, block_type: BlockType::CATALOG })
     }
 }
 
-/// The sequence number and the list of a catalog's root.
-fn decode_root(block: &[u8], score_bytes: usize) -> Result<(u64, Entry), LoadCatalogError> {
+/// What a root says.
+struct Root {
+    sequence: u64,
+    list: Entry,
+    previous: Vec<Score>,
+}
+
+/// The first of these roots that can be read. Those before it were taken by a crash, before anybody was told of them.
+fn first_root(
+    blocks: &dyn BlockStore,
+    wanted: &[Score],
+    passed: &mut BTreeSet<Score>,
+) -> Result<Root, LoadCatalogError> {
+    let mut failure = LoadCatalogError::NoList;
+    for score in wanted {
+        if !passed.insert(*score) || passed.len() > ROOT_COUNT_MAX {
+            return Err(LoadCatalogError::Endless);
+        }
+        let name = BlockName { score: *score, block_type: BlockType::CATALOG };
+        failure = match blocks.get(&name).map(|block| decode_root(&block, blocks.score_bytes())) {
+            Ok(Ok(root)) => return Ok(root),
+            Ok(Err(error)) => error,
+            // What cannot be read now may be read later: nothing may be decided by it.
+            Err(error @ GetError::Failed { .. }) => return Err(error.into()),
+            Err(error) => error.into(),
+        };
+        tracing::warn!(%score, "a root of the catalog cannot be read");
+    }
+    Err(failure)
+}
+
+fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogError> {
     let (fields, _) = split_record(block).ok_or(LoadCatalogError::NoList)?;
-    let (mut sequence, mut list) = (0, None);
+    let (mut sequence, mut list, mut previous) = (0, None, Vec::new());
     for field in FieldReader::new(fields) {
         let field = field?;
         match field.number {
             1 => sequence = field.value()?,
             2 => list = Some(Entry::decode(field.bytes, score_bytes)?),
+            3 if field.bytes.len() == score_bytes => {
+                previous.push(Score::try_from(field.bytes).map_err(|_| field.unexpected())?);
+            }
+            3 => return Err(field.unexpected().into()),
             _ => {}
         }
     }
-    Ok((sequence, list.ok_or(LoadCatalogError::NoList)?))
+    Ok(Root { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous })
 }
 
 #[cfg(test)]
@@ -148,10 +220,53 @@ mod tests {
     }
 
     #[test]
+    fn whoever_cannot_read_adds_and_whoever_can_folds_it_in() {
+        let store = MemoryBlockStore::new();
+        let mut full = Catalog::default();
+        let mut root = full.add(&store, snapshot(0, "web", 0)).unwrap();
+        // Three nights of two snapshots each, by somebody who sees only their own.
+        for night in 0..3 {
+            let mut unread = Catalog::unread(&[root]);
+            for number in [2 * night + 1, 2 * night + 2] {
+                root = unread.add(&store, snapshot(number, "web", i64::from(number))).unwrap();
+            }
+            assert_eq!(unread.snapshots().len(), 2);
+        }
+        let mut full = Catalog::load(&store, Some(root)).unwrap();
+        let ids = |catalog: &Catalog| catalog.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>();
+        assert_eq!(ids(&full), [0, 1, 2, 3, 4, 5, 6]);
+        let root = full.add(&store, snapshot(7, "web", 7)).unwrap();
+        let read = store.get_count();
+        assert_eq!(ids(&Catalog::load(&store, Some(root)).unwrap()), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(store.get_count() - read <= 3, "folded: a root and its list");
+        // The first in a store.
+        let first = Catalog::unread(&[]).add(&store, snapshot(9, "web", 9)).unwrap();
+        assert_eq!(ids(&Catalog::load(&store, Some(first)).unwrap()), [9]);
+    }
+
+    #[test]
+    fn a_root_that_a_crash_took_is_passed() {
+        let store = MemoryBlockStore::new();
+        let base = Catalog::default().add(&store, snapshot(1, "web", 1)).unwrap();
+        let lost = Catalog::unread(&[base]).add(&store, snapshot(2, "web", 2)).unwrap();
+        let root = Catalog::unread(&[lost, base]).add(&store, snapshot(3, "web", 3)).unwrap();
+        let ids = || {
+            Catalog::load(&store, Some(root))
+                .map(|catalog| catalog.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>())
+        };
+        assert_eq!(ids().unwrap(), [1, 2, 3], "it was not lost after all");
+        assert!(store.lose(&lost));
+        assert_eq!(ids().unwrap(), [1, 3]);
+        assert!(store.lose(&base));
+        assert!(matches!(ids(), Err(LoadCatalogError::Root(GetError::NotFound { .. }))));
+    }
+
+    #[test]
     fn no_root_panics() {
         let store = MemoryBlockStore::new();
         let mut catalog = Catalog::default();
         let root = catalog.add(&store, snapshot(1, "web", 1)).unwrap();
+        let root = Catalog::unread(&[root]).add(&store, snapshot(2, "web", 2)).unwrap();
         let good = store.get(&root).unwrap();
         for place in 0..good.len() {
             for bit in 0..8 {

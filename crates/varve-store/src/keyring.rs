@@ -88,6 +88,11 @@ pub enum KeyError {
     /// The key that was given is not enough.
     #[error(transparent)]
     NotPermitted(#[from] NotPermitted),
+    /// Whoever compares blocks by their bytes has to read them.
+    #[error(
+        "a store that compares blocks by value cannot have write-only keys: telling a duplicate takes reading it"
+    )]
+    ByValue,
     /// What was to become a new key opens the store already.
     #[error("this {what} is key {id} already")]
     Duplicate {

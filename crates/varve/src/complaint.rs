@@ -2,7 +2,7 @@
 
 use anyhow::Error;
 use varve_log::AppendError;
-use varve_store::{CreateError, KeyError, OpenError};
+use varve_store::{CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
@@ -44,6 +44,9 @@ fn hint(error: &Error) -> Option<&'static str> {
             return Some(
                 "wait until it is done, or read the store meanwhile: only writers exclude each other",
             );
+        }
+        if let Some(NotPermitted { permission: Permission::Read, .. }) = cause.downcast_ref() {
+            return Some("give a key that `varve key list` shows as full or append-only");
         }
         if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
             return Some("name an empty folder, or one that does not exist yet");

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use varve_archive::Archive;
-use varve_store::{Access, Encryption, Keyring, PassphraseCost, RebuildProgress, Secret, Store, StoreConfig};
+use varve_store::{
+    Access, Encryption, Keyring, PassphraseCost, Permission, RebuildProgress, Secret, Store, StoreConfig,
+};
 use varve_world::{Clock, RealClock, RealRandom, RealStorage, RealWorkers, World};
 use zeroize::Zeroizing;
 
@@ -40,6 +42,13 @@ pub fn host_name() -> String {
 
 /// Opens the store to be read.
 pub fn read(arguments: &Arguments) -> Result<Archive> {
+    let archive = check(arguments)?;
+    archive.store().role().require(Permission::Read)?;
+    Ok(archive)
+}
+
+/// Opens the store to be looked at as far as the key allows.
+pub fn check(arguments: &Arguments) -> Result<Archive> {
     open(arguments, Access::Read)
 }
 

@@ -25,6 +25,7 @@ use super::sequence::{Event, FolderCounts, Sequence};
 use super::status::{FileId, Names, Status, open_folder};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
+use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind, NodeProblem};
 
 /// How many files are read by one job, at most.
@@ -54,6 +55,7 @@ pub(super) struct Walker<'a> {
     job_bytes: u64,
     /// Link groups, and the files that they stand for.
     link_groups: BTreeMap<u64, FileId>,
+    last_night: Option<LastNight>,
     folder_token: Arc<()>,
     unchanged_count: u64,
     read: ReadFiles,
@@ -90,7 +92,8 @@ impl<'a> Walker<'a> {
             trusted_before,
             root_id,
             store_folder,
-            sequence: Sequence::new(blocks),
+            sequence: Sequence::new(blocks, None),
+            last_night: None,
             stack: Vec::new(),
             job: Job::new(),
             job_bytes: 0,
@@ -99,6 +102,11 @@ impl<'a> Walker<'a> {
             unchanged_count: 0,
             read: ReadFiles::default(),
         }
+    }
+
+    /// With what is remembered of the last night, which is to remember this one.
+    pub(super) fn remembering(self, last_night: Option<LastNight>) -> Self {
+        Self { sequence: Sequence::new(self.blocks, last_night.clone()), last_night, ..self }
     }
 
     /// Walks from the root to the end.
@@ -186,6 +194,11 @@ impl<'a> Walker<'a> {
         }
         let mut node = Node::new(name, kind);
         status.describe(&mut node, self.trusted_before);
+        let last_night = self.last_night.as_ref();
+        let previous = previous.or_else(|| {
+            let path = folder.path.join_name(&node.name);
+            last_night?.recall(path.as_os_str().as_bytes(), &node)
+        });
         let is_known = |known: &Node| {
             let state = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
             state(known) == state(&node) && known.ctime.is_some() && known.problem.is_none()

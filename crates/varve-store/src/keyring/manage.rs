@@ -12,7 +12,7 @@ use super::slot::LABEL_BYTES_MAX;
 use super::{
     FOLDER, KEYS_MAX, KeyEntry, KeyError, OpenedKey, PassphraseCost, Secret, Slot, open, own_key, slots,
 };
-use crate::config::{Encryption, StoreConfig};
+use crate::config::{CompareMode, Encryption, StoreConfig};
 use crate::open::OpenError;
 use crate::role::{Permission, Role};
 use crate::store::Store;
@@ -166,6 +166,9 @@ impl Keyring {
 
     fn add_locked(&self, by: &OpenedKey, new: &NewKey<'_>) -> Result<KeyEntry, KeyError> {
         let master = self.master_of(by)?;
+        if new.role == Role::WriteOnly && !tells_duplicates_by_name(self.config.compare) {
+            return Err(KeyError::ByValue);
+        }
         if slots(self.storage.as_ref())?.sound.len() >= KEYS_MAX {
             return Err(KeyError::TooMany);
         }
@@ -213,6 +216,13 @@ impl Keyring {
     fn lock(&self) -> Result<Box<dyn FileLock>, KeyError> {
         let file = FileName::new("keys-lock").expect("a plain name");
         Ok(self.storage.lock(&file, "another process that changes keys")?)
+    }
+}
+
+/// Another way to compare has to say here whether it can do without reading.
+fn tells_duplicates_by_name(compare: CompareMode) -> bool {
+    match compare {
+        CompareMode::Hash => true,
     }
 }
 
