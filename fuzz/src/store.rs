@@ -155,7 +155,7 @@ pub fn checkpoint_note(bytes: &[u8]) {
 pub fn checkpoint_note_seeds() -> Vec<Vec<u8>> {
     let checkpoint = contents(&GOLDEN[0], "index/checkpoint");
     let note_bytes = usize::from(*checkpoint.get(24).unwrap_or(&0));
-    let nothing = [&[0; 16][..], &[255; 8], &[0; 34]].concat();
+    let nothing = vec![0; 24];
     vec![checkpoint.get(64..64 + note_bytes).unwrap_or_default().to_vec(), nothing]
 }
 

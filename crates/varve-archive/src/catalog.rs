@@ -30,8 +30,8 @@ pub enum LoadCatalogError {
     /// Its root makes no sense.
     #[error("the catalog's root is malformed")]
     Malformed(#[from] FieldError),
-    /// Roots that lead to each other without end.
-    #[error("the catalog's roots lead in circles, or there are more than {ROOT_COUNT_MAX}")]
+    /// Nobody has taken so many snapshots.
+    #[error("the catalog has more than {ROOT_COUNT_MAX} roots")]
     Endless,
     /// Its root has no list.
     #[error("the catalog's root has no list of snapshots")]
@@ -67,26 +67,37 @@ impl Catalog {
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn load(blocks: &dyn BlockStore, root: Option<BlockName>) -> Result<Self, LoadCatalogError> {
-        let Some(root) = root else { return Ok(Self::default()) };
-        let (mut sequence, mut lists, mut passed) = (0, Vec::new(), BTreeSet::new());
-        let mut wanted = vec![root.score];
-        while !wanted.is_empty() {
-            let root = first_root(blocks, &wanted, &mut passed)?;
-            sequence = root.sequence.max(sequence);
-            lists.push(root.list);
-            wanted = root.previous;
-        }
-        let (mut snapshots, mut known) = (Vec::new(), BTreeSet::new());
-        for list in lists.iter().rev() {
-            let mut records = Records::new(blocks, list);
-            while let Some(record) = records.next() {
-                let snapshot = Snapshot::decode(record?, blocks.score_bytes())?;
-                if known.insert(snapshot.id) {
-                    snapshots.push(snapshot);
+        Self::load_all(blocks, root.as_slice())
+    }
+
+    /// Reads the catalogs that these roots lead to, as one. The first is that of somebody who could read the one before it; the others
+    /// were added since, the oldest first, by writers who may not read: what one of them leaves out, or spoils, hides nothing of the others.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`].
+    pub fn load_all(blocks: &dyn BlockStore, roots: &[BlockName]) -> Result<Self, LoadCatalogError> {
+        let mut catalog = Self::default();
+        let (mut passed, mut known) = (BTreeSet::new(), BTreeSet::new());
+        let mut failure = None;
+        for root in roots {
+            match read_chain(blocks, root.score, &mut passed) {
+                Ok((sequence, snapshots)) => {
+                    catalog.sequence = catalog.sequence.max(sequence);
+                    catalog
+                        .snapshots
+                        .extend(snapshots.into_iter().filter(|snapshot| known.insert(snapshot.id)));
                 }
+                // What cannot be read now may be read later: nothing may be decided by it.
+                Err(error @ LoadCatalogError::Root(GetError::Failed { .. })) => return Err(error),
+                Err(error) if Some(root) == roots.first() => failure = Some(error),
+                Err(error) => tracing::error!(%root, %error, "a catalog that was added cannot be read"),
             }
         }
-        Ok(Self { sequence, snapshots, unread: None })
+        match failure {
+            // Later ones may lead to it, or to what comes before it.
+            Some(error) if catalog.snapshots.is_empty() => Err(error),
+            _ => Ok(catalog),
+        }
     }
 
     /// A catalog that can be added to and not be read, after these roots: the newest first, and after it those that come next if a
@@ -154,28 +165,52 @@ struct Root {
     previous: Vec<Score>,
 }
 
-/// The first of these roots that can be read. Those before it were taken by a crash, before anybody was told of them.
+/// The snapshots that a root leads to, up to roots that were passed before.
+fn read_chain(
+    blocks: &dyn BlockStore,
+    root: Score,
+    passed: &mut BTreeSet<Score>,
+) -> Result<(u64, Vec<Snapshot>), LoadCatalogError> {
+    let (mut sequence, mut lists, mut wanted) = (0, Vec::new(), vec![root]);
+    while let Some(root) = first_root(blocks, &wanted, passed)? {
+        sequence = root.sequence.max(sequence);
+        lists.push(root.list);
+        wanted = root.previous;
+    }
+    let mut snapshots = Vec::new();
+    for list in lists.iter().rev() {
+        let mut records = Records::new(blocks, list);
+        while let Some(record) = records.next() {
+            snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
+        }
+    }
+    Ok((sequence, snapshots))
+}
+
+/// The first of these roots that can be read, unless it was passed. Those before it were taken by a crash.
 fn first_root(
     blocks: &dyn BlockStore,
     wanted: &[Score],
     passed: &mut BTreeSet<Score>,
-) -> Result<Root, LoadCatalogError> {
-    let mut failure = LoadCatalogError::NoList;
+) -> Result<Option<Root>, LoadCatalogError> {
+    let mut failure = None;
     for score in wanted {
-        if !passed.insert(*score) || passed.len() > ROOT_COUNT_MAX {
+        if !passed.insert(*score) {
+            return Ok(None);
+        }
+        if passed.len() > ROOT_COUNT_MAX {
             return Err(LoadCatalogError::Endless);
         }
         let name = BlockName { score: *score, block_type: BlockType::CATALOG };
         failure = match blocks.get(&name).map(|block| decode_root(&block, blocks.score_bytes())) {
-            Ok(Ok(root)) => return Ok(root),
-            Ok(Err(error)) => error,
-            // What cannot be read now may be read later: nothing may be decided by it.
+            Ok(Ok(root)) => return Ok(Some(root)),
+            Ok(Err(error)) => Some(error),
             Err(error @ GetError::Failed { .. }) => return Err(error.into()),
-            Err(error) => error.into(),
+            Err(error) => Some(error.into()),
         };
         tracing::warn!(%score, "a root of the catalog cannot be read");
     }
-    Err(failure)
+    failure.map_or(Ok(None), Err)
 }
 
 fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogError> {
@@ -242,6 +277,24 @@ mod tests {
         // The first in a store.
         let first = Catalog::unread(&[]).add(&store, snapshot(9, "web", 9)).unwrap();
         assert_eq!(ids(&Catalog::load(&store, Some(first)).unwrap()), [9]);
+    }
+
+    #[test]
+    fn nobody_who_may_not_read_hides_what_others_have_listed() {
+        let store = MemoryBlockStore::new();
+        let base = Catalog::default().add(&store, snapshot(1, "web", 1)).unwrap();
+        let honest = Catalog::unread(&[base]).add(&store, snapshot(2, "web", 2)).unwrap();
+        // One that leaves out all before it, and some that make no sense.
+        let forged = Catalog::unread(&[]).add(&store, snapshot(3, "web", 3)).unwrap();
+        let mut roots = vec![base, honest, forged];
+        for bytes in [&b"rubbish"[..], b"", &[0]] {
+            let block = Block { block_type: BlockType::CATALOG, bytes };
+            roots.push(BlockName { score: store.put(block).unwrap(), block_type: BlockType::CATALOG });
+        }
+        let loaded = Catalog::load_all(&store, &roots).unwrap();
+        assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(store.lose(&base));
+        assert!(Catalog::load_all(&store, &[base]).is_err());
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Archive {
     /// [`LoadCatalogError`].
     pub fn open(store: Store) -> Result<Self, LoadCatalogError> {
         let catalog = if store.role().allows(Permission::Read) {
-            Catalog::load(&store, store.last_catalog())?
+            Catalog::load_all(&store, &store.catalogs())?
         } else {
             Catalog::unread(&store.newest_catalogs())
         };

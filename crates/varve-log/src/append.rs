@@ -155,8 +155,10 @@ impl Appender {
     /// Goes on with an arena of an earlier session if nothing comes after it; else leaves it to be sealed.
     fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
         let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
-        // In an earlier one what is new would come before what is old.
-        if arena.id().0.checked_add(1) == Some(self.next.0) && self.log.keys().can_read() {
+        // In an earlier one what is new would come before what is old. And what whoever may read has written must not lie among
+        // what others could have forged.
+        let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
+        if is_last && self.log.keys().can_read() && !arena.header.is_write_only() {
             let ciphers = self.ciphers(&arena)?;
             let score_bytes = self.log.config().score_bytes;
             self.open = Some(OpenArena::new(arena, ciphers, recovered.log_bytes, pages, score_bytes));

@@ -211,6 +211,12 @@ impl ArenaHeader {
         &self.code
     }
 
+    /// Whether somebody has begun it who may write and not read; nobody else writes to it.
+    #[must_use]
+    pub fn is_write_only(&self) -> bool {
+        matches!(self.wrapped_data_key, WrappedDataKey::ToWriteKey(_))
+    }
+
     /// The key of its clumps; `None` where there is none, or for whoever may not read.
     pub(crate) fn data_key(
         &self,

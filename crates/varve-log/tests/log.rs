@@ -367,12 +367,13 @@ fn what_a_crash_may_have_taken_is_not_proven_without_reading() {
     assert!(!proven.is_whole());
     assert_eq!((proven.proven.pages.len(), proven.unproven.len()), (1, 1));
     assert!(proven.proven.cut_bytes > 0);
-    // Somebody who can read finds the second page good, and goes on there.
+    // Somebody who can read finds the second page good, and leaves the arena to its seal.
     let (log, mut appender, found) = open(&storage, &full, 2);
     assert_eq!(found[0].pages.len(), 2);
     let (address, _) = append_block(&log, &mut appender, b"by another hand");
     sync(&log, &mut appender);
-    assert_eq!(config().map.locate(address).0, ArenaId(0));
+    assert_eq!(config().map.locate(address).0, ArenaId(1));
+    assert!(is_sealed(&log, ArenaId(0)));
     assert_eq!(read(&log, address).unwrap(), b"by another hand");
 }
 

@@ -192,7 +192,7 @@ impl Store {
             log,
             clumps: clump_cache(),
             index: RwLock::new(index),
-            admission: Mutex::new(Admission::new(clump_bytes, coverage.last_catalog)),
+            admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),
             writer: None,
             unsaved_blocks: AtomicU64::new(0),
@@ -389,15 +389,18 @@ impl Store {
         if let Some(root) = page.last_of_type(BlockType::CATALOG)
             && let Some(address) = map.address(arena, root.granule)
         {
-            self.note_catalog(address, root.name);
+            // Of a root that is not whoever's who can read, nobody knows whether it leads to all that was there before.
+            let is_final = self.directory.arena(arena).is_ok_and(|arena| !arena.header().is_write_only());
+            self.note_catalog(address, root.name, is_final);
         }
         Ok(())
     }
 
-    fn note_catalog(&self, address: LogAddress, name: BlockName) {
+    fn note_catalog(&self, address: LogAddress, name: BlockName, is_final: bool) {
         let mut admission = self.admission();
-        if admission.last_catalog.is_none_or(|(newest, _)| newest <= address) {
-            admission.last_catalog = Some((address, name));
+        admission.catalogs.insert(address, name);
+        if is_final {
+            admission.catalogs = admission.catalogs.split_off(&address);
         }
     }
 }

@@ -72,13 +72,13 @@ pub(crate) struct Admission {
     pub(crate) page_count: u64,
     pub(crate) new_block_count: u64,
     pub(crate) new_block_bytes: u64,
-    /// The newest catalog root that a page names.
-    pub(crate) last_catalog: Option<(LogAddress, BlockName)>,
+    /// The newest catalog root of somebody who could read the one before, and all that come after it.
+    pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
     pub(crate) failed: Option<String>,
 }
 
 impl Admission {
-    pub(crate) fn new(clump_bytes: ClumpBytes, last_catalog: Option<(LogAddress, BlockName)>) -> Self {
+    pub(crate) fn new(clump_bytes: ClumpBytes, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
         Self {
             pending: BTreeMap::new(),
             drafts: [
@@ -91,7 +91,7 @@ impl Admission {
             page_count: 0,
             new_block_count: 0,
             new_block_bytes: 0,
-            last_catalog,
+            catalogs,
             failed: None,
         }
     }
@@ -157,20 +157,27 @@ impl Store {
     /// The newest catalog root in the log, as far as pages name it: after a sync, the last one that was put.
     #[must_use]
     pub fn last_catalog(&self) -> Option<BlockName> {
-        self.admission().last_catalog.map(|(_, name)| name)
+        self.admission().catalogs.values().next_back().copied()
     }
 
     /// The newest catalog root first, and, as far as this store's key cannot tell whether that is whole, those that come
     /// before it.
     #[must_use]
     pub fn newest_catalogs(&self) -> Vec<BlockName> {
-        let last = self.admission().last_catalog;
+        let last = self.admission().catalogs.iter().next_back().map(|(address, name)| (*address, *name));
         let is_newer = |address: &LogAddress| last.is_none_or(|(known, _)| *address > known);
         let mut roots: Vec<_> =
             self.uncertain_catalogs.iter().copied().filter(|(address, _)| is_newer(address)).collect();
         roots.extend(last);
         roots.sort_by_key(|(address, _)| std::cmp::Reverse(*address));
         roots.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// The newest catalog root of somebody who could read the one before it, and all that others have added since: the oldest first.
+    /// Those others may have left out what was there, so each has to be looked at.
+    #[must_use]
+    pub fn catalogs(&self) -> Vec<BlockName> {
+        self.admission().catalogs.values().copied().collect()
     }
 
     /// What the key that opened it is for; everything, if the store is not encrypted.
