@@ -113,12 +113,12 @@ class Arena:
             self.first, self.header_code = length // GRANULE, head[-32:]
             must(length % GRANULE == 0 and self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")
             must((store_id, number) == (keys.store_id, self.number), "it belongs to another store or place")
-            known = [[1, 1, 48], [1, 2, 80]] if keys.encrypted else [[0, 0, 0]]
-            must([cipher, *wrap] in known, "its cipher is not the store's")
+            must([cipher, *wrap] in ([[1, 1, 48], [1, 2, 80]] if keys.encrypted else [[0, 0, 0]]), "a foreign cipher")
+            self.blind = wrap[0] == 2
             self.page_key = self.clump_key = derive("directory", keys.names, self.uid)
             if wrap[0] == 1:
                 self.clump_key = AESGCM(derive("wrap", keys.read, self.uid)).decrypt(bytes(12), head[72:120], head[:72])
-            elif wrap[0] == 2:      # RFC 9180
+            elif self.blind:        # RFC 9180
                 suite = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
                 secret = X25519PrivateKey.from_private_bytes(derive("open", keys.read))
                 self.clump_key = suite.decrypt(head[72:152], secret, b"varve 1 data key" + head[:72])
@@ -149,7 +149,6 @@ class Arena:
         elif body:
             must(keyed(key, head[:40], self.uid, data)[:16] == code, "its code is wrong")
         return magic, row, data
-
     def pages(self) -> Iterator[tuple[Row, bytes]]:
         """The authentic pages. The log is walked by its records; where there is none, on granule by granule."""
         granule = self.first
@@ -183,7 +182,7 @@ class Store:
         self.zeros = self.score(b"")                                # stands for a whole subtree of zeros
         self.clumps: list[Clump] = []                               # in the order of the log
         self.places: dict[bytes, list[tuple[Clump, int]]] = {}      # score and type: all copies of the block
-        self.catalog, self.ledger = b"", list[Any]([0, b""])        # the last catalog's score; the last page's ledger
+        self.catalogs, self.ledger = list[bytes](), list[Any]([0, b""])     # the catalog's roots; a ledger
         arenas: list[Arena] = []
         for path in sorted((folder / "arenas").glob("[0-9]" * 10 + ".arena")):
             try:
@@ -218,7 +217,8 @@ class Store:
                 self.clumps.append(clump)
                 for ordinal, (score, kind) in enumerate(zip(split(clump.scores, self.width), clump.shapes[3::4])):
                     self.places.setdefault(score + bytes([kind]), []).append((clump, ordinal))
-                    self.catalog = score if kind == CATALOG else self.catalog
+                    if kind == CATALOG:     # whoever may not read adds to what was there
+                        self.catalogs = self.catalogs * arena.blind + [score]
         if arena.size >= 96 and arena.read(arena.size - 96, 8) == b"varveSL1":
             arena.check_seal(rows, free * GRANULE)
         elif free * GRANULE < arena.size:
@@ -236,7 +236,6 @@ class Store:
         self.ledger = ledger
         return [Clump(arena, row, table.read(4 * count), scores.read(count * width), digests.read(count * digest_width))
                 for count, row in zip(counts, zip(granules, lengths, codes))]
-
     @lru_cache(maxsize=16)
     def read_clump(self, clump: Clump) -> list[bytes]:  # the blocks of a clump, which are those that its page names
         with clump.arena.at(clump.row[0] * GRANULE):
@@ -361,14 +360,15 @@ def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def snapshots(store: Store) -> Iterator[Fields]:
     """What the last catalog lists, after what those that it names have listed before."""
     lists, tried, seen = list[Any](), set[bytes](), set[bytes]()
-    wanted = [store.catalog] if store.catalog else []
-    while wanted:                       # the first that can be read is the one
-        score, *wanted = wanted
-        must(score not in tried and len(tried) < 1 << 20, "the catalog leads in circles")
-        tried.add(score)
-        with suppress(ValueError) if wanted else nullcontext():
-            root = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)
-            lists, wanted = [root["list"], *lists], root["previous"]
+    for start in store.catalogs:
+        chain, wanted = list[Any](), [start]
+        while wanted and wanted[0] not in tried:        # the first that can be read is the one
+            score, *wanted = wanted
+            tried.add(score)
+            with suppress(ValueError) if wanted else nullcontext():
+                root = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)
+                chain, wanted = [root["list"], *chain], root["previous"]
+        lists += chain
     for record in (record for entry in lists for record in records(pieces(store, entry))):
         snapshot = parse(record, SNAPSHOT, store.width)
         must(len(snapshot["id"]) == 16 and snapshot["kind"] in (1, 2), "a snapshot has no id or kind")

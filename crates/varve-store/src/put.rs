@@ -60,7 +60,12 @@ impl Store {
     fn is_indexed(&self, name: &BlockName, digest: Option<Digest>) -> Result<bool, PutError> {
         for address in self.candidates(name) {
             match self.directory.find(address, name) {
-                Ok(Some(found)) if found.digest == digest => return Ok(true),
+                Ok(Some(found)) if found.digest == digest => {
+                    if self.is_vouched_for(address, name) {
+                        return Ok(true);
+                    }
+                    tracing::warn!(block = %name, "a writer who may not read has named a block that is not there");
+                }
                 Ok(Some(_)) => return Err(PutError::Collision { name: *name }),
                 Ok(None) => {}
                 // What cannot be read cannot be relied on: the block is stored anew.
@@ -71,6 +76,14 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a page may be believed that names this block. Whoever has a write-only key can name what they never stored: their
+    /// arenas are looked into by whoever can.
+    fn is_vouched_for(&self, address: LogAddress, name: &BlockName) -> bool {
+        let (arena, _) = self.log.config().map.locate(address);
+        let is_foreign = self.directory.arena(arena).is_ok_and(|arena| arena.header().is_write_only());
+        !is_foreign || !self.log.keys().can_read() || self.get_blocks(&[*name]).iter().all(Result::is_ok)
     }
 
     /// Where the index proposes to look for a block.

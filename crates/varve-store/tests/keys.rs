@@ -510,6 +510,38 @@ fn a_power_cut_that_keeps_a_page_and_loses_its_clump_harms_no_later_night() {
 }
 
 #[test]
+fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
+    use varve_log::{Appender, ArenaId, ClumpBytes, ClumpDraft, Log, LogConfig, LogKeys, NamedBlock, Seals};
+    let (storage, old) = shared();
+    let keys = LogKeys::from_names_and_write(handed_to_writer(&storage).first_chunk().unwrap());
+    let map = varve_log::ArenaMap::new(1 << 20).unwrap();
+    let config = LogConfig { store_id: [5; 16], map, score_bytes: 32 };
+    let log = Arc::new(Log::new(Arc::new(storage.clone()), keys, config));
+    // It says that it has stored what will come, and has stored something else.
+    let score = log.keys().blake3_score(b"what will come");
+    let name = BlockName { score, block_type: BlockType::DATA };
+    let mut draft = ClumpDraft::new(ClumpBytes::default());
+    draft.push(NamedBlock { name, digest: None, bytes: b"nothing of it." });
+    let random = Arc::new(SeededRandom::new(9));
+    let mut appender =
+        Appender::new(Arc::clone(&log), random, Seals::default(), Vec::new(), ArenaId(1)).unwrap();
+    appender.append(draft.pack(varve_log::CompressionLevel::default())).unwrap();
+    appender.finish_page().unwrap();
+    let plan = appender.plan_sync();
+    plan.carry_out(&log).unwrap();
+    appender.finish_sync(&plan).unwrap();
+    drop(appender);
+    let store = open(&storage, 5, &key_file(1), WRITER).unwrap();
+    assert!(store.get(&name).is_err(), "a block is believed by its bytes");
+    assert_eq!(put(&store, BlockType::DATA, b"what will come"), name);
+    store.close().unwrap();
+    let store = open(&storage, 6, &key_file(1), Access::Read).unwrap();
+    assert_eq!(store.get(&name).unwrap(), b"what will come".as_slice());
+    assert!(store.get(&old).is_ok());
+    assert!(!store.check_arena(ArenaId(1), true).unwrap().damage.is_empty(), "and the lie is found");
+}
+
+#[test]
 fn what_one_key_keeps_for_itself_no_other_reads() {
     let (storage, _) = shared();
     add(&storage, 8, &key_file(1), &key_file(3), Role::WriteOnly).unwrap();
