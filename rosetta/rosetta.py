@@ -191,8 +191,12 @@ class Store:
             except (ValueError, OSError) as error:
                 self.report(error)
         arenas = sorted((a for a in arenas if a.seal_code), key=lambda arena: (arena.ordinal, arena.number))
-        rows = [struct.pack("<QI", a.number, a.generation) + a.seal_code for a in arenas[:self.ledger[0]]]
-        if self.ledger[1] and keyed(self.keys.seal, b"ledger", *rows) != self.ledger[1]:
+        rows, place = list[bytes](), 0                              # each seal has a place, a lost one too
+        for a in arenas:
+            if (at := max(place, a.ordinal)) < self.ledger[0]:
+                rows, place = [*rows, struct.pack("<QI", a.number, a.generation) + a.seal_code], at + 1
+        is_whole = len(rows) == self.ledger[0] and keyed(self.keys.seal, b"ledger", *rows) == self.ledger[1]
+        if self.ledger[1] and not is_whole:
             self.report(f"{folder}: by the ledger one of the first {self.ledger[0]} seals is lost, damaged or replaced")
     def report(self, problem: object, word: str = "damage") -> None:
         self.troubles += word == "damage"

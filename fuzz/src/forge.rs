@@ -248,7 +248,7 @@ fn pages(log: &Log, arena: &OpenedArena) -> Result<Vec<(PageRow, DirectoryPage)>
         }
         ArenaState::Unsealed => {
             let found = log.scan(arena)?;
-            let _ = log.end_is_whole(arena, &found)?;
+            let _ = log.end(arena, &found)?;
             Ok(found.pages)
         }
     }

@@ -10,7 +10,7 @@ use varve_store::{
     StoreConfig,
 };
 use varve_tree::{ContentWriter, Cutting};
-use varve_world::{FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World};
+use varve_world::{MemoryStorage, Random, SeededRandom, World};
 use zeroize::Zeroizing;
 
 use crate::archive::good_snapshot;
@@ -38,12 +38,7 @@ pub struct Golden {
 /// A world with this storage.
 #[must_use]
 pub fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World {
-        storage: Arc::new(storage.clone()),
-        clock: Arc::new(FixedClock(Timestamp(0))),
-        random: Arc::new(SeededRandom::new(seed)),
-        workers: Arc::new(InlineWorkers),
-    }
+    World::deterministic(Arc::new(storage.clone()), seed)
 }
 
 /// Opens a store as a session of its own.

@@ -12,7 +12,8 @@ fn read(file: Vec<u8>) {
     drop(forge::read_everything(&log));
     let before = storage.contents(&ArenaId(0).file_name()).expect("it is there");
     let Ok(arena) = log.open_arena(ArenaId(0)) else { return };
-    match log.recover(&arena) {
+    let Ok(found) = log.scan(&arena) else { return };
+    match log.recover(&arena, found) {
         Ok(found) => {
             let after = storage.contents(&ArenaId(0).file_name()).expect("it is still there");
             assert_eq!(after, before[..after.len()], "recovery only cuts");

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+use varve_store::CatalogRoot;
 use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
 
 use crate::fields::{FieldError, FieldReader, FieldWriter, frame, split_record};
@@ -129,6 +130,59 @@ impl Catalog {
         let root = next.save(blocks)?;
         *self = next;
         Ok(root)
+    }
+
+    /// What can still be read of catalogs, of which `roots` are the newest first: all that the newest whole one knows, and
+    /// what younger ones that are damaged still tell. Only that of somebody who could read the one before it is whole by
+    /// itself; what the others add comes with what they lead to.
+    #[must_use]
+    pub fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
+        let mut salvaged = Self::default();
+        for CatalogRoot { name, is_final } in roots {
+            let Ok(Root { sequence, list, .. }) = blocks
+                .get(name)
+                .map_err(LoadCatalogError::from)
+                .and_then(|block| decode_root(&block, blocks.score_bytes()))
+            else {
+                continue;
+            };
+            salvaged.sequence = salvaged.sequence.max(sequence);
+            let mut records = Records::new(blocks, &list);
+            let mut is_whole = true;
+            while let Some(record) = records.next() {
+                let snapshot = record.map(|record| Snapshot::decode(record, blocks.score_bytes()));
+                let Ok(Ok(snapshot)) = snapshot else {
+                    is_whole = false;
+                    break;
+                };
+                salvaged.add_one_unknown(snapshot);
+            }
+            if is_whole && *is_final {
+                break;
+            }
+        }
+        salvaged
+    }
+
+    /// Takes in the snapshots of another copy's catalog that this one lacks.
+    pub fn add_unknown(&mut self, other: &Self) {
+        self.sequence = self.sequence.max(other.sequence);
+        other.snapshots.iter().cloned().for_each(|snapshot| self.add_one_unknown(snapshot));
+    }
+
+    fn add_one_unknown(&mut self, snapshot: Snapshot) {
+        if !self.snapshots.iter().any(|known| known.id == snapshot.id) {
+            self.snapshots.push(snapshot);
+        }
+    }
+
+    /// Stores the catalog as it is, with a new root.
+    ///
+    /// # Errors
+    /// [`SaveCatalogError`].
+    pub fn write_again(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
+        self.sequence += 1;
+        self.save(blocks)
     }
 
     fn save(&self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
@@ -312,6 +366,28 @@ mod tests {
         assert_eq!(ids().unwrap(), [1, 3]);
         assert!(store.lose(&base));
         assert!(matches!(ids(), Err(LoadCatalogError::Root(GetError::NotFound { .. }))));
+    }
+
+    #[test]
+    fn what_older_catalogs_know_is_found_again() {
+        let store = MemoryBlockStore::new();
+        let (mut catalog, mut roots) = (Catalog::default(), Vec::new());
+        for number in 0..5 {
+            roots.insert(0, catalog.add(&store, snapshot(number, "web", i64::from(number))).unwrap());
+        }
+        assert!(store.lose(&roots[0]));
+        assert!(store.lose(&roots[1]));
+        let finals: Vec<_> = roots.iter().map(|name| CatalogRoot { name: *name, is_final: true }).collect();
+        let mut salvaged = Catalog::salvage(&store, &finals);
+        assert_eq!(salvaged.snapshots(), &catalog.snapshots()[..3]);
+        let root = salvaged.write_again(&store).unwrap();
+        assert_eq!(Catalog::load(&store, Some(root)).unwrap(), salvaged);
+        assert_eq!(Catalog::salvage(&store, &[]), Catalog::default());
+        // What somebody who may not read has added hides nothing of what was there before.
+        let added = Catalog::unread(&[roots[2]]).add(&store, snapshot(9, "web", 9)).unwrap();
+        let added = CatalogRoot { name: added, is_final: false };
+        let with_added = Catalog::salvage(&store, &[&[added], &finals[..]].concat());
+        assert_eq!(with_added.snapshots().len(), 4);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod node;
 mod node_list;
 mod progress;
 mod records;
+mod repair;
 mod select;
 mod snapshot;
 mod take;
@@ -42,6 +43,7 @@ pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodePro
 pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
+pub use repair::{RepairArchiveError, RepairReport, plan_repair, repair};
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
 pub use take::{Archive, Request, TakeError, Taken};

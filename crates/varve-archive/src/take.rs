@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use varve_block::BlockStore;
-use varve_log::OpenLogError;
+use varve_log::{AppendError, OpenLogError};
 use varve_store::{Permission, Store};
 use varve_world::Timestamp;
 
@@ -54,6 +53,9 @@ pub enum TakeError {
     /// The folder could not be archived.
     #[error(transparent)]
     Folder(#[from] ArchiveFolderError),
+    /// The log did not take the last of it.
+    #[error("the snapshot could not be stored")]
+    WriteOut(#[source] AppendError),
     /// The catalog could not be written.
     #[error(transparent)]
     Catalog(#[from] SaveCatalogError),
@@ -158,7 +160,7 @@ impl Archive {
         } else {
             Some(LastNight::load(&self.store, &remembered, !reread).map_err(TakeError::Random)?)
         };
-        let options = FolderOptions { began_at: begun.at, ..options };
+        let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
         let before = Before { root: previous.as_ref(), last_night: last_night.clone() };
         let workers = self.store.world().workers.clone();
         let folder = archive_folder_after(&self.store, workers.as_ref(), source, &before, &options, watch)?;
@@ -191,11 +193,11 @@ impl Archive {
         Ok(Begun { at: self.store.world().clock.now(), log_bytes, new_bytes })
     }
 
-    /// Makes all of it durable, then enters it in the catalog.
+    /// Enters it in the catalog, which makes all of it durable first.
     fn finish(&mut self, begun: Begun, content: Content, request: Request) -> Result<Snapshot, TakeError> {
         let mut id = [0; 16];
         self.store.world().random.fill(&mut id).map_err(TakeError::Random)?;
-        self.store.sync().map_err(SaveCatalogError::Data)?;
+        self.store.write_out().map_err(TakeError::WriteOut)?;
         let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);
         let snapshot = Snapshot {
             id: SnapshotId(id),

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
-use varve_store::{ArenaCheck, Damage, Store};
+use varve_store::{ArenaCheck, AuditShare, Damage, Store, Unfinished};
 use varve_tree::{Entry, Visit, walk};
-use varve_world::Task;
+use varve_world::{Task, Timestamp};
 
 use crate::node::{Node, NodeKind};
 use crate::node_list::NodeList;
@@ -42,12 +42,20 @@ pub struct Verified {
     pub block_count: u64,
     /// Bytes of clumps that were read and checked.
     pub checked_bytes: u64,
+    /// Arenas of which every byte was read.
+    pub read_count: u64,
+    /// When the arena that was read longest ago was read; `None` if one never was, or has no seal yet.
+    pub oldest_read: Option<Timestamp>,
     /// Snapshots whose trees were walked.
     pub snapshot_count: u64,
     /// What is wrong with the log.
     pub damage: Vec<Damage>,
     /// What that harms.
     pub harm: Vec<Harm>,
+    /// The blocks that the snapshots need and that cannot be had, as far as their names are known.
+    pub lost: BTreeSet<BlockName>,
+    /// What a crash has left, and the next writer cuts off: no damage.
+    pub unfinished: Vec<Unfinished>,
 }
 
 /// Why nothing could be verified.
@@ -67,39 +75,94 @@ pub enum VerifyError {
     Cancelled,
 }
 
-/// Checks the log's structure, with `data` every byte of it, and that all that the snapshots lead to is there.
+/// Checks the log's structure, every byte of the share `data` of it, and that all that the snapshots lead to is there. What
+/// was read is noted, even if this is interrupted: the next share begins with what was not.
 ///
 /// # Errors
 /// [`VerifyError`]. Damage is no error, but an answer.
 pub fn verify(
     store: &Store,
     snapshots: &[Snapshot],
-    data: bool,
+    data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
     let mut verified = Verified { damage: store.check_order()?, ..Verified::default() };
-    for check in check_arenas(store, data, progress)? {
+    let ids = store.arenas()?;
+    let audit = store.audit();
+    let chosen = match data {
+        Some(share) => store.choose_share(&audit, &ids, share),
+        None => Vec::new(),
+    };
+    let (checks, stopped) = check_arenas(store, &ids, &chosen, progress);
+    let read = checks.iter().filter(|(id, _)| chosen.binary_search(id).is_ok());
+    let audit = store.note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
+    stopped?;
+    verified.read_count = chosen.len() as u64;
+    verified.oldest_read = store.oldest_audit(&audit, &ids);
+    for (_, check) in checks {
         verified.arena_count += 1;
         verified.block_count += check.block_count;
         verified.checked_bytes += check.checked_bytes;
         verified.damage.extend(check.damage);
+        verified.unfinished.extend(check.unfinished);
     }
-    let lost = verified.damage.iter().flat_map(|damage| damage.blocks.iter().copied()).collect();
-    let mut walker = Walker { store, lost, whole: BTreeSet::new(), harm: Vec::new() };
+    let walked = walk_snapshots(store, store, snapshots, &verified.damage, progress)?;
+    verified.snapshot_count = walked.snapshot_count;
+    verified.harm = walked.harm;
+    verified.lost = walked.lost;
+    Ok(verified)
+}
+
+/// What a walk through all snapshots finds.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    pub(crate) snapshot_count: u64,
+    pub(crate) harm: Vec<Harm>,
+    pub(crate) lost: BTreeSet<BlockName>,
+}
+
+/// Walks the trees of all snapshots through `blocks`, and tells what they lack, given what is damaged.
+pub(crate) fn walk_snapshots(
+    store: &Store,
+    blocks: &dyn BlockStore,
+    snapshots: &[Snapshot],
+    damage: &[Damage],
+    progress: &Progress,
+) -> Result<Walked, VerifyError> {
+    let mut lost = blocks_without_copy(store, damage)?;
+    // What was found earlier, in a part of the log that may not have been read now.
+    lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
+    let mut walker =
+        Walker { store, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new(), harm: Vec::new() };
     for snapshot in snapshots {
         if progress.is_cancelled() {
             return Err(VerifyError::Cancelled);
         }
         walker.snapshot(snapshot)?;
-        verified.snapshot_count += 1;
     }
-    verified.harm = walker.harm;
-    Ok(verified)
+    Ok(Walked { snapshot_count: snapshots.len() as u64, harm: walker.harm, lost: walker.needed })
 }
 
-/// Checks all arenas, several at a time. The checks come in the arenas' order.
-fn check_arenas(store: &Store, data: bool, progress: &Progress) -> Result<Vec<ArenaCheck>, VerifyError> {
-    let ids = store.arenas()?;
+/// The blocks in damaged clumps that no other clump has.
+fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BTreeSet<BlockName>, GetError> {
+    let places = damage.iter().map(|damage| (damage.arena, damage.offset)).collect();
+    let mut lost = BTreeSet::new();
+    for name in damage.iter().flat_map(|damage| &damage.blocks) {
+        if !store.has_elsewhere(name, &places)? {
+            lost.insert(*name);
+        }
+    }
+    Ok(lost)
+}
+
+/// Checks all arenas, several at a time, and those in `read` to the last byte. The checks come in the arenas' order; those
+/// that were made before it was stopped come too.
+fn check_arenas(
+    store: &Store,
+    ids: &[ArenaId],
+    read: &[ArenaId],
+    progress: &Progress,
+) -> (Vec<(ArenaId, ArenaCheck)>, Result<(), VerifyError>) {
     progress.set_total(ids.len() as u64, 0);
     let next = Mutex::new(ids.iter());
     let done: Mutex<Vec<(ArenaId, ArenaCheck)>> = Mutex::default();
@@ -110,7 +173,7 @@ fn check_arenas(store: &Store, data: bool, progress: &Progress) -> Result<Vec<Ar
             let checked = if progress.is_cancelled() {
                 Err(VerifyError::Cancelled)
             } else {
-                store.check_arena(*id, data).map_err(VerifyError::from)
+                store.check_arena(*id, read.binary_search(id).is_ok()).map_err(VerifyError::from)
             };
             progress.add_files_done(1);
             match checked {
@@ -127,18 +190,20 @@ fn check_arenas(store: &Store, data: bool, progress: &Progress) -> Result<Vec<Ar
     };
     let workers = &store.world().workers;
     workers.run_all((0..workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
-    if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(id, _)| *id);
-    Ok(done.into_iter().map(|(_, check)| check).collect())
+    let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (done, failure.map_or(Ok(()), Err))
 }
 
 /// Walks the trees of all snapshots; a subtree that was found whole once is not walked again.
 struct Walker<'a> {
     store: &'a Store,
+    /// Where pointers and folders are read.
+    blocks: &'a dyn BlockStore,
     lost: BTreeSet<BlockName>,
+    /// Blocks that cannot be had.
+    needed: BTreeSet<BlockName>,
     whole: BTreeSet<BlockName>,
     harm: Vec<Harm>,
 }
@@ -168,7 +233,7 @@ impl Walker<'_> {
         }
         let harm_before = self.harm.len();
         self.tree(place, &content)?;
-        for node in NodeList::new(self.store, folder) {
+        for node in NodeList::new(self.blocks, folder) {
             let Ok(node) = node else {
                 if self.harm.len() == harm_before {
                     self.report(place, None, "the folder's list is malformed".into());
@@ -199,18 +264,20 @@ impl Walker<'_> {
         let mut waiting: Vec<(BlockName, Range<u64>)> = Vec::new();
         let mut found: Vec<(Range<u64>, String)> = Vec::new();
         let mut failure = None;
-        let (store, lost, whole) = (self.store, &self.lost, &mut self.whole);
-        walk(store, entry, &mut |node| {
+        let (store, blocks, lost, whole) = (self.store, self.blocks, &self.lost, &mut self.whole);
+        let needed = &mut self.needed;
+        walk(blocks, entry, &mut |node| {
             if failure.is_some() {
                 return Visit::Skip;
             }
             if let Some(damage) = node.damage {
+                needed.insert(node.name);
                 found.push((node.range, chain(damage)));
                 return Visit::Skip;
             }
             let ends_subtree = open.last().is_some_and(|(level, ..)| *level <= node.level);
             if ends_subtree || waiting.len() >= LOOKUP_COUNT {
-                failure = look_up(store, lost, &mut waiting, &mut found).err();
+                failure = look_up(store, lost, &mut waiting, needed, &mut found).err();
             }
             while open.last().is_some_and(|(level, ..)| *level <= node.level) {
                 close(&mut open, whole, found.len());
@@ -225,7 +292,7 @@ impl Walker<'_> {
             open.push((node.level, node.name, found.len()));
             Visit::Descend
         });
-        look_up(store, lost, &mut waiting, &mut found)?;
+        look_up(store, lost, &mut waiting, needed, &mut found)?;
         while !open.is_empty() {
             close(&mut open, whole, found.len());
         }
@@ -269,6 +336,7 @@ fn look_up(
     store: &Store,
     lost: &BTreeSet<BlockName>,
     waiting: &mut Vec<(BlockName, Range<u64>)>,
+    needed: &mut BTreeSet<BlockName>,
     found: &mut Vec<(Range<u64>, String)>,
 ) -> Result<(), GetError> {
     let names: Vec<_> = waiting.iter().map(|(name, _)| *name).collect();
@@ -278,7 +346,10 @@ fn look_up(
             found.push((range, format!("{name} is not in the store")));
         } else if lost.contains(&name) {
             found.push((range, format!("{name} is damaged")));
+        } else {
+            continue;
         }
+        needed.insert(name);
     }
     Ok(())
 }

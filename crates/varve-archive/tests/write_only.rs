@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_archive::{Archive, FolderOptions, Progress, Request, Watch, verify};
-use varve_store::{Access, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
+use varve_store::{Access, AuditShare, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
 use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};
 use zeroize::Zeroizing;
 
@@ -94,7 +94,8 @@ fn unchanged_files_are_not_read_again() {
 
     let archive = open(&storage, 20, 1, Access::Read);
     assert_eq!(archive.snapshots().len(), 7);
-    let verified = verify(archive.store(), archive.snapshots(), true, &Progress::new()).unwrap();
+    let verified =
+        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }
 
@@ -132,6 +133,7 @@ fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
     one_night(&storage, 61, 1, source.path(), false);
     assert_eq!(ids(1)[..10], all);
     let archive = open(&storage, 62, 1, Access::Read);
-    let verified = verify(archive.store(), archive.snapshots(), true, &Progress::new()).unwrap();
+    let verified =
+        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }

@@ -8,16 +8,14 @@ use std::sync::Arc;
 
 use varve_block::LogAddress;
 use varve_world::{FileName, Random};
-use zeroize::Zeroizing;
 
 use crate::arena::{ArenaId, Granule};
-use crate::cipher::RecordCipher;
+use crate::arena_writer::{ArenaWriter, FullArena, Session};
 use crate::clump::PackedClump;
-use crate::footer::{Footer, PageRow, seal};
-use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, NewArena};
-use crate::page::{DirectoryPage, PAGE_BLOCKS_GOAL};
+use crate::footer::PageRow;
+use crate::header::ARENA_HEADER_BYTES;
+use crate::page::{DirectoryPage, Ledger, PAGE_BLOCKS_GOAL};
 use crate::read::{Log, OpenedArena};
-use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recover::Recovered;
 use crate::seals::{Seal, Seals};
 
@@ -28,33 +26,18 @@ const FULL_ARENAS_MAX: usize = 2;
 pub struct Appender {
     log: Arc<Log>,
     random: Arc<dyn Random>,
-    session: [u8; 16],
-    counter: u64,
-    open: Option<OpenArena>,
+    session: Session,
+    open: Option<ArenaWriter>,
     full: VecDeque<FullArena>,
     seals: Seals,
+    /// How many places in the order of seals were counted when the log was opened. One of them that has no seal was lost, and
+    /// is not given again, so that its loss is not forgotten.
+    counted: u64,
     next: ArenaId,
     /// Sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
     folder_changed: bool,
     failed: Option<String>,
-}
-
-struct OpenArena {
-    arena: OpenedArena,
-    clump_cipher: RecordCipher,
-    page_cipher: RecordCipher,
-    log_bytes: u64,
-    durable_bytes: u64,
-    waiting: DirectoryPage,
-    pages: Vec<PageRow>,
-}
-
-struct FullArena {
-    id: ArenaId,
-    header: ArenaHeader,
-    log_bytes: u64,
-    pages: Vec<PageRow>,
 }
 
 /// A page that has been written: what it names can be found from now on.
@@ -117,7 +100,8 @@ pub struct SyncPlan {
 }
 
 impl Appender {
-    /// Takes the end of the log. `seals` are those of all sealed arenas; `unsealed` are arenas that have no seal, in order,
+    /// Takes the end of the log. `seals` are those of all sealed arenas, without a free place beyond the first `counted`, which are
+    /// those that the ledger which holds covers; `unsealed` are arenas that have no seal, in order,
     /// as [`Log::recover`] left them, or such that all of them is known to be good; `next` is a number above that of every
     /// arena that has a file. The last arena is gone on with by whoever can read it; all others get their seals.
     ///
@@ -126,24 +110,24 @@ impl Appender {
     pub fn new(
         log: Arc<Log>,
         random: Arc<dyn Random>,
-        seals: Seals,
+        (seals, counted): (Seals, u64),
         unsealed: Vec<(OpenedArena, Recovered)>,
         next: ArenaId,
     ) -> Result<Self, AppendError> {
-        let mut session = [0; 16];
-        random.fill(&mut session).map_err(|source| AppendError::Storage { arena: next, source })?;
+        let session =
+            Session::new(random.as_ref()).map_err(|source| AppendError::Storage { arena: next, source })?;
         let mut appender = Self {
             log,
             random,
             session,
-            counter: 0,
             open: None,
             full: VecDeque::new(),
             seals,
+            counted,
             next,
             new_seals: Vec::new(),
-            // Where there is no arena yet, there may be no folder to make durable.
-            folder_changed: next > ArenaId(0),
+            // What an earlier session has done to it may not be durable. Without an arena there is no folder yet.
+            folder_changed: next != ArenaId(0),
             failed: None,
         };
         for (arena, recovered) in unsealed {
@@ -154,27 +138,16 @@ impl Appender {
 
     /// Goes on with an arena of an earlier session if nothing comes after it; else leaves it to be sealed.
     fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
-        let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
         // In an earlier one what is new would come before what is old. And what whoever may read has written must not lie among
         // what others could have forged.
         let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
-        if is_last && self.log.keys().can_read() && !arena.header.is_write_only() {
-            let ciphers = self.ciphers(&arena)?;
-            let score_bytes = self.log.config().score_bytes;
-            self.open = Some(OpenArena::new(arena, ciphers, recovered.log_bytes, pages, score_bytes));
+        if is_last && self.log.keys().can_read() && !arena.header().is_write_only() {
+            let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
+            self.open = Some(ArenaWriter::adopt(&self.log, &self.session, arena, &recovered, pages)?);
         } else {
-            let (id, header) = (arena.id(), arena.header.clone());
-            self.full.push_back(FullArena { id, header, log_bytes: recovered.log_bytes, pages });
+            self.full.push_back(FullArena::left(&arena, &recovered));
         }
         Ok(())
-    }
-
-    fn ciphers(&self, arena: &OpenedArena) -> Result<(RecordCipher, RecordCipher), AppendError> {
-        let encrypted = self.log.keys().is_encrypted();
-        let cipher = |kind| arena.cipher(kind, &self.session, encrypted);
-        cipher(RecordKind::Clump).zip(cipher(RecordKind::Page)).ok_or_else(|| AppendError::Failed {
-            reason: format!("arena {} cannot be continued without the key to read it", arena.id()),
-        })
     }
 
     /// Appends a clump, and says where it is and which pages were written on the way. A page becomes due when
@@ -202,12 +175,10 @@ impl Appender {
         if self.open.is_none() {
             self.begin_arena()?;
         }
-        let PackedClump { rows, record } = clump;
-        let (header, granule) = self.write_record(RecordKind::Clump, record)?;
         let Some(open) = &mut self.open else { unreachable!("an arena was begun above") };
-        open.waiting.push(granule, header.body_bytes, header.code, &rows);
-        let address = self.log.config().map.address(open.arena.id(), granule).ok_or(AppendError::LogFull)?;
-        if open.waiting.block_count() >= PAGE_BLOCKS_GOAL {
+        let granule = open.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
+        let address = self.log.config().map.address(open.id(), granule).ok_or(AppendError::LogFull)?;
+        if open.waiting_count() >= PAGE_BLOCKS_GOAL {
             pages.extend(self.write_page()?);
         }
         Ok((address, pages))
@@ -225,121 +196,82 @@ impl Appender {
 
     fn write_page(&mut self) -> Result<Option<Appended>, AppendError> {
         match &self.open {
-            Some(open) if open.waiting.block_count() > 0 => self.write_waiting_page().map(Some),
+            Some(open) if open.waiting_count() > 0 => self.write_waiting_page().map(Some),
             _ => Ok(None),
         }
     }
 
     fn write_waiting_page(&mut self) -> Result<Appended, AppendError> {
-        let score_bytes = self.log.config().score_bytes;
-        // A seal that a power cut may still take is not counted, or its loss would look like an attack.
-        let durable_count = self.seals.len().saturating_sub(self.new_seals.len());
-        let ledger = self.seals.ledger(self.log.keys(), durable_count as u64);
+        let ledger = self.ledger();
         let Some(open) = &mut self.open else { unreachable!("the caller has seen an open arena") };
-        let mut page = std::mem::replace(&mut open.waiting, DirectoryPage::new(score_bytes));
-        // Rounded down: a mark may be too careful, never too bold.
-        let durable = open.durable_bytes / crate::GRANULE_BYTES * crate::GRANULE_BYTES;
-        page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
-        let mut record = vec![0; RECORD_HEADER_BYTES];
-        page.encode(&mut record);
-        let (header, granule) = self.write_record(RecordKind::Page, record)?;
-        let row = PageRow { granule, body_bytes: header.body_bytes, code: header.code };
-        let Some(open) = &mut self.open else { unreachable!("the page was written to it") };
-        open.pages.push(row);
-        Ok(Appended { arena: open.arena.id(), row, page: Arc::new(page) })
+        let score_bytes = self.log.config().score_bytes;
+        open.write_page(self.log.storage().as_ref(), &mut self.session, ledger, score_bytes)
     }
 
-    /// Encrypts and appends a record, which comes with room for its header.
-    fn write_record(
-        &mut self,
-        kind: RecordKind,
-        mut record: Vec<u8>,
-    ) -> Result<(RecordHeader, Granule), AppendError> {
-        let Some(open) = &mut self.open else { unreachable!("records are written to an open arena") };
-        let granule = Granule::at_or_after(open.log_bytes).ok_or(AppendError::LogFull)?;
-        let (place, body) = record.split_at_mut(RECORD_HEADER_BYTES);
-        let body_bytes = u32::try_from(body.len()).expect("bodies are bounded");
-        let (counter, session) = (self.counter, self.session);
-        // Moved on before anything can fail: a nonce is never used twice.
-        self.counter += 1;
-        let mut header = RecordHeader { kind, body_bytes, counter, session, granule, code: [0; 16] };
-        let cipher = match kind {
-            RecordKind::Clump => &open.clump_cipher,
-            RecordKind::Page => &open.page_cipher,
-        };
-        header.code = cipher.seal(counter, &open.arena.associated(&header), body);
-        place.copy_from_slice(&header.encode());
-        let record_bytes = usize::try_from(header.record_bytes()).expect("bodies are bounded");
-        record.resize(record_bytes, 0);
-        let arena = open.arena.id();
-        let storage = self.log.storage();
-        let offset = storage
-            .append(&arena.file_name(), &record)
-            .map_err(|source| AppendError::Storage { arena, source })?;
-        if offset != open.log_bytes {
-            let reason = format!("arena {arena} has grown to {offset} bytes behind this writer's back");
-            return Err(AppendError::Failed { reason });
-        }
-        open.log_bytes += record_bytes as u64;
-        Ok((header, granule))
+    /// The ledger over the seals as they are now.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        self.seals.ledger(self.log.keys(), self.durable_count())
     }
 
     fn begin_arena(&mut self) -> Result<(), AppendError> {
         let id = self.next;
-        let failed = |source| AppendError::Storage { arena: id, source };
-        let (mut uid, mut data_key, mut ephemeral) =
-            ([0; 16], Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
-        self.random.fill(&mut uid).map_err(failed)?;
-        self.random.fill(&mut *data_key).map_err(failed)?;
-        if !self.log.keys().can_read() {
-            self.random.fill(&mut *ephemeral).map_err(failed)?;
-        }
-        let store_id = self.log.config().store_id;
-        let new = NewArena { store_id, arena: id, uid, data_key: &data_key, ephemeral: &ephemeral };
-        let (header, bytes) = ArenaHeader::create(&new, self.log.keys()).map_err(|_| {
-            AppendError::Failed { reason: "nothing can be sealed to the write key of this store".into() }
-        })?;
-        let storage = self.log.storage();
-        storage.create(&id.file_name()).map_err(failed)?;
+        // Moved on first: a file that could be made and not be written stays behind.
         self.next = ArenaId(id.0 + 1);
         self.folder_changed = true;
-        storage.append(&id.file_name(), &bytes).map_err(failed)?;
-        let directory_key = Zeroizing::new(self.log.keys().directory_key(&uid));
-        let data_key = self.log.keys().is_encrypted().then_some(data_key);
-        let arena = OpenedArena { id, header, data_key, directory_key };
-        let ciphers = self.ciphers(&arena)?;
-        let score_bytes = self.log.config().score_bytes;
-        self.open = Some(OpenArena::new(arena, ciphers, bytes.len() as u64, Vec::new(), score_bytes));
+        let random = self.random.as_ref();
+        let writer = ArenaWriter::begin(&self.log, random, &self.session, (id, 0), id.file_name())?;
+        self.open = Some(writer);
         tracing::debug!(arena = %id, "began an arena");
         Ok(())
     }
 
     fn close_full_arena(&mut self) -> Result<(), AppendError> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        self.log.storage().sync_soon(&open.arena.id().file_name());
+        self.log.storage().sync_soon(&open.id().file_name());
         self.full.push_back(open.into_full());
         while self.full.len() > FULL_ARENAS_MAX {
             let Some(oldest) = self.full.pop_front() else { break };
-            let file = oldest.id.file_name();
             let failed = |source| AppendError::Storage { arena: oldest.id, source };
-            self.log.storage().sync(&file).map_err(failed)?;
-            self.seal(oldest)?;
+            self.log.storage().sync(oldest.file()).map_err(failed)?;
+            self.seal(&oldest)?;
         }
         Ok(())
     }
 
     /// Writes the seal of an arena that is durable.
-    fn seal(&mut self, full: FullArena) -> Result<(), AppendError> {
-        let (footer, bytes): (Footer, _) =
-            seal(self.log.keys(), full.header.code(), &full.pages, full.log_bytes, self.seals.next_ordinal());
-        let file = full.id.file_name();
-        let failed = |source| AppendError::Storage { arena: full.id, source };
-        self.log.storage().append(&file, &bytes).map_err(failed)?;
-        self.log.storage().sync_soon(&file);
-        self.seals.insert(full.id, Seal::of(&full.header, &footer));
+    fn seal(&mut self, full: &FullArena) -> Result<(), AppendError> {
+        let storage = self.log.storage().as_ref();
+        let seal = full.seal(storage, self.log.keys(), self.seals.free_place(self.counted))?;
+        storage.sync_soon(full.file());
+        self.seals.insert(full.id, seal);
         self.new_seals.push(full.id);
-        tracing::debug!(arena = %full.id, log_bytes = full.log_bytes, page_count = full.pages.len(), "sealed an arena");
         Ok(())
+    }
+
+    /// Takes no more into the open arena: it gets its seal by the next sync, whatever room it has.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn close_arena(&mut self) -> Result<Option<Appended>, AppendError> {
+        let page = self.finish_page()?;
+        let closed = self.close_full_arena();
+        self.remember(closed)?;
+        Ok(page)
+    }
+
+    /// Notes that an arena was written anew, and leaves a page whose ledger says so.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn note_replaced(&mut self, seals: &[(ArenaId, Seal)]) -> Result<(), AppendError> {
+        self.check()?;
+        for (arena, seal) in seals {
+            self.seals.replace(*arena, *seal);
+        }
+        let begun = if self.open.is_none() { self.begin_arena() } else { Ok(()) };
+        let written = begun.and_then(|()| self.write_waiting_page());
+        self.remember(written).map(|_| ())
     }
 
     /// What has to be made durable so that everything appended so far is. Write the last page first, by
@@ -349,7 +281,7 @@ impl Appender {
         let open = self.open.as_ref().filter(|open| open.durable_bytes < open.log_bytes);
         let full: Vec<_> = self.full.iter().map(|full| full.id).collect();
         let seals = self.new_seals.clone();
-        let open = open.map(|open| (open.arena.id(), open.log_bytes));
+        let open = open.map(|open| (open.id(), open.log_bytes));
         let arenas = seals.iter().chain(&full).copied().chain(open.map(|(id, _)| id));
         SyncPlan {
             files: arenas.map(ArenaId::file_name).collect(),
@@ -367,7 +299,7 @@ impl Appender {
     pub fn finish_sync(&mut self, plan: &SyncPlan) -> Result<(), AppendError> {
         self.check()?;
         if let (Some(open), Some((id, log_bytes))) = (&mut self.open, plan.open)
-            && open.arena.id() == id
+            && open.id() == id
         {
             open.durable_bytes = open.durable_bytes.max(log_bytes);
         }
@@ -378,7 +310,7 @@ impl Appender {
         let (durable, waiting): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.full).into_iter().partition(|full| plan.full.contains(&full.id));
         self.full = waiting;
-        let sealed = durable.into_iter().try_for_each(|full| self.seal(full));
+        let sealed = durable.iter().try_for_each(|full| self.seal(full));
         self.remember(sealed)
     }
 
@@ -396,10 +328,10 @@ impl Appender {
         self.check()?;
         let unmarked = self.open.as_ref().is_some_and(|open| {
             let all_durable = open.durable_bytes == open.log_bytes;
-            all_durable && open.waiting.block_count() == 0
+            all_durable && open.waiting_count() == 0
         });
         // A session that wrote nothing has nothing to mark.
-        if unmarked && self.counter > 0 {
+        if unmarked && self.session.has_written() {
             let written = self.write_waiting_page();
             self.remember(written)?;
             if let Some(open) = &mut self.open {
@@ -418,20 +350,19 @@ impl Appender {
     pub fn seal_open(&mut self) -> Result<(), AppendError> {
         self.check()?;
         let is_durable =
-            |open: &OpenArena| open.durable_bytes == open.log_bytes && open.waiting.block_count() == 0;
+            |open: &ArenaWriter| open.durable_bytes == open.log_bytes && open.waiting_count() == 0;
         if !self.open.as_ref().is_some_and(is_durable) {
             return Ok(());
         }
-        let sealed = self.open.take().map_or(Ok(()), |open| self.seal_durably(open.into_full()));
+        let sealed = self.open.take().map_or(Ok(()), |open| self.seal_durably(&open.into_full()));
         self.remember(sealed)
     }
 
-    fn seal_durably(&mut self, full: FullArena) -> Result<(), AppendError> {
-        let id = full.id;
+    fn seal_durably(&mut self, full: &FullArena) -> Result<(), AppendError> {
         self.seal(full)?;
-        let failed = |source| AppendError::Storage { arena: id, source };
-        self.log.storage().sync(&id.file_name()).map_err(failed)?;
-        self.new_seals.retain(|arena| *arena != id);
+        let failed = |source| AppendError::Storage { arena: full.id, source };
+        self.log.storage().sync(full.file()).map_err(failed)?;
+        self.new_seals.retain(|arena| *arena != full.id);
         Ok(())
     }
 
@@ -441,10 +372,21 @@ impl Appender {
         &self.seals
     }
 
+    /// Those among them that no crash can take back. A page or a checkpoint that told of others would outlive them.
+    pub fn durable_seals(&self) -> impl Iterator<Item = (ArenaId, &Seal)> {
+        self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
+    }
+
+    /// How many places in the order of seals no crash can take back.
+    fn durable_count(&self) -> u64 {
+        let durable = self.seals.places().take_while(|(_, arena, _)| !self.new_seals.contains(arena));
+        durable.last().map_or(0, |(place, ..)| place.saturating_add(1)).max(self.counted)
+    }
+
     /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.
     pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule, Option<[u8; 16]>)> + '_ {
-        let full = self.full.iter().map(|full| (full.id, full.log_bytes, &full.pages));
-        let open = self.open.iter().map(|open| (open.arena.id(), open.log_bytes, &open.pages));
+        let full = self.full.iter().map(|full| (full.id, full.log_bytes, full.pages.as_slice()));
+        let open = self.open.iter().map(|open| (open.id(), open.log_bytes, open.pages()));
         full.chain(open).filter_map(|(id, log_bytes, pages)| {
             Some((id, Granule::at_or_after(log_bytes)?, pages.last().map(|row| row.code)))
         })
@@ -466,24 +408,6 @@ impl Appender {
             self.fail(reason);
         }
         result
-    }
-}
-
-impl OpenArena {
-    fn new(
-        arena: OpenedArena,
-        (clump_cipher, page_cipher): (RecordCipher, RecordCipher),
-        log_bytes: u64,
-        pages: Vec<PageRow>,
-        score_bytes: usize,
-    ) -> Self {
-        let waiting = DirectoryPage::new(score_bytes);
-        Self { arena, clump_cipher, page_cipher, log_bytes, durable_bytes: 0, waiting, pages }
-    }
-
-    fn into_full(self) -> FullArena {
-        let header = self.arena.header.clone();
-        FullArena { id: self.arena.id(), header, log_bytes: self.log_bytes, pages: self.pages }
     }
 }
 

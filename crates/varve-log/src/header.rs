@@ -91,6 +91,7 @@ pub enum ArenaHeaderError {
 pub(crate) struct NewArena<'a> {
     pub(crate) store_id: [u8; 16],
     pub(crate) arena: ArenaId,
+    pub(crate) generation: u32,
     pub(crate) uid: [u8; 16],
     pub(crate) data_key: &'a [u8; 32],
     /// Random: seals the data key for whoever may not wrap it otherwise, and is then forgotten.
@@ -115,7 +116,7 @@ impl ArenaHeader {
         bytes.extend_from_slice(&512_u32.to_le_bytes());
         bytes.extend_from_slice(&new.store_id);
         bytes.extend_from_slice(&new.arena.0.to_le_bytes());
-        bytes.extend_from_slice(&0_u32.to_le_bytes());
+        bytes.extend_from_slice(&new.generation.to_le_bytes());
         bytes.extend_from_slice(&u32::from(keys.is_encrypted()).to_le_bytes());
         bytes.extend_from_slice(&new.uid);
         bytes.extend_from_slice(&wrap.to_le_bytes());
@@ -142,7 +143,7 @@ impl ArenaHeader {
         let header = Self {
             store_id: new.store_id,
             arena: new.arena,
-            generation: 0,
+            generation: new.generation,
             uid: new.uid,
             wrapped_data_key,
             code,
@@ -256,6 +257,7 @@ mod tests {
         let new = NewArena {
             store_id: [1; 16],
             arena: ArenaId(3),
+            generation: 4,
             uid: [2; 16],
             data_key: &[5; 32],
             ephemeral: &[6; 32],

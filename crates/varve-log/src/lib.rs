@@ -21,6 +21,7 @@
 
 mod append;
 mod arena;
+mod arena_writer;
 mod cipher;
 mod clump;
 mod compress;
@@ -34,6 +35,7 @@ mod page;
 mod read;
 mod record;
 mod recover;
+mod salvage;
 mod seals;
 
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
@@ -48,5 +50,6 @@ pub use locked::LockedMemory;
 pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
-pub use recover::{Proven, RecoverError, Recovered};
+pub use recover::{ArenaEnd, Proven, RecoverError, Recovered};
+pub use salvage::{Replaced, Replacement, SalvagedClump};
 pub use seals::{Seal, Seals};

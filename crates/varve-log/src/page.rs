@@ -86,21 +86,23 @@ pub struct DirectoryPage {
 /// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// How many seals it covers: the first that were made.
+    /// How many seals had been made that it covers: the first ones, of which it lacks those that were lost by then.
     pub arena_count: u64,
     code: [u8; SEAL_CODE_BYTES],
 }
 
 impl Ledger {
-    /// The ledger over these seals, in the order in which they were made.
-    pub(crate) fn new<'a>(keys: &LogKeys, seals: impl Iterator<Item = (ArenaId, &'a Seal)>) -> Self {
+    /// The ledger over these seals, in the order in which they were made, of the first `arena_count` that were.
+    pub(crate) fn new<'a>(
+        keys: &LogKeys,
+        seals: impl Iterator<Item = (ArenaId, &'a Seal)>,
+        arena_count: u64,
+    ) -> Self {
         let mut rows = Vec::new();
-        let mut arena_count = 0_u64;
         for (arena, seal) in seals {
             rows.extend_from_slice(&arena.0.to_le_bytes());
             rows.extend_from_slice(&seal.generation.to_le_bytes());
             rows.extend_from_slice(&seal.code);
-            arena_count = arena_count.saturating_add(1);
         }
         Self { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }
     }

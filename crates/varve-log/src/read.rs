@@ -239,6 +239,10 @@ impl Log {
     /// # Errors
     /// [`ReadLogError`]: nothing of that arena can be read then.
     pub fn open_arena(&self, id: ArenaId) -> Result<OpenedArena, ReadLogError> {
+        twice(|| self.read_header(id))
+    }
+
+    fn read_header(&self, id: ArenaId) -> Result<OpenedArena, ReadLogError> {
         let mut bytes = [0; ARENA_HEADER_BYTES];
         self.read_at(id, 0, &mut bytes)?;
         let damaged = |source| ReadLogError::Header { arena: id, source };
@@ -253,6 +257,15 @@ impl Log {
     /// # Errors
     /// [`ReadLogError`] when there is a seal and it is broken, or the file cannot be read.
     pub fn state(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {
+        // That there is no seal is believed only when it was seen twice, like damage: what has none may be cut.
+        match self.read_state(arena) {
+            Ok(ArenaState::Unsealed) => self.read_state(arena),
+            Err(error) if error.is_damage() => self.read_state(arena),
+            other => other,
+        }
+    }
+
+    fn read_state(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {
         let file_bytes = self.file_bytes(arena.id)?;
         let Some(footer_start) = file_bytes.checked_sub(FOOTER_BYTES as u64) else {
             return Ok(ArenaState::Unsealed);
@@ -276,12 +289,14 @@ impl Log {
     /// # Errors
     /// [`ReadLogError`] when it is not that page.
     pub fn read_page(&self, arena: &OpenedArena, row: &PageRow) -> Result<DirectoryPage, ReadLogError> {
-        let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize);
-        let header = window.record(row.granule)?;
-        if header.kind != RecordKind::Page || header.code != row.code {
-            return Err(self.forged(arena, row.granule, "directory page"));
-        }
-        self.open_page(arena, &header, &mut window)
+        twice(|| {
+            let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize);
+            let header = window.record(row.granule)?;
+            if header.kind != RecordKind::Page || header.code != row.code {
+                return Err(self.forged(arena, row.granule, "directory page"));
+            }
+            self.open_page(arena, &header, &mut window)
+        })
     }
 
     /// A look at an arena's records through a buffer that reads `ahead_bytes` at a time.
@@ -345,6 +360,15 @@ impl Log {
     }
 }
 
+/// Reads, and reads again what seems damaged: a disk, a cable or a memory may lie once, and nothing may be cut, left out or
+/// reported for that.
+fn twice<T>(mut read: impl FnMut() -> Result<T, ReadLogError>) -> Result<T, ReadLogError> {
+    match read() {
+        Err(error) if error.is_damage() => read(),
+        other => other,
+    }
+}
+
 /// A buffer over one arena's file: neighbouring records cost one read.
 pub struct Window<'a> {
     log: &'a Log,
@@ -373,19 +397,33 @@ impl Window<'_> {
     /// # Errors
     /// [`ReadLogError`]: what is there is not a clump that this store has written there.
     pub fn clump(&mut self, granule: Granule) -> Result<(RecordHeader, ClumpContent), ReadLogError> {
+        self.twice(|window| window.read_clump(granule))
+    }
+
+    fn read_clump(&mut self, granule: Granule) -> Result<(RecordHeader, ClumpContent), ReadLogError> {
         let header = self.record(granule)?;
         if header.kind != RecordKind::Clump {
             let (arena, offset) = (self.arena.id, granule.byte_offset());
             return Err(ReadLogError::Record { arena, offset, source: RecordError::NotARecord });
         }
-        let body = self.body(&header)?.to_vec();
-        let body = self.log.open_body(self.arena, &header, body)?;
-        let content = ClumpContent::open(body).map_err(|source| ReadLogError::Clump {
-            arena: self.arena.id,
-            offset: granule.byte_offset(),
-            source,
-        })?;
+        let body = self.opened_body(&header)?;
+        let content = self.content(&header, body)?;
         Ok((header, content))
+    }
+
+    /// Reads, checks and decrypts the body of a record.
+    pub(crate) fn opened_body(&mut self, header: &RecordHeader) -> Result<Vec<u8>, ReadLogError> {
+        let body = self.body(header)?.to_vec();
+        self.log.open_body(self.arena, header, body)
+    }
+
+    /// The blocks in the opened body of a clump.
+    pub(crate) fn content(&self, header: &RecordHeader, body: Vec<u8>) -> Result<ClumpContent, ReadLogError> {
+        ClumpContent::open(body).map_err(|source| ReadLogError::Clump {
+            arena: self.arena.id,
+            offset: header.granule.byte_offset(),
+            source,
+        })
     }
 
     /// Checks the code of the clump at `granule`, without decompressing it.
@@ -393,10 +431,30 @@ impl Window<'_> {
     /// # Errors
     /// As [`clump`](Self::clump).
     pub(crate) fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
-        let header = self.record(granule)?;
-        let body = self.body(&header)?.to_vec();
-        self.log.open_body(self.arena, &header, body)?;
-        Ok(header)
+        self.twice(|window| {
+            let header = window.record(granule)?;
+            window.opened_body(&header)?;
+            Ok(header)
+        })
+    }
+
+    /// As [`twice`](twice()), with what was read ahead forgotten in between.
+    fn twice<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<T, ReadLogError>,
+    ) -> Result<T, ReadLogError> {
+        match read(self) {
+            Err(error) if error.is_damage() => {
+                self.forget();
+                read(self)
+            }
+            other => other,
+        }
+    }
+
+    /// Whatever is asked for next is read from the file.
+    pub(crate) fn forget(&mut self) {
+        self.buffer.clear();
     }
 
     /// From now on reads this many bytes at a time.
@@ -416,7 +474,7 @@ impl Window<'_> {
         self.bytes(header.granule.byte_offset() + RECORD_HEADER_BYTES as u64, header.body_len())
     }
 
-    fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
+    pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
         let buffered = offset
             .checked_sub(self.start)
             .and_then(|skip| usize::try_from(skip).ok())

@@ -1,20 +1,28 @@
 //! What is good in an arena that has no seal: the open one, or one whose end a crash has cut off.
 //!
 //! Everything up to the last page counts; what follows it was never acknowledged. A page tells up to where its arena was
-//! durable when it was written. Beyond that, a power cut may have kept a page and lost part of a clump that it names: a
-//! writer reads those clumps before it believes the page, and what fails ends the arena there.
+//! durable when it was written. Beyond that, a power cut may have kept any sector and lost any other: a writer reads the clumps
+//! that pages name there before it believes the pages, and the first one that fails, or follows something broken, ends the arena.
+//! What is broken before the mark was durable once, so it is damage: it is reported, and nothing is cut.
+//!
+//! What can be read need not be on the disk: when a sync has failed, Linux keeps what it could not write and calls it clean. So
+//! what no mark covers is written anew, to a file that takes the arena's place, before anything is built on it.
 
-use varve_world::Storage;
+use varve_world::{FileName, Storage};
 
 use crate::arena::{ArenaId, Granule};
-use crate::footer::PageRow;
+use crate::footer::{FOOTER_BYTES, Footer, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
-use crate::read::{Log, OpenedArena, ReadLogError, Window};
-use crate::record::RecordKind;
+use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, Window};
+use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
+/// How many arenas a crash may have left without a seal: the open one and those that waited.
+const UNSEALED_MAX: usize = 4;
+/// What a disk writes whole or not at all. A record's header never crosses the border of two.
+const SECTOR_BYTES: usize = 512;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,8 +33,13 @@ pub struct Recovered {
     pub log_bytes: u64,
     /// How many bytes follow it.
     pub cut_bytes: u64,
-    /// Where, in bytes, something is damaged that good pages follow. No crash leaves that behind: nothing may be cut off,
-    /// and nothing more may be written here.
+    /// Up to where it is known to survive power loss, in bytes.
+    pub durable_bytes: u64,
+    /// Whether a mark of durability follows the good part, which no sync has made durable: before anything is written
+    /// here, it has to be cut off.
+    pub has_stray_mark: bool,
+    /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
+    /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
     pub gap: Option<u64>,
 }
 
@@ -40,11 +53,38 @@ pub struct Proven {
 }
 
 impl Proven {
+    /// Of what a [`scan`](Log::scan) has found, tells what is surely good, without reading its clumps. If that is all that there is,
+    /// the marks at its end do not count: they are not durable themselves, and who goes on from here cuts them off.
+    #[must_use]
+    pub fn of(mut found: Recovered) -> Self {
+        let durable = found.durable();
+        let (pages, unproven) =
+            std::mem::take(&mut found.pages).into_iter().partition(|(_, page)| is_before(page, durable));
+        found.pages = pages;
+        let mut proven = Self { proven: found, unproven };
+        if proven.is_whole() {
+            proven.proven.has_stray_mark = proven.proven.drop_mark();
+        }
+        proven
+    }
+
     /// Whether all that the arena holds is proven: nothing is left to recover, and it can be sealed.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.unproven.is_empty() && self.proven.gap.is_none() && self.proven.cut_bytes == 0
+        let Recovered { cut_bytes, durable_bytes, gap, .. } = self.proven;
+        self.unproven.is_empty() && gap.is_none() && cut_bytes == 0 && durable_bytes > 0
     }
+}
+
+/// What follows the last page of an arena without a seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArenaEnd {
+    /// Nothing, or whole records: those of a writer at work, or of one that was killed.
+    Whole,
+    /// A record that never reached the disk whole, as a crash leaves it: nothing was acknowledged from there on.
+    Torn,
+    /// A record that is all there, and has been changed: it may be the page that followed.
+    Damaged,
 }
 
 /// Why an arena's good part could not be told.
@@ -75,7 +115,15 @@ impl Log {
         let mut window = self.window(arena, AHEAD_BYTES);
         let mut broken = None;
         loop {
-            match self.next_page(arena, &mut window, place)? {
+            let next = match self.next_page(arena, &mut window, place)? {
+                // Believed when it is read a second time: what is broken may be cut.
+                Next::Broken(_) => {
+                    window.forget();
+                    self.next_page(arena, &mut window, place)?
+                }
+                page => page,
+            };
+            match next {
                 Next::Page { row, page, end } => {
                     found.gap = found.gap.or(broken.take());
                     found.pages.push((row, page));
@@ -90,6 +138,8 @@ impl Log {
             }
         }
         found.cut_bytes = self.file_bytes(arena.id())?.saturating_sub(found.log_bytes);
+        let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
+        found.durable_bytes = durable.byte_offset();
         Ok(found)
     }
 
@@ -124,122 +174,274 @@ impl Log {
         }
     }
 
-    /// Whether what follows the last page of an arena without a seal is whole records: those of a writer at work, or
-    /// of one that was killed.
+    /// What follows the last page of an arena without a seal.
     ///
     /// # Errors
     /// [`ReadLogError`] when it could not be read for a reason that is no damage.
-    pub fn end_is_whole(&self, arena: &OpenedArena, found: &Recovered) -> Result<bool, ReadLogError> {
+    pub fn end(&self, arena: &OpenedArena, found: &Recovered) -> Result<ArenaEnd, ReadLogError> {
         let mut window = self.window(arena, AHEAD_BYTES);
         let file_bytes = window.file_bytes()?;
         let mut place = Granule::at_or_after(found.log_bytes);
         while let Some(granule) = place.filter(|granule| granule.byte_offset() < file_bytes) {
             place = match window.authenticate(granule) {
                 Ok(header) => header.next(),
-                Err(error) if error.is_damage() => return Ok(false),
+                Err(error) if error.is_damage() => {
+                    let torn = is_torn(&mut window, granule)?;
+                    return Ok(if torn { ArenaEnd::Torn } else { ArenaEnd::Damaged });
+                }
                 Err(error) => return Err(error),
             };
         }
-        Ok(true)
+        Ok(ArenaEnd::Whole)
     }
 
-    /// Finds the good part of an arena that a writer is to go on with, and cuts off what a crash has left after it. An
-    /// arena with a [`gap`](Recovered::gap) is left as it is.
+    /// Of what a [`scan`](Self::scan) has found, keeps what a writer may go on from: reads the clumps that were not known to be
+    /// durable, and ends the arena before what a crash has torn. What else is wrong is a [`gap`](Recovered::gap). Changes
+    /// nothing on the disk.
     ///
     /// # Errors
-    /// [`RecoverError`]; the arena is then as it was.
-    pub fn recover(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
-        let mut found = self.scan(arena)?;
-        let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
+    /// [`ReadLogError`] when it could not be read for a reason that is no damage.
+    pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
+        let durable = found.durable();
         let mut window = self.window(arena, AHEAD_BYTES);
-        let mut torn = Vec::new();
+        let mut broken = Vec::new();
         for (number, (row, page)) in found.pages.iter().enumerate() {
-            if !self.clumps_are_whole(&mut window, page, durable)? {
+            if let Some(clump) = broken_clump(&mut window, page, durable)? {
                 tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
-                torn.push(number);
+                broken.push((number, clump.byte_offset()));
             }
         }
-        if let [number] = torn[..]
-            && number + 1 == found.pages.len()
-            && found.gap.is_none()
-        {
-            // What a power cut leaves: the last page reached the disk, and some of what it names did not.
-            let kept = number.checked_sub(1).and_then(|last| found.pages.get(last));
-            let kept_bytes = kept
-                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
-            found.cut_bytes += found.log_bytes - kept_bytes;
-            found.log_bytes = kept_bytes;
-        } else if let Some((row, _)) = torn.first().and_then(|first| found.pages.get(*first)) {
-            found.gap = found.gap.or(Some(row.granule.byte_offset()));
-        }
-        for number in torn.into_iter().rev() {
-            found.pages.remove(number);
-        }
-        if found.gap.is_some() {
-            tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
+        let Some(first) = broken.iter().map(|(_, clump)| *clump).chain(found.gap).min() else {
+            return Ok(found);
+        };
+        // What a power cut leaves at the least: the last page reached the disk, and some of what it names did not.
+        let only_last_page =
+            found.gap.is_none() && matches!(broken[..], [(number, _)] if number + 1 == found.pages.len());
+        if only_last_page || self.was_lost(&mut window, first, durable)? {
+            let kept = found.pages.partition_point(|(row, _)| row.granule.byte_offset() < first);
+            found.keep_pages(kept);
+            found.gap = None;
             return Ok(found);
         }
-        if found.cut_bytes > 0 {
-            tracing::info!(arena = %arena.id(), cut_bytes = found.cut_bytes, "cut what a crash has left");
-            cut(self.storage().as_ref(), arena.id(), found.log_bytes)?;
+        for (number, _) in broken.into_iter().rev() {
+            let (row, _) = found.pages.remove(number);
+            found.gap =
+                Some(found.gap.map_or(row.granule.byte_offset(), |gap| gap.min(row.granule.byte_offset())));
         }
         Ok(found)
     }
 
-    /// Tells what is surely good in an arena that has no seal, without reading its clumps. Changes nothing.
-    ///
-    /// # Errors
-    /// As [`scan`](Self::scan).
-    pub fn prove(&self, arena: &OpenedArena) -> Result<Proven, ReadLogError> {
-        let mut proven = self.scan(arena)?;
-        let durable = proven.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
-        let is_proven = |page: &DirectoryPage| page.clumps().iter().all(|clump| clump.granule < durable);
-        let (pages, unproven) =
-            std::mem::take(&mut proven.pages).into_iter().partition(|(_, page)| is_proven(page));
-        proven.pages = pages;
-        Ok(Proven { proven, unproven })
+    /// Whether a broken record never reached the disk: then nothing after it was ever acknowledged, since a sync that covered
+    /// any of that would have covered this record, too.
+    fn was_lost(&self, window: &mut Window<'_>, place: u64, durable: Granule) -> Result<bool, ReadLogError> {
+        match Granule::at_or_after(place) {
+            Some(granule) if granule >= durable => is_torn(window, granule),
+            _ => Ok(false),
+        }
     }
 
-    /// Removes the newest arena if a crash came before its header was written: nothing was ever acknowledged in it.
+    /// Of what a [`scan`](Self::scan) has found in an arena that a writer is to go on with, tells the good part, and cuts off
+    /// what a crash has left after it. An arena with a [`gap`](Recovered::gap) is left as it is.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the arena is then as it was.
+    pub fn recover(&self, arena: &OpenedArena, found: Recovered) -> Result<Recovered, RecoverError> {
+        let durable = found.durable();
+        let mut found = self.judge(arena, found)?;
+        if found.gap.is_some() {
+            tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
+            return Ok(found);
+        }
+        let has_mark = found.drop_mark();
+        let id = arena.id();
+        if !is_durable(&found, durable) {
+            tracing::info!(arena = %id, log_bytes = found.log_bytes, "writing anew what may not be durable");
+            self.write_anew(id, Some(found.log_bytes))?;
+            found.durable_bytes = found.log_bytes;
+        } else if found.cut_bytes > 0 {
+            tracing::info!(arena = %id, cut_bytes = found.cut_bytes, "cut what a crash has left");
+            cut(self.storage().as_ref(), id, found.log_bytes)?;
+        } else {
+            found.has_stray_mark = has_mark;
+        }
+        Ok(found)
+    }
+
+    /// Writes an arena's file, or its first bytes, to a new one, durable under the same name when this returns.
+    ///
+    /// For an arena whose last sync failed, or was never asked for: what is built on it must not be lost with it.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the arena is then as it was.
+    pub fn write_anew(&self, id: ArenaId, log_bytes: Option<u64>) -> Result<(), RecoverError> {
+        let (storage, file) = (self.storage().as_ref(), id.file_name());
+        let failed = |source| RecoverError::Cut { arena: id, source };
+        let log_bytes = match log_bytes {
+            Some(log_bytes) => log_bytes,
+            None => storage.length(&file).map_err(failed)?,
+        };
+        let copied = storage.replace_with(&file, |append| {
+            let (mut piece, mut again) = (Vec::new(), Vec::new());
+            let mut offset = 0;
+            while offset < log_bytes {
+                let piece_bytes = usize::try_from(log_bytes - offset).unwrap_or(AHEAD_BYTES).min(AHEAD_BYTES);
+                piece.resize(piece_bytes, 0);
+                again.resize(piece_bytes, 0);
+                storage.read_at(&file, offset, &mut piece)?;
+                storage.read_at(&file, offset, &mut again)?;
+                // The copy replaces what it was read from: a disk that lies must not lie into it.
+                if piece != again {
+                    return Err(std::io::Error::other(format!(
+                        "{file} reads differently from one time to the next"
+                    )));
+                }
+                append(&piece)?;
+                offset += piece_bytes as u64;
+            }
+            Ok(())
+        });
+        copied.map_err(failed)
+    }
+
+    /// Writes a sealed arena anew without its seal, durable when this returns, and hands back what is needed to seal it again:
+    /// its pages' places.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the arena is then as it was.
+    pub fn take_off_seal(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
+        let ArenaState::Sealed { footer, pages } = self.state(arena)? else {
+            let source = std::io::Error::other("its seal reads differently from one time to the next");
+            return Err(RecoverError::Cut { arena: arena.id(), source });
+        };
+        tracing::info!(arena = %arena.id(), "taking off a seal that came before that of an arena before");
+        self.write_anew(arena.id(), Some(footer.log_bytes))?;
+        let empty = DirectoryPage::new(self.config().score_bytes);
+        Ok(Recovered {
+            pages: pages.into_iter().map(|row| (row, empty.clone())).collect(),
+            log_bytes: footer.log_bytes,
+            durable_bytes: footer.log_bytes,
+            ..Recovered::default()
+        })
+    }
+
+    /// Removes what a crash has left that holds nothing: unfinished copies of arenas, and those of the last arenas whose header was
+    /// never written. Nothing was ever acknowledged in them: a sync makes every arena before it durable.
     ///
     /// # Errors
     /// [`RecoverError`] when it could not be read or removed.
     pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
-        let Some(id) = self
-            .arenas()
-            .map_err(|error| RecoverError::Cut { arena: ArenaId(0), source: error.source })?
-            .pop()
-        else {
-            return Ok(());
-        };
-        let (storage, file) = (self.storage(), id.file_name());
-        let failed = |source| RecoverError::Cut { arena: id, source };
-        let present = storage.length(&file).map_err(failed)?.min(ARENA_HEADER_BYTES as u64);
-        let mut header = vec![0; usize::try_from(present).unwrap_or(ARENA_HEADER_BYTES)];
-        storage.read_at(&file, 0, &mut header).map_err(failed)?;
-        let is_begun = header.len() == ARENA_HEADER_BYTES && header.iter().any(|byte| *byte != 0);
-        if is_begun {
-            return Ok(());
+        let failed = |arena| move |source| RecoverError::Cut { arena, source };
+        let files = self.storage().list(ArenaId::FOLDER).map_err(failed(ArenaId(0)))?;
+        let mut doomed: Vec<_> = files
+            .iter()
+            .filter(|file| file.as_str().ends_with(".arena.new"))
+            .map(|file| (ArenaId(0), file))
+            .collect();
+        let never_begun = self.never_begun()?;
+        let arenas = files.iter().filter_map(|file| Some((ArenaId::of_file(file)?, file)));
+        doomed.extend(arenas.filter(|(id, _)| never_begun.contains(id)));
+        for (id, file) in doomed {
+            tracing::info!(%file, "removed what a crash has left unfinished");
+            self.storage().remove(file).map_err(failed(id))?;
         }
-        tracing::info!(arena = %id, "removed an arena that a crash has left without a header");
-        storage.remove(&file).map_err(failed)
+        Ok(())
     }
 
-    fn clumps_are_whole(
-        &self,
-        window: &mut Window<'_>,
-        page: &DirectoryPage,
-        durable: Granule,
-    ) -> Result<bool, ReadLogError> {
-        for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
-            match window.authenticate(clump.granule) {
-                Ok(header) if header.code == clump.code => {}
-                Err(error) if !error.is_damage() => return Err(error),
-                _ => return Ok(false),
+    /// Which of the last arenas have no header: a crash has lost it, or a writer is about to write it.
+    ///
+    /// # Errors
+    /// [`RecoverError`] when they could not be listed or read.
+    pub fn never_begun(&self) -> Result<Vec<ArenaId>, RecoverError> {
+        let failed = |arena| move |source| RecoverError::Cut { arena, source };
+        let ids = self.arenas().map_err(|error| failed(ArenaId(0))(error.source))?;
+        let mut never_begun = Vec::new();
+        for id in ids.into_iter().rev().take(UNSEALED_MAX) {
+            if !self.is_begun(&id.file_name()).map_err(failed(id))? {
+                never_begun.push(id);
             }
         }
-        Ok(true)
+        Ok(never_begun)
     }
+
+    /// Whether an arena's file has a header, or had one when it was sealed.
+    fn is_begun(&self, file: &FileName) -> std::io::Result<bool> {
+        let storage = self.storage();
+        let file_bytes = storage.length(file)?;
+        let mut header = [0; ARENA_HEADER_BYTES];
+        if file_bytes < header.len() as u64 {
+            return Ok(false);
+        }
+        // Looked at twice: what reads as nothing once may be a whole arena.
+        for _ in 0..2 {
+            storage.read_at(file, 0, &mut header)?;
+            if header.iter().any(|byte| *byte != 0) {
+                return Ok(true);
+            }
+        }
+        let mut footer = [0; FOOTER_BYTES];
+        storage.read_at(file, file_bytes - footer.len() as u64, &mut footer)?;
+        Ok(Footer::decode(&footer, file_bytes).is_ok())
+    }
+}
+
+/// Whether all clumps of a page are before a mark of durability.
+fn is_before(page: &DirectoryPage, durable: Granule) -> bool {
+    page.clumps().iter().all(|clump| clump.granule < durable)
+}
+
+/// The first clump of a page, from `durable` on, that is not as the page names it.
+fn broken_clump(
+    window: &mut Window<'_>,
+    page: &DirectoryPage,
+    durable: Granule,
+) -> Result<Option<Granule>, ReadLogError> {
+    for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
+        match window.authenticate(clump.granule) {
+            Ok(header) if header.code == clump.code => {}
+            Err(error) if !error.is_damage() => return Err(error),
+            _ => return Ok(Some(clump.granule)),
+        }
+    }
+    Ok(None)
+}
+
+impl Recovered {
+    /// Up to where the arena was known to be durable when its pages were written.
+    #[must_use]
+    pub fn durable(&self) -> Granule {
+        Granule::at_or_after(self.durable_bytes).unwrap_or_default()
+    }
+
+    /// Ends the good part with the first `count` pages.
+    fn keep_pages(&mut self, count: usize) {
+        if count < self.pages.len() {
+            self.pages.truncate(count);
+            let kept_bytes = self
+                .pages
+                .last()
+                .map_or(ARENA_HEADER_BYTES as u64, |(row, _)| row.granule.byte_offset() + record_bytes(row));
+            self.cut_bytes += self.log_bytes - kept_bytes;
+            self.log_bytes = kept_bytes;
+        }
+    }
+
+    /// Ends the good part before the pages at its end that name nothing and only say that all before them is durable. They
+    /// are not durable themselves. Says whether there was one.
+    fn drop_mark(&mut self) -> bool {
+        let marks = self.pages.iter().rev().take_while(|(_, page)| page.block_count() == 0);
+        let Some((row, _)) = marks.last() else { return false };
+        self.log_bytes = row.granule.byte_offset();
+        self.pages.retain(|(row, _)| row.granule.byte_offset() < self.log_bytes);
+        true
+    }
+}
+
+/// Whether the header, and all blocks that the pages name, are before a mark of durability.
+fn is_durable(found: &Recovered, durable: Granule) -> bool {
+    if durable == Granule::default() {
+        return false;
+    }
+    found.pages.iter().all(|(_, page)| is_before(page, durable))
 }
 
 /// What a step of a scan comes to.
@@ -262,6 +464,27 @@ fn next_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granul
         }
     }
     Ok(None)
+}
+
+/// Whether a record that does not read is broken as a crash breaks it: its file ends before it does, or the part of it that
+/// lies in one sector never reached the disk, and reads as zeros. A crash changes no bits within what it leaves.
+fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogError> {
+    let file_bytes = window.file_bytes()?;
+    let start = granule.byte_offset();
+    let body_bytes = match window.record(granule) {
+        Ok(header) => header.body_bytes as usize,
+        Err(error) if error.is_damage() => 0,
+        Err(error) => return Err(error),
+    };
+    let length = RECORD_HEADER_BYTES + body_bytes;
+    if start.saturating_add(length as u64) > file_bytes {
+        return Ok(true);
+    }
+    let record = window.bytes(start, length)?;
+    let in_first_sector = SECTOR_BYTES - usize::try_from(start % SECTOR_BYTES as u64).unwrap_or_default();
+    let (first, others) = record.split_at(in_first_sector.min(length));
+    let mut parts = std::iter::once(first).chain(others.chunks(SECTOR_BYTES));
+    Ok(parts.any(|part| part.iter().all(|byte| *byte == 0)))
 }
 
 fn record_bytes(row: &PageRow) -> u64 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
-    AppendError, Appender, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel, Log,
-    LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered, Seal, Seals,
+    AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
+    Log, LogConfig, LogKeys, NamedBlock, Proven, ReadLogError, Recovered, Seal, Seals,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -36,7 +36,8 @@ fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Append
         match log.state(&arena).unwrap() {
             ArenaState::Sealed { footer, .. } => seals.insert(id, Seal::of(arena.header(), &footer)),
             ArenaState::Unsealed => {
-                let recovered = log.recover(&arena).unwrap();
+                let found = log.scan(&arena).unwrap();
+                let recovered = log.recover(&arena, found).unwrap();
                 unsealed.push((arena, recovered));
             }
         }
@@ -44,7 +45,8 @@ fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Append
     let found = unsealed.iter().map(|(_, recovered)| recovered.clone()).collect();
     let next = ArenaId(log.arenas().unwrap().last().map_or(0, |id| id.0 + 1));
     let appender =
-        Appender::new(Arc::clone(&log), Arc::new(SeededRandom::new(seed)), seals, unsealed, next).unwrap();
+        Appender::new(Arc::clone(&log), Arc::new(SeededRandom::new(seed)), (seals, 0), unsealed, next)
+            .unwrap();
     (log, appender, found)
 }
 
@@ -218,6 +220,70 @@ fn a_torn_end_is_cut_at_any_byte() {
     }
 }
 
+/// What is said of the end of the first arena, if it is all that its pages name.
+fn end(storage: &MemoryStorage, keys: &LogKeys) -> ArenaEnd {
+    let log = log(storage, keys);
+    let arena = log.open_arena(ArenaId(0)).unwrap();
+    let found = log.scan(&arena).unwrap();
+    assert_eq!(found.gap, None);
+    log.end(&arena, &found).unwrap()
+}
+
+#[test]
+fn a_torn_end_is_told_from_a_damaged_one() {
+    for keys in both_kinds() {
+        let storage = MemoryStorage::new();
+        let (log, mut appender, _) = open(&storage, &keys, 1);
+        append_block(&log, &mut appender, &random_bytes(1, 3000));
+        sync(&log, &mut appender);
+        let file = ArenaId(0).file_name();
+        let first_page_end = storage.length(&file).unwrap() as usize;
+        append_block(&log, &mut appender, &random_bytes(2, 2000));
+        let clump_end = storage.length(&file).unwrap() as usize;
+        sync(&log, &mut appender);
+        let whole = storage.contents(&file).unwrap();
+        assert_eq!(end(&storage, &keys), ArenaEnd::Whole);
+
+        for length in first_page_end..whole.len() {
+            let cut = storage.fork();
+            cut.truncate(&file, length as u64).unwrap();
+            // Of a record that lacks only some of the gap after it, nothing is lost.
+            let gap = [clump_end, whole.len()].iter().any(|end| (1..128).contains(&(end - length.min(*end))));
+            let expected = [ArenaEnd::Torn, ArenaEnd::Whole];
+            let found = end(&cut, &keys);
+            let at_border = length == first_page_end || length == clump_end;
+            assert!(
+                found == expected[usize::from(at_border)] || (gap && expected.contains(&found)),
+                "cut to {length}"
+            );
+        }
+        for sector in first_page_end / 512..whole.len().div_ceil(512) {
+            let range = (sector * 512).max(first_page_end)..((sector + 1) * 512).min(whole.len());
+            if whole[range.clone()].iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let mut bytes = whole.clone();
+            bytes[range.clone()].fill(0);
+            storage.set_contents(&file, bytes);
+            let log = self::log(&storage, &keys);
+            let arena = log.open_arena(ArenaId(0)).unwrap();
+            let found = log.scan(&arena).unwrap();
+            // A page that has outlived its clump is another matter.
+            if range.end > clump_end {
+                assert_eq!(log.end(&arena, &found).unwrap(), ArenaEnd::Torn, "lost {range:?}");
+            }
+        }
+        // Of the last page every bit counts, but for the gap after it.
+        let body_bytes = u32::from_le_bytes(whole[clump_end + 4..clump_end + 8].try_into().unwrap()) as usize;
+        for bit in clump_end * 8..(clump_end + 64 + body_bytes) * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            storage.set_contents(&file, bytes);
+            assert_eq!(end(&storage, &keys), ArenaEnd::Damaged, "bit {bit}");
+        }
+    }
+}
+
 #[test]
 fn a_page_that_outlived_its_clump_is_not_believed() {
     let keys = LogKeys::from_master(&[3; 32]);
@@ -237,6 +303,120 @@ fn a_page_that_outlived_its_clump_is_not_believed() {
     assert_eq!(found[0].pages.len(), 1, "what was synced is still there");
 }
 
+/// A power cut may keep any sector: of two pages that no sync came after, the second one with all its clumps.
+#[test]
+fn what_a_power_cut_reordered_is_cut() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    for lost_bytes in [128, 3000] {
+        let storage = MemoryStorage::new();
+        let (log, mut appender, _) = open(&storage, &keys, 1);
+        append_block(&log, &mut appender, &random_bytes(1, 3000));
+        sync(&log, &mut appender);
+        let (lost, _) = append_block(&log, &mut appender, &random_bytes(2, 3000));
+        appender.finish_page().unwrap();
+        append_block(&log, &mut appender, &random_bytes(3, 3000));
+        appender.finish_page().unwrap();
+        let file = ArenaId(0).file_name();
+        let mut contents = storage.contents(&file).unwrap();
+        let place = config().map.locate(lost).1.byte_offset() as usize;
+        contents[place..place + lost_bytes].fill(0);
+        storage.set_contents(&file, contents);
+        let (_, _, found) = open(&storage, &keys, 2);
+        assert_eq!((found[0].log_bytes, found[0].gap), (place as u64, None));
+        assert_eq!(found[0].pages.len(), 1, "what was synced is still there");
+        assert_eq!(storage.length(&file).unwrap(), place as u64);
+    }
+}
+
+#[test]
+fn an_arena_before_the_last_may_lack_its_header() {
+    let keys = LogKeys::from_master(&[3; 32]);
+    let storage = MemoryStorage::new();
+    for arena in 0..2 {
+        storage.create(&ArenaId(arena).file_name()).unwrap();
+        storage.append(&ArenaId(arena).file_name(), &[0; 5000]).unwrap();
+    }
+    storage.create(&FileName::new("arenas/0000000000.arena.new").unwrap()).unwrap();
+    log(&storage, &keys).remove_never_begun().unwrap();
+    assert!(storage.names().is_empty(), "no sync had returned since they were begun");
+    let written = written(keys);
+    let file = ArenaId(1).file_name();
+    let mut rotten = written.storage.contents(&file).unwrap();
+    rotten[..512].fill(0);
+    written.storage.set_contents(&file, rotten);
+    log(&written.storage, &written.keys).remove_never_begun().unwrap();
+    assert!(written.storage.contents(&file).is_some(), "it has a seal: it was begun");
+}
+
+/// Three pages that were never synced, after one that was.
+fn unsynced_pages(keys: &LogKeys) -> (MemoryStorage, Vec<usize>) {
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, keys, 1);
+    append_block(&log, &mut appender, &random_bytes(1, 3000));
+    sync(&log, &mut appender);
+    let length = || storage.length(&ArenaId(0).file_name()).unwrap() as usize;
+    let mut page_ends = vec![length()];
+    for seed in 2..5 {
+        append_block(&log, &mut appender, &random_bytes(seed, 3000));
+        append_block(&log, &mut appender, &random_bytes(seed + 10, 3000));
+        appender.finish_page().unwrap();
+        page_ends.push(length());
+    }
+    (storage, page_ends)
+}
+
+#[test]
+fn whatever_a_power_cut_took_what_follows_is_cut() {
+    for keys in both_kinds() {
+        let (storage, page_ends) = unsynced_pages(&keys);
+        let file = ArenaId(0).file_name();
+        let whole = storage.contents(&file).unwrap();
+        for sector in page_ends[0].div_ceil(512)..page_ends[3] / 512 {
+            let range = sector * 512..(sector + 1) * 512;
+            if whole[range.clone()].iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let crashed = storage.fork();
+            let mut bytes = whole.clone();
+            bytes[range.clone()].fill(0);
+            crashed.set_contents(&file, bytes);
+            let (log, mut appender, found) = open(&crashed, &keys, 2);
+            // A sector may hold the end of one page's part and the beginning of the next one's.
+            let kept = page_ends.iter().filter(|end| **end <= range.start).count();
+            assert_eq!(found[0].gap, None, "lost {range:?}");
+            assert!(
+                found[0].pages.len() == kept
+                    || whole[range.start..page_ends[kept]].iter().all(|byte| *byte == 0),
+                "lost {range:?}"
+            );
+            append_block(&log, &mut appender, b"and on it goes");
+            sync(&log, &mut appender);
+            assert!(read_all(&log).unwrap().len() >= kept);
+        }
+    }
+}
+
+#[test]
+fn a_changed_record_that_pages_follow_is_never_cut() {
+    for keys in both_kinds() {
+        let (storage, page_ends) = unsynced_pages(&keys);
+        let file = ArenaId(0).file_name();
+        let whole = storage.contents(&file).unwrap();
+        for place in (page_ends[0] + 70..page_ends[1] - 200).step_by(101) {
+            let mut bytes = whole.clone();
+            bytes[place] ^= 1;
+            if bytes[place..place + 2] == [1, 0] {
+                continue;
+            }
+            let changed = storage.fork();
+            changed.set_contents(&file, bytes);
+            let (_, _, found) = open(&changed, &keys, 2);
+            assert!(found[0].gap.is_some(), "byte {place}");
+            assert_eq!(changed.length(&file).unwrap(), whole.len() as u64);
+        }
+    }
+}
+
 #[test]
 fn damage_to_what_is_marked_durable_cuts_nothing() {
     let keys = LogKeys::from_master(&[3; 32]);
@@ -251,7 +431,8 @@ fn damage_to_what_is_marked_durable_cuts_nothing() {
     contents[config().map.locate(rotten).1.byte_offset() as usize + 100] ^= 1;
     storage.set_contents(&file, contents.clone());
     let (log, _, found) = open(&storage, &keys, 2);
-    assert_eq!(found[0].log_bytes, contents.len() as u64);
+    assert!(found[0].has_stray_mark, "the mark is not part of what is durable");
+    assert_eq!(storage.contents(&file).unwrap(), contents, "nothing was cut");
     assert!(matches!(read(&log, rotten), Err(ReadLogError::Forged { what: "clump", .. })));
 }
 
@@ -331,14 +512,14 @@ fn whoever_may_only_write_adds_and_reads_nothing() {
         match log.state(&arena).unwrap() {
             ArenaState::Sealed { footer, .. } => seals.insert(id, Seal::of(arena.header(), &footer)),
             ArenaState::Unsealed => {
-                let proven = log.prove(&arena).unwrap();
+                let proven = Proven::of(log.scan(&arena).unwrap());
                 assert!(proven.is_whole(), "its writer has left a mark");
                 whole.push((arena, proven.proven));
             }
         }
     }
     let random = Arc::new(SeededRandom::new(9));
-    let mut appender = Appender::new(Arc::clone(&log), random, seals, whole, ArenaId(5)).unwrap();
+    let mut appender = Appender::new(Arc::clone(&log), random, (seals, 0), whole, ArenaId(5)).unwrap();
     let (address, _) = append_block(&log, &mut appender, b"of the night");
     sync(&log, &mut appender);
     appender.seal_open().unwrap();
@@ -363,7 +544,7 @@ fn what_a_crash_may_have_taken_is_not_proven_without_reading() {
     sync(&log, &mut appender);
     append_block(&log, &mut appender, b"third, of which no page tells");
     drop(appender);
-    let proven = log.prove(&log.open_arena(ArenaId(0)).unwrap()).unwrap();
+    let proven = Proven::of(log.scan(&log.open_arena(ArenaId(0)).unwrap()).unwrap());
     assert!(!proven.is_whole());
     assert_eq!((proven.proven.pages.len(), proven.unproven.len()), (1, 1));
     assert!(proven.proven.cut_bytes > 0);
@@ -398,7 +579,7 @@ fn an_arena_that_others_follow_is_sealed_and_not_continued() {
         }
         let random = Arc::new(SeededRandom::new(night));
         let mut appender =
-            Appender::new(Arc::clone(&log), random, seals, Vec::new(), ArenaId(night)).unwrap();
+            Appender::new(Arc::clone(&log), random, (seals, 0), Vec::new(), ArenaId(night)).unwrap();
         append_block(&log, &mut appender, &random_bytes(night, 1000));
         sync(&log, &mut appender);
         appender.seal_open().unwrap();

@@ -1,8 +1,11 @@
 //! Checking: everything that the log says of itself, and, if asked, every byte.
 
-use varve_block::BlockName;
-use varve_log::{ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError, Seal, Seals};
+use varve_block::{BlockName, BlockType};
+use varve_log::{
+    ArenaEnd, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError, Seal, Seals,
+};
 
+use crate::scans::Scans;
 use crate::store::Store;
 
 /// Read ahead while whole arenas are read.
@@ -42,10 +45,8 @@ pub enum DamageKind {
     /// Records of the open arena are damaged, and good ones follow them.
     #[error("a record is damaged; those after it can still be read")]
     Gap,
-    /// After the last good page of the open arena there is something that no writer has finished.
-    #[error(
-        "what follows the last directory page is torn: a crash has left it, or that page's successor is damaged"
-    )]
+    /// After the last good page of the open arena there is something that was changed since it was written.
+    #[error("what follows the last directory page is damaged: it may be that page's successor")]
     TornEnd,
     /// A clump is whole, but it is not the one that its directory page names.
     #[error("the clump is not the one that the directory names")]
@@ -60,6 +61,15 @@ pub enum DamageKind {
     },
 }
 
+/// The root of a catalog, as a directory page names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CatalogRoot {
+    /// Its name.
+    pub name: BlockName,
+    /// Whether it is that of somebody who could read the one before it, and so leads to all that was there.
+    pub is_final: bool,
+}
+
 /// What one arena was found to hold.
 #[derive(Debug, Default)]
 pub struct ArenaCheck {
@@ -69,6 +79,18 @@ pub struct ArenaCheck {
     pub block_count: u64,
     /// What is wrong with it.
     pub damage: Vec<Damage>,
+    /// What a crash, or a writer at work, has left unfinished after its last page. That is no damage: nothing in it was
+    /// acknowledged, and the next writer cuts it off.
+    pub unfinished: Option<Unfinished>,
+}
+
+/// The end of an arena that no writer has finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Which arena.
+    pub arena: ArenaId,
+    /// Where it begins, in bytes.
+    pub offset: u64,
 }
 
 impl Store {
@@ -93,28 +115,66 @@ impl Store {
         if !self.newest_is_there().unwrap_or(false) {
             report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
         }
-        let mut seals = Seals::default();
+        let (mut seals, mut unreadable_count) = (Seals::default(), 0_u64);
         for id in &ids {
-            // What cannot be opened is reported with its arena.
-            let Ok(arena) = self.log.open_arena(*id) else { continue };
-            if let Ok(ArenaState::Sealed { footer, .. }) = self.log.state(&arena) {
-                seals.insert(*id, Seal::of(arena.header(), &footer));
+            match self.log.open_arena(*id).and_then(|arena| Ok((self.log.state(&arena)?, arena))) {
+                Ok((ArenaState::Sealed { footer, .. }, arena)) => {
+                    seals.insert(*id, Seal::of(arena.header(), &footer));
+                }
+                Ok((ArenaState::Unsealed, _)) => {}
+                // What cannot be opened is reported with its arena.
+                Err(_) => unreadable_count += 1,
             }
         }
-        let Some(ledger) = self.newest_ledger(&ids) else { return Ok(damage) };
-        if seals.ledger(self.log.keys(), ledger.arena_count) == ledger {
+        let Some(ledger) = self.newest_ledger(&ids, &mut Scans::new(&self.log)) else { return Ok(damage) };
+        let newest = ids.last().copied().unwrap_or(ArenaId(0));
+        // A number without a file says nothing by itself: a power cut takes the name of an arena that was never acknowledged, and
+        // keeps those of later ones. That a seal is missing tells that its arena was lost.
+        let lost_count = seals.missing_count(ledger.arena_count);
+        let is_gone = |id: &ArenaId| ids.binary_search(id).is_err();
+        let mut gone = (0..newest.0).map(ArenaId).filter(is_gone).peekable();
+        let is_any_gone = gone.peek().is_some();
+        if lost_count > unreadable_count {
+            gone.for_each(|id| report(id, DamageKind::Missing));
+        }
+        if lost_count == 0 && seals.ledger(self.log.keys(), ledger.arena_count) == ledger {
             return Ok(damage);
         }
-        let newest = ids.last().copied().unwrap_or(ArenaId(0));
-        for id in (0..newest.0).map(ArenaId) {
-            if !ids.contains(&id) {
-                report(id, DamageKind::Missing);
-            } else if id.0 < ledger.arena_count && !seals.contains(id) {
-                report(id, DamageKind::SealLost);
+        if !is_any_gone {
+            for id in ids.iter().filter(|id| id.0 < ledger.arena_count && !seals.contains(**id)) {
+                report(*id, DamageKind::SealLost);
             }
         }
         report(newest, DamageKind::Ledger);
         Ok(damage)
+    }
+
+    /// All catalog roots that directory pages name, newest first.
+    ///
+    /// # Errors
+    /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
+    pub fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
+        let mut roots = Vec::new();
+        for id in self.log.arenas()?.into_iter().rev() {
+            let Ok(arena) = self.log.open_arena(id) else { continue };
+            let pages: Vec<_> = match self.log.state(&arena) {
+                Ok(ArenaState::Sealed { pages, .. }) => {
+                    pages.iter().filter_map(|row| self.log.read_page(&arena, row).ok()).collect()
+                }
+                _ => match self.log.scan(&arena) {
+                    Ok(found) => found.pages.into_iter().map(|(_, page)| page).collect(),
+                    Err(_) => continue,
+                },
+            };
+            let of_page = |page: &DirectoryPage| -> Vec<_> {
+                let blocks: Vec<_> = page.blocks().map(|block| block.name).collect();
+                blocks.into_iter().rev().filter(|name| name.block_type == BlockType::CATALOG).collect()
+            };
+            let is_final = !arena.header().is_write_only();
+            let names = pages.iter().rev().flat_map(of_page);
+            roots.extend(names.map(|name| CatalogRoot { name, is_final }));
+        }
+        Ok(roots)
     }
 
     /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it, for which the store's key
@@ -126,7 +186,13 @@ impl Store {
         let mut check = ArenaCheck::default();
         let checked = self.check_opened(id, data, &mut check);
         match checked {
-            Err(error) if error.is_damage() => check.report(id, 0, error.into(), Vec::new()),
+            Err(error) if is_finding(&error) => {
+                if self.log.never_begun().is_ok_and(|ids| ids.contains(&id)) {
+                    check.unfinished = Some(Unfinished { arena: id, offset: 0 });
+                } else {
+                    check.report(id, 0, error.into(), Vec::new());
+                }
+            }
             other => other?,
         }
         Ok(check)
@@ -141,7 +207,7 @@ impl Store {
                 for row in rows {
                     match self.log.read_page(&arena, &row) {
                         Ok(page) => pages.push(page),
-                        Err(error) if error.is_damage() => {
+                        Err(error) if is_finding(&error) => {
                             check.report(id, row.granule.byte_offset(), error.into(), Vec::new());
                         }
                         Err(error) => return Err(error),
@@ -150,11 +216,23 @@ impl Store {
             }
             ArenaState::Unsealed => {
                 let found = self.log.scan(&arena)?;
-                if let Some(offset) = found.gap {
+                let found = if can_read { self.log.judge(&arena, found)? } else { found };
+                if let Some(offset) = found.gap.filter(|gap| can_read || *gap < found.durable_bytes) {
                     check.report(id, offset, DamageKind::Gap, Vec::new());
                     data |= can_read;
-                } else if can_read && !self.log.end_is_whole(&arena, &found)? {
-                    check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
+                } else if can_read {
+                    match self.log.end(&arena, &found)? {
+                        ArenaEnd::Whole => {}
+                        ArenaEnd::Torn => {
+                            check.unfinished = Some(Unfinished { arena: id, offset: found.log_bytes });
+                        }
+                        ArenaEnd::Damaged => {
+                            check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
+                        }
+                    }
+                } else if found.gap.is_some() || found.cut_bytes > 0 {
+                    // Who cannot read cannot tell more of it.
+                    check.unfinished = Some(Unfinished { arena: id, offset: found.log_bytes });
                 }
                 pages.extend(found.pages.into_iter().map(|(_, page)| page));
             }
@@ -181,7 +259,7 @@ impl Store {
             let names = || page.blocks_of(row.granule).map(|block| block.name).collect();
             let (header, content) = match window.clump(row.granule) {
                 Ok(read) => read,
-                Err(error) if error.is_damage() => {
+                Err(error) if is_finding(&error) => {
                     check.report(id, offset, error.into(), names());
                     continue;
                 }
@@ -203,6 +281,11 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Whether a failed read is something to report and go on. A disk that does not give a sector is; a key that may not read is not.
+fn is_finding(error: &ReadLogError) -> bool {
+    !matches!(error, ReadLogError::NoReadKey { .. })
 }
 
 impl ArenaCheck {

@@ -185,7 +185,7 @@ impl Store {
         // Held throughout, so that the index and what it covers stay as they are.
         let appender = writer.appender();
         let coverage = Coverage {
-            sealed: appender.seals().clone(),
+            sealed: appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect(),
             part: appender
                 .unsealed()
                 .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }))

@@ -84,6 +84,14 @@ impl Directory {
         self.pages.insert((appended.arena, appended.row.granule), Arc::clone(&appended.page));
     }
 
+    /// Forgets what was read of an arena that was written anew.
+    pub(crate) fn forget(&self, arena: ArenaId) {
+        self.arenas.remove(&arena);
+        self.rows.remove(&arena);
+        self.pages.retain(|(of, _), _| *of != arena);
+        self.unsealed().remove(&arena);
+    }
+
     /// Forgets the lists of arenas that have a seal by now.
     pub(crate) fn note_sealed(&self, is_sealed: impl Fn(ArenaId) -> bool) {
         self.unsealed().retain(|arena, _| !is_sealed(*arena));

@@ -80,10 +80,27 @@ impl Store {
                 places.entry(address).or_default().push(number);
             }
         }
-        for run in runs(self.log.config().map, &places) {
-            self.read_run(&run, &places, &mut wanted);
+        self.read_places(&places, &mut wanted);
+        // A place that was proposed and does not hold the block: seldom another block with its fingerprint, else a disk that has returned
+        // what was there before. That was good once, so nothing in it tells; it is not kept, and read again.
+        places.retain(|address, numbers| {
+            numbers.retain(|number| wanted[*number].found.is_none() && wanted[*number].damage.is_none());
+            if !numbers.is_empty() {
+                self.clumps.remove(address);
+            }
+            !numbers.is_empty()
+        });
+        self.read_places(&places, &mut wanted);
+        for lost in wanted.iter().filter(|wanted| wanted.is_lost()) {
+            self.lost.add(lost.name);
         }
         wanted.into_iter().map(Wanted::into_result).collect()
+    }
+
+    fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
+        for run in runs(self.log.config().map, places) {
+            self.read_run(&run, places, wanted);
+        }
     }
 
     /// Where a block may be; none if it still waits in a draft, from which it is taken at once.
@@ -150,6 +167,10 @@ fn note_damage<'a>(wanted: &mut [Wanted], numbers: impl Iterator<Item = &'a usiz
 }
 
 impl Wanted {
+    fn is_lost(&self) -> bool {
+        self.found.is_none() && self.damage.as_ref().is_some_and(|error| error.is_damage())
+    }
+
     fn into_result(self) -> Result<Bytes, GetError> {
         let name = self.name;
         match (self.found, self.damage) {

@@ -14,6 +14,7 @@
 //! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
 //! many done at the same time, since naming, packing and reading happen outside its locks.
 
+mod audit;
 mod cache;
 mod check;
 mod checkpoint;
@@ -21,17 +22,21 @@ mod config;
 mod directory;
 mod get;
 mod keyring;
+mod lost;
 mod naming;
 mod newest;
 mod open;
 mod own;
 mod put;
+mod repair;
 mod role;
+mod scans;
 mod stats;
 mod store;
 mod sync;
 
-pub use check::{ArenaCheck, Damage, DamageKind};
+pub use audit::{Audit, AuditShare};
+pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 pub use keyring::{
@@ -40,6 +45,7 @@ pub use keyring::{
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
 pub use own::OwnFileError;
+pub use repair::{RepairError, RepairPlan, Repaired};
 pub use role::{NotPermitted, Permission, Role};
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};

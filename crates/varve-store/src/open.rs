@@ -9,7 +9,7 @@ use varve_block::{BlockName, BlockType, LogAddress};
 use varve_index::MemoryIndex;
 use varve_log::{
     AppendError, Appender, ArenaId, ArenaState, DirectoryPage, Granule, Ledger, LockedMemory, Log, LogConfig,
-    LogKeys, OpenLogError, OpenedArena, ReadLogError, RecoverError, Recovered, Seal, Seals,
+    LogKeys, OpenLogError, OpenedArena, PageRow, Proven, ReadLogError, RecoverError, Recovered, Seal, Seals,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
@@ -18,8 +18,10 @@ use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
 use crate::get::clump_cache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
+use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::role::Role;
+use crate::scans::Scans;
 use crate::store::{Admission, Durable, Store, Writer};
 
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
@@ -28,6 +30,9 @@ const UNSEALED_MAX: usize = 4;
 
 /// The page that every store keeps beside its data.
 const FORMAT_PAGE: &str = include_str!("../FORMAT.md");
+
+/// What a creation leaves in the store's folder if it is not finished.
+const LEFT_BY_CREATION: [&str; 3] = ["FORMAT.md", "FORMAT.md.new", "config.toml.new"];
 
 /// What a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +89,9 @@ pub enum OpenError {
     /// `config.toml` could not be read.
     #[error("cannot read config.toml")]
     Storage(#[source] io::Error),
+    /// The store's own files may not survive power loss.
+    #[error("cannot make config.toml durable")]
+    Durable(#[source] io::Error),
     /// `config.toml` makes no sense, or is newer than this program.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -132,7 +140,11 @@ impl Store {
         if listed.contains(&config_file) {
             return Err(CreateError::Exists);
         }
-        if let Some(stranger) = listed.into_iter().next() {
+        // An earlier attempt that a crash has ended is begun again. Where there is a log there was a store, and its keys
+        // must not be replaced.
+        let has_log = !storage.list(ArenaId::FOLDER).map_err(failed(&config_file))?.is_empty();
+        let is_leftover = |file: &FileName| !has_log && LEFT_BY_CREATION.contains(&file.as_str());
+        if let Some(stranger) = listed.into_iter().find(|file| !is_leftover(file)) {
             return Err(CreateError::NotEmpty { name: stranger });
         }
         if config.encryption == Encryption::Aes256Gcm {
@@ -150,11 +162,18 @@ impl Store {
     /// # Errors
     /// [`OpenError::NotAStore`], [`OpenError::Config`] or [`OpenError::Storage`].
     pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
-        let text = match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(OpenError::NotAStore),
-            Err(error) => return Err(OpenError::Storage(error)),
+        let read = || match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(OpenError::NotAStore),
+            Err(error) => Err(OpenError::Storage(error)),
         };
+        let text = read()?;
+        // Read twice: it has no code of its own, and with another identity a plain store would seem to be empty.
+        if read()? != text {
+            return Err(OpenError::Storage(io::Error::other(
+                "it reads differently from one time to the next",
+            )));
+        }
         Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
     }
 
@@ -178,12 +197,18 @@ impl Store {
             Access::Read => None,
             Access::Write { holder } => Some(world.storage.lock(&name("lock"), holder)?),
         };
+        if lock.is_some() {
+            // Who made the store may have been stopped before it was durable: nothing may be promised without it.
+            world.storage.sync_folder("").map_err(OpenError::Durable)?;
+        }
         let log_config =
             LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
         let namer = Namer::new(config.score, keys.clone());
         let log = Arc::new(Log::new(Arc::clone(&world.storage), keys, log_config));
         let clump_bytes = config.clump_bytes;
-        let (index, coverage) = load_checkpoint(&world, &log);
+        let scanned = Arc::clone(&log);
+        let mut scans = Scans::new(&scanned);
+        let (index, coverage) = load_checkpoint(&world, &log, &mut scans);
         let mut store = Self {
             world,
             config,
@@ -191,6 +216,7 @@ impl Store {
             directory: Directory::new(Arc::clone(&log)),
             log,
             clumps: clump_cache(),
+            lost: LostBlocks::default(),
             index: RwLock::new(index),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),
@@ -200,7 +226,8 @@ impl Store {
             own,
             uncertain_catalogs: Vec::new(),
         };
-        store.catch_up(coverage, lock, progress)?;
+        store.load_lost();
+        store.catch_up(coverage, lock, &mut scans, progress)?;
         Ok(store)
     }
 
@@ -209,6 +236,7 @@ impl Store {
         &mut self,
         mut coverage: Coverage,
         lock: Option<Box<dyn FileLock>>,
+        scans: &mut Scans<'_>,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<(), OpenError> {
         if lock.is_some() {
@@ -232,8 +260,8 @@ impl Store {
         }
         progress(RebuildProgress { arenas_done: arenas_total, arenas_total });
         match lock {
-            None => self.read_unsealed(unsealed, &coverage.part)?,
-            Some(lock) => self.take_log_end(&ids, unsealed, coverage, lock)?,
+            None => self.read_unsealed(unsealed, &coverage.part, scans)?,
+            Some(lock) => self.take_log_end(&ids, unsealed, coverage, scans, lock)?,
         }
         Ok(())
     }
@@ -246,7 +274,12 @@ impl Store {
         seals: &mut Seals,
     ) -> Result<Option<Arc<OpenedArena>>, ReadLogError> {
         let arena = self.directory.arena(id)?;
-        let ArenaState::Sealed { footer, pages } = self.log.state(&arena)? else { return Ok(Some(arena)) };
+        let (footer, pages) = match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { footer, pages }) => (footer, pages),
+            // A seal that a power cut has torn, or one that is damaged: the pages are there all the same.
+            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => return Ok(Some(arena)),
+            Err(error) => return Err(error),
+        };
         seals.insert(id, Seal::of(arena.header(), &footer));
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
@@ -263,12 +296,40 @@ impl Store {
         &self,
         unsealed: Vec<Arc<OpenedArena>>,
         covered: &BTreeMap<ArenaId, CoveredPart>,
+        scans: &mut Scans<'_>,
     ) -> Result<(), OpenError> {
         for arena in unsealed {
-            let found = self.log.scan(&arena)?;
+            let mut found = scans.take(&arena)?;
+            self.leave_out_lost_roots(&arena, &mut found)?;
             self.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
         Ok(())
+    }
+
+    /// A power cut may have kept a page and lost the catalog's root that it names. A writer cuts such a page off; a reader does as
+    /// if it were not there, and finds the root before it. All that a root leads to was durable before it was written.
+    fn leave_out_lost_roots(&self, arena: &OpenedArena, found: &mut Recovered) -> Result<(), ReadLogError> {
+        if !self.log.keys().can_read() {
+            return Ok(());
+        }
+        let durable = found.durable();
+        let mut window = self.log.window(arena, 0);
+        let mut failed = None;
+        found.pages.retain(|(row, page)| {
+            let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
+            match root.map(|root| window.clump(root.granule)) {
+                Some(Err(error)) if error.is_damage() => {
+                    tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
+                    false
+                }
+                Some(Err(error)) => {
+                    failed.get_or_insert(error);
+                    true
+                }
+                _ => true,
+            }
+        });
+        failed.map_or(Ok(()), Err)
     }
 
     fn take_in(
@@ -292,8 +353,9 @@ impl Store {
         &mut self,
         arena: &OpenedArena,
         covered: Option<Granule>,
+        scans: &mut Scans<'_>,
     ) -> Result<Option<Recovered>, OpenError> {
-        let proven = self.log.prove(arena)?;
+        let proven = Proven::of(scans.take(arena)?);
         let is_whole = proven.is_whole();
         self.take_in(arena, &proven.proven, covered)?;
         if !is_whole {
@@ -313,30 +375,31 @@ impl Store {
         &mut self,
         ids: &[ArenaId],
         unsealed: Vec<Arc<OpenedArena>>,
-        coverage: Coverage,
+        mut coverage: Coverage,
+        scans: &mut Scans<'_>,
         lock: Box<dyn FileLock>,
     ) -> Result<(), OpenError> {
         // If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only the last
         // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
         // to report.
-        let sealed_count = self.newest_ledger(ids).map_or(0, |ledger| ledger.arena_count);
-        let is_any_lost = sealed_count > coverage.sealed.len() as u64;
-        let mut good = Vec::new();
+        let counted = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
+        let is_any_lost = coverage.sealed.missing_count(counted) > 0;
+        let mut good = self.secure_uncounted(ids, counted, &mut coverage.sealed)?;
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());
-            let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= sealed_count;
+            let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted;
             let is_lost = is_any_lost && !is_tail;
             let covered = coverage.part.get(&arena.id()).map(|part| part.end);
             if is_lost {
                 tracing::error!(arena = %arena.id(), "an arena has lost its seal");
             }
             let found = if !self.log.keys().can_read() {
-                self.take_in_proven(&arena, covered)?
+                self.take_in_proven(&arena, covered, scans)?
             } else if is_lost {
-                self.read_unsealed(vec![Arc::clone(&arena)], &coverage.part)?;
+                self.read_unsealed(vec![Arc::clone(&arena)], &coverage.part, scans)?;
                 None
             } else {
-                let found = self.log.recover(&arena)?;
+                let found = self.log.recover(&arena, scans.take(&arena)?)?;
                 self.take_in(&arena, &found, covered)?;
                 Some(found).filter(|found| found.gap.is_none())
             };
@@ -345,9 +408,10 @@ impl Store {
                 good.push((self.log.open_arena(arena.id())?, found));
             }
         }
+        good.sort_by_key(|(arena, _)| arena.id());
         let next = ids.last().map_or(ArenaId(0), |last| ArenaId(last.0 + 1));
         let random = Arc::clone(&self.world.random);
-        let appender = Appender::new(Arc::clone(&self.log), random, coverage.sealed, good, next)?;
+        let appender = Appender::new(Arc::clone(&self.log), random, (coverage.sealed, counted), good, next)?;
         self.writer = Some(Writer {
             appender: Mutex::new(appender),
             sync_gate: Mutex::new(Durable::default()),
@@ -356,21 +420,50 @@ impl Store {
         Ok(())
     }
 
-    /// The ledger that holds: that of the last page in the last arena that has one.
-    pub(crate) fn newest_ledger(&self, ids: &[ArenaId]) -> Option<Ledger> {
-        ids.iter().rev().find_map(|id| self.last_ledger(*id).ok().flatten())
+    /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now. Those whose place a
+    /// power cut has parted from the counted ones are taken off, so that no place stays free; their arenas are handed back,
+    /// to be sealed again.
+    fn secure_uncounted(
+        &self,
+        ids: &[ArenaId],
+        counted: u64,
+        seals: &mut Seals,
+    ) -> Result<Vec<(OpenedArena, Recovered)>, OpenError> {
+        let free = seals.free_place(counted);
+        let uncounted: Vec<_> = seals.places().map(|(place, id, _)| (place, id)).collect();
+        let mut unsealed = Vec::new();
+        for (place, id) in uncounted.into_iter().skip_while(|(place, _)| *place < counted) {
+            if ids.binary_search(&id).is_err() {
+                // Only a checkpoint knows it: its file is gone, which `verify` reports.
+            } else if place < free {
+                self.log.write_anew(id, None)?;
+            } else {
+                let arena = self.log.open_arena(id)?;
+                let found = self.log.take_off_seal(&arena)?;
+                for (row, _) in &found.pages {
+                    self.directory.note_unsealed(id, *row);
+                }
+                seals.remove(id);
+                unsealed.push((arena, found));
+            }
+        }
+        Ok(unsealed)
     }
 
-    fn last_ledger(&self, id: ArenaId) -> Result<Option<Ledger>, ReadLogError> {
+    /// The ledger that holds: that of the last page in the last arena that has one.
+    pub(crate) fn newest_ledger(&self, ids: &[ArenaId], scans: &mut Scans<'_>) -> Option<Ledger> {
+        ids.iter().rev().find_map(|id| self.last_ledger(*id, scans).ok().flatten())
+    }
+
+    fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<Option<Ledger>, ReadLogError> {
         let arena = self.directory.arena(id)?;
-        let last = match self.log.state(&arena)? {
+        Ok(match self.log.state(&arena)? {
             ArenaState::Sealed { pages, .. } => match pages.last() {
-                Some(row) => Some(self.log.read_page(&arena, row)?),
+                Some(row) => Some(self.log.read_page(&arena, row)?.ledger()),
                 None => None,
             },
-            ArenaState::Unsealed => self.log.scan(&arena)?.pages.pop().map(|(_, page)| page),
-        };
-        Ok(last.map(|page| page.ledger()))
+            ArenaState::Unsealed => scans.of(&arena)?.pages.last().map(|(_, page)| page.ledger()),
+        })
     }
 
     /// Takes what a page names into the index.
@@ -405,9 +498,10 @@ impl Store {
     }
 }
 
-fn load_checkpoint(world: &World, log: &Log) -> (MemoryIndex, Coverage) {
-    let loaded = checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys()))
-        .and_then(|loaded| if covers(log, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) });
+fn load_checkpoint(world: &World, log: &Log, scans: &mut Scans<'_>) -> (MemoryIndex, Coverage) {
+    let loaded = checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys())).and_then(
+        |loaded| if covers(log, scans, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) },
+    );
     match loaded {
         Ok(loaded) => loaded,
         Err(LoadCheckpointError::Missing) => (MemoryIndex::new(), Coverage::default()),
@@ -419,19 +513,26 @@ fn load_checkpoint(world: &World, log: &Log) -> (MemoryIndex, Coverage) {
 }
 
 /// Whether the log still has what a checkpoint covers.
-fn covers(log: &Log, coverage: &Coverage) -> bool {
-    coverage
-        .part
-        .iter()
-        .all(|(id, part)| last_page_before(log, *id, part.end).is_ok_and(|code| code == part.last_page))
+fn covers(log: &Log, scans: &mut Scans<'_>, coverage: &Coverage) -> bool {
+    coverage.part.iter().all(|(id, part)| {
+        last_page_before(log, scans, *id, part.end).is_ok_and(|code| code == part.last_page)
+    })
 }
 
 /// The code of the last page before a place in an arena; zeros if there is none.
-fn last_page_before(log: &Log, id: ArenaId, end: Granule) -> Result<[u8; 16], ReadLogError> {
+fn last_page_before(
+    log: &Log,
+    scans: &mut Scans<'_>,
+    id: ArenaId,
+    end: Granule,
+) -> Result<[u8; 16], ReadLogError> {
     let arena = log.open_arena(id)?;
-    let rows = match log.state(&arena)? {
-        ArenaState::Sealed { pages, .. } => pages,
-        ArenaState::Unsealed => log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect(),
+    let is_before = |row: &&PageRow| row.granule < end;
+    let last = match log.state(&arena)? {
+        ArenaState::Sealed { pages, .. } => pages.iter().rfind(is_before).map(|row| row.code),
+        ArenaState::Unsealed => {
+            scans.of(&arena)?.pages.iter().map(|(row, _)| row).rfind(is_before).map(|row| row.code)
+        }
     };
-    Ok(rows.iter().rfind(|row| row.granule < end).map(|row| row.code).unwrap_or_default())
+    Ok(last.unwrap_or_default())
 }

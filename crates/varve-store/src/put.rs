@@ -1,9 +1,10 @@
 //! Putting: blocks are named, looked up, gathered into drafts, and drafts become clumps.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score};
-use varve_log::{AppendError, Appended, ClumpDraft, Digest, NamedBlock};
+use varve_log::{AppendError, Appended, ArenaId, ClumpDraft, Digest, NamedBlock};
 
 use crate::store::{Admission, Pending, PendingPlace, Store, Writer};
 
@@ -58,6 +59,9 @@ impl Store {
 
     /// Whether a page names this block.
     fn is_indexed(&self, name: &BlockName, digest: Option<Digest>) -> Result<bool, PutError> {
+        if self.lost.contains(name) {
+            return Ok(false);
+        }
         for address in self.candidates(name) {
             match self.directory.find(address, name) {
                 Ok(Some(found)) if found.digest == digest => {
@@ -108,6 +112,30 @@ impl Store {
         Ok(false)
     }
 
+    /// Whether a block is named anywhere but in these places, given by arena and offset in bytes.
+    ///
+    /// # Errors
+    /// [`GetError::Failed`] when a directory could not be read for a reason that is no damage.
+    pub fn has_elsewhere(
+        &self,
+        name: &BlockName,
+        damaged: &BTreeSet<(ArenaId, u64)>,
+    ) -> Result<bool, GetError> {
+        for address in self.candidates(name) {
+            let (arena, granule) = self.log.config().map.locate(address);
+            if damaged.contains(&(arena, granule.byte_offset())) {
+                continue;
+            }
+            match self.directory.find(address, name) {
+                Ok(Some(_)) => return Ok(true),
+                Ok(None) => {}
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(GetError::Failed { name: *name, source: error.into() }),
+            }
+        }
+        Ok(false)
+    }
+
     /// Packs a draft and appends it.
     fn append_draft(&self, writer: &Writer, full: &FullDraft) -> Result<(), AppendError> {
         let packed = full.draft.pack(self.config.compression_level);
@@ -141,6 +169,7 @@ impl Store {
     pub(crate) fn index_page(&self, appended: &Appended) -> Result<(), AppendError> {
         self.directory.note_appended(appended);
         self.insert_page(appended.arena, &appended.page)?;
+        self.lost.remove(appended.page.blocks().map(|block| block.name));
         let mut admission = self.admission();
         for block in appended.page.blocks() {
             admission.pending.remove(&block.name);

@@ -22,7 +22,7 @@ pub enum Permission {
     Read,
     /// To add to it.
     Add,
-    /// To remove anything: to forget snapshots, to reclaim their space.
+    /// To remove or replace anything: to forget snapshots, to reclaim their space, to write damaged arenas anew.
     Destroy,
     /// To make, change, export and remove keys.
     ManageKeys,

@@ -7,13 +7,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::MemoryIndex;
-use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, LockedMemory, Log};
+use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
 use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
 use crate::get::ClumpCache;
+use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::role::Role;
 
@@ -28,6 +29,7 @@ pub struct Store {
     pub(crate) namer: Namer,
     pub(crate) directory: Directory,
     pub(crate) clumps: ClumpCache,
+    pub(crate) lost: LostBlocks,
     pub(crate) index: RwLock<MemoryIndex>,
     pub(crate) admission: Mutex<Admission>,
     /// Told whenever a draft has become a clump, or never will.
@@ -127,6 +129,9 @@ pub enum CloseError {
     /// The last sync failed.
     #[error("the store could not be closed")]
     Sync(#[from] SyncError),
+    /// The last seals could not be made durable.
+    #[error("the store could not be closed")]
+    Seals(#[from] SyncLogError),
     /// The mark of durability could not be left.
     #[error("the store could not be closed")]
     Mark(#[from] AppendError),
@@ -193,7 +198,9 @@ impl Store {
     pub fn close(self) -> Result<(), CloseError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.sync()?;
+        self.make_seals_durable(writer)?;
         self.note_newest(writer);
+        self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
         self.save_checkpoint_if_due()?;
         if self.log.keys().can_read() {

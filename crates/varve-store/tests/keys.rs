@@ -524,7 +524,7 @@ fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
     draft.push(NamedBlock { name, digest: None, bytes: b"nothing of it." });
     let random = Arc::new(SeededRandom::new(9));
     let mut appender =
-        Appender::new(Arc::clone(&log), random, Seals::default(), Vec::new(), ArenaId(1)).unwrap();
+        Appender::new(Arc::clone(&log), random, (Seals::default(), 0), Vec::new(), ArenaId(1)).unwrap();
     appender.append(draft.pack(varve_log::CompressionLevel::default())).unwrap();
     appender.finish_page().unwrap();
     let plan = appender.plan_sync();

@@ -4,22 +4,16 @@
 use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
+use varve_log::ArenaId;
 use varve_store::{
-    Access, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
-    StoreConfig,
+    Access, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan, ScoreAlgorithm,
+    Secret, Store, StoreConfig,
 };
-use varve_world::{
-    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World,
-};
+use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World {
-        storage: Arc::new(storage.clone()),
-        clock: Arc::new(FixedClock(Timestamp(0))),
-        random: Arc::new(SeededRandom::new(seed)),
-        workers: Arc::new(InlineWorkers),
-    }
+    World::deterministic(Arc::new(storage.clone()), seed)
 }
 
 fn secret() -> Secret {
@@ -152,6 +146,48 @@ fn the_index_is_a_hint() {
     }
 }
 
+/// A power cut may keep the footer of a seal that no sync came after, and lose what stands before it.
+#[test]
+fn a_torn_seal_hides_nothing() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let blocks: Vec<_> = (0..150).map(|seed| random_bytes(seed, 9000)).collect();
+    let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
+    store.sync().unwrap();
+    drop(store);
+    let file = varve_log::ArenaId(0).file_name();
+    let mut torn = storage.contents(&file).unwrap();
+    let footer = torn.len() - 96;
+    torn[footer - 20..footer].fill(0);
+    storage.set_contents(&file, torn.clone());
+    for access in [Access::Read, WRITER] {
+        let store = open(&storage, 3, access).unwrap();
+        assert!(names.iter().zip(&blocks).all(|(name, bytes)| store.get(name).unwrap() == *bytes));
+    }
+    let store = open(&storage, 4, WRITER).unwrap();
+    put(&store, b"the next sync seals it again");
+    store.close().unwrap();
+    assert_ne!(storage.contents(&file).unwrap(), torn);
+    assert!(open(&storage, 5, Access::Read).unwrap().check_order().unwrap().is_empty());
+}
+
+/// Who made it may have been stopped by a failure at the last step.
+#[test]
+fn a_store_is_durable_before_anything_is_put() {
+    let disk = varve_sim::Disk::new(1);
+    let world = World { storage: Arc::new(disk.clone()), ..world(&MemoryStorage::new(), 1) };
+    let config = config(ScoreAlgorithm::Blake3, Encryption::None);
+    disk.arm(&[varve_sim::Strike { after: 8, fault: varve_sim::Fault::FolderSyncError }]);
+    Store::create(&world, &config, None, PassphraseCost::default()).unwrap_err();
+    for seed in 0..20 {
+        disk.reseed(seed);
+        let store = Store::open(world.clone(), None, WRITER, &mut |_| {}).unwrap();
+        store.close().unwrap();
+        disk.cut_power();
+        disk.restart();
+    }
+}
+
 #[test]
 fn one_writes_and_others_read() {
     let storage = default_store();
@@ -189,6 +225,27 @@ fn strangers_are_turned_away() {
         PassphraseCost::default(),
     );
     assert!(matches!(again, Err(varve_store::CreateError::Exists)));
+}
+
+#[test]
+fn what_an_unfinished_creation_has_left_is_no_stranger() {
+    let create = |storage: &MemoryStorage| {
+        let config = StoreConfig::new([1; 16]);
+        Store::create(&world(storage, 1), &config, Some(&secret()), PassphraseCost::default())
+    };
+    for left in ["keys/key-file.toml", "FORMAT.md.new", "FORMAT.md", "config.toml.new"] {
+        let storage = MemoryStorage::new();
+        storage.set_contents(&FileName::new(left).unwrap(), b"# half".to_vec());
+        create(&storage).unwrap();
+        open(&storage, 2, WRITER).unwrap().close().unwrap();
+    }
+    // The keys of a store that has lost its configuration are not to be replaced.
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    put(&store, b"something");
+    store.close().unwrap();
+    storage.remove(&FileName::new("config.toml").unwrap()).unwrap();
+    assert!(matches!(create(&storage), Err(varve_store::CreateError::NotEmpty { .. })));
 }
 
 #[test]
@@ -250,6 +307,9 @@ fn what_was_synced_survives_a_cut_anywhere() {
     for length in (synced_bytes..whole.len()).step_by(4093) {
         let crashed = storage.fork();
         crashed.set_contents(&file, whole[..length].to_vec());
+        let seen = open(&crashed, 1, Access::Read).unwrap();
+        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        assert!(check.damage.is_empty(), "cut to {length}: {:?}", check.damage);
         let store = open(&crashed, 3, WRITER).unwrap();
         assert!(synced.iter().all(|(name, bytes)| store.get(name).unwrap() == *bytes), "cut to {length}");
         let more = put(&store, b"and on it goes");
@@ -265,11 +325,64 @@ fn an_arena_without_a_header_is_begun_again() {
     let storage = default_store();
     for torn in [Vec::new(), vec![0; 300], vec![0; 5000]] {
         storage.set_contents(&FileName::new("arenas/0000000000.arena").unwrap(), torn);
+        let seen = open(&storage, 1, Access::Read).unwrap();
+        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
         let store = open(&storage, 2, WRITER).unwrap();
         let name = put(&store, b"first");
         store.sync().unwrap();
         assert_eq!(store.get(&name).unwrap(), b"first".as_slice());
     }
+}
+
+#[test]
+fn several_arenas_that_never_reached_the_disk_are_begun_again() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let kept = put(&store, b"kept");
+    store.close().unwrap();
+    let file = |number: u64| FileName::new(&format!("arenas/{number:010}.arena")).unwrap();
+    for headless in [[Vec::new(), Vec::new()], [vec![0; 5000], Vec::new()], [Vec::new(), vec![0; 5000]]] {
+        for (number, contents) in (1..).zip(headless) {
+            storage.set_contents(&file(number), contents);
+        }
+        let seen = open(&storage, 3, Access::Read).unwrap();
+        assert!(seen.check_order().unwrap().is_empty());
+        for id in seen.arenas().unwrap() {
+            assert!(seen.check_arena(id, true).unwrap().damage.is_empty(), "arena {id}");
+        }
+        open(&storage, 4, WRITER).unwrap().close().unwrap();
+        let seen = open(&storage, 5, Access::Read).unwrap();
+        assert_eq!(seen.arenas().unwrap().len(), 1);
+        assert_eq!(seen.get(&kept).unwrap(), b"kept".as_slice());
+    }
+}
+
+#[test]
+fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
+    let storage = default_store();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let put_root = |seed| {
+        let root = random_bytes(seed, 3000);
+        let score = store.put(Block { block_type: BlockType::CATALOG, bytes: &root }).unwrap();
+        store.sync().unwrap();
+        let name = BlockName { score, block_type: BlockType::CATALOG };
+        (name, storage.contents(&file).unwrap().len())
+    };
+    let (first, first_end) = put_root(1);
+    let (second, _) = put_root(2);
+    drop(store);
+    assert_eq!(open(&storage, 3, Access::Read).unwrap().last_catalog(), Some(second));
+    let mut bytes = storage.contents(&file).unwrap();
+    let sector = (first_end + 64).next_multiple_of(512);
+    bytes[sector..sector + 512].fill(0);
+    storage.set_contents(&file, bytes);
+    let reader = open(&storage, 4, Access::Read).unwrap();
+    assert_eq!(reader.last_catalog(), Some(first));
+    let check = reader.check_arena(varve_log::ArenaId(0), true).unwrap();
+    assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
+    assert_eq!(open(&storage, 5, WRITER).unwrap().last_catalog(), Some(first));
 }
 
 #[test]
@@ -360,6 +473,66 @@ fn a_sealed_arena_cut_back_is_noticed() {
         assert!(damage.iter().any(|damage| matches!(damage.kind, DamageKind::SealLost)), "{damage:?}");
         store.close().unwrap();
     }
+}
+
+fn fill(store: &Store, seeds: std::ops::Range<u64>) -> Vec<BlockName> {
+    seeds.map(|seed| put(store, &random_bytes(seed, 20_000))).collect()
+}
+
+fn kinds_of(damage: &[Damage]) -> Vec<(ArenaId, String)> {
+    damage.iter().map(|damage| (damage.arena, damage.kind.to_string())).collect()
+}
+
+#[test]
+fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let names = fill(&store, 0..150);
+    store.close().unwrap();
+    storage.remove(&FileName::new("arenas/0000000001.arena").unwrap()).unwrap();
+    for hint in storage.list("index").unwrap() {
+        storage.remove(&hint).unwrap();
+    }
+    for night in 0..3 {
+        let seen = kinds_of(&open(&storage, 3, Access::Read).unwrap().check_order().unwrap());
+        assert!(seen.contains(&(ArenaId(1), DamageKind::Missing.to_string())), "night {night}: {seen:?}");
+        // Enough that arenas are sealed, too.
+        let store = open(&storage, 10 + night, WRITER).unwrap();
+        fill(&store, 1000 * (night + 1)..1000 * (night + 1) + 150);
+        store.close().unwrap();
+    }
+    let store = open(&storage, 20, WRITER).unwrap();
+    let plan = RepairPlan::new(&store.check_order().unwrap());
+    assert_eq!(plan.arenas.keys().collect::<Vec<_>>(), [&ArenaId(1)]);
+    store.repair(&plan).unwrap();
+    store.close().unwrap();
+    let store = open(&storage, 21, WRITER).unwrap();
+    assert!(store.check_order().unwrap().is_empty(), "{:?}", store.check_order());
+    let lost = names.iter().filter(|name| store.get(name).is_err()).count();
+    assert!((1..names.len() / 2).contains(&lost), "only what it held is lost: {lost}");
+}
+
+#[test]
+fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let names = fill(&store, 0..190);
+    store.sync().unwrap();
+    drop(store);
+    // The first sync has sealed several arenas, and no page has counted them yet.
+    let file = FileName::new("arenas/0000000001.arena").unwrap();
+    let whole = storage.contents(&file).unwrap();
+    let log_bytes = u64::from_le_bytes(*whole[whole.len() - 80..].first_chunk().unwrap());
+    storage.set_contents(&file, whole[..usize::try_from(log_bytes).unwrap()].to_vec());
+    for seed in 3..6 {
+        let store = open(&storage, seed, Access::Read).unwrap();
+        assert!(store.check_order().unwrap().is_empty(), "{:?}", store.check_order());
+        assert!(names.iter().all(|name| store.get(name).is_ok()));
+        let store = open(&storage, seed, WRITER).unwrap();
+        assert!(names.iter().all(|name| store.get(name).is_ok()));
+        store.close().unwrap();
+    }
+    assert_eq!(storage.contents(&file).unwrap(), whole, "its place is the same");
 }
 
 #[test]

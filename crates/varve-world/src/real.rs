@@ -65,6 +65,26 @@ impl RealStorage {
         open
     }
 
+    /// Makes a folder of this storage, with all that it is in. What is made above the root is durable at once: no
+    /// `sync_folder` names it.
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        let missing: Vec<_> = self.root.ancestors().skip(1).take_while(|above| !above.exists()).collect();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        missing.into_iter().try_for_each(|made| File::open(made.join(".."))?.sync_all())
+    }
+
+    /// Makes the root's own name durable, which is in the folder above it.
+    fn sync_own_name(&self) -> io::Result<()> {
+        match File::open(self.root.join("..")) {
+            // It may be somebody else's, and not to be read.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            above => above?.sync_all(),
+        }
+    }
+
     fn folder_path(&self, folder: &str) -> PathBuf {
         if folder.is_empty() { self.root.clone() } else { self.root.join(folder) }
     }
@@ -102,7 +122,7 @@ impl Storage for RealStorage {
     fn create(&self, file: &FileName) -> io::Result<()> {
         let path = self.path(file);
         if let Some(parent) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+            self.make_folder(parent)?;
         }
         let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         self.remember(file, opened, true);
@@ -146,8 +166,8 @@ impl Storage for RealStorage {
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         File::open(self.folder_path(folder))?.sync_all()?;
-        // The folder itself may be new: its own name is in the store's folder.
-        if folder.is_empty() { Ok(()) } else { File::open(&self.root)?.sync_all() }
+        // The folder itself may be new: its own name is in the one above it.
+        if folder.is_empty() { self.sync_own_name() } else { File::open(&self.root)?.sync_all() }
     }
 
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {

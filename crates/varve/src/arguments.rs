@@ -5,8 +5,14 @@
 )]
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
+use varve_log::{ArenaMap, ClumpBytes, CompressionLevel};
+use varve_store::{AuditShare, StoreConfig};
+use varve_world::Timestamp;
+
+use crate::moment;
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
@@ -80,6 +86,12 @@ pub enum Command {
     /// Make, list, change and remove the keys that open the store
     #[command(subcommand)]
     Key(Key),
+    /// Mend what is damaged, as far as it can be
+    ///
+    /// Checks every byte. Blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
+    /// written anew with all that is still good in them; what they were stays in the store's folder `quarantine`. What is still
+    /// lost then comes back when the same data is archived again.
+    Repair(Repair),
     /// Print a script that completes this program's words in a shell
     Completions {
         /// Which shell
@@ -113,20 +125,20 @@ pub struct Init {
     pub score: ScoreChoice,
 
     /// The block size of disk images: a power of two from 512 to 64K
-    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_size)]
-    pub block_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_block_size)]
+    pub block_size: u32,
 
     /// How large the files of the log become, from 1M to 16G
-    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
-    pub arena_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_arena_size)]
+    pub arena_size: ArenaMap,
 
     /// How much is compressed together, from 4K to 2M: more is smaller on disk, less is faster to read at random
-    #[arg(long, value_name = "BYTES", default_value = "1536K", value_parser = parse_size)]
-    pub clump_size: u64,
+    #[arg(long, value_name = "BYTES", default_value = "1536K", value_parser = parse_clump_size)]
+    pub clump_size: ClumpBytes,
 
     /// How hard to compress: zstd's level, 1 (fast) to 19 (small)
-    #[arg(long, value_name = "LEVEL", default_value_t = 3)]
-    pub compression: i32,
+    #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = parse_compression)]
+    pub compression: CompressionLevel,
 
     #[command(flatten)]
     pub cost: Cost,
@@ -221,12 +233,12 @@ pub struct TakeSnapshot {
     pub sources: Vec<PathBuf>,
 
     /// What to call it; the source's own name if not given
-    #[arg(long)]
+    #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 
     /// The moment that it shows, such as 2026-05-01T23:15; now if not given
-    #[arg(long)]
-    pub time: Option<String>,
+    #[arg(long, value_parser = parse_time)]
+    pub time: Option<Timestamp>,
 
     /// Something to remember with it; may be given several times
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
@@ -259,7 +271,7 @@ pub struct Snapshots {
     pub name: Option<String>,
 
     /// Only those with this tag; may be given several times
-    #[arg(long = "tag", value_name = "KEY=VALUE")]
+    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
     pub tags: Vec<String>,
 }
 
@@ -320,7 +332,51 @@ pub struct Verify {
     /// Read and check every byte
     #[arg(long)]
     pub data: bool,
+
+    /// Of the data read at most this share, such as 3%, and first what was read longest ago: so a full check is spread over nights
+    #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
+    pub share: Option<f64>,
+
+    /// Of the data read only what was not read and found whole within this time, such as 30d
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    pub since: Option<Duration>,
 }
+
+impl Verify {
+    /// What of the data is to be read, if any.
+    pub fn data_share(&self, now: Timestamp) -> Option<AuditShare> {
+        if !self.data && self.share.is_none() && self.since.is_none() {
+            return None;
+        }
+        let nanoseconds = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+        let not_since = self.since.map(|age| Timestamp(now.0.saturating_sub(nanoseconds(age))));
+        Some(AuditShare { not_since, share: self.share.unwrap_or(1.0) })
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Repair {
+    /// Fetch lost blocks from this store, a copy with the same key; may be given several times
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
+    pub from: Vec<PathBuf>,
+
+    /// Only say what would be done
+    #[arg(long)]
+    pub plan: bool,
+}
+
+/// Words that are well formed one by one, and make no sense together. The exit status is then 2, as for words that no
+/// command has.
+#[derive(Debug)]
+pub struct WrongWords(pub String);
+
+impl std::fmt::Display for WrongWords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongWords {}
 
 /// A number of bytes: `8192`, `8K`, `64M`, `1G`.
 fn parse_size(text: &str) -> Result<u64, String> {
@@ -338,6 +394,57 @@ fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
+}
+
+fn parse_block_size(text: &str) -> Result<u32, String> {
+    let bytes =
+        u32::try_from(parse_size(text)?).ok().filter(|bytes| StoreConfig::block_bytes_is_good(*bytes));
+    bytes.ok_or_else(|| "write a power of two from 512 to 64K".into())
+}
+
+fn parse_arena_size(text: &str) -> Result<ArenaMap, String> {
+    ArenaMap::new(parse_size(text)?).ok_or_else(|| "write a multiple of 128 from 1M to 16G".into())
+}
+
+fn parse_clump_size(text: &str) -> Result<ClumpBytes, String> {
+    let bytes = u32::try_from(parse_size(text)?).ok().and_then(ClumpBytes::new);
+    bytes.ok_or_else(|| "write a size from 4K to 2M".into())
+}
+
+fn parse_compression(text: &str) -> Result<CompressionLevel, String> {
+    text.parse().ok().and_then(CompressionLevel::new).ok_or_else(|| "write a level from 1 to 19".into())
+}
+
+/// A name that `SNAPSHOT[:PATH]` and `NAME@WHEN` can carry.
+pub fn parse_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains([':', '@', '/']) || text == "latest" {
+        return Err(format!("{text:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`"));
+    }
+    Ok(text.into())
+}
+
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    moment::parse_exact(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
+}
+
+/// A share of the whole: `3%`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    let percent = number.filter(|number| *number > 0.0 && *number <= 100.0);
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share of the whole, such as 3%".into())
+}
+
+/// A time that has passed: `30d`, `12h`.
+fn parse_age(text: &str) -> Result<Duration, String> {
+    let seconds = |unit| match unit {
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        "w" => Some(7 * 86_400),
+        _ => None,
+    };
+    let split = text.split_at_checked(text.len().saturating_sub(1));
+    let age = split.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(seconds(unit)?));
+    age.map(Duration::from_secs).ok_or_else(|| "write a number of hours, days or weeks: 12h, 30d, 4w".into())
 }
 
 fn parse_tag(text: &str) -> Result<String, String> {
@@ -366,6 +473,26 @@ mod tests {
         assert_eq!(parse_size("1G"), Ok(1 << 30));
         for bad in ["", "K", "8X", "-1", "99999999999G"] {
             assert!(parse_size(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn shares_and_ages_are_read() {
+        assert_eq!(parse_share("50%"), Ok(0.5));
+        assert_eq!(parse_age("2d"), Ok(Duration::from_secs(172_800)));
+        for bad in ["", "3", "0%", "101%", "-1%", "NaN%", "x%"] {
+            assert!(parse_share(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["", "d", "3", "3y", "-1d", "1µ", "99999999999999999999d"] {
+            assert!(parse_age(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_must_be_speakable() {
+        assert_eq!(parse_name("web-1"), Ok("web-1".into()));
+        for bad in ["", "a:b", "a@b", "a/b", "latest"] {
+            assert!(parse_name(bad).is_err(), "{bad:?}");
         }
     }
 }

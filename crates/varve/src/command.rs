@@ -8,6 +8,7 @@ mod ls;
 mod pages;
 mod paper_page;
 mod place;
+mod repair;
 mod restore;
 mod snapshot;
 mod snapshots;
@@ -53,6 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Cat(words) => restore::cat(arguments, words),
         Command::Verify(words) => verify::run(arguments, words),
         Command::Key(words) => key::run(arguments, words),
+        Command::Repair(words) => repair::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),
     }

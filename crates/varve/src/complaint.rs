@@ -1,8 +1,11 @@
 //! How a failure is told: what happened, why, and what to do next.
 
 use anyhow::Error;
+use varve_archive::SelectError;
 use varve_log::AppendError;
 use varve_store::{CreateError, KeyError, NotPermitted, OpenError, Permission};
+
+use crate::arguments::WrongWords;
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
@@ -48,6 +51,9 @@ fn hint(error: &Error) -> Option<&'static str> {
         if let Some(NotPermitted { permission: Permission::Read, .. }) = cause.downcast_ref() {
             return Some("give a key that `varve key list` shows as full or append-only");
         }
+        if let Some(NotPermitted { permission: Permission::Destroy, .. }) = cause.downcast_ref() {
+            return Some("give a key that `varve key list` shows as full");
+        }
         if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
             return Some("name an empty folder, or one that does not exist yet");
         }
@@ -81,6 +87,12 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
     }
     None
+}
+
+/// Whether the words of the command were wrong, and not what it met.
+pub fn is_wrong_words(error: &Error) -> bool {
+    let is_moment = |cause: &SelectError| matches!(cause, SelectError::NotAMoment { .. });
+    error.chain().any(|cause| cause.is::<WrongWords>() || cause.downcast_ref().is_some_and(is_moment))
 }
 
 /// Whether somebody who read our output has stopped reading, as `head` does.

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Err(error) if complaint::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             complaint::print(&error);
-            ExitCode::FAILURE
+            ExitCode::from(if complaint::is_wrong_words(&error) { 2 } else { 1 })
         }
     }
 }

@@ -13,7 +13,7 @@ use varve_store::{
 use varve_world::{Clock, RealClock, RealRandom, RealStorage, RealWorkers, World};
 use zeroize::Zeroizing;
 
-use crate::arguments::{Arguments, Cost, NewSecret};
+use crate::arguments::{Arguments, Cost, NewSecret, WrongWords};
 use crate::moment;
 
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
@@ -22,7 +22,8 @@ const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The store's folder.
 pub fn store_path(arguments: &Arguments) -> Result<PathBuf> {
-    arguments.store.clone().context("which store? Name it with --store, or in VARVE_STORE")
+    let unnamed = || WrongWords("which store? Name it with --store, or in VARVE_STORE".into());
+    Ok(arguments.store.clone().ok_or_else(unnamed)?)
 }
 
 /// The real world, with the store's folder as its storage.
@@ -40,28 +41,42 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Opens the store to be read.
+/// Opens the store to be read, with its catalog.
 pub fn read(arguments: &Arguments) -> Result<Archive> {
-    let archive = check(arguments)?;
-    archive.store().role().require(Permission::Read)?;
-    Ok(archive)
+    let store = read_store(arguments)?;
+    store.role().require(Permission::Read)?;
+    Ok(Archive::open(store)?)
 }
 
 /// Opens the store to be looked at as far as the key allows.
 pub fn check(arguments: &Arguments) -> Result<Archive> {
-    open(arguments, Access::Read)
+    Ok(Archive::open(read_store(arguments)?)?)
+}
+
+/// Opens the store to be written, with its catalog.
+pub fn write(arguments: &Arguments) -> Result<Archive> {
+    Ok(Archive::open(write_store(arguments)?)?)
+}
+
+/// Opens the store to be read.
+pub fn read_store(arguments: &Arguments) -> Result<Store> {
+    read_store_at(arguments, &store_path(arguments)?)
+}
+
+/// Opens another store to be read.
+pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
+    open(arguments, path, Access::Read)
 }
 
 /// Opens the store to be written.
-pub fn write(arguments: &Arguments) -> Result<Archive> {
+pub fn write_store(arguments: &Arguments) -> Result<Store> {
     let now = moment::show(RealClock.now());
     let holder = format!("process {} on {}, since {now}", std::process::id(), host_name());
-    open(arguments, Access::Write { holder: &holder })
+    open(arguments, &store_path(arguments)?, Access::Write { holder: &holder })
 }
 
-fn open(arguments: &Arguments, access: Access<'_>) -> Result<Archive> {
-    let path = store_path(arguments)?;
-    let world = world(&path);
+fn open(arguments: &Arguments, path: &Path, access: Access<'_>) -> Result<Store> {
+    let world = world(path);
     let context = || format!("cannot open the store {}", path.display());
     let secret = match Store::read_config(&world).with_context(context)?.encryption {
         Encryption::Aes256Gcm => Some(secret(arguments, Asked::Once)?),
@@ -75,9 +90,7 @@ fn open(arguments: &Arguments, access: Access<'_>) -> Result<Archive> {
         Encryption::None => None,
     };
     let mut bar = RebuildBar::new(arguments.quiet);
-    let store = Store::open(world, secret.as_ref(), access, &mut |progress| bar.show(progress))
-        .with_context(context)?;
-    Ok(Archive::open(store)?)
+    Store::open(world, secret.as_ref(), access, &mut |progress| bar.show(progress)).with_context(context)
 }
 
 /// How often a passphrase is asked for.

@@ -211,11 +211,9 @@ fn writer(sandbox: &Sandbox, name: &str) -> (Child, ChildStdin) {
     (child, input)
 }
 
-/// A run that was cut short may have left a torn end, which the next writer cuts off; it harms nothing.
+/// A run that was cut short may have left an unfinished end, which the next writer cuts off; that is no damage.
 fn harms_nothing(sandbox: &Sandbox) {
-    let run = sandbox.run(["verify", "--data"]);
-    let is_torn = run.code == Some(1) && run.text().contains("torn") && run.text().contains("0 parts harmed");
-    assert!(run.code == Some(0) || is_torn, "{}{}", run.text(), run.stderr);
+    sandbox.ok(["verify", "--data"]);
 }
 
 fn until(mut is_so: impl FnMut() -> bool) -> bool {
@@ -246,6 +244,14 @@ struct Outcome {
     refused: Vec<String>,
     /// Whether all of the list of snapshots was there.
     listed: bool,
+}
+
+impl Outcome {
+    /// Nothing is lost, and `verify` says that the end of the log was never finished.
+    fn is_only_unfinished(&self) -> bool {
+        let is_noted = self.verify.code == Some(0) && self.verify.text().contains("never finished");
+        is_noted && self.refused.is_empty() && self.listed
+    }
 }
 
 impl Victim {
@@ -378,6 +384,10 @@ fn damage_is_found(kind: &[&str]) {
         for (what, damage) in damages {
             let what = format!("{} of {length} bytes, {what}", name.display());
             let outcome = victim.after(&|harmed| damage(&harmed.store().join(&name)), &what);
+            // The mark at the end need not be durable: cutting into it is what a crash may do, and takes nothing.
+            if what.contains("cut to") && Some(arena) == arenas.last() && outcome.is_only_unfinished() {
+                continue;
+            }
             complaints.extend(victim.complaint(&outcome).map(|complaint| format!("{what}: {complaint}")));
         }
     }

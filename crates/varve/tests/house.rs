@@ -27,10 +27,12 @@ const FLOORS: [(&str, u32); 16] = [
 ];
 
 /// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
-const HINTS: [&str; 5] = [
+const HINTS: [&str; 7] = [
     "varve-archive/src/last_night.rs",
     "varve-index/src/checkpoint.rs",
+    "varve-store/src/audit.rs",
     "varve-store/src/checkpoint.rs",
+    "varve-store/src/lost.rs",
     "varve-store/src/newest.rs",
     "varve-store/src/own.rs",
 ];

@@ -210,8 +210,8 @@ fn standard_input_and_names() {
     let near = sandbox.fails(1, ["ls", "databse"]);
     assert!(near.contains("databse") && near.contains("there is database"), "{near}");
     assert!(sandbox.fails(1, ["ls", "database@1999-01-01"]).contains("nothing that old"));
-    assert!(sandbox.fails(1, ["ls", "database@yesterday"]).contains("is not a moment"));
-    assert!(sandbox.fails(1, ["snapshot", "-"]).contains("--name"));
+    assert!(sandbox.fails(2, ["ls", "database@yesterday"]).contains("is not a moment"));
+    assert!(sandbox.fails(2, ["snapshot", "-"]).contains("--name"));
     assert!(sandbox.fails(1, ["cat", "database:etc"]).contains("disk image"));
 
     let image = sandbox.path("out");
@@ -241,10 +241,23 @@ fn a_passphrase_opens_a_store() {
 #[test]
 fn words_and_pages() {
     let sandbox = Sandbox::empty();
-    for wrong in [&["bogus"][..], &["init", "--score", "md5"], &["snapshot"], &["ls"]] {
+    for wrong in [
+        &["bogus"][..],
+        &["init", "--score", "md5"],
+        &["init", "--block-size", "3K"],
+        &["init", "--arena-size", "100"],
+        &["init", "--clump-size", "4M"],
+        &["init", "--compression", "20"],
+        &["snapshot"],
+        &["snapshot", "disk", "--name", "a:b"],
+        &["snapshot", "disk", "--time", "soon"],
+        &["snapshot", "disk", "--tag", "plain"],
+        &["ls"],
+    ] {
         let said = sandbox.fails(2, wrong);
         assert!(said.contains("Usage") || said.contains("help"), "{said}");
     }
+    assert!(sandbox.fails(2, ["snapshot", "one", "two", "--name", "both"]).contains("there are 2 sources"));
     assert!(sandbox.ok(["--help"]).contains("Usage"));
     assert!(sandbox.ok(["completions", "bash"]).contains("complete -F"));
     sandbox.ok(["man", "pages"]);

@@ -12,10 +12,10 @@ use varve_archive::{
     Archive, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
 };
 use varve_log::{ArenaMap, ClumpBytes};
-use varve_store::{Access, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig};
-use varve_world::{
-    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, Timestamp, World,
+use varve_store::{
+    Access, AuditShare, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig,
 };
+use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
 const ARENA_BYTES: u64 = 1 << 20;
@@ -152,12 +152,7 @@ struct Case {
 }
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World {
-        storage: Arc::new(storage.clone()),
-        clock: Arc::new(FixedClock(Timestamp(0))),
-        random: Arc::new(SeededRandom::new(seed)),
-        workers: Arc::new(InlineWorkers),
-    }
+    World::deterministic(Arc::new(storage.clone()), seed)
 }
 
 fn secret(config: &StoreConfig) -> Option<Secret> {
@@ -206,7 +201,8 @@ impl Case {
             self.restore(which);
         }
         let archive = self.archive();
-        let verified = verify(archive.store(), archive.snapshots(), true, &Progress::new()).unwrap();
+        let verified =
+            verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
         assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
     }
 

@@ -1,11 +1,12 @@
 //! Archiving a folder: what can be asked for, and what comes of it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
-use varve_block::{BlockStore, PutError};
+use varve_block::{BlockName, BlockStore, PutError};
 use varve_world::{Timestamp, Workers};
 
 use super::excludes::Excludes;
@@ -13,7 +14,7 @@ use super::pipeline;
 use super::read::FileReader;
 use super::sequence::FolderCounts;
 use super::status::Status;
-use super::walk::Walker;
+use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
 use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind};
@@ -35,6 +36,8 @@ pub struct FolderOptions {
     /// When the run began. A file that changed since then, or right before, is read again by the next one, as it may change
     /// once more without a sign. [`Timestamp`]`(i64::MAX)`: files are known to keep still.
     pub began_at: Timestamp,
+    /// Blocks that are known to be lost: a file that needs one is read again though it has not changed.
+    pub lost: BTreeSet<BlockName>,
 }
 
 impl Default for FolderOptions {
@@ -45,6 +48,7 @@ impl Default for FolderOptions {
             one_file_system: false,
             store_folder: None,
             began_at: Timestamp(i64::MAX),
+            lost: BTreeSet::new(),
         }
     }
 }
@@ -137,8 +141,10 @@ pub(crate) fn archive_folder_after(
     let store_folder = store_folder.map(|(_, status)| status.id);
     let reader = FileReader { blocks, watch, trusted_before };
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
-        let walker = Walker::new(blocks, pipeline, options, watch, trusted_before, status.id, store_folder);
-        walker.remembering(before.last_night.clone()).walk(root, descriptor, before.root)
+        let root_id = status.id;
+        let setting = WalkSetting { blocks, pipeline, options, watch, trusted_before, root_id, store_folder };
+        let walker = Walker::new(setting).remembering(before.last_night.clone());
+        walker.walk(root, descriptor, before.root)
     })
 }
 

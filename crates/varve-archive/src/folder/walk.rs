@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use varve_block::BlockStore;
+use varve_tree::{Visit, walk};
 use varve_world::Timestamp;
 
 use super::archive::{ArchiveFolderError, ArchivedFolder, FolderOptions};
@@ -39,14 +40,20 @@ const OPEN_FOLDER_COUNT_MAX: usize = 256;
 
 pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Result<ReadFiles, ArchiveFolderError>>;
 
+/// What a walk is given, and does not change.
+pub(super) struct WalkSetting<'a> {
+    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) pipeline: &'a FilePipeline<'a>,
+    pub(super) options: &'a FolderOptions,
+    pub(super) watch: Watch<'a>,
+    /// What has changed later than this may change again without a new time.
+    pub(super) trusted_before: Timestamp,
+    pub(super) root_id: FileId,
+    pub(super) store_folder: Option<FileId>,
+}
+
 pub(super) struct Walker<'a> {
-    blocks: &'a dyn BlockStore,
-    pipeline: &'a FilePipeline<'a>,
-    options: &'a FolderOptions,
-    watch: Watch<'a>,
-    trusted_before: Timestamp,
-    root_id: FileId,
-    store_folder: Option<FileId>,
+    setting: WalkSetting<'a>,
     sequence: Sequence<'a>,
     /// The folders from the root to where the walk is.
     stack: Vec<Frame<'a>>,
@@ -75,25 +82,11 @@ struct Found {
 }
 
 impl<'a> Walker<'a> {
-    pub(super) fn new(
-        blocks: &'a dyn BlockStore,
-        pipeline: &'a FilePipeline<'a>,
-        options: &'a FolderOptions,
-        watch: Watch<'a>,
-        trusted_before: Timestamp,
-        root_id: FileId,
-        store_folder: Option<FileId>,
-    ) -> Self {
+    pub(super) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
-            blocks,
-            pipeline,
-            options,
-            watch,
-            trusted_before,
-            root_id,
-            store_folder,
-            sequence: Sequence::new(blocks, None),
+            sequence: Sequence::new(setting.blocks, None),
             last_night: None,
+            setting,
             stack: Vec::new(),
             job: Job::new(),
             job_bytes: 0,
@@ -106,7 +99,7 @@ impl<'a> Walker<'a> {
 
     /// With what is remembered of the last night, which is to remember this one.
     pub(super) fn remembering(self, last_night: Option<LastNight>) -> Self {
-        Self { sequence: Sequence::new(self.blocks, last_night.clone()), last_night, ..self }
+        Self { sequence: Sequence::new(self.setting.blocks, last_night.clone()), last_night, ..self }
     }
 
     /// Walks from the root to the end.
@@ -118,7 +111,7 @@ impl<'a> Walker<'a> {
     ) -> Result<ArchivedFolder, ArchiveFolderError> {
         self.enter(root, descriptor, PathBuf::new(), previous);
         while let Some(frame) = self.stack.last_mut() {
-            if self.watch.progress.is_cancelled() {
+            if self.setting.watch.progress.is_cancelled() {
                 return Err(ArchiveFolderError::Cancelled);
             }
             match frame.names.next() {
@@ -137,7 +130,7 @@ impl<'a> Walker<'a> {
         }
         self.submit_job();
         while self.sequence.len() > 0 {
-            self.pipeline.help_or_wait();
+            self.setting.pipeline.help_or_wait();
             self.advance()?;
         }
         let Self { sequence, read, unchanged_count, .. } = self;
@@ -152,7 +145,7 @@ impl<'a> Walker<'a> {
     /// Writes what is known, and waits while too much is not.
     fn advance(&mut self) -> Result<(), ArchiveFolderError> {
         loop {
-            for read in self.pipeline.take_done() {
+            for read in self.setting.pipeline.take_done() {
                 let ReadFiles { nodes, read_count, read_bytes } = read?;
                 self.read.read_count += read_count;
                 self.read.read_bytes += read_bytes;
@@ -168,7 +161,7 @@ impl<'a> Walker<'a> {
                 return Ok(());
             }
             self.submit_job();
-            if !self.pipeline.help_or_wait() {
+            if !self.setting.pipeline.help_or_wait() {
                 return Ok(());
             }
         }
@@ -193,7 +186,7 @@ impl<'a> Walker<'a> {
             return;
         }
         let mut node = Node::new(name, kind);
-        status.describe(&mut node, self.trusted_before);
+        status.describe(&mut node, self.setting.trusted_before);
         let last_night = self.last_night.as_ref();
         let previous = previous.or_else(|| {
             let path = folder.path.join_name(&node.name);
@@ -213,24 +206,24 @@ impl<'a> Walker<'a> {
 
     fn is_left_out(&self, folder: &SourceFolder, name: &[u8], kind: NodeKind, status: &Status) -> bool {
         let is_folder = kind == NodeKind::Folder;
-        if is_folder && self.store_folder == Some(status.id) {
+        if is_folder && self.setting.store_folder == Some(status.id) {
             return true;
         }
-        if self.options.one_file_system && !is_folder && self.is_elsewhere(status) {
+        if self.setting.options.one_file_system && !is_folder && self.is_elsewhere(status) {
             return true;
         }
-        let excludes = &self.options.excludes;
+        let excludes = &self.setting.options.excludes;
         !excludes.is_empty() && excludes.leave_out(&folder.path.join_name(name), is_folder)
     }
 
     /// Whether something is on another file system than the root.
     fn is_elsewhere(&self, status: &Status) -> bool {
-        status.id.file_system != self.root_id.file_system
+        status.id.file_system != self.setting.root_id.file_system
     }
 
     fn visit_folder(&mut self, found: Found, is_known: bool, parent: &Arc<SourceFolder>) {
         let Found { mut node, status, previous } = found;
-        if self.options.one_file_system && self.is_elsewhere(&status) {
+        if self.setting.options.one_file_system && self.is_elsewhere(&status) {
             self.sequence.push(Event::Node(node));
             return;
         }
@@ -250,22 +243,22 @@ impl<'a> Walker<'a> {
 
     /// Opens a folder for the walk. The root is read with its attributes here.
     fn enter(&mut self, mut node: Node, descriptor: OwnedFd, path: PathBuf, previous: Option<&Node>) {
-        self.watch.progress.set_current(&path);
-        self.watch.progress.add_files_done(1);
+        self.setting.watch.progress.set_current(&path);
+        self.setting.watch.progress.add_files_done(1);
         if self.stack.is_empty() {
             self.read_xattrs(&mut node, &XattrPlace::open(&descriptor), &path);
         }
         let (mut names, read) = Names::read(&descriptor);
         if let Err(error) = read {
             node.problem = Some(NodeProblem::Unreadable);
-            self.watch.report(&path, error);
+            self.setting.watch.report(&path, error);
         }
-        if self.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(&descriptor) {
+        if self.setting.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(&descriptor) {
             names.retain_only(CACHE_TAG_NAME);
         }
         self.sequence.push(Event::Open(node));
         let folder = Arc::new(SourceFolder { descriptor, path, _token: Arc::clone(&self.folder_token) });
-        let previous = PreviousFolder::new(self.blocks, previous);
+        let previous = PreviousFolder::new(self.setting.blocks, previous);
         self.stack.push(Frame { folder, names, previous });
     }
 
@@ -273,15 +266,15 @@ impl<'a> Walker<'a> {
         let Found { mut node, status, previous } = found;
         let is_another_name = self.join_link_group(&mut node, &status);
         if is_another_name {
-            self.watch.progress.add_files_done(1);
+            self.setting.watch.progress.add_files_done(1);
             self.sequence.push(Event::Link(node));
             return;
         }
-        if let Some(known) = previous.filter(|_| is_known) {
+        if let Some(known) = previous.filter(|known| is_known && !self.has_lost_blocks(known)) {
             // All that the system says of it is in its node already, but for what belongs to this snapshot.
             self.unchanged_count += u64::from(node.kind == NodeKind::File);
-            self.watch.progress.add_files_done(1);
-            self.watch.progress.add_bytes_done(node.size);
+            self.setting.watch.progress.add_files_done(1);
+            self.setting.watch.progress.add_bytes_done(node.size);
             let Node { content, target, xattrs, .. } = known;
             self.sequence.push(Event::Node(Node { content, target, xattrs, ..node }));
             return;
@@ -291,6 +284,18 @@ impl<'a> Walker<'a> {
         } else {
             self.read_special(node, folder);
         }
+    }
+
+    /// Whether a file's content needs a block that is known to be lost.
+    fn has_lost_blocks(&self, node: &Node) -> bool {
+        let lost = &self.setting.options.lost;
+        let Some(content) = node.content.filter(|_| !lost.is_empty()) else { return false };
+        let mut found = false;
+        walk(self.setting.blocks, &content, &mut |block| {
+            found |= block.damage.is_some() || lost.contains(&block.name);
+            if found { Visit::Skip } else { Visit::Descend }
+        });
+        found
     }
 
     /// Gives a file with several names its link group. Returns whether one of the names came before.
@@ -312,7 +317,7 @@ impl<'a> Walker<'a> {
         let file = FileToRead { number, folder: Arc::clone(folder), node, seen: status };
         if status.size > SMALL_FILE_BYTES_MAX {
             self.submit_job();
-            self.pipeline.submit(vec![file]);
+            self.setting.pipeline.submit(vec![file]);
             return;
         }
         self.job.push(file);
@@ -325,7 +330,7 @@ impl<'a> Walker<'a> {
     fn submit_job(&mut self) {
         self.job_bytes = 0;
         if !self.job.is_empty() {
-            self.pipeline.submit(std::mem::take(&mut self.job));
+            self.setting.pipeline.submit(std::mem::take(&mut self.job));
         }
     }
 
@@ -341,7 +346,7 @@ impl<'a> Walker<'a> {
         let path = folder.path.join_name(&node.name);
         let place = XattrPlace::named(&folder.descriptor, &node.name);
         self.read_xattrs(&mut node, &place, &path);
-        self.watch.progress.add_files_done(1);
+        self.setting.watch.progress.add_files_done(1);
         self.sequence.push(Event::Node(node));
     }
 
@@ -350,7 +355,7 @@ impl<'a> Walker<'a> {
             Ok(xattrs) => node.xattrs = xattrs,
             Err(error) => {
                 node.problem = Some(NodeProblem::Unreadable);
-                self.watch.report(path, error);
+                self.setting.watch.report(path, error);
             }
         }
     }
@@ -359,8 +364,8 @@ impl<'a> Walker<'a> {
     fn give_up(&mut self, mut node: Node, folder: &SourceFolder, error: io::Error) {
         let is_gone = error.kind() == io::ErrorKind::NotFound;
         node.problem = Some(if is_gone { NodeProblem::Vanished } else { NodeProblem::Unreadable });
-        self.watch.report(&folder.path.join(OsStr::from_bytes(&node.name)), error);
-        self.watch.progress.add_files_done(1);
+        self.setting.watch.report(&folder.path.join(OsStr::from_bytes(&node.name)), error);
+        self.setting.watch.progress.add_files_done(1);
         self.sequence.push(Event::Node(node));
     }
 }

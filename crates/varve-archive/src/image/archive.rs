@@ -9,7 +9,7 @@ use varve_block::{BlockKind, BlockStore, PutError, Score};
 use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
 use varve_world::{Task, Workers};
 
-use super::source::{ImageSource, Piece};
+use super::source::{ImageSource, Piece, Pieces};
 use crate::progress::Progress;
 
 /// The size of pointer blocks. `docs/decisions/0004-block-sizes.md` has the measurement.
@@ -71,7 +71,7 @@ pub fn archive_image(
         shape,
         source,
         progress,
-        claims: Mutex::new(Claims { number: 0, offset: 0 }),
+        claims: Mutex::new(Claims { number: 0, pieces: source.pieces(block_bytes) }),
         assembly: Mutex::new(Assembly {
             builder: FixedBuilder::new(blocks, shape),
             next: 0,
@@ -89,15 +89,15 @@ struct Job<'a> {
     shape: Shape,
     source: &'a ImageSource,
     progress: &'a Progress,
-    claims: Mutex<Claims>,
+    claims: Mutex<Claims<'a>>,
     assembly: Mutex<Assembly<'a>>,
     failure: Mutex<Option<ArchiveImageError>>,
 }
 
 /// What has been handed out.
-struct Claims {
+struct Claims<'a> {
     number: u64,
-    offset: u64,
+    pieces: Pieces<'a>,
 }
 
 /// The tree, as far as it is known without a gap, and what was finished too early.
@@ -155,15 +155,9 @@ impl Job<'_> {
 
     fn claim(&self) -> Result<Option<(u64, Piece)>, ArchiveImageError> {
         let mut claims = lock(&self.claims);
-        let piece = self
-            .source
-            .next_piece(claims.offset, u64::from(self.shape.leaf_bytes))
-            .map_err(|source| self.read_failed(claims.offset, source))?;
+        let offset = claims.pieces.offset();
+        let piece = claims.pieces.next().map_err(|source| self.read_failed(offset, source))?;
         let Some(piece) = piece else { return Ok(None) };
-        claims.offset += match &piece {
-            Piece::Data { bytes, .. } | Piece::Hole { bytes } => *bytes,
-            Piece::Bytes(bytes) => bytes.len() as u64,
-        };
         claims.number += 1;
         Ok(Some((claims.number - 1, piece)))
     }
@@ -187,7 +181,7 @@ impl Job<'_> {
         if let Some(error) = self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
-        let size = self.claims.into_inner().unwrap_or_else(PoisonError::into_inner).offset;
+        let size = self.claims.into_inner().unwrap_or_else(PoisonError::into_inner).pieces.offset();
         let path = self.source.path().to_owned();
         let changed_meanwhile = self.source.has_changed().map_err(|source| ArchiveImageError::Read {
             path,

@@ -99,29 +99,9 @@ impl ImageSource {
         }
     }
 
-    /// The next piece at or after `from`; `None` at the end.
-    pub(super) fn next_piece(&self, from: u64, block_bytes: u64) -> io::Result<Option<Piece>> {
-        match &self.kind {
-            Kind::Placed { file, size, has_holes, .. } => {
-                if from >= *size {
-                    return Ok(None);
-                }
-                let data = if *has_holes { data_range(file, from, *size)? } else { Some((from, *size)) };
-                let Some((start, end)) = data else { return Ok(Some(Piece::Hole { bytes: *size - from })) };
-                let start = (start / block_bytes * block_bytes).max(from);
-                if start > from {
-                    return Ok(Some(Piece::Hole { bytes: start - from }));
-                }
-                let end = end.next_multiple_of(block_bytes).min(*size).min(from + PIECE_BYTES);
-                Ok(Some(Piece::Data { offset: from, bytes: end - from }))
-            }
-            Kind::Stream(reader) => {
-                let mut bytes = Vec::new();
-                let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-                reader.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes)?;
-                Ok((!bytes.is_empty()).then_some(Piece::Bytes(bytes)))
-            }
-        }
+    /// Its pieces from the beginning on, in blocks of `block_bytes`.
+    pub(super) fn pieces(&self, block_bytes: u32) -> Pieces<'_> {
+        Pieces { source: self, block_bytes: u64::from(block_bytes), offset: 0, data_end: 0 }
     }
 
     /// Fills `into` from `offset` on.
@@ -143,15 +123,77 @@ pub(super) enum Piece {
     Hole { bytes: u64 },
 }
 
-/// The first data at or after `from`; `None` if only a hole follows.
+impl Piece {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Data { bytes, .. } | Self::Hole { bytes } => *bytes,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+/// Hands out the pieces of an image, one after the other.
+pub(super) struct Pieces<'a> {
+    source: &'a ImageSource,
+    block_bytes: u64,
+    offset: u64,
+    /// How far the source is known to have data without a hole.
+    data_end: u64,
+}
+
+impl Pieces<'_> {
+    /// Where the next piece begins; in the end, the size of the image.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next piece; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<Piece>> {
+        let piece = match &self.source.kind {
+            Kind::Placed { size, .. } if self.offset >= *size => None,
+            Kind::Placed { file, size, has_holes, .. } => Some(self.next_placed(file, *size, *has_holes)?),
+            Kind::Stream(reader) => {
+                let mut bytes = Vec::new();
+                let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+                reader.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes)?;
+                (!bytes.is_empty()).then_some(Piece::Bytes(bytes))
+            }
+        };
+        self.offset += piece.as_ref().map_or(0, Piece::len);
+        Ok(piece)
+    }
+
+    fn next_placed(&mut self, file: &File, size: u64, has_holes: bool) -> io::Result<Piece> {
+        let from = self.offset;
+        if from >= self.data_end {
+            let data = if has_holes { data_range(file, from, size)? } else { Some((from, size)) };
+            let Some((start, end)) = data else { return Ok(Piece::Hole { bytes: size - from }) };
+            self.data_end = end.next_multiple_of(self.block_bytes).min(size);
+            let start = (start / self.block_bytes * self.block_bytes).max(from);
+            if start > from {
+                return Ok(Piece::Hole { bytes: start - from });
+            }
+        }
+        Ok(Piece::Data { offset: from, bytes: self.data_end.min(from + PIECE_BYTES) - from })
+    }
+}
+
+/// The first data at or after `from`; `None` if only a hole follows, up to `size`.
 fn data_range(file: &File, from: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     let start = match seek(file, HoleSeek::Data(from)) {
         Ok(start) => start,
+        // So does a file end that has come nearer meanwhile: that is no hole.
+        Err(rustix::io::Errno::NXIO) if file.metadata()?.len() < size => {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         Err(rustix::io::Errno::NXIO) => return Ok(None),
         // A file system that knows no holes.
         Err(rustix::io::Errno::INVAL) => return Ok(Some((from, size))),
         Err(error) => return Err(error.into()),
     };
+    if start >= size {
+        return Ok(None);
+    }
     let end = seek(file, HoleSeek::Hole(start))?;
     Ok(Some((start, end)))
 }

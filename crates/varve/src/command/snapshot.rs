@@ -10,9 +10,9 @@ use varve_archive::{
 };
 
 use super::{Outcome, snapshots};
-use crate::arguments::{Arguments, TakeSnapshot};
+use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, moment, session, show};
+use crate::{complaint, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome> {
     let requests = requests(words)?;
@@ -45,14 +45,9 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
 /// What each source's snapshot is to be called.
 fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
     if words.name.is_some() && words.sources.len() > 1 {
-        bail!("--name names one snapshot, and there are {} sources", words.sources.len());
+        let said = format!("--name names one snapshot, and there are {} sources", words.sources.len());
+        bail!(WrongWords(said));
     }
-    let time = match &words.time {
-        Some(text) => {
-            Some(moment::parse_exact(text).with_context(|| format!("--time {text} is not a moment"))?)
-        }
-        None => None,
-    };
     let host = session::host_name();
     words
         .sources
@@ -60,10 +55,10 @@ fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
         .map(|source| {
             Ok(Request {
                 name: match &words.name {
-                    Some(name) => checked_name(name)?.into(),
+                    Some(name) => name.clone(),
                     None => own_name(source)?,
                 },
-                time,
+                time: words.time,
                 source: remembered_path(source),
                 host: host.clone(),
                 tags: words.tags.clone(),
@@ -72,25 +67,18 @@ fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
         .collect()
 }
 
-/// A name that `SNAPSHOT[:PATH]` and `NAME@WHEN` can carry.
-fn checked_name(name: &str) -> Result<&str> {
-    if name.is_empty() || name.contains([':', '@', '/']) || name == "latest" {
-        bail!("{name:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`");
-    }
-    Ok(name)
-}
-
 /// What a source is called if nobody says: its last part, without the ending of an image.
 fn own_name(source: &Path) -> Result<String> {
     if source == Path::new("-") {
-        bail!("standard input has no name: give it one with --name");
+        bail!(WrongWords("standard input has no name: give it one with --name".into()));
     }
     let whole = std::path::absolute(source)?;
     let whole = whole.canonicalize().unwrap_or(whole);
     let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
     let name = name.map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned());
     let fit = name.replace([':', '@'], "-");
-    checked_name(&fit).map(String::from).with_context(|| format!("name {} with --name", source.display()))
+    parse_name(&fit)
+        .map_err(|said| WrongWords(format!("{said}; name {} with --name", source.display())).into())
 }
 
 fn remembered_path(source: &Path) -> Vec<u8> {
@@ -164,13 +152,5 @@ mod tests {
             assert_eq!(own_name(Path::new(source)).unwrap(), name, "{source}");
         }
         assert!(own_name(Path::new("-")).is_err());
-    }
-
-    #[test]
-    fn names_must_be_speakable() {
-        assert!(checked_name("web-1").is_ok());
-        for bad in ["", "a:b", "a@b", "a/b", "latest"] {
-            assert!(checked_name(bad).is_err(), "{bad:?}");
-        }
     }
 }

@@ -3,28 +3,33 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use varve_archive::{Harm, Progress, Verified, verify};
 use varve_store::Permission;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Verify};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, session, show};
+use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     let archive = session::check(arguments)?;
     let role = archive.store().role();
-    if words.data {
+    let share = words.data_share(archive.store().world().clock.now());
+    if share.is_some() {
         role.require(Permission::Read)
-            .context("--data reads every byte; without it, the codes of pages and seals are checked")?;
+            .context("--data, --share and --since read every byte; without it, the codes of pages and seals are checked")?;
     }
     let can_read = role.allows(Permission::Read);
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, arguments.quiet);
-    let verified = verify(archive.store(), archive.snapshots(), words.data, &progress)?;
+    let verified = verify(archive.store(), archive.snapshots(), share, &progress)?;
     drop(shown);
+    if can_read {
+        // Only a hint, for the next night to heal what it can.
+        archive.store().remember_lost(&verified.lost);
+    }
     if arguments.json {
         print_json(&verified, can_read);
     } else {
@@ -40,9 +45,14 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
         say!("{line}");
     }
-    for harm in &verified.harm {
-        say!("  harms: {}", describe(harm));
+    for end in verified.unfinished.iter().filter(|_| !arguments.quiet) {
+        say!(
+            "arena {}, offset {}: what follows was never finished; the next snapshot cuts it off",
+            end.arena,
+            end.offset
+        );
     }
+    print_harm(&verified.harm);
     let well = verified.damage.is_empty() && verified.harm.is_empty();
     if !well {
         say!(
@@ -50,7 +60,9 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
             count(verified.damage.len(), "place"),
             count(verified.harm.len(), "part")
         );
-        eprintln!("hint: what is listed by `varve snapshots` and not named here can be restored");
+        eprintln!(
+            "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
+        );
     } else if !can_read && !arguments.quiet {
         say!(
             "the codes of all pages and seals are right: {} arenas, {} blocks; this key cannot read, and so not check, what they hold",
@@ -58,10 +70,18 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
             verified.block_count
         );
     } else if !arguments.quiet {
-        let read = if words.data {
-            format!(", {} read and checked", show::bytes(verified.checked_bytes))
-        } else {
-            String::new()
+        let read = match (share_is_all(words), verified.oldest_read) {
+            _ if verified.read_count == 0 => String::new(),
+            (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
+            (false, oldest) => format!(
+                ", {} in {} arenas read and checked; {}",
+                show::bytes(verified.checked_bytes),
+                verified.read_count,
+                match oldest {
+                    Some(oldest) => format!("all were read since {}", moment::show(oldest)),
+                    None => "some were never read yet".into(),
+                }
+            ),
         };
         say!(
             "all is well: {} snapshots, {} arenas, {} blocks{read}",
@@ -69,6 +89,17 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
             verified.arena_count,
             verified.block_count
         );
+    }
+}
+
+fn share_is_all(words: &Verify) -> bool {
+    words.share.is_none() && words.since.is_none()
+}
+
+/// Prints what snapshots have lost.
+pub(super) fn print_harm(harm: &[Harm]) {
+    for harm in harm {
+        say!("  harms: {}", describe(harm));
     }
 }
 
@@ -97,9 +128,26 @@ fn print_json(verified: &Verified, can_read: bool) {
             })
         })
         .collect();
-    let harm: Vec<_> = verified
-        .harm
-        .iter()
+    let unfinished: Vec<_> =
+        verified.unfinished.iter().map(|end| json!({ "arena": end.arena.0, "offset": end.offset })).collect();
+    let value = json!({
+        "snapshots": verified.snapshot_count,
+        "arenas": verified.arena_count,
+        "blocks": verified.block_count,
+        "checked_bytes": verified.checked_bytes,
+        "arenas_read": verified.read_count,
+        "all_read_since": verified.oldest_read.map(moment::rfc3339),
+        "contents_checked": can_read,
+        "damage": damage,
+        "harm": harm_as_json(&verified.harm),
+        "unfinished": unfinished,
+    });
+    say!("{value}");
+}
+
+/// What snapshots have lost, for programs.
+pub(super) fn harm_as_json(harm: &[Harm]) -> Vec<Value> {
+    harm.iter()
         .map(|harm| {
             json!({
                 "snapshot": harm.snapshot.to_string(),
@@ -110,15 +158,5 @@ fn print_json(verified: &Verified, can_read: bool) {
                 "reason": harm.reason,
             })
         })
-        .collect();
-    let value = json!({
-        "snapshots": verified.snapshot_count,
-        "arenas": verified.arena_count,
-        "blocks": verified.block_count,
-        "checked_bytes": verified.checked_bytes,
-        "contents_checked": can_read,
-        "damage": damage,
-        "harm": harm,
-    });
-    say!("{value}");
+        .collect()
 }

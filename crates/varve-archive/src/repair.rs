@@ -1,0 +1,195 @@
+//! Repair: what was lost is fetched from where it is still whole, and damaged arenas are written anew without it.
+//!
+//! ```text
+//! catalog ─▶ check everything ─▶ fetch what snapshots need ─▶ write damaged arenas anew ─▶ what is still harmed
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_log::OpenLogError;
+use varve_store::{AuditShare, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store};
+
+use crate::catalog::{Catalog, SaveCatalogError};
+use crate::progress::Progress;
+use crate::verify::{Harm, Verified, VerifyError, verify, walk_snapshots};
+
+/// What was found, what was done about it, and what is left.
+#[derive(Debug, Default)]
+pub struct RepairReport {
+    /// What was wrong before, and what it harmed.
+    pub before: Verified,
+    /// The arenas that were, or are to be, written anew.
+    pub plan: RepairPlan,
+    /// Whether the catalog was lost and put together from older ones.
+    pub catalog_was_lost: bool,
+    /// Blocks that came from elsewhere.
+    pub fetched_block_count: u64,
+    /// What was done to the log.
+    pub repaired: Repaired,
+    /// What snapshots still lack.
+    pub harm_left: Vec<Harm>,
+}
+
+/// Why a repair did not come to its end. What it had not reached is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairArchiveError {
+    /// The store could not be checked.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    /// The arenas could not be listed.
+    #[error(transparent)]
+    List(#[from] OpenLogError),
+    /// A block that was fetched could not be stored.
+    #[error("what was fetched cannot be stored")]
+    Put(#[from] PutError),
+    /// What was fetched could not be made durable.
+    #[error("what was fetched cannot be made durable")]
+    Sync(#[from] SyncError),
+    /// The log could not be repaired.
+    #[error(transparent)]
+    Log(#[from] RepairError),
+    /// The catalog could not be written again.
+    #[error("the catalog cannot be put together again")]
+    Catalog(#[from] SaveCatalogError),
+}
+
+/// What `repair` would do, without doing it.
+///
+/// # Errors
+/// [`RepairArchiveError`].
+pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, RepairArchiveError> {
+    store.role().require(Permission::Read).map_err(RepairError::from)?;
+    let found = find_catalog(store, store, &[])?;
+    let before = verify(store, found.catalog.snapshots(), Some(AuditShare::ALL), progress)?;
+    let plan = RepairPlan::new(&before.damage);
+    Ok(RepairReport { before, plan, catalog_was_lost: found.was_lost, ..RepairReport::default() })
+}
+
+/// Mends what can be mended. `sources` are copies of this store: they are asked for blocks that are damaged or gone, and
+/// for the catalog if the newest one is lost.
+///
+/// # Errors
+/// [`RepairArchiveError`].
+pub fn repair(
+    store: &Store,
+    sources: &[&Store],
+    progress: &Progress,
+) -> Result<RepairReport, RepairArchiveError> {
+    store.role().require(Permission::Destroy).map_err(RepairError::from)?;
+    for source in sources {
+        source.role().require(Permission::Read).map_err(RepairError::from)?;
+    }
+    let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
+    let FoundCatalog { mut catalog, was_lost } = find_catalog(store, &mended, sources)?;
+    let before = verify(store, catalog.snapshots(), Some(AuditShare::ALL), progress)?;
+    store.remember_lost(&before.lost);
+    // Through the sources, so that what lies below a pointer that was lost is met as well.
+    let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;
+    for name in before.lost.union(&reached.lost) {
+        // What no source has stays lost, and is reported below.
+        drop(mended.get(name));
+    }
+    let fetched_block_count = mended.into_fetched_count()?;
+    if was_lost {
+        catalog.write_again(store)?;
+    }
+    store.sync()?;
+    let plan = RepairPlan::new(&before.damage);
+    let repaired = store.repair(&plan)?;
+    let after = walk_snapshots(store, store, catalog.snapshots(), &[], progress)?;
+    store.remember_lost(&after.lost);
+    let harm_left = after.harm;
+    Ok(RepairReport { before, plan, catalog_was_lost: was_lost, fetched_block_count, repaired, harm_left })
+}
+
+struct FoundCatalog {
+    catalog: Catalog,
+    /// Whether the newest one was lost, and this one put together from others.
+    was_lost: bool,
+}
+
+/// The newest catalog; if it is lost, what older ones know, and those of the sources.
+fn find_catalog(
+    store: &Store,
+    blocks: &dyn BlockStore,
+    sources: &[&Store],
+) -> Result<FoundCatalog, OpenLogError> {
+    let is_end_lost = store.check_order()?.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
+    let roots = store.catalogs();
+    // One that leads nowhere is as good as lost, even if others hide it.
+    let unreadable = roots.iter().find_map(|root| Catalog::load(blocks, Some(*root)).err());
+    let newest = unreadable.map_or_else(|| Catalog::load_all(blocks, &roots), Err);
+    let mut catalog = match newest {
+        Ok(catalog) if !is_end_lost => return Ok(FoundCatalog { catalog, was_lost: false }),
+        Ok(catalog) => catalog,
+        Err(_) => Catalog::salvage(blocks, &store.catalog_roots()?),
+    };
+    for source in sources {
+        if let Ok(theirs) = Catalog::load_all(*source, &source.catalogs()) {
+            catalog.add_unknown(&theirs);
+        }
+    }
+    Ok(FoundCatalog { catalog, was_lost: true })
+}
+
+/// A store that asks others for what it has lost, and keeps what they give.
+struct Mended<'a> {
+    store: &'a Store,
+    sources: &'a [&'a Store],
+    fetched_count: AtomicU64,
+    /// Why something that was fetched could not be kept.
+    failure: Mutex<Option<PutError>>,
+}
+
+impl Mended<'_> {
+    /// How many blocks came from a source.
+    fn into_fetched_count(self) -> Result<u64, PutError> {
+        match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(self.fetched_count.into_inner()),
+        }
+    }
+
+    /// Takes a block from the first source that has it whole.
+    fn fetch(&self, name: &BlockName) -> Option<Bytes> {
+        let is_right = |bytes: &Bytes| self.store.namer().score(bytes) == name.score;
+        let bytes = self.sources.iter().find_map(|source| source.get(name).ok().filter(is_right))?;
+        match self.store.put(Block { block_type: name.block_type, bytes: &bytes }) {
+            Ok(_) => drop(self.fetched_count.fetch_add(1, Ordering::Relaxed)),
+            Err(error) => {
+                self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        }
+        Some(bytes)
+    }
+}
+
+impl BlockStore for Mended<'_> {
+    fn score_bytes(&self) -> usize {
+        self.store.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.store.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        self.store.put(block)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        match self.store.get(name) {
+            Err(error @ (GetError::NotFound { .. } | GetError::Damaged { .. })) => {
+                self.fetch(name).ok_or(error)
+            }
+            other => other,
+        }
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.store.sync()
+    }
+}

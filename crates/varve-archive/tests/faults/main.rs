@@ -1,0 +1,156 @@
+//! The whole engine on the misbehaving world of `varve-sim`, under a model that knows what was acknowledged.
+//!
+//! A seed draws a [`Schedule`](schedule::Schedule): what is done to an archive, step by step, and what goes wrong at which call. [`run`](run::run)
+//! carries it out and holds the archive to its promises:
+//!
+//! - What a sync has acknowledged is there after every power cut, and reads back as it was put. So is every snapshot that was reported.
+//! - No snapshot is there half: one that was being taken is absent, or whole.
+//! - Wrong bytes are never returned as data: a read that fails or lies gives an error or the right bytes, and right ones when it is tried again.
+//! - Opening after a crash needs no other step, and succeeds as soon as the disk works.
+//! - A full disk loses nothing, and the archive works again once there is space.
+//! - After a failed write or sync the store refuses more until it is opened again.
+//! - `verify` finds nothing on a disk that has only crashed. Nothing panics.
+//!
+//! **Replaying.** A failure prints its seed and the smallest schedule that still fails. `VARVE_FAULT_SEED=81172 cargo test -p
+//! varve-archive --test faults replay` runs that seed again, call by call as before. A seed that ever failed goes into
+//! `failed-seeds.txt`, whose seeds run first, for ever.
+//!
+//! **Adding an action**, such as a step of maintenance: a variant of [`Action`](schedule::Action), a line in `Action::draw` that says how often it
+//! comes, and an arm in `Case::act` (`run.rs`). The arm makes the call, passes an error to `Case::excused`, which fails the run unless
+//! something struck, and tells the model what was acknowledged. `Case::check_all` then holds for it as for all others. Adding
+//! one changes what the seeds draw: note in `failed-seeds.txt` which ones are older, or keep their schedules as tests of their own.
+#![allow(clippy::cast_possible_truncation)]
+
+mod contents;
+mod model;
+mod quiet;
+mod report;
+mod run;
+mod schedule;
+mod session;
+mod shrink;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use report::Report;
+use run::run;
+use schedule::Schedule;
+
+const FAILED_SEEDS: &str = include_str!("failed-seeds.txt");
+
+/// How many seeds a plain `cargo test` runs.
+const FEW_SEEDS: u64 = 40;
+
+fn failed_seeds() -> Vec<u64> {
+    let lines = FAILED_SEEDS.lines().map(|line| line.split('#').next().unwrap_or("").trim());
+    lines.filter(|line| !line.is_empty()).map(|line| line.parse().expect("a seed a line")).collect()
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: a number is wanted")))
+}
+
+/// Runs a seed, and fails with its smallest schedule if it fails.
+fn must_survive(seed: u64) -> report::Outcome {
+    let schedule = Schedule::draw(seed);
+    match quiet::run(&schedule) {
+        Ok(outcome) => outcome,
+        Err(failure) => panic!("{}", shrink::explain(&schedule, &failure)),
+    }
+}
+
+#[test]
+fn seeds_that_failed_once() {
+    for seed in failed_seeds() {
+        must_survive(seed);
+    }
+}
+
+#[test]
+fn a_few_seeds() {
+    for seed in 0..FEW_SEEDS {
+        must_survive(seed);
+    }
+}
+
+#[test]
+fn a_seed_replays_call_by_call() {
+    for seed in [3, 4, 5] {
+        let once = run(&Schedule::draw(seed)).unwrap();
+        let again = run(&Schedule::draw(seed)).unwrap();
+        assert!(once.tally.operations > 50);
+        assert_eq!(once.tally, again.tally, "seed {seed}");
+    }
+}
+
+/// The model would notice: an engine whose disk lies about its syncs loses what was acknowledged, and the run says so, shortly.
+#[test]
+fn a_disk_that_only_pretends_to_sync_is_caught() {
+    let schedules = (0..50).map(|seed| Schedule { pretends_to_sync: true, ..Schedule::draw(seed) });
+    let (schedule, failure) = schedules
+        .filter_map(|schedule| quiet::run(&schedule).err().map(|failure| (schedule, failure)))
+        .find(|(_, failure)| failure.is_loss)
+        .expect("acknowledged data was lost, and nobody noticed");
+    let (smallest, _) = shrink::shrink(&schedule, failure);
+    assert!(smallest.steps.len() <= 4, "{smallest:#?}");
+}
+
+/// Replays `VARVE_FAULT_SEED`; without it there is nothing to do.
+#[test]
+fn replay() {
+    if let Some(seed) = setting("VARVE_FAULT_SEED") {
+        println!("{}", Schedule::draw(seed));
+        must_survive(seed);
+        println!("seed {seed} survives");
+    }
+}
+
+/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed. Those that failed once
+/// come before all others. Prints the table of faults survived.
+#[test]
+#[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "seeds are independent: each runs on one thread, several at a time; bounded by time"
+)]
+fn many_seeds() {
+    let began = std::time::Instant::now();
+    let seconds = setting("VARVE_FAULT_SECONDS").unwrap_or(100);
+    let first = setting("VARVE_FAULT_FIRST").unwrap_or(0);
+    let seeds: Box<dyn Iterator<Item = u64> + Send> = match setting("VARVE_FAULT_SEEDS") {
+        Some(count) => Box::new(first..first.saturating_add(count)),
+        None => Box::new(first..),
+    };
+    let seeds = Mutex::new(failed_seeds().into_iter().chain(seeds));
+    let report = Mutex::new(Report::default());
+    let failures = Mutex::new(Vec::new());
+    let (is_over, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    let work = || {
+        while !is_over.load(Ordering::Relaxed) && began.elapsed().as_secs() < seconds {
+            let Some(seed) = seeds.lock().unwrap_or_else(PoisonError::into_inner).next() else { return };
+            let schedule = Schedule::draw(seed);
+            let outcome = quiet::run(&schedule);
+            let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+            report.add(outcome.as_ref());
+            drop(report);
+            if let Err(failure) = outcome {
+                is_over.store(true, Ordering::Relaxed);
+                failures.lock().unwrap_or_else(PoisonError::into_inner).push((schedule, failure));
+            }
+            let minutes = began.elapsed().as_secs() / 60;
+            if told.fetch_max(minutes, Ordering::Relaxed) < minutes {
+                println!("after {minutes} minutes: seed {seed}");
+            }
+        }
+    };
+    let width = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| (0..width).for_each(|_| drop(scope.spawn(work))));
+    let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("\n{}", report.text(began.elapsed()));
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some((schedule, failure)) = failures.first() {
+        panic!("{}", shrink::explain(schedule, failure));
+    }
+}

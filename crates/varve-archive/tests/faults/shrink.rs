@@ -1,0 +1,79 @@
+//! From a schedule that fails to the smallest one that still does.
+
+use crate::quiet;
+use crate::report::Failure;
+use crate::schedule::Schedule;
+
+/// How many runs may be spent on it.
+const RUNS_MAX: usize = 1500;
+
+/// The smallest schedule that was found to fail, and how it does.
+pub fn shrink(schedule: &Schedule, failure: Failure) -> (Schedule, Failure) {
+    let mut smallest = (schedule.clone(), failure);
+    let mut runs = 0;
+    loop {
+        let before = runs;
+        let found = candidates(&smallest.0).take_while(|_| runs_left(&mut runs)).find_map(|candidate| {
+            let failure = quiet::run(&candidate).err()?;
+            // A loss stays a loss: another failure on the way would be another story.
+            (failure.is_loss == smallest.1.is_loss).then_some((candidate, failure))
+        });
+        match found {
+            Some(smaller) => smallest = smaller,
+            None => return smallest,
+        }
+        if before >= RUNS_MAX {
+            return smallest;
+        }
+    }
+}
+
+fn runs_left(runs: &mut usize) -> bool {
+    *runs += 1;
+    *runs <= RUNS_MAX
+}
+
+/// Smaller schedules, those that leave out most first.
+fn candidates(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
+    let count = schedule.steps.len();
+    let sizes = std::iter::successors(Some(count / 2), |size| (*size > 1).then_some(size / 2))
+        .filter(|size| *size > 0);
+    let without = sizes
+        .flat_map(move |size| (0..count).step_by(size).map(move |from| from..(from + size).min(count)))
+        .map(|range| {
+            let mut smaller = schedule.clone();
+            smaller.steps.drain(range);
+            smaller
+        });
+    let uncreated =
+        (!schedule.create.is_empty()).then(|| Schedule { create: Vec::new(), ..schedule.clone() });
+    let unstruck = (0..count).flat_map(move |step| {
+        (0..schedule.steps[step].strikes.len()).map(move |strike| {
+            let mut smaller = schedule.clone();
+            smaller.steps[step].strikes.remove(strike);
+            smaller
+        })
+    });
+    let lesser = (0..count).flat_map(move |step| {
+        schedule.steps[step].action.lesser().into_iter().map(move |action| {
+            let mut smaller = schedule.clone();
+            smaller.steps[step].action = action;
+            smaller
+        })
+    });
+    without.chain(uncreated).chain(unstruck).chain(lesser)
+}
+
+/// All that is needed to find out why.
+pub fn explain(schedule: &Schedule, failure: &Failure) -> String {
+    let (smallest, still) = shrink(schedule, failure.clone());
+    format!(
+        "seed {seed} fails: {text}\n\nthe smallest schedule that fails, of {steps} steps: {still}\n{smallest}\n\
+         replay: VARVE_FAULT_SEED={seed} cargo test --release -p varve-archive --test faults replay -- --exact --nocapture\n\
+         then add {seed} to crates/varve-archive/tests/faults/failed-seeds.txt",
+        seed = schedule.seed,
+        text = failure.text,
+        steps = schedule.steps.len(),
+        still = still.text,
+    )
+}

@@ -1,0 +1,101 @@
+//! Disk images that come back, and sources that do not hold still.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use varve_archive::{
+    ArchiveImageError, ArchivedImage, ImageSource, Progress, archive_image, restore_image, write_image,
+};
+use varve_block::MemoryBlockStore;
+use varve_world::InlineWorkers;
+
+const BLOCK_BYTES: u32 = 4096;
+const MIB: u64 = 1 << 20;
+
+fn archive(store: &MemoryBlockStore, source: &ImageSource) -> Result<ArchivedImage, ArchiveImageError> {
+    archive_image(store, &InlineWorkers, source, BLOCK_BYTES, &Progress::new())
+}
+
+fn contents(store: &MemoryBlockStore, image: &ArchivedImage) -> Vec<u8> {
+    let mut contents = Vec::new();
+    write_image(store, &InlineWorkers, &image.entry, &mut contents, &Progress::new()).unwrap();
+    contents
+}
+
+/// A folder, and in it an image of 9 MiB and 5 bytes: data, a hole, data, a hole.
+fn sparse_image() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let file = File::create(&path).unwrap();
+    file.set_len(9 * MIB + 5).unwrap();
+    file.write_all_at(&[1; 3 << 20], 0).unwrap();
+    file.write_all_at(&[2; 70_000], 5 * MIB + 300).unwrap();
+    (folder, path)
+}
+
+fn set_len(path: &Path, bytes: u64) {
+    OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_sparse_image_comes_back_sparse() {
+    let (folder, path) = sparse_image();
+    let store = MemoryBlockStore::new();
+    let image = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
+    assert_eq!((image.entry.size(), image.changed_meanwhile), (9 * MIB + 5, false));
+    let back = folder.path().join("back.img");
+    restore_image(&store, &InlineWorkers, &image.entry, &back, false, &Progress::new()).unwrap();
+    assert_eq!(fs::read(&back).unwrap(), fs::read(&path).unwrap());
+    assert_eq!(contents(&store, &image), fs::read(&path).unwrap());
+    let occupied = fs::metadata(&back).unwrap().blocks() * 512;
+    assert!(occupied < 4 * MIB, "{occupied} bytes are occupied");
+}
+
+#[test]
+fn a_stream_has_no_size_until_it_ends() {
+    let (_folder, path) = sparse_image();
+    let store = MemoryBlockStore::new();
+    let source = ImageSource::stream(Box::new(File::open(&path).unwrap()), Path::new("-"));
+    assert_eq!(source.size(), None);
+    let streamed = archive(&store, &source).unwrap();
+    let placed = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
+    assert_eq!(streamed.entry, placed.entry, "holes are zeros");
+}
+
+#[test]
+fn an_image_that_grows_is_archived_as_it_was_and_said_to_have_changed() {
+    for grown in [10 * MIB, 40 * MIB] {
+        let (_folder, path) = sparse_image();
+        let before = fs::read(&path).unwrap();
+        let store = MemoryBlockStore::new();
+        let source = ImageSource::open(&path).unwrap();
+        set_len(&path, grown);
+        File::options().write(true).open(&path).unwrap().write_all_at(b"new", grown - 3).unwrap();
+        let image = archive(&store, &source).unwrap();
+        assert!(image.changed_meanwhile);
+        assert_eq!(contents(&store, &image), before);
+    }
+}
+
+#[test]
+fn an_image_that_is_written_while_it_is_read_is_said_to_have_changed() {
+    let (_folder, path) = sparse_image();
+    let source = ImageSource::open(&path).unwrap();
+    File::options().write(true).open(&path).unwrap().write_all_at(b"other", 17).unwrap();
+    assert!(archive(&MemoryBlockStore::new(), &source).unwrap().changed_meanwhile);
+}
+
+/// Wherever the end comes to lie, in data or in a hole, what is gone is never taken for zeros.
+#[test]
+fn an_image_that_shrinks_is_not_archived() {
+    for shrunk in [0, 1, 2 * MIB + 17, 3 * MIB, 4 * MIB, 5 * MIB + 5000, 9 * MIB + 4] {
+        let (_folder, path) = sparse_image();
+        let source = ImageSource::open(&path).unwrap();
+        set_len(&path, shrunk);
+        let error = archive(&MemoryBlockStore::new(), &source).unwrap_err();
+        let ArchiveImageError::Shrank { offset, .. } = error else { panic!("cut to {shrunk}: {error}") };
+        assert!(offset <= 9 * MIB, "cut to {shrunk}, noticed at {offset}");
+    }
+}

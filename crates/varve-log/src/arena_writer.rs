@@ -1,0 +1,275 @@
+//! One arena that is being written: its records, its pages, its seal. Knows nothing of the arenas beside it.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_world::{FileName, Random, Storage};
+use zeroize::Zeroizing;
+
+use crate::append::{AppendError, Appended};
+use crate::arena::{ArenaId, Granule};
+use crate::cipher::RecordCipher;
+use crate::clump::PackedClump;
+use crate::footer::{Footer, PageRow, seal};
+use crate::header::{ArenaHeader, NewArena};
+use crate::keys::LogKeys;
+use crate::page::{DirectoryPage, Ledger};
+use crate::read::{Log, OpenedArena};
+use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::recover::Recovered;
+use crate::seals::Seal;
+
+/// A writer's salt, and how many records it has made.
+pub(crate) struct Session {
+    id: [u8; 16],
+    counter: u64,
+}
+
+impl Session {
+    pub(crate) fn new(random: &dyn Random) -> io::Result<Self> {
+        let mut id = [0; 16];
+        random.fill(&mut id)?;
+        Ok(Self { id, counter: 0 })
+    }
+
+    /// Whether it has made any record.
+    pub(crate) fn has_written(&self) -> bool {
+        self.counter > 0
+    }
+
+    /// The number of the next record. Moved on before anything can fail: a nonce is never used twice.
+    fn next(&mut self) -> u64 {
+        let counter = self.counter;
+        self.counter += 1;
+        counter
+    }
+}
+
+/// An arena that grows.
+pub(crate) struct ArenaWriter {
+    file: FileName,
+    arena: OpenedArena,
+    clump_cipher: RecordCipher,
+    page_cipher: RecordCipher,
+    pub(crate) log_bytes: u64,
+    pub(crate) durable_bytes: u64,
+    /// Whether the file goes on behind `log_bytes`, with a mark that was never made durable.
+    has_stray_mark: bool,
+    waiting: DirectoryPage,
+    pages: Vec<PageRow>,
+}
+
+/// An arena that takes no more, and waits for its seal.
+pub(crate) struct FullArena {
+    pub(crate) id: ArenaId,
+    pub(crate) log_bytes: u64,
+    pub(crate) pages: Vec<PageRow>,
+    has_stray_mark: bool,
+    file: FileName,
+    header: ArenaHeader,
+}
+
+impl ArenaWriter {
+    /// Begins an arena in a new file.
+    pub(crate) fn begin(
+        log: &Log,
+        random: &dyn Random,
+        session: &Session,
+        (id, generation): (ArenaId, u32),
+        file: FileName,
+    ) -> Result<Self, AppendError> {
+        let failed = |source| AppendError::Storage { arena: id, source };
+        let (mut uid, mut data_key, mut ephemeral) =
+            ([0; 16], Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
+        random.fill(&mut uid).map_err(failed)?;
+        random.fill(&mut *data_key).map_err(failed)?;
+        if !log.keys().can_read() {
+            random.fill(&mut *ephemeral).map_err(failed)?;
+        }
+        let store_id = log.config().store_id;
+        let new =
+            NewArena { store_id, arena: id, generation, uid, data_key: &data_key, ephemeral: &ephemeral };
+        let (header, bytes) = ArenaHeader::create(&new, log.keys()).map_err(|_| AppendError::Failed {
+            reason: "nothing can be sealed to the write key of this store".into(),
+        })?;
+        log.storage().create(&file).map_err(failed)?;
+        log.storage().append(&file, &bytes).map_err(failed)?;
+        let directory_key = Zeroizing::new(log.keys().directory_key(&uid));
+        let data_key = log.keys().is_encrypted().then_some(data_key);
+        let arena = OpenedArena { id, header, data_key, directory_key };
+        Self::new(log, session, arena, file, bytes.len() as u64, Vec::new())
+    }
+
+    /// Goes on with an arena of an earlier session.
+    pub(crate) fn adopt(
+        log: &Log,
+        session: &Session,
+        arena: OpenedArena,
+        recovered: &Recovered,
+        pages: Vec<PageRow>,
+    ) -> Result<Self, AppendError> {
+        let file = arena.id().file_name();
+        let mut writer = Self::new(log, session, arena, file, recovered.log_bytes, pages)?;
+        writer.durable_bytes = recovered.durable_bytes;
+        writer.has_stray_mark = recovered.has_stray_mark;
+        Ok(writer)
+    }
+
+    fn new(
+        log: &Log,
+        session: &Session,
+        arena: OpenedArena,
+        file: FileName,
+        log_bytes: u64,
+        pages: Vec<PageRow>,
+    ) -> Result<Self, AppendError> {
+        let encrypted = log.keys().is_encrypted();
+        let cipher = |kind| {
+            arena.cipher(kind, &session.id, encrypted).ok_or_else(|| AppendError::Failed {
+                reason: format!("arena {} cannot be continued without the key to read it", arena.id()),
+            })
+        };
+        let (clump_cipher, page_cipher) = (cipher(RecordKind::Clump)?, cipher(RecordKind::Page)?);
+        let waiting = DirectoryPage::new(log.config().score_bytes);
+        Ok(Self {
+            file,
+            arena,
+            clump_cipher,
+            page_cipher,
+            log_bytes,
+            durable_bytes: 0,
+            has_stray_mark: false,
+            waiting,
+            pages,
+        })
+    }
+
+    pub(crate) fn id(&self) -> ArenaId {
+        self.arena.id()
+    }
+
+    /// Where its pages are.
+    pub(crate) fn pages(&self) -> &[PageRow] {
+        &self.pages
+    }
+
+    /// How many blocks no page names yet.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.block_count()
+    }
+
+    /// Appends a clump, whose blocks then wait for a page.
+    pub(crate) fn write_clump(
+        &mut self,
+        storage: &dyn Storage,
+        session: &mut Session,
+        clump: PackedClump,
+    ) -> Result<Granule, AppendError> {
+        let PackedClump { rows, record } = clump;
+        let header = self.write_record(storage, session, RecordKind::Clump, record)?;
+        self.waiting.push(header.granule, header.body_bytes, header.code, &rows);
+        Ok(header.granule)
+    }
+
+    /// Appends a page for what waits for one, if anything.
+    pub(crate) fn write_page(
+        &mut self,
+        storage: &dyn Storage,
+        session: &mut Session,
+        ledger: Ledger,
+        score_bytes: usize,
+    ) -> Result<Appended, AppendError> {
+        let mut page = std::mem::replace(&mut self.waiting, DirectoryPage::new(score_bytes));
+        // Rounded down: a mark may be too careful, never too bold.
+        let durable = self.durable_bytes / crate::GRANULE_BYTES * crate::GRANULE_BYTES;
+        page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
+        let mut record = vec![0; RECORD_HEADER_BYTES];
+        page.encode(&mut record);
+        let header = self.write_record(storage, session, RecordKind::Page, record)?;
+        let row = PageRow { granule: header.granule, body_bytes: header.body_bytes, code: header.code };
+        self.pages.push(row);
+        Ok(Appended { arena: self.id(), row, page: Arc::new(page) })
+    }
+
+    /// Encrypts and appends a record, which comes with room for its header.
+    fn write_record(
+        &mut self,
+        storage: &dyn Storage,
+        session: &mut Session,
+        kind: RecordKind,
+        mut record: Vec<u8>,
+    ) -> Result<RecordHeader, AppendError> {
+        let granule = Granule::at_or_after(self.log_bytes).ok_or(AppendError::LogFull)?;
+        let (place, body) = record.split_at_mut(RECORD_HEADER_BYTES);
+        let body_bytes = u32::try_from(body.len()).expect("bodies are bounded");
+        let counter = session.next();
+        let mut header =
+            RecordHeader { kind, body_bytes, counter, session: session.id, granule, code: [0; 16] };
+        let cipher = match kind {
+            RecordKind::Clump => &self.clump_cipher,
+            RecordKind::Page => &self.page_cipher,
+        };
+        header.code = cipher.seal(counter, &self.arena.associated(&header), body);
+        place.copy_from_slice(&header.encode());
+        let record_bytes = usize::try_from(header.record_bytes()).expect("bodies are bounded");
+        record.resize(record_bytes, 0);
+        let arena = self.id();
+        if std::mem::take(&mut self.has_stray_mark) {
+            // Need not be durable: whatever a crash makes of it, the log counts up to here.
+            storage
+                .truncate(&self.file, self.log_bytes)
+                .map_err(|source| AppendError::Storage { arena, source })?;
+        }
+        let offset =
+            storage.append(&self.file, &record).map_err(|source| AppendError::Storage { arena, source })?;
+        if offset != self.log_bytes {
+            let reason = format!("arena {arena} has grown to {offset} bytes behind this writer's back");
+            return Err(AppendError::Failed { reason });
+        }
+        self.log_bytes += record_bytes as u64;
+        Ok(header)
+    }
+
+    /// Takes no more.
+    pub(crate) fn into_full(self) -> FullArena {
+        let (id, header) = (self.id(), self.arena.header.clone());
+        let Self { file, log_bytes, has_stray_mark, pages, .. } = self;
+        FullArena { id, log_bytes, pages, has_stray_mark, file, header }
+    }
+}
+
+impl FullArena {
+    /// An arena of an earlier session that takes no more.
+    pub(crate) fn left(arena: &OpenedArena, recovered: &Recovered) -> Self {
+        Self {
+            id: arena.id(),
+            log_bytes: recovered.log_bytes,
+            pages: recovered.pages.iter().map(|(row, _)| *row).collect(),
+            has_stray_mark: recovered.has_stray_mark,
+            file: arena.id().file_name(),
+            header: arena.header.clone(),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &FileName {
+        &self.file
+    }
+
+    /// Writes the seal, whose place in the order of seals is `ordinal`. Everything in the arena must be durable.
+    pub(crate) fn seal(
+        &self,
+        storage: &dyn Storage,
+        keys: &LogKeys,
+        ordinal: u64,
+    ) -> Result<Seal, AppendError> {
+        let (footer, bytes): (Footer, _) =
+            seal(keys, self.header.code(), &self.pages, self.log_bytes, ordinal);
+        let failed = |source| AppendError::Storage { arena: self.id, source };
+        if self.has_stray_mark {
+            storage.truncate(&self.file, self.log_bytes).map_err(failed)?;
+        }
+        storage.append(&self.file, &bytes).map_err(failed)?;
+        tracing::debug!(arena = %self.id, log_bytes = self.log_bytes, page_count = self.pages.len(), "sealed an arena");
+        Ok(Seal::of(&self.header, &footer))
+    }
+}

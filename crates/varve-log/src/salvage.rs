@@ -1,0 +1,198 @@
+//! What is still good in a damaged arena, and the arena that takes its place.
+//!
+//! Clumps vouch for themselves: each has its own code. So whatever page or seal is lost, a clump that is whole can be found
+//! by following the records, and the names of its blocks come from their bytes. An arena is never mended in place: a new
+//! one, of the next generation, is written under another name, and renamed when it is sealed and durable.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_world::{FileName, Random};
+
+use crate::append::{AppendError, Appended};
+use crate::arena::{ArenaId, Granule};
+use crate::arena_writer::{ArenaWriter, Session};
+use crate::clump::{BlockRow, ClumpContent, NamedBlock, PackedClump};
+use crate::header::ARENA_HEADER_BYTES;
+use crate::page::{Ledger, PAGE_BLOCKS_GOAL};
+use crate::read::{Log, OpenedArena, ReadLogError, Window};
+use crate::record::{RECORD_HEADER_BYTES, RecordKind};
+use crate::seals::Seal;
+
+/// How much is read at a time.
+const AHEAD_BYTES: usize = 1 << 20;
+/// What a disk loses at a time: 4 KiB.
+const SECTOR_GRANULES: u32 = 32;
+
+/// A clump that is whole.
+#[derive(Debug, Clone)]
+pub struct SalvagedClump {
+    /// Where it was.
+    pub granule: Granule,
+    /// Its blocks.
+    pub content: ClumpContent,
+    body: Vec<u8>,
+}
+
+impl SalvagedClump {
+    /// The same clump, to be written elsewhere. `blocks` are its blocks with their names, in order.
+    #[must_use]
+    pub fn pack<'a>(self, blocks: impl Iterator<Item = NamedBlock<'a>>) -> PackedClump {
+        let rows = blocks.map(|block| BlockRow {
+            name: block.name,
+            digest: block.digest,
+            size: u32::try_from(block.bytes.len()).expect("blocks are small"),
+        });
+        let mut record = vec![0; RECORD_HEADER_BYTES];
+        record.extend_from_slice(&self.body);
+        PackedClump { rows: rows.collect(), record }
+    }
+}
+
+impl Log {
+    /// Hands over every whole clump of an arena, in order, whatever is around it. What cannot be read is passed over, as what is
+    /// damaged is.
+    ///
+    /// # Errors
+    /// [`ReadLogError::NoReadKey`], and whatever `take` returns.
+    pub fn salvage<E: From<ReadLogError>>(
+        &self,
+        arena: &OpenedArena,
+        take: &mut dyn FnMut(SalvagedClump) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut window = self.window(arena, AHEAD_BYTES);
+        let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64);
+        while let Some(granule) = place {
+            place = match whole_clump(&mut window, granule) {
+                Ok((next, clump)) => {
+                    if let Some(clump) = clump {
+                        take(clump)?;
+                    }
+                    next
+                }
+                Err(error @ ReadLogError::NoReadKey { .. }) => return Err(error.into()),
+                Err(_) => seek_record(&mut window, granule),
+            };
+        }
+        Ok(())
+    }
+}
+
+/// The first place after `broken` where a record begins, past what is damaged and what the disk does not give.
+fn seek_record(window: &mut Window<'_>, broken: Granule) -> Option<Granule> {
+    let file_bytes = window.file_bytes().ok()?;
+    let mut granule = Granule(broken.0.checked_add(1)?);
+    while granule.byte_offset() < file_bytes {
+        let step = match window.record(granule) {
+            Ok(_) => return Some(granule),
+            Err(error) if error.is_damage() => 1,
+            Err(_) => {
+                // From now on little is asked for at once, so that a bad sector costs no more than itself.
+                window.set_ahead_bytes(0);
+                SECTOR_GRANULES - granule.0 % SECTOR_GRANULES
+            }
+        };
+        granule = Granule(granule.0.checked_add(step)?);
+    }
+    None
+}
+
+/// The clump at `granule`, if a whole one is there, and where the next record is.
+fn whole_clump(
+    window: &mut Window<'_>,
+    granule: Granule,
+) -> Result<(Option<Granule>, Option<SalvagedClump>), ReadLogError> {
+    let header = window.record(granule)?;
+    if header.kind != RecordKind::Clump {
+        return Ok((header.next(), None));
+    }
+    match window.opened_body(&header) {
+        Err(error @ ReadLogError::NoReadKey { .. }) => Err(error),
+        // Its header is whole, so it tells where the next one is.
+        Err(_) => Ok((header.next(), None)),
+        Ok(body) => {
+            let content = window.content(&header, body.clone())?;
+            Ok((header.next(), Some(SalvagedClump { granule, content, body })))
+        }
+    }
+}
+
+/// An arena that is being written anew under another name.
+pub struct Replacement {
+    log: Arc<Log>,
+    session: Session,
+    writer: ArenaWriter,
+    file: FileName,
+    ordinal: u64,
+    ledger: Ledger,
+    pages: Vec<Appended>,
+}
+
+/// An arena that has taken another one's place.
+#[derive(Debug)]
+pub struct Replaced {
+    /// Its seal.
+    pub seal: Seal,
+    /// Its pages.
+    pub pages: Vec<Appended>,
+}
+
+impl Replacement {
+    /// Begins generation `generation` of arena `id`. Its seal takes the place `ordinal`: that of the seal before, or a free one.
+    /// `ledger` covers the seals as they are now.
+    ///
+    /// # Errors
+    /// [`AppendError::Storage`]; the arena is as it was.
+    pub fn begin(
+        log: &Arc<Log>,
+        random: &dyn Random,
+        id: ArenaId,
+        (generation, ordinal): (u32, u64),
+        ledger: Ledger,
+    ) -> Result<Self, AppendError> {
+        let failed = |source| AppendError::Storage { arena: id, source };
+        let session = Session::new(random).map_err(failed)?;
+        let file = FileName::new(&format!("{}.new", id.file_name())).expect("a good name with an ending");
+        match log.storage().remove(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let writer = ArenaWriter::begin(log, random, &session, (id, generation), file.clone())?;
+        Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
+    }
+
+    /// Adds a clump.
+    ///
+    /// # Errors
+    /// [`AppendError`]; the arena is as it was.
+    pub fn append(&mut self, clump: PackedClump) -> Result<(), AppendError> {
+        self.writer.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
+        if self.writer.waiting_count() >= PAGE_BLOCKS_GOAL { self.write_page() } else { Ok(()) }
+    }
+
+    fn write_page(&mut self) -> Result<(), AppendError> {
+        let score_bytes = self.log.config().score_bytes;
+        let storage = self.log.storage().as_ref();
+        let page = self.writer.write_page(storage, &mut self.session, self.ledger, score_bytes)?;
+        self.pages.push(page);
+        Ok(())
+    }
+
+    /// Seals it and puts it in the place of the arena that is there, if any.
+    ///
+    /// # Errors
+    /// [`AppendError::Storage`]; the arena is then as it was, or this one is in its place, whole.
+    pub fn finish(mut self) -> Result<Replaced, AppendError> {
+        self.write_page()?;
+        let id = self.writer.id();
+        let failed = |source| AppendError::Storage { arena: id, source };
+        let storage = Arc::clone(self.log.storage());
+        storage.sync(&self.file).map_err(failed)?;
+        let seal = self.writer.into_full().seal(storage.as_ref(), self.log.keys(), self.ordinal)?;
+        storage.sync(&self.file).map_err(failed)?;
+        storage.rename(&self.file, &id.file_name()).map_err(failed)?;
+        storage.sync_folder(ArenaId::FOLDER).map_err(failed)?;
+        tracing::info!(arena = %id, generation = seal.generation, "wrote an arena anew");
+        Ok(Replaced { seal, pages: self.pages })
+    }
+}

@@ -1,0 +1,453 @@
+//! The disk: every call is counted, may be struck, and may be the last one before the power goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use varve_world::{FileLock, FileName, LockError, Storage};
+
+use crate::draw::Draw;
+use crate::fault::{Call, Fault, Strike};
+use crate::inode::Inode;
+use crate::names::{InodeNumber, Names};
+use crate::tally::{Leftover, Tally};
+
+/// A modelled disk with a file system. Clones share it, as processes share a machine: locks are held by one of them, and every one
+/// sees at once what another has written.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    inside: Arc<Mutex<Inside>>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    names: Names,
+    inodes: BTreeMap<InodeNumber, Inode>,
+    next_inode: InodeNumber,
+    locks: BTreeMap<FileName, u64>,
+    next_lock: u64,
+    draw: Draw,
+    /// What waits to strike, and at which call.
+    armed: Vec<(u64, Fault)>,
+    is_down: bool,
+    is_full: bool,
+    pretends_to_sync: bool,
+    tally: Tally,
+}
+
+impl Disk {
+    /// An empty disk that works. What it does when something goes wrong, `seed` decides.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let inside = Inside {
+            names: Names::default(),
+            inodes: BTreeMap::new(),
+            next_inode: 0,
+            locks: BTreeMap::new(),
+            next_lock: 0,
+            draw: Draw::new(seed),
+            armed: Vec::new(),
+            is_down: false,
+            is_full: false,
+            pretends_to_sync: false,
+            tally: Tally::default(),
+        };
+        Self { inside: Arc::new(Mutex::new(inside)) }
+    }
+
+    /// From now on `seed` decides.
+    pub fn reseed(&self, seed: u64) {
+        self.inside().draw = Draw::new(seed);
+    }
+
+    /// Lets these faults wait for their calls, instead of those that waited before.
+    pub fn arm(&self, strikes: &[Strike]) {
+        let mut inside = self.inside();
+        let now = inside.tally.operations;
+        inside.armed = strikes.iter().map(|strike| (now + strike.after, strike.fault)).collect();
+    }
+
+    /// Nothing more is to go wrong, and there is space.
+    pub fn behave(&self) {
+        let mut inside = self.inside();
+        inside.armed.clear();
+        inside.is_full = false;
+    }
+
+    /// From now on syncs only say that they are done, as those of some drives do. No engine survives that: a test of what it survives
+    /// has to fail on such a disk.
+    pub fn pretend_to_sync(&self) {
+        self.inside().pretends_to_sync = true;
+    }
+
+    /// The power goes, now: no call succeeds until [`restart`](Self::restart).
+    pub fn cut_power(&self) {
+        let mut inside = self.inside();
+        inside.strike(Fault::PowerCut);
+        inside.is_down = true;
+    }
+
+    /// Whether the power is gone.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.inside().is_down
+    }
+
+    /// Whether appends find no space.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.inside().is_full
+    }
+
+    /// Whether a sync that nobody waited for has failed, and the next sync of that file is still to tell.
+    #[must_use]
+    pub fn owes_failure(&self) -> bool {
+        self.inside().inodes.values().any(Inode::owes_failure)
+    }
+
+    /// The machine starts again after a power cut, with what that has left. Nobody holds a lock.
+    pub fn restart(&self) {
+        let mut inside = self.inside();
+        let Inside { names, inodes, draw, tally, .. } = &mut *inside;
+        let mut left = BTreeSet::new();
+        names.survive(draw, &mut left);
+        let named = names.inodes();
+        inodes.retain(|number, _| named.contains(number));
+        for inode in inodes.values_mut() {
+            inode.survive(draw, &mut left);
+        }
+        note_left(tally, left);
+        inside.locks.clear();
+        inside.is_down = false;
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.inside().tally.clone()
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call: `act` is told what strikes it, and does what is left of it then.
+    fn call<T>(
+        &self,
+        call: Call,
+        name: &str,
+        act: impl FnOnce(&mut Inside, Option<Fault>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut inside = self.inside();
+        if inside.is_down {
+            return Err(off());
+        }
+        let now = inside.tally.operations;
+        inside.tally.operations += 1;
+        inside.tally.note(call as u64);
+        inside.tally.note_bytes(name.as_bytes());
+        let struck =
+            inside.armed.iter().position(|(at, fault)| *at <= now && fault.can_strike(call)).map(|place| {
+                let (_, fault) = inside.armed.remove(place);
+                inside.strike(fault);
+                fault
+            });
+        if struck == Some(Fault::PowerCut) {
+            // The call was on its way: it may have had its effect, and nobody is told.
+            if inside.draw.once_in(2) {
+                drop(act(&mut inside, struck));
+            }
+            inside.is_down = true;
+            return Err(off());
+        }
+        let result = act(&mut inside, struck);
+        inside.tally.note(u64::from(result.is_ok()));
+        result
+    }
+}
+
+fn off() -> io::Error {
+    io::Error::other("the power is gone")
+}
+
+fn broken() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+fn no_space() -> io::Error {
+    io::Error::from_raw_os_error(28)
+}
+
+fn not_found(file: &FileName) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("{file} does not exist"))
+}
+
+/// Fails if this is what strikes.
+fn unless(struck: Option<Fault>, fault: Fault) -> io::Result<()> {
+    if struck == Some(fault) { Err(broken()) } else { Ok(()) }
+}
+
+fn note_left(tally: &mut Tally, left: BTreeSet<Leftover>) {
+    for leftover in left {
+        *tally.left.entry(leftover).or_default() += 1;
+    }
+}
+
+impl Inside {
+    fn strike(&mut self, fault: Fault) {
+        *self.tally.struck.entry(fault).or_default() += 1;
+        self.tally.note(fault as u64);
+        self.is_full |= fault == Fault::DiskFull;
+    }
+
+    fn file(&mut self, file: &FileName) -> io::Result<&mut Inode> {
+        let number = self.names.inode(file).ok_or_else(|| not_found(file))?;
+        Ok(self.inodes.get_mut(&number).expect("what has a name is there"))
+    }
+
+    fn make(&mut self, file: &FileName) {
+        let number = self.next_inode;
+        self.next_inode += 1;
+        self.inodes.insert(number, Inode::default());
+        self.names.create(file, number);
+    }
+
+    fn create(&mut self, file: &FileName, struck: Option<Fault>) -> io::Result<()> {
+        unless(struck, Fault::NameError)?;
+        if self.names.inode(file).is_some() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{file} exists")));
+        }
+        if self.is_full {
+            return Err(no_space());
+        }
+        self.make(file);
+        Ok(())
+    }
+
+    fn append(&mut self, file: &FileName, bytes: &[u8], struck: Option<Fault>) -> io::Result<u64> {
+        let mut draw = self.draw.clone();
+        let is_full = self.is_full;
+        let inode = self.file(file)?;
+        if is_full || matches!(struck, Some(Fault::WriteError | Fault::PowerCut)) {
+            let part = draw.index(bytes.len() + 1);
+            // A disk that was full before this call takes nothing more at all.
+            if struck.is_some() {
+                inode.append(&bytes[..part]);
+            }
+            self.draw = draw;
+            return Err(if is_full { no_space() } else { broken() });
+        }
+        Ok(inode.append(bytes) as u64)
+    }
+
+    fn read_at(
+        &mut self,
+        file: &FileName,
+        offset: u64,
+        into: &mut [u8],
+        struck: Option<Fault>,
+    ) -> io::Result<()> {
+        unless(struck, Fault::ReadError)?;
+        let number = self.names.inode(file).ok_or_else(|| not_found(file))?;
+        let replaced = self.names.replaced(file);
+        let Self { inodes, draw, .. } = self;
+        let inode = &inodes[&number];
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(inode.bytes().len());
+        let piece = inode.bytes()[start..].get(..into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(piece);
+        match struck {
+            Some(Fault::ReadFlip) if !into.is_empty() => {
+                let place = draw.index(into.len());
+                into[place] ^= 1 << draw.below(8);
+            }
+            Some(Fault::ReadStale) => {
+                let earlier = replaced.and_then(|number| inodes.get(&number));
+                match earlier.and_then(|earlier| earlier.bytes().get(start..)?.get(..into.len())) {
+                    Some(earlier) => into.copy_from_slice(earlier),
+                    None => inode.stale(start, into, draw),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn fail_sync(&mut self, file: &FileName) -> io::Result<()> {
+        let mut draw = self.draw.clone();
+        let mut left = BTreeSet::new();
+        self.file(file)?.fail_sync(&mut draw, &mut left);
+        self.draw = draw;
+        note_left(&mut self.tally, left);
+        Err(broken())
+    }
+
+    fn sync(&mut self, file: &FileName, struck: Option<Fault>) -> io::Result<()> {
+        match struck {
+            Some(Fault::SyncError) => self.fail_sync(file),
+            // On its way when the power went: what is written then is decided at the restart.
+            Some(Fault::PowerCut) if self.draw.once_in(2) => Ok(()),
+            _ if self.pretends_to_sync => self.file(file).map(|_| ()),
+            _ => {
+                let inode = self.file(file)?;
+                inode.sync();
+                if inode.take_failure() { Err(broken()) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn lock(&mut self, file: &FileName, holder: &str, struck: Option<Fault>) -> Result<u64, LockError> {
+        let failed = |source| LockError::Storage { file: file.clone(), source };
+        unless(struck, Fault::NameError).map_err(failed)?;
+        if self.locks.contains_key(file) {
+            let note = self.file(file).map(|inode| String::from_utf8_lossy(inode.bytes()).into_owned());
+            return Err(LockError::Held { holder: note.unwrap_or_default() });
+        }
+        if self.names.inode(file).is_none() {
+            if self.is_full {
+                return Err(failed(no_space()));
+            }
+            self.make(file);
+        }
+        let note = self.file(file).map_err(failed)?;
+        note.truncate(0);
+        note.append(holder.as_bytes());
+        let number = self.next_lock;
+        self.next_lock += 1;
+        self.locks.insert(file.clone(), number);
+        Ok(number)
+    }
+}
+
+impl Storage for Disk {
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        self.call(Call::Create, file.as_str(), |inside, struck| inside.create(file, struck))
+    }
+
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        self.call(Call::Append, file.as_str(), |inside, struck| {
+            inside.tally.note_bytes(bytes);
+            inside.append(file, bytes, struck)
+        })
+    }
+
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.call(Call::Read, file.as_str(), |inside, struck| inside.read_at(file, offset, into, struck))
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        self.call(Call::Look, file.as_str(), |inside, struck| {
+            unless(struck, Fault::ReadError)?;
+            Ok(inside.file(file)?.bytes().len() as u64)
+        })
+    }
+
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.call(Call::Truncate, file.as_str(), |inside, struck| {
+            unless(struck, Fault::NameError)?;
+            let inode = inside.file(file)?;
+            match usize::try_from(length).ok().filter(|length| *length <= inode.bytes().len()) {
+                None => Err(io::ErrorKind::InvalidInput.into()),
+                // Nothing changes, and so nothing waits.
+                Some(length) if length == inode.bytes().len() => Ok(()),
+                Some(length) => {
+                    inode.truncate(length);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    fn sync_soon(&self, file: &FileName) {
+        let begun = self.call(Call::SyncSoon, file.as_str(), |inside, struck| {
+            if struck == Some(Fault::SyncError) {
+                drop(inside.fail_sync(file));
+                inside.file(file)?.fail_behind();
+            }
+            Ok(())
+        });
+        // Like the real one, it tells nobody: the next sync does.
+        drop(begun);
+    }
+
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.call(Call::Sync, file.as_str(), |inside, struck| inside.sync(file, struck))
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.call(Call::SyncFolder, folder, |inside, struck| {
+            if !inside.names.has_folder(folder) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let Inside { names, draw, pretends_to_sync, .. } = inside;
+            match struck {
+                _ if *pretends_to_sync => Ok(()),
+                Some(Fault::FolderSyncError | Fault::PowerCut) => {
+                    names.fail_sync(folder, draw);
+                    Err(broken())
+                }
+                _ => {
+                    names.sync(folder);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        self.call(Call::Rename, to.as_str(), |inside, struck| {
+            unless(struck, Fault::NameError)?;
+            let inode = inside.names.inode(from).ok_or_else(|| not_found(from))?;
+            inside.names.rename(from, to, inode);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.call(Call::Remove, file.as_str(), |inside, struck| {
+            let inode = inside.names.inode(file).ok_or_else(|| not_found(file))?;
+            unless(struck, Fault::NameError)?;
+            inside.names.remove(file, inode);
+            Ok(())
+        })
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        self.call(Call::Look, folder, |inside, struck| {
+            unless(struck, Fault::ReadError)?;
+            Ok(inside.names.list(folder))
+        })
+    }
+
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        let mut refused = None;
+        let taken = self.call(Call::Lock, file.as_str(), |inside, struck| {
+            inside.lock(file, holder, struck).map_err(|error| {
+                refused = Some(error);
+                broken()
+            })
+        });
+        match (taken, refused) {
+            (Ok(number), _) => Ok(Box::new(DiskLock { disk: self.clone(), file: file.clone(), number })),
+            (Err(_), Some(error)) => Err(error),
+            (Err(source), None) => Err(LockError::Storage { file: file.clone(), source }),
+        }
+    }
+}
+
+struct DiskLock {
+    disk: Disk,
+    file: FileName,
+    number: u64,
+}
+
+impl FileLock for DiskLock {}
+
+impl Drop for DiskLock {
+    fn drop(&mut self) {
+        let mut inside = self.disk.inside();
+        // A power cut may have ended this lock, and another process may hold one since.
+        if inside.locks.get(&self.file) == Some(&self.number) {
+            inside.locks.remove(&self.file);
+        }
+    }
+}

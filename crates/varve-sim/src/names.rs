@@ -1,0 +1,202 @@
+//! Which file has which name: as it is seen, and as a power cut would leave it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use varve_world::FileName;
+
+use crate::draw::Draw;
+use crate::tally::Leftover;
+
+/// The number of a file, whatever it is called.
+pub(crate) type InodeNumber = u64;
+
+/// A change that waits for a sync of its folder.
+#[derive(Debug, Clone)]
+enum Change {
+    MakeFolder { folder: String },
+    Create { file: FileName, inode: InodeNumber },
+    Rename { from: FileName, to: FileName, inode: InodeNumber },
+    Remove { file: FileName, inode: InodeNumber },
+}
+
+/// Names and folders.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Names {
+    volatile: View,
+    durable: View,
+    waiting: Vec<Change>,
+    /// What a name stood for before the last rename onto it.
+    replaced: BTreeMap<FileName, InodeNumber>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct View {
+    files: BTreeMap<FileName, InodeNumber>,
+    folders: BTreeSet<String>,
+}
+
+impl Change {
+    /// Whether a sync of `folder` makes it durable. A folder's own name counts as its own, since a storage syncs that too.
+    fn is_of(&self, folder: &str) -> bool {
+        match self {
+            Self::MakeFolder { folder: made } => made == folder || parent(made) == folder,
+            Self::Create { file, .. } | Self::Remove { file, .. } => file.folder() == folder,
+            Self::Rename { to, .. } => to.folder() == folder,
+        }
+    }
+
+    fn undone(&self) -> Leftover {
+        match self {
+            Self::MakeFolder { .. } => Leftover::FolderLost,
+            Self::Create { .. } => Leftover::CreationUndone,
+            Self::Rename { .. } => Leftover::RenameUndone,
+            Self::Remove { .. } => Leftover::RemovalUndone,
+        }
+    }
+}
+
+impl View {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::MakeFolder { folder } => {
+                self.folders.insert(folder.clone());
+            }
+            Change::Create { file, inode } => {
+                self.files.insert(file.clone(), *inode);
+            }
+            Change::Rename { from, to, inode } => {
+                if self.files.get(from) == Some(inode) {
+                    self.files.remove(from);
+                }
+                self.files.insert(to.clone(), *inode);
+            }
+            Change::Remove { file, inode } => {
+                if self.files.get(file) == Some(inode) {
+                    self.files.remove(file);
+                }
+            }
+        }
+    }
+
+    fn has_folders_of(&self, file: &FileName) -> bool {
+        above(file).all(|folder| self.folders.contains(folder))
+    }
+}
+
+fn parent(folder: &str) -> &str {
+    folder.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+/// The folders that lead to a file, but for the storage's own; the innermost first.
+fn above(file: &FileName) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(file.folder()), |folder| Some(parent(folder)))
+        .take_while(|folder| !folder.is_empty())
+}
+
+impl Names {
+    pub(crate) fn inode(&self, file: &FileName) -> Option<InodeNumber> {
+        self.volatile.files.get(file).copied()
+    }
+
+    pub(crate) fn replaced(&self, file: &FileName) -> Option<InodeNumber> {
+        self.replaced.get(file).copied()
+    }
+
+    pub(crate) fn list(&self, folder: &str) -> Vec<FileName> {
+        self.volatile.files.keys().filter(|file| file.folder() == folder).cloned().collect()
+    }
+
+    pub(crate) fn has_folder(&self, folder: &str) -> bool {
+        folder.is_empty() || self.volatile.folders.contains(folder)
+    }
+
+    fn change(&mut self, change: Change) {
+        self.volatile.apply(&change);
+        self.waiting.push(change);
+    }
+
+    pub(crate) fn create(&mut self, file: &FileName, inode: InodeNumber) {
+        let missing: Vec<String> =
+            above(file).filter(|folder| !self.has_folder(folder)).map(String::from).collect();
+        for folder in missing.into_iter().rev() {
+            self.change(Change::MakeFolder { folder });
+        }
+        self.change(Change::Create { file: file.clone(), inode });
+    }
+
+    pub(crate) fn rename(&mut self, from: &FileName, to: &FileName, inode: InodeNumber) {
+        if let Some(before) = self.inode(to) {
+            self.replaced.insert(to.clone(), before);
+        }
+        self.change(Change::Rename { from: from.clone(), to: to.clone(), inode });
+    }
+
+    pub(crate) fn remove(&mut self, file: &FileName, inode: InodeNumber) {
+        self.replaced.remove(file);
+        self.change(Change::Remove { file: file.clone(), inode });
+    }
+
+    pub(crate) fn sync(&mut self, folder: &str) {
+        self.settle(|change| change.is_of(folder));
+    }
+
+    /// A sync that fails: of the changes that waited some are durable now. The others wait on: a file system that cannot write its
+    /// journal stops, it does not forget and go on.
+    pub(crate) fn fail_sync(&mut self, folder: &str, draw: &mut Draw) {
+        let mut kept = draw.index(self.waiting.len() + 1);
+        self.settle(|change| {
+            let is_kept = kept > 0;
+            kept = kept.saturating_sub(1);
+            is_kept && change.is_of(folder)
+        });
+    }
+
+    fn settle(&mut self, mut is_durable: impl FnMut(&Change) -> bool) {
+        let durable = &mut self.durable;
+        self.waiting.retain(|change| {
+            let is_durable = is_durable(change);
+            if is_durable {
+                durable.apply(change);
+            }
+            !is_durable
+        });
+    }
+
+    /// What a power cut leaves.
+    pub(crate) fn survive(&mut self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) {
+        let is_journal = draw.once_in(2);
+        let border = draw.index(self.waiting.len() + 1);
+        let mut undone_before = false;
+        for (number, change) in std::mem::take(&mut self.waiting).into_iter().enumerate() {
+            let is_kept = if is_journal { number < border } else { draw.once_in(2) };
+            if is_kept {
+                self.durable.apply(&change);
+                if undone_before {
+                    left.insert(Leftover::NamesReordered);
+                }
+            } else {
+                undone_before = true;
+                left.insert(change.undone());
+            }
+        }
+        let View { files, folders } = &self.durable;
+        let view = View { files: BTreeMap::new(), folders: folders.clone() };
+        let there = files.iter().filter(|(file, _)| view.has_folders_of(file));
+        let files = there.map(|(file, inode)| (file.clone(), *inode)).collect();
+        self.durable = View { files, ..view };
+        self.volatile = self.durable.clone();
+        self.replaced.clear();
+    }
+
+    /// The files that have a name, in either view.
+    pub(crate) fn inodes(&self) -> BTreeSet<InodeNumber> {
+        let named = self.volatile.files.values().chain(self.durable.files.values());
+        let waiting = self.waiting.iter().filter_map(|change| match change {
+            Change::MakeFolder { .. } => None,
+            Change::Create { inode, .. } | Change::Rename { inode, .. } | Change::Remove { inode, .. } => {
+                Some(inode)
+            }
+        });
+        named.chain(waiting).chain(self.replaced.values()).copied().collect()
+    }
+}

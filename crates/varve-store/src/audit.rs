@@ -1,0 +1,153 @@
+//! `index/audit`: when each sealed arena was last read to the last byte and found whole, so that an audit of everything can be
+//! spread over many nights. A hint like all of `index/`: what is not in it is checked again.
+//!
+//! | offset | bytes | field | meaning                                                                              |
+//! |-------:|------:|-------|--------------------------------------------------------------------------------------|
+//! |      0 |       | rows  | for each arena its number (8), the first half of its seal code (16), nanoseconds since 1970 (8) |
+//! |        |    32 | mac   | `BLAKE3(a key of the store's own, all before)`                                       |
+
+use std::collections::BTreeMap;
+
+use varve_log::{ArenaId, ArenaState};
+use varve_world::{FileName, Timestamp};
+
+use crate::check::ArenaCheck;
+use crate::store::Store;
+
+const ROW_BYTES: usize = 32;
+const MAC_BYTES: usize = 32;
+/// As many arenas as a log can have.
+const FILE_BYTES_MAX: u64 = 128 << 20;
+
+/// Which arenas are read to the last byte.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AuditShare {
+    /// Only those that were not found whole at or after this moment.
+    pub not_since: Option<Timestamp>,
+    /// At most this share of the log, between 0 and 1; those that were checked longest ago come first.
+    pub share: f64,
+}
+
+impl AuditShare {
+    /// All of them.
+    pub const ALL: Self = Self { not_since: None, share: 1.0 };
+}
+
+/// When arenas were last found whole.
+#[derive(Debug, Clone, Default)]
+pub struct Audit {
+    checked: BTreeMap<ArenaId, ([u8; 16], Timestamp)>,
+}
+
+fn file() -> FileName {
+    FileName::new("index/audit").expect("a plain name")
+}
+
+impl Store {
+    /// What was noted of earlier checks.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        let contents = self.world.storage.read_whole(&file(), FILE_BYTES_MAX).unwrap_or_default();
+        let Some((rows, mac)) = contents.split_last_chunk::<MAC_BYTES>() else { return Audit::default() };
+        if self.audit_mac(rows) != *mac {
+            return Audit::default();
+        }
+        let (rows, _) = rows.as_chunks::<ROW_BYTES>();
+        let checked = rows.iter().filter_map(|row| {
+            let (id, rest) = row.split_first_chunk::<8>()?;
+            let (code, time) = rest.split_first_chunk::<16>()?;
+            let time = Timestamp(i64::from_le_bytes(*time.first_chunk()?));
+            Some((ArenaId(u64::from_le_bytes(*id)), (*code, time)))
+        });
+        Audit { checked: checked.collect() }
+    }
+
+    /// The arenas of a share, of all `ids`.
+    #[must_use]
+    pub fn choose_share(&self, audit: &Audit, ids: &[ArenaId], share: AuditShare) -> Vec<ArenaId> {
+        let mut by_age: Vec<_> = ids
+            .iter()
+            .map(|id| {
+                let bytes = self.world.storage.length(&id.file_name()).unwrap_or(0);
+                (self.last_audit(audit, *id), *id, bytes)
+            })
+            .collect();
+        by_age.sort();
+        let total: u64 = by_age.iter().map(|(.., bytes)| bytes).sum();
+        let mut left = share.share.clamp(0.0, 1.0) * total as f64;
+        let is_due = |time: Option<Timestamp>| match (time, share.not_since) {
+            (Some(time), Some(since)) => time < since,
+            _ => true,
+        };
+        let mut chosen = Vec::new();
+        for (_, id, bytes) in by_age.into_iter().filter(|(time, ..)| is_due(*time)) {
+            if left <= 0.0 {
+                break;
+            }
+            left -= bytes as f64;
+            chosen.push(id);
+        }
+        chosen.sort();
+        chosen
+    }
+
+    /// When that of the sealed arenas that was read longest ago was read; `None` if one of them never was.
+    #[must_use]
+    pub fn oldest_audit(&self, audit: &Audit, ids: &[ArenaId]) -> Option<Timestamp> {
+        let sealed = ids.iter().filter(|id| self.seal_code(**id).is_some());
+        sealed.map(|id| self.last_audit(audit, *id)).min().flatten()
+    }
+
+    fn last_audit(&self, audit: &Audit, id: ArenaId) -> Option<Timestamp> {
+        let (code, time) = audit.checked.get(&id)?;
+        (self.seal_code(id)?.first_chunk() == Some(code)).then_some(*time)
+    }
+
+    fn seal_code(&self, id: ArenaId) -> Option<[u8; 32]> {
+        let arena = self.directory.arena(id).ok()?;
+        match self.log.state(&arena).ok()? {
+            ArenaState::Sealed { footer, .. } => Some(footer.seal_code),
+            ArenaState::Unsealed => None,
+        }
+    }
+
+    /// Notes which arenas were read to the last byte now and found whole. That it cannot be noted costs nothing but the note.
+    pub fn note_audit<'a>(
+        &self,
+        mut audit: Audit,
+        read: impl Iterator<Item = (ArenaId, &'a ArenaCheck)>,
+        now: Timestamp,
+    ) -> Audit {
+        let mut is_new = false;
+        for (id, check) in read {
+            is_new = true;
+            match (check.damage.is_empty(), self.seal_code(id)) {
+                (true, Some(code)) => {
+                    audit.checked.insert(id, (code.first_chunk().copied().unwrap_or_default(), now))
+                }
+                _ => audit.checked.remove(&id),
+            };
+        }
+        if is_new {
+            self.save_audit(&audit);
+        }
+        audit
+    }
+
+    fn save_audit(&self, audit: &Audit) {
+        let mut contents = Vec::with_capacity(audit.checked.len() * ROW_BYTES + MAC_BYTES);
+        for (id, (code, time)) in &audit.checked {
+            contents.extend_from_slice(&id.0.to_le_bytes());
+            contents.extend_from_slice(code);
+            contents.extend_from_slice(&time.0.to_le_bytes());
+        }
+        contents.extend_from_slice(self.audit_mac(&contents).as_bytes());
+        if let Err(error) = self.world.storage.replace(&file(), &contents) {
+            tracing::warn!(%error, "what was checked could not be noted");
+        }
+    }
+
+    fn audit_mac(&self, rows: &[u8]) -> blake3::Hash {
+        blake3::keyed_hash(&self.log.keys().derive("varve 1 audit"), rows)
+    }
+}

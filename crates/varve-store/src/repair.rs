@@ -1,0 +1,247 @@
+//! Repair: damaged arenas are written anew with what is still good of them.
+//!
+//! Nothing is made worse on the way. What is there is first copied to `quarantine/`; the new arena is whole and durable
+//! before it takes the old one's name; the hints that knew the old one are removed before that. A crash between two steps
+//! leaves a store that can be opened, and repaired again.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use varve_block::BlockName;
+use varve_log::{
+    AppendError, ArenaId, NamedBlock, ReadLogError, Replacement, SalvagedClump, Seal, SyncLogError,
+};
+use varve_world::FileName;
+
+use crate::check::{Damage, DamageKind};
+use crate::role::{NotPermitted, Permission};
+use crate::store::{Store, Writer};
+
+/// How much is copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+/// What a disk loses at a time.
+const SECTOR_BYTES: usize = 4096;
+
+/// What is to be done, arena by arena.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairPlan {
+    /// The arenas to be written anew, with what is wrong with each.
+    pub arenas: BTreeMap<ArenaId, Vec<String>>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Arenas that were written anew.
+    pub arena_count: u64,
+    /// Blocks that were still good in them.
+    pub kept_block_count: u64,
+}
+
+/// Why a store was not repaired, or not wholly. What was not repaired is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// It was opened to be read.
+    #[error("the store was opened to be read")]
+    ReadOnly,
+    /// The key that it was opened with may not do that.
+    #[error(transparent)]
+    NotPermitted(#[from] NotPermitted),
+    /// An arena could not be read, or its replacement not written.
+    #[error("cannot write an arena anew")]
+    Append(#[from] AppendError),
+    /// An arena could not be read with this key.
+    #[error("cannot read a damaged arena")]
+    Read(#[from] ReadLogError),
+    /// A damaged arena could not be set aside.
+    #[error("cannot copy {file} to the quarantine")]
+    Quarantine {
+        /// Which file.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// A hint could not be removed.
+    #[error("cannot remove {file}")]
+    Hint {
+        /// Which file.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// The end of the log could not be made durable.
+    #[error(transparent)]
+    Sync(#[from] SyncLogError),
+}
+
+impl RepairPlan {
+    /// Which arenas have to be written anew because of this damage. What a writer mends by itself (a torn end, a ledger that is
+    /// behind) is not in it.
+    #[must_use]
+    pub fn new(damage: &[Damage]) -> Self {
+        let mut arenas: BTreeMap<ArenaId, Vec<String>> = BTreeMap::new();
+        for damage in damage {
+            let demands_it = match damage.kind {
+                DamageKind::Unreadable(_)
+                | DamageKind::SealLost
+                | DamageKind::Missing
+                | DamageKind::Gap
+                | DamageKind::OtherClump
+                | DamageKind::OtherBlock { .. } => true,
+                DamageKind::Ledger | DamageKind::EndLost | DamageKind::TornEnd => false,
+            };
+            if demands_it {
+                arenas.entry(damage.arena).or_default().push(damage.kind.to_string());
+            }
+        }
+        Self { arenas }
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.arenas.is_empty()
+    }
+}
+
+impl Store {
+    /// Carries out a plan. Durable when this returns; the index still proposes places that are no more, until the store is
+    /// opened again.
+    ///
+    /// # Errors
+    /// [`RepairError`]: the arenas before the one at fault are repaired, the others are as they were.
+    pub fn repair(&self, plan: &RepairPlan) -> Result<Repaired, RepairError> {
+        self.role.require(Permission::Destroy)?;
+        let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
+        let mut repaired = Repaired::default();
+        if plan.is_empty() {
+            return Ok(repaired);
+        }
+        self.end_open_arena(writer)?;
+        self.remove_hints()?;
+        let (mut seals, mut all) = (Vec::new(), writer.appender().seals().clone());
+        for id in plan.arenas.keys() {
+            // What has lost its seal takes the first place that has none: mostly that was its own.
+            let ordinal = all.get(*id).map_or_else(|| all.free_place(0), |seal| seal.ordinal);
+            let replaced = self.write_anew(writer, (*id, ordinal), &mut repaired);
+            match replaced {
+                Ok(seal) => {
+                    all.replace(*id, seal);
+                    seals.push((*id, seal));
+                }
+                Err(error) => {
+                    self.note_replaced(writer, &seals)?;
+                    return Err(error);
+                }
+            }
+        }
+        self.note_replaced(writer, &seals)?;
+        Ok(repaired)
+    }
+
+    /// Seals the arena that is being written: it may be one of those that are written anew.
+    fn end_open_arena(&self, writer: &Writer) -> Result<(), RepairError> {
+        self.make_durable()?;
+        if let Some(page) = writer.appender().close_arena()? {
+            self.index_page(&page)?;
+        }
+        Ok(self.make_log_durable(writer)?)
+    }
+
+    /// A checkpoint or a note that knows an arena by what it was must not outlive it.
+    fn remove_hints(&self) -> Result<(), RepairError> {
+        let storage = self.world.storage.as_ref();
+        for text in ["index/checkpoint", "index/newest"] {
+            let file = FileName::new(text).expect("a plain name");
+            match storage.remove(&file) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(RepairError::Hint { file, source });
+                }
+                Err(_) => {}
+                Ok(()) => storage
+                    .sync_folder(file.folder())
+                    .map_err(|source| RepairError::Hint { file: file.clone(), source })?,
+            }
+        }
+        Ok(())
+    }
+
+    fn note_replaced(&self, writer: &Writer, seals: &[(ArenaId, Seal)]) -> Result<(), RepairError> {
+        writer.appender().note_replaced(seals)?;
+        Ok(self.make_log_durable(writer)?)
+    }
+
+    fn write_anew(
+        &self,
+        writer: &Writer,
+        (id, ordinal): (ArenaId, u64),
+        repaired: &mut Repaired,
+    ) -> Result<Seal, RepairError> {
+        self.quarantine(id)?;
+        // Without its header nothing in it can be read: what takes its place is empty.
+        let arena = self.log.open_arena(id).ok();
+        let generation = arena.as_ref().map_or(1, |arena| arena.header().generation.saturating_add(1));
+        let ledger = writer.appender().ledger();
+        let mut replacement =
+            Replacement::begin(&self.log, self.world.random.as_ref(), id, (generation, ordinal), ledger)?;
+        if let Some(arena) = &arena {
+            let mut take = |clump: SalvagedClump| -> Result<(), RepairError> {
+                let content = clump.content.clone();
+                let blocks: Vec<_> = content.blocks().collect();
+                repaired.kept_block_count += blocks.len() as u64;
+                let named = blocks.iter().map(|(block_type, bytes)| NamedBlock {
+                    name: BlockName { score: self.namer.score(bytes), block_type: *block_type },
+                    digest: self.namer.digest(bytes),
+                    bytes,
+                });
+                Ok(replacement.append(clump.pack(named))?)
+            };
+            self.log.salvage(arena, &mut take)?;
+        }
+        let replaced = replacement.finish()?;
+        self.directory.forget(id);
+        for page in &replaced.pages {
+            self.insert_page(id, &page.page)?;
+        }
+        repaired.arena_count += 1;
+        Ok(replaced.seal)
+    }
+
+    /// Copies an arena to the quarantine, as far as it can be read; what cannot be is zeros there.
+    fn quarantine(&self, id: ArenaId) -> Result<(), RepairError> {
+        let storage = self.world.storage.as_ref();
+        let file = id.file_name();
+        let failed = |source| RepairError::Quarantine { file: file.clone(), source };
+        let length = match storage.length(&file) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        let taken = storage.list(QUARANTINE).map_err(failed)?;
+        let name = |number: u32| {
+            let text = format!("{QUARANTINE}/{:010}.{number}.arena", id.0);
+            FileName::new(&text).expect("digits make a good name")
+        };
+        let free = (1..).map(name).find(|name| !taken.contains(name)).expect("numbers do not end");
+        let copied = storage.replace_with(&free, |append| {
+            let mut piece = vec![0; COPY_BYTES];
+            for offset in (0..length).step_by(COPY_BYTES) {
+                piece.truncate(usize::try_from(length - offset).unwrap_or(COPY_BYTES));
+                if storage.read_at(&file, offset, &mut piece).is_err() {
+                    let sectors = piece.chunks_mut(SECTOR_BYTES);
+                    for (sector, at) in sectors.zip((offset..).step_by(SECTOR_BYTES)) {
+                        if storage.read_at(&file, at, sector).is_err() {
+                            sector.fill(0);
+                        }
+                    }
+                }
+                append(&piece)?;
+            }
+            Ok(())
+        });
+        copied.map_err(failed)
+    }
+}
+
+/// Where damaged arenas are kept. A reader ignores it; nothing refers to it.
+const QUARANTINE: &str = "quarantine";

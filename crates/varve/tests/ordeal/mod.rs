@@ -1,0 +1,338 @@
+//! A store that is written night after night by the real program, which is stopped again and again before it is done; and what must
+//! hold after each stop.
+//!
+//! What must hold: the store opens by itself, everything that was reported as done restores to the byte, `verify` finds nothing
+//! wrong, the next snapshot succeeds, and it does not store again what a page had named before the stop.
+#![allow(dead_code, reason = "each test uses its own part of this")]
+#![allow(clippy::print_stderr, reason = "says what was done")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::sandbox::{Sandbox, manifest, noise, write_at};
+
+const BLOCK_BYTES: usize = 4096;
+const IMAGE_BYTES: usize = 8 << 20;
+/// Of arenas, blocks and clumps: several arenas in a sync, several pages in an arena, many clumps in a page.
+const SIZES: [[&str; 6]; 3] = [
+    ["--arena-size", "1M", "--block-size", "4K", "--clump-size", "1M"],
+    ["--arena-size", "1M", "--block-size", "4K", "--clump-size", "16K"],
+    ["--arena-size", "4M", "--block-size", "1K", "--clump-size", "16K"],
+];
+/// Snapshots that one store takes before a fresh one takes its place, so that checking it stays quick.
+const SNAPSHOTS_MAX: usize = 12;
+
+/// A number that `variable` asks for.
+pub fn asked_for(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}")))
+}
+
+/// What everything that is drawn follows from: `VARVE_SEED`, or the same number each time.
+pub fn seed() -> u64 {
+    asked_for("VARVE_SEED").unwrap_or(20_260_501)
+}
+
+/// Numbers drawn from a seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number (Sebastiano Vigna's splitmix64).
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
+    pub fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).unwrap()
+    }
+
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn choose<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.index(from.len())]
+    }
+}
+
+/// What kind of source is archived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Image,
+    Folder,
+}
+
+/// All that must come back of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    Image(Vec<u8>),
+    Folder(BTreeMap<PathBuf, String>),
+}
+
+/// A store, its source, and what it has reported as done.
+pub struct Ordeal {
+    pub sandbox: Sandbox,
+    pub dice: Dice,
+    kind: Kind,
+    sizes: [&'static str; 6],
+    /// Finished snapshots, with their ids.
+    done: Vec<(String, Content)>,
+    /// Snapshots that were begun of the source as it is.
+    attempts: u64,
+    /// Snapshots that were begun since the log was last known to be in order, and what is new in the source since then.
+    begun: u64,
+    changed_bytes: u64,
+    ordered_bytes: u64,
+    ordered_arenas: u64,
+    /// Whether one of the snapshots begun since then was done.
+    is_done: bool,
+    /// How often a stop left so much that storing it again would have been noticed.
+    pub proofs: u64,
+}
+
+impl Ordeal {
+    /// `store` is where the store is to be, if it is not to lie beside its source.
+    pub fn new(kind: Kind, seed: u64, store: Option<PathBuf>) -> Self {
+        let mut sandbox = Sandbox::empty();
+        if let Some(store) = store {
+            sandbox.set_store(store);
+        }
+        let mut dice = Dice::new(seed);
+        let sizes = dice.choose(&SIZES);
+        let mut ordeal = Self {
+            sandbox,
+            dice,
+            kind,
+            sizes,
+            done: Vec::new(),
+            attempts: 0,
+            begun: 0,
+            changed_bytes: 0,
+            ordered_bytes: 0,
+            ordered_arenas: 0,
+            is_done: false,
+            proofs: 0,
+        };
+        match kind {
+            Kind::Image => {
+                let image = File::create(ordeal.source()).unwrap();
+                image.set_len(IMAGE_BYTES as u64).unwrap();
+            }
+            Kind::Folder => {
+                for folder in ["", "a", "a/b", "c"] {
+                    fs::create_dir(ordeal.source().join(folder)).unwrap();
+                }
+            }
+        }
+        ordeal.change();
+        ordeal
+    }
+
+    /// The words that make the store.
+    pub fn init(&self) -> Vec<&'static str> {
+        [&["init"], &self.sizes[..]].concat()
+    }
+
+    pub fn source(&self) -> PathBuf {
+        self.sandbox.path(match self.kind {
+            Kind::Image => "disk.img",
+            Kind::Folder => "folder",
+        })
+    }
+
+    /// The words that take a snapshot of the source.
+    pub fn snapshot(&self) -> Vec<String> {
+        ["--json", "snapshot", self.source().to_str().unwrap(), "--name", "it"].map(String::from).into()
+    }
+
+    pub fn is_old(&self) -> bool {
+        self.done.len() >= SNAPSHOTS_MAX
+    }
+
+    pub fn done_count(&self) -> usize {
+        self.done.len()
+    }
+
+    /// A day passes: much of the source is other than it was, in bytes that were nowhere before.
+    pub fn change(&mut self) {
+        self.attempts = 0;
+        match self.kind {
+            Kind::Image => self.change_image(),
+            Kind::Folder => self.change_folder(),
+        }
+    }
+
+    fn change_image(&mut self) {
+        for _ in 0..1 + self.dice.index(4) {
+            let blocks = IMAGE_BYTES / BLOCK_BYTES;
+            let first = self.dice.index(blocks);
+            let count = (1 + self.dice.index(400)).min(blocks - first);
+            let bytes = noise(self.dice.number(), count * BLOCK_BYTES);
+            write_at(&self.source(), (first * BLOCK_BYTES) as u64, &bytes);
+            self.changed_bytes += bytes.len() as u64;
+        }
+    }
+
+    fn change_folder(&mut self) {
+        for _ in 0..2 + self.dice.index(12) {
+            let file = format!("{}/{}", self.dice.choose(&[".", "a", "a/b", "c"]), self.dice.index(9));
+            let path = self.source().join(file);
+            if self.dice.percent(15) {
+                drop(fs::remove_file(path));
+                continue;
+            }
+            let length = 1 + self.dice.index(600_000);
+            fs::write(path, noise(self.dice.number(), length)).unwrap();
+            self.changed_bytes += length as u64;
+        }
+    }
+
+    pub fn content(&self) -> Content {
+        match self.kind {
+            Kind::Image => Content::Image(fs::read(self.source()).unwrap()),
+            Kind::Folder => Content::Folder(manifest(&self.source())),
+        }
+    }
+
+    /// A snapshot is about to be begun.
+    pub fn begin(&mut self) {
+        self.begun += 1;
+        self.attempts += 1;
+    }
+
+    /// A snapshot of the source as it is now was reported as done.
+    pub fn note_done(&mut self, line: &str) {
+        let snapshot: Value = serde_json::from_str(line).unwrap();
+        let content = self.content();
+        self.done.push((snapshot["id"].as_str().unwrap().into(), content));
+        self.is_done = true;
+    }
+
+    /// How many snapshots the store has that were never reported.
+    pub fn unreported(&self) -> usize {
+        self.sandbox.ids().iter().filter(|id| self.done.iter().all(|(done, _)| done != *id)).count()
+    }
+
+    /// What must hold after a stop, to somebody who only reads.
+    pub fn reads_well(&mut self, situation: &str) {
+        let ids = self.sandbox.ids();
+        for (id, _) in &self.done {
+            assert!(ids.contains(id), "{situation}: {id} was reported as done, and is not there");
+        }
+        let unreported: Vec<_> =
+            ids.into_iter().filter(|id| self.done.iter().all(|(done, _)| done != id)).collect();
+        assert!(unreported.len() as u64 <= self.attempts, "{situation}: {unreported:?}");
+        for id in unreported {
+            // It was finished, and only its report was cut off.
+            let content = self.content();
+            self.done.push((id, content));
+            self.is_done = true;
+            self.restores(self.done.len() - 1, situation);
+        }
+        let words: &[&str] = if self.dice.percent(30) { &["verify", "--data"] } else { &["verify"] };
+        self.verifies(words, situation);
+        if let Some(last) = self.done.len().checked_sub(1) {
+            self.restores(last, situation);
+            let other = self.dice.index(self.done.len());
+            self.restores(other, situation);
+        }
+    }
+
+    fn verifies(&self, words: &[&str], situation: &str) {
+        let run = self.sandbox.run(words);
+        assert_eq!(run.code, Some(0), "{situation}: {}{}", run.text(), run.stderr);
+    }
+
+    fn restores(&self, which: usize, situation: &str) {
+        let (id, content) = &self.done[which];
+        let back = self.sandbox.path("back");
+        let run = self.sandbox.run(["restore", id, back.to_str().unwrap()]);
+        assert_eq!(run.code, Some(0), "{situation}: {}", run.stderr);
+        match content {
+            Content::Image(bytes) => {
+                assert!(fs::read(&back).unwrap() == *bytes, "{situation}: {id} has other bytes");
+                fs::remove_file(back).unwrap();
+            }
+            Content::Folder(files) => {
+                assert_eq!(&manifest(&back), files, "{situation}: {id}");
+                fs::remove_dir_all(back).unwrap();
+            }
+        }
+    }
+
+    /// The next snapshot after a stop: it succeeds, and stores nothing a second time.
+    pub fn goes_on(&mut self, situation: &str) {
+        // A full arena that has a successor has a page for all of it: at least two of these are kept.
+        if !self.is_done && self.arena_count() >= self.ordered_arenas + 3 {
+            self.proofs += 1;
+        }
+        self.begin();
+        let run = self.sandbox.run(self.snapshot());
+        assert_eq!(run.code, Some(0), "{situation}: {}", run.stderr);
+        self.note_done(run.text().trim_end());
+        let grown = self.log_bytes() - self.ordered_bytes;
+        // Each session brings the blocks that lead to the data, its catalog, its pages, and the seals of its arenas.
+        let allowed = self.changed_bytes + self.begun * (self.changed_bytes / 8 + (64 << 10));
+        assert!(
+            grown <= allowed,
+            "{situation}: {} bytes are new, and the log has grown by {grown}: more than {allowed}",
+            self.changed_bytes
+        );
+        (self.begun, self.changed_bytes, self.is_done) = (0, 0, false);
+        (self.ordered_bytes, self.ordered_arenas) = (self.log_bytes(), self.arena_count());
+    }
+
+    /// The end of a store: every byte of it is read, and every snapshot restored.
+    pub fn ends_well(&self, situation: &str) {
+        self.verifies(&["verify", "--data"], situation);
+        (0..self.done.len()).for_each(|which| self.restores(which, situation));
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.sandbox.arenas().iter().map(|arena| fs::metadata(arena).unwrap().len()).sum()
+    }
+
+    pub fn arena_count(&self) -> u64 {
+        match fs::read_dir(self.sandbox.store().join("arenas")) {
+            Ok(listed) => listed.count() as u64,
+            Err(_) => 0,
+        }
+    }
+}
+
+/// What happened how often.
+#[derive(Default)]
+pub struct Tally(BTreeMap<String, u64>);
+
+impl Tally {
+    pub fn add(&mut self, what: impl Into<String>) {
+        *self.0.entry(what.into()).or_default() += 1;
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    pub fn print(&self, title: &str) {
+        eprintln!("{title}");
+        for (what, count) in &self.0 {
+            eprintln!("  {count:5}  {what}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What is damaged is named, healed by the next night, fetched from a copy, or cut out without touching its neighbours.
+
+mod sandbox;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sandbox::{Sandbox, copy_folder, noise, write_at};
+use serde_json::Value;
+
+/// Overwrites some bytes in the middle of a file, as bad sectors would.
+fn damage_middle(path: &Path) {
+    let middle = fs::metadata(path).unwrap().len() / 2;
+    write_at(path, middle, &noise(middle, 600));
+}
+
+fn verify(sandbox: &Sandbox, code: i32) -> Value {
+    let run = sandbox.run(["verify", "--data", "--json"]);
+    assert_eq!(run.code, Some(code), "{}{}", run.text(), run.stderr);
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+fn harm_count(report: &Value) -> usize {
+    report["harm"].as_array().unwrap().len()
+}
+
+/// Every file of a store but its hints and its lock.
+fn contents(sandbox: &Sandbox) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for folder in ["", "arenas", "keys"] {
+        for entry in fs::read_dir(sandbox.store().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() && path.file_name().unwrap() != "lock" {
+                found.insert(path.clone(), fs::read(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_next_night_heals_an_image() {
+    let sandbox = Sandbox::encrypted();
+    let disk = noise(1, 6 << 20);
+    sandbox.snapshot_bytes("disk", &disk);
+    let first = sandbox.ids().remove(0);
+    for arena in &sandbox.arenas()[..3] {
+        damage_middle(arena);
+    }
+    let report = verify(&sandbox, 1);
+    assert!(harm_count(&report) > 0, "{report}");
+    assert_ne!(sandbox.run(["cat", &first]).code, Some(0), "what is damaged is never returned as data");
+
+    sandbox.snapshot_bytes("disk", &disk);
+    let healed = verify(&sandbox, 1);
+    assert_eq!(harm_count(&healed), 0, "{healed}");
+    assert!(!healed["damage"].as_array().unwrap().is_empty(), "the damaged copies are still there");
+    assert!(sandbox.run(["cat", &first]).stdout == disk);
+
+    sandbox.ok(["repair"]);
+    verify(&sandbox, 0);
+    assert!(sandbox.run(["cat", &first]).stdout == disk);
+    assert_eq!(sandbox.ids().len(), 2);
+    let again = sandbox.snapshot_bytes("disk", &disk);
+    assert_eq!(again["new_bytes"].as_u64(), Some(0), "what was healed is known again");
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file is trusted to keep still only some time after its last change"
+)]
+fn the_next_night_heals_files_that_have_not_changed() {
+    let sandbox = Sandbox::encrypted();
+    let home = sandbox.path("home");
+    fs::create_dir_all(home.join("deep")).unwrap();
+    for number in 0..60 {
+        fs::write(home.join(format!("deep/file-{number}")), noise(number, 90_000)).unwrap();
+    }
+    fs::write(home.join("large"), noise(99, 3 << 20)).unwrap();
+    // Files that have just been written are read again by any next night; these are old.
+    sandbox::tool("find", [home.to_str().unwrap(), "-exec", "touch", "-d", "2020-01-01", "{}", "+"]);
+    std::thread::sleep(std::time::Duration::from_millis(2200));
+    sandbox.ok(["snapshot", "home"]);
+    let first = sandbox.ids().remove(0);
+    for arena in sandbox.arenas().iter().step_by(2) {
+        damage_middle(arena);
+    }
+    assert!(harm_count(&verify(&sandbox, 1)) > 0);
+    let before = sandbox::manifest(&home);
+    sandbox.ok(["snapshot", "home"]);
+    let healed = verify(&sandbox, 1);
+    assert_eq!(harm_count(&healed), 0, "{healed}");
+    sandbox.ok(["restore", &first, &sandbox.arg("back")]);
+    assert_eq!(sandbox::manifest(&sandbox.path("back")), before);
+}
+
+#[test]
+fn what_is_lost_is_fetched_from_a_copy() {
+    for words in [&[][..], &["--plaintext"], &["--score", "sha1"]] {
+        let sandbox = Sandbox::made_with(words);
+        let disk = noise(2, 7 << 20);
+        sandbox.snapshot_bytes("disk", &disk);
+        let copy = sandbox.path("copy");
+        copy_folder(sandbox.store(), &copy);
+        for (number, arena) in sandbox.arenas().iter().enumerate() {
+            match number % 4 {
+                0 => damage_middle(arena),
+                1 => write_at(arena, 100, &[0xff; 8]),
+                2 => fs::remove_file(arena).unwrap(),
+                _ => {}
+            }
+        }
+        let run = sandbox.run(["repair", "--from", copy.to_str().unwrap()]);
+        assert_eq!(run.code, Some(0), "{words:?}: {}{}", run.text(), run.stderr);
+        verify(&sandbox, 0);
+        let cat = sandbox.run(["cat", "disk"]);
+        assert!(cat.stdout == disk, "{words:?}: {} bytes, {}", cat.stdout.len(), cat.stderr);
+        assert_eq!(sandbox.snapshot_bytes("disk", &disk)["new_bytes"].as_u64(), Some(0));
+    }
+}
+
+/// One part of one arena at a time: what can still be had is had, and the log is sound again.
+#[test]
+fn damage_is_cut_out_without_touching_its_neighbours() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 5] = [
+        ("its middle", damage_middle),
+        ("its header", |arena| write_at(arena, 20, b"XX")),
+        ("its seal", |arena| {
+            let bytes = fs::metadata(arena).unwrap().len();
+            write_at(arena, bytes - 50, b"XX");
+        }),
+        ("its end", |arena| {
+            let file = fs::OpenOptions::new().write(true).open(arena).unwrap();
+            file.set_len(file.metadata().unwrap().len() * 2 / 3).unwrap();
+        }),
+        ("all of it", |arena| fs::remove_file(arena).unwrap()),
+    ];
+    for (what, harm) in harms {
+        let sandbox = Sandbox::encrypted();
+        let (first, second) = (noise(3, 3 << 20), noise(4, 3 << 20));
+        sandbox.snapshot_bytes("first", &first);
+        let arena_count = sandbox.arenas().len();
+        sandbox.snapshot_bytes("second", &second);
+        harm(&sandbox.arenas()[arena_count + 1]);
+
+        let before = contents(&sandbox);
+        sandbox.fails(1, ["repair", "--plan"]);
+        assert!(contents(&sandbox) == before, "{what}: a plan changes nothing");
+
+        let run = sandbox.run(["repair", "--json"]);
+        let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let is_whole = harm_count(&report) == 0;
+        assert_eq!(run.code, Some(i32::from(!is_whole)), "{what}: {report}");
+        assert_eq!(report["arenas"].as_array().unwrap().len(), 1, "{what}: {report}");
+        assert_eq!(is_whole, what == "its seal", "{what}: {report}");
+        assert!(sandbox.run(["cat", "first"]).stdout == first, "{what}");
+        let log = verify(&sandbox, i32::from(!is_whole));
+        assert_eq!(log["damage"].as_array().unwrap().len(), 0, "{what}: {log}");
+        sandbox.snapshot_bytes("second", &second);
+        verify(&sandbox, 0);
+        assert!(sandbox.run(["cat", "second"]).stdout == second, "{what}");
+        assert!(sandbox.ok(["repair"]).contains("nothing to repair"), "{what}");
+    }
+}
+
+#[test]
+fn a_lost_catalog_is_put_together_from_older_ones() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("first", &noise(5, 2 << 20));
+    sandbox.snapshot_bytes("second", &noise(6, 2 << 20));
+    // The newest catalog is at the end of the log, and so is nothing else that matters to the first snapshot.
+    let last = sandbox.arenas().pop().unwrap();
+    let bytes = fs::metadata(&last).unwrap().len();
+    write_at(&last, 512, &vec![0; usize::try_from(bytes - 512).unwrap()]);
+    let run = sandbox.run(["repair"]);
+    assert!(run.code.is_some(), "{}", run.stderr);
+    assert!(!sandbox.ids().is_empty());
+    assert!(sandbox.run(["cat", "first"]).stdout == noise(5, 2 << 20));
+    sandbox.snapshot_bytes("third", b"and it goes on");
+    assert_eq!(sandbox.ok(["cat", "third"]), "and it goes on");
+}
+
+#[test]
+fn an_audit_is_spread_over_nights() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &noise(7, 6 << 20));
+    let night = |words: &[&str]| -> Value {
+        let run = sandbox.run([&["verify", "--json"], words].concat());
+        serde_json::from_slice(&run.stdout).unwrap()
+    };
+    assert_eq!(night(&[])["arenas_read"], 0);
+    let arena_count = night(&["--share", "1%"])["arenas"].as_u64().unwrap();
+    let mut nights = 1;
+    while night(&["--share", "1%", "--since", "1h"])["all_read_since"].is_null() {
+        nights += 1;
+        assert!(nights <= arena_count, "each night reads another arena");
+    }
+    assert!(nights >= 3, "{nights} nights");
+    let arenas = sandbox.arenas();
+    damage_middle(&arenas[0]);
+    assert_eq!(
+        night(&["--since", "1h", "--share", "1%"])["damage"].as_array().unwrap().len(),
+        0,
+        "read before"
+    );
+    assert!(harm_count(&night(&["--data"])) > 0);
+    assert!(harm_count(&night(&[])) > 0, "what was found is remembered");
+    assert!(harm_count(&night(&["--share", "1%"])) > 0);
+}
