@@ -239,7 +239,9 @@ fn change(storage: &MemoryStorage, files: &[FileName], input: &mut Input<'_>) {
             let other = &files[input.below(files.len())];
             contents = storage.contents(other).unwrap_or_default();
         }
-        7 if input.byte().is_multiple_of(4) => return varve_world::Storage::remove(storage, file).unwrap_or(()),
+        7 if input.byte().is_multiple_of(4) => {
+            return varve_world::Storage::remove(storage, file).unwrap_or(());
+        }
         _ => {
             let from = input.take(end - place);
             contents[place..place + from.len()].copy_from_slice(from);

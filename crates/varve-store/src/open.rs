@@ -245,7 +245,7 @@ impl Store {
         let ids = self.log.arenas()?;
         let to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains(*id)).collect();
         let arenas_total = to_read.len() as u64;
-        let mut unsealed = Vec::new();
+        let (mut unsealed, mut is_damaged) = (Vec::new(), false);
         for (arenas_done, id) in (0_u64..).zip(to_read) {
             progress(RebuildProgress { arenas_done, arenas_total });
             let from = coverage.part.get(&id).map(|part| part.end);
@@ -254,6 +254,7 @@ impl Store {
                 Ok(Some(arena)) => unsealed.push(arena),
                 Err(error) if error.is_damage() => {
                     tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
+                    is_damaged = true;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -261,7 +262,7 @@ impl Store {
         progress(RebuildProgress { arenas_done: arenas_total, arenas_total });
         match lock {
             None => self.read_unsealed(unsealed, &coverage.part, scans)?,
-            Some(lock) => self.take_log_end(&ids, unsealed, coverage, scans, lock)?,
+            Some(lock) => self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?,
         }
         Ok(())
     }
@@ -374,7 +375,7 @@ impl Store {
     fn take_log_end(
         &mut self,
         ids: &[ArenaId],
-        unsealed: Vec<Arc<OpenedArena>>,
+        (unsealed, is_damaged): (Vec<Arc<OpenedArena>>, bool),
         mut coverage: Coverage,
         scans: &mut Scans<'_>,
         lock: Box<dyn FileLock>,
@@ -382,9 +383,16 @@ impl Store {
         // If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only the last
         // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
         // to report.
-        let counted = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
+        let mut counted = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
+        if is_damaged || !self.newest_is_there().unwrap_or(false) {
+            // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
+            let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
+            self.secure_uncounted(ids, counted, &coverage.sealed)?;
+            counted = counted.max(after_last);
+        }
         let is_any_lost = coverage.sealed.missing_count(counted) > 0;
-        let mut good = self.secure_uncounted(ids, counted, &mut coverage.sealed)?;
+        self.secure_uncounted(ids, counted, &coverage.sealed)?;
+        let mut good = self.take_off_parted_seals(ids, counted, &mut coverage.sealed)?;
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());
             let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted;
@@ -420,32 +428,37 @@ impl Store {
         Ok(())
     }
 
-    /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now. Those whose place a
-    /// power cut has parted from the counted ones are taken off, so that no place stays free; their arenas are handed back,
-    /// to be sealed again.
-    fn secure_uncounted(
+    /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now.
+    fn secure_uncounted(&self, ids: &[ArenaId], counted: u64, seals: &Seals) -> Result<(), RecoverError> {
+        for (_, id, _) in seals.places().skip_while(|(place, ..)| *place < counted) {
+            // If only a checkpoint knows it, its file is gone, which `verify` reports.
+            if ids.binary_search(&id).is_ok() {
+                self.log.write_anew(id, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes off the seals that a power cut has parted from those that are counted, so that no place stays free, and hands back
+    /// their arenas, to be sealed again.
+    fn take_off_parted_seals(
         &self,
         ids: &[ArenaId],
         counted: u64,
         seals: &mut Seals,
     ) -> Result<Vec<(OpenedArena, Recovered)>, OpenError> {
         let free = seals.free_place(counted);
-        let uncounted: Vec<_> = seals.places().map(|(place, id, _)| (place, id)).collect();
+        let parted = seals.places().filter(|(place, ..)| *place >= free).map(|(_, id, _)| id);
+        let parted: Vec<_> = parted.filter(|id| ids.binary_search(id).is_ok()).collect();
         let mut unsealed = Vec::new();
-        for (place, id) in uncounted.into_iter().skip_while(|(place, _)| *place < counted) {
-            if ids.binary_search(&id).is_err() {
-                // Only a checkpoint knows it: its file is gone, which `verify` reports.
-            } else if place < free {
-                self.log.write_anew(id, None)?;
-            } else {
-                let arena = self.log.open_arena(id)?;
-                let found = self.log.take_off_seal(&arena)?;
-                for (row, _) in &found.pages {
-                    self.directory.note_unsealed(id, *row);
-                }
-                seals.remove(id);
-                unsealed.push((arena, found));
+        for id in parted {
+            let arena = self.log.open_arena(id)?;
+            let found = self.log.take_off_seal(&arena)?;
+            for (row, _) in &found.pages {
+                self.directory.note_unsealed(id, *row);
             }
+            seals.remove(id);
+            unsealed.push((arena, found));
         }
         Ok(unsealed)
     }
