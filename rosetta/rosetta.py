@@ -8,7 +8,7 @@ file and offset, and left out; all else is served. The exit status is 1 if anyth
 from __future__ import annotations
 
 import argparse, getpass, hashlib, io, json, os, re, stat, struct, sys, time, tomllib
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Iterable, Iterator, NamedTuple, TextIO
@@ -18,7 +18,9 @@ from argon2.exceptions import Argon2Error
 from argon2.low_level import Type as Argon2id, hash_secret_raw
 from blake3 import blake3
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from xxhash import xxh3_64_intdigest
 
 GRANULE, MAX_BLOCK, MAX_FIELDS, CATALOG = 128, 1 << 20, 16 << 20, 3 << 5    # a type: kind << 5 | depth
@@ -32,18 +34,14 @@ def must(holds: object, otherwise: str) -> None:
 
 def keyed(key: bytes, *parts: bytes) -> bytes:
     return blake3(b"".join(parts), key=key).digest()
-
 def derive(context: str, *parts: bytes) -> bytes:
     return blake3(b"".join(parts), derive_key_context="varve 1 " + context).digest()
-
 def split(data: bytes, width: int) -> list[bytes]:
     return [data[at:at + width] for at in range(0, len(data), width)]
-
 def shown(text: str | bytes) -> str:    # for terminals: without control characters
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in os.fsdecode(text))
 
-def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The varint at `at`, and where it ends."""
+def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:  # the varint at `at`, and where it ends
     value = 0
     for i, byte in enumerate(data[at:at + 10]):
         value |= (byte & 0x7F) << (7 * i)
@@ -73,12 +71,13 @@ class Keys:
         binding = blake3(f"varve store 1\n{lines}".encode()).digest()
         self.read = self.names = derive("plain", binding)
         if self.encrypted:
-            master = self.unwrap(sorted((folder / "keys").glob("*.toml")), binding, key_file)
-            self.read, self.names = derive("read", master), derive("names", master)
+            role, found = self.unwrap(sorted((folder / "keys").glob("*.toml")), binding, key_file)
+            must(role in ("full", "append-only"), f"a key that is {role} reads nothing")
+            self.read = derive("read", found) if role == "full" else found[:32]
+            self.names = derive("names", found) if role == "full" else found[32:]
         self.score, self.digest, self.seal = (derive(x, self.names) for x in ("score", "digest", "seal"))
-
-    def unwrap(self, paths: list[Path], binding: bytes, key_file: Path | None) -> bytes:
-        """The master key: tries the secret on every file of its kind."""
+    def unwrap(self, paths: list[Path], binding: bytes, key_file: Path | None) -> tuple[str, bytes]:
+        """What is wrapped, and for which role: tries the secret on every file of its kind."""
         phrase = "" if key_file else os.environ.get("VARVE_PASSPHRASE") or getpass.getpass("Passphrase: ")
         for path in paths:
             with suppress(OSError, KeyError, TypeError, ValueError, OverflowError, Argon2Error, InvalidTag):
@@ -90,7 +89,9 @@ class Keys:
                     memory, passes, lanes = wrap["memory_kib"], wrap["passes"], wrap["lanes"]
                     must(phrase and memory <= 4 << 20 and passes <= 64 and lanes <= 64, "beyond reason")
                     key = hash_secret_raw(phrase.encode(), salt, passes, memory, lanes, 32, Argon2id.ID, 0x13)
-                return AESGCM(key).decrypt(bytes(12), wrapped, binding)
+                names = ("id", "kind", "role", "created", "label") if "id" in wrap else ()
+                says = "varve key 1\n" * bool(names) + "".join(f"{name} = {wrap[name]}\n" for name in names)
+                return wrap.get("role", "full"), AESGCM(key).decrypt(bytes(12), wrapped, binding + says.encode())
         raise ValueError("the store does not open: wrong secret, or config.toml or keys/ were changed")
 
 # ---- 3. Arenas: header, records, seal -------------------------------------------------------------------------------
@@ -102,29 +103,32 @@ def after(row: Row) -> int:             # the granule where the next record begi
 class Arena:
     """One file of the log. Opening it checks its header; a record is checked when it is read."""
     def __init__(self, path: Path, keys: Keys) -> None:
-        self.path, self.keys, self.number, self.seal_code = path, keys, int(path.stem), b""
+        self.path, self.keys, self.number, self.ordinal, self.seal_code = path, keys, int(path.stem), 0, b""
         with self.at(0):
             self.size = path.stat().st_size
-            magic, version, length = struct.unpack("<8sII", self.read(0, 16))
-            must((magic, version) == (b"varveAR1", 1) and 512 <= length <= MAX_BLOCK, "this is no arena of version 1")
-            head = self.read(0, length)
+            length = struct.unpack("<I", self.read(12, 4))[0]
+            head = self.read(0, min(length, MAX_BLOCK))
+            must(head[:12] == b"varveAR1\1\0\0\0" and 512 <= len(head) == length, "this is no arena of version 1")
             store_id, number, self.generation, cipher, self.uid, *wrap = struct.unpack_from("<16sQII16sII", head, 16)
             self.first, self.header_code = length // GRANULE, head[-32:]
             must(length % GRANULE == 0 and self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")
             must((store_id, number) == (keys.store_id, self.number), "it belongs to another store or place")
-            must([cipher, *wrap] == ([1, 1, 48] if keys.encrypted else [0, 0, 0]), "its cipher is not the store's")
+            must([cipher, *wrap] in ([[1, 1, 48], [1, 2, 80]] if keys.encrypted else [[0, 0, 0]]), "a foreign cipher")
+            self.blind = wrap[0] == 2
             self.page_key = self.clump_key = derive("directory", keys.names, self.uid)
-            if keys.encrypted:
+            if wrap[0] == 1:
                 self.clump_key = AESGCM(derive("wrap", keys.read, self.uid)).decrypt(bytes(12), head[72:120], head[:72])
+            elif self.blind:        # RFC 9180
+                suite = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+                secret = X25519PrivateKey.from_private_bytes(derive("open", keys.read))
+                self.clump_key = suite.decrypt(head[72:152], secret, b"varve 1 data key" + head[:72])
 
     @contextmanager
-    def at(self, offset: int) -> Iterator[None]:
-        """Says where it was that something went wrong."""
+    def at(self, offset: int) -> Iterator[None]:  # says where it was that something went wrong
         try:
             yield
         except (ValueError, OSError, struct.error, InvalidTag, zstandard.ZstdError) as error:
             raise ValueError(f"{self.path}: offset {offset}: {str(error) or 'its code is wrong'}") from error
-
     def read(self, offset: int, length: int) -> bytes:
         must(0 <= length <= self.size - offset, "the file ends too early")
         with self.path.open("rb") as file:
@@ -145,7 +149,6 @@ class Arena:
         elif body:
             must(keyed(key, head[:40], self.uid, data)[:16] == code, "its code is wrong")
         return magic, row, data
-
     def pages(self) -> Iterator[tuple[Row, bytes]]:
         """The authentic pages. The log is walked by its records; where there is none, on granule by granule."""
         granule = self.first
@@ -156,11 +159,11 @@ class Arena:
                 if magic == b"page":
                     yield row, self.record(here)[2]
                 granule = after(row)
-
     def check_seal(self, pages: list[Row], end: int) -> None:
         """Compares the seal with that of the authentic pages, which end at `end`."""
         rows = b"".join(struct.pack("<II16s", *row) for row in pages)
-        footer = struct.pack("<8sIIQ32x", b"varveSL1", 1, len(pages), end)
+        self.ordinal = int.from_bytes(self.read(self.size - 72, 8), "little")
+        footer = struct.pack("<8sIIQQ24x", b"varveSL1", 1, len(pages), end, self.ordinal)
         footer += keyed(self.keys.seal, b"seal", self.header_code, rows, footer)
         with self.at(self.size - 96):
             must(self.read(end, self.size - end) == rows + footer + struct.pack("<Q", xxh3_64_intdigest(footer)),
@@ -168,13 +171,8 @@ class Arena:
         self.seal_code = footer[56:]
 
 # ---- 2. and 3. The store: directory pages, the ledger, clumps, blocks by their scores -------------------------------
-class Clump(NamedTuple):
-    """What a page says of a clump: of each block, its size and type (u32), its score and its second digest."""
-    arena: Arena
-    row: Row
-    shapes: bytes
-    scores: bytes
-    digests: bytes
+# What a page says of a clump: of each block, its size and type (u32), its score and its second digest.
+Clump = NamedTuple("Clump", [("arena", Arena), ("row", Row), ("shapes", bytes), ("scores", bytes), ("digests", bytes)])
 
 class Store:
     def __init__(self, folder: Path, key_file: Path | None = None, out: TextIO = sys.stderr) -> None:
@@ -184,7 +182,7 @@ class Store:
         self.zeros = self.score(b"")                                # stands for a whole subtree of zeros
         self.clumps: list[Clump] = []                               # in the order of the log
         self.places: dict[bytes, list[tuple[Clump, int]]] = {}      # score and type: all copies of the block
-        self.catalog, self.ledger = b"", list[Any]([0, b""])        # the last catalog's score; the last page's ledger
+        self.catalogs, self.ledger = list[bytes](), list[Any]([0, b""])     # the catalog's roots; a ledger
         arenas: list[Arena] = []
         for path in sorted((folder / "arenas").glob("[0-9]" * 10 + ".arena")):
             try:
@@ -192,22 +190,24 @@ class Store:
                 self.open_directory(arenas[-1])
             except (ValueError, OSError) as error:
                 self.report(error)
-        rows = [struct.pack("<QI", a.number, a.generation) + a.seal_code for a in arenas[:self.ledger[0]]]
-        if self.ledger[1] and keyed(self.keys.seal, b"ledger", *rows) != self.ledger[1]:
+        arenas = sorted((a for a in arenas if a.seal_code), key=lambda arena: (arena.ordinal, arena.number))
+        rows, place = list[bytes](), 0                              # each seal has a place, a lost one too
+        for a in arenas:
+            if (at := max(place, a.ordinal)) < self.ledger[0]:
+                rows, place = [*rows, struct.pack("<QI", a.number, a.generation) + a.seal_code], at + 1
+        is_whole = len(rows) == self.ledger[0] and keyed(self.keys.seal, b"ledger", *rows) == self.ledger[1]
+        if self.ledger[1] and not is_whole:
             self.report(f"{folder}: by the ledger one of the first {self.ledger[0]} seals is lost, damaged or replaced")
-
     def report(self, problem: object, word: str = "damage") -> None:
         self.troubles += word == "damage"
         if str(problem) not in self.said:
             self.said.add(str(problem))
             print(f"{word}: {shown(str(problem))}", file=self.out)
-
     def score(self, block: bytes) -> bytes:
         plain = (hashlib.sha1 if self.keys.sha1 else blake3)(block).digest()
         return keyed(self.keys.score, block) if self.keys.encrypted and not self.keys.sha1 else plain
 
-    def open_directory(self, arena: Arena) -> None:
-        """Notes where every block lies, and checks the seal."""
+    def open_directory(self, arena: Arena) -> None:  # notes where every block lies, and checks the seal
         free, rows = arena.first, []
         for row, body in arena.pages():
             rows.append(row)
@@ -221,7 +221,8 @@ class Store:
                 self.clumps.append(clump)
                 for ordinal, (score, kind) in enumerate(zip(split(clump.scores, self.width), clump.shapes[3::4])):
                     self.places.setdefault(score + bytes([kind]), []).append((clump, ordinal))
-                    self.catalog = score if kind == CATALOG else self.catalog
+                    if kind == CATALOG:     # whoever may not read adds to what was there
+                        self.catalogs = self.catalogs * arena.blind + [score]
         if arena.size >= 96 and arena.read(arena.size - 96, 8) == b"varveSL1":
             arena.check_seal(rows, free * GRANULE)
         elif free * GRANULE < arena.size:
@@ -239,10 +240,8 @@ class Store:
         self.ledger = ledger
         return [Clump(arena, row, table.read(4 * count), scores.read(count * width), digests.read(count * digest_width))
                 for count, row in zip(counts, zip(granules, lengths, codes))]
-
     @lru_cache(maxsize=16)
-    def read_clump(self, clump: Clump) -> list[bytes]:
-        """The blocks of a clump, which are those that its page names."""
+    def read_clump(self, clump: Clump) -> list[bytes]:  # the blocks of a clump, which are those that its page names
         with clump.arena.at(clump.row[0] * GRANULE):
             magic, row, body = clump.arena.record(clump.row[0])
             must((magic, row) == (b"clmp", clump.row), "not the clump that its page names")
@@ -255,9 +254,7 @@ class Store:
             digests = b"".join(keyed(self.keys.digest, block)[:16] for block in blocks if clump.digests)
             must(digests == clump.digests, "a block has another second digest")
             return blocks
-
-    def get(self, score: bytes, block_type: int) -> bytes:
-        """A block, from whichever copy of it is sound."""
+    def get(self, score: bytes, block_type: int) -> bytes:  # a block, from whichever copy of it is sound
         for clump, ordinal in self.places.get(score + bytes([block_type]), ()):
             try:
                 return self.read_clump(clump)[ordinal]
@@ -277,11 +274,8 @@ class Entry(NamedTuple("Entry", [("type", int), ("cut", int), ("depth", int), ("
         least = entry.below(entry.depth - 1) if entry.depth else -1
         must(entry.cut or least < entry.size <= entry.below(entry.depth), f"{entry.size} bytes at depth {entry.depth}")
         return entry
-
-    def below(self, depth: int) -> int:
-        """How many bytes a subtree stands for, if fixed."""
+    def below(self, depth: int) -> int:  # how many bytes a subtree stands for, if fixed
         return int(self.leaf_bytes * (self.pointer_bytes // len(self.root)) ** depth)
-
     def children(self, block: bytes, depth: int, length: int, zeros: bytes) -> list[tuple[bytes, int]]:
         """The scores in a pointer block, and how many bytes each stands for."""
         width = 8 * self.cut + len(self.root)
@@ -315,8 +309,7 @@ def spans(store: Store, entry: Entry | None, where: str = "") -> Iterator[tuple[
             must(where, str(damage))
             store.report(f"{where}: bytes {offset} to {offset + length} are lost: {damage}")
 
-def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:
-    """The bytes of a file, with all their zeros."""
+def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:  # the bytes of a file, with all their zeros
     for _, length, data in spans(store, entry):
         yield data
         for at in range(len(data), length, MAX_BLOCK):
@@ -329,6 +322,7 @@ NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group
         "device:bytes xattr:list problem")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes")
+ROOT = "sequence list:entry previous:list"
 ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "entry": None}
 
 def parse(data: bytes, table: str, width: int) -> Fields:
@@ -368,11 +362,23 @@ def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
     must(not buffer, "the last record is cut short")
 
 def snapshots(store: Store) -> Iterator[Fields]:
-    """What the last catalog lists."""
-    root = next(records([store.get(store.catalog, CATALOG)] if store.catalog else []), b"")
-    for record in records(pieces(store, parse(root, "sequence list:entry", store.width)["list"])):
+    """What the last catalog lists, after what those that it names have listed before."""
+    lists, tried, seen = list[Any](), set[bytes](), set[bytes]()
+    for start in store.catalogs:
+        chain, wanted = list[Any](), [start]
+        while wanted and wanted[0] not in tried:        # the first that can be read is the one
+            score, *wanted = wanted
+            tried.add(score)
+            with suppress(ValueError) if wanted else nullcontext():
+                root = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)
+                chain, wanted = [root["list"], *chain], root["previous"]
+        lists += chain
+    for record in (record for entry in lists for record in records(pieces(store, entry))):
         snapshot = parse(record, SNAPSHOT, store.width)
         must(len(snapshot["id"]) == 16 and snapshot["kind"] in (1, 2), "a snapshot has no id or kind")
+        if snapshot["id"] in seen:
+            continue
+        seen.add(snapshot["id"])
         snapshot["root"] = parse(snapshot["root"], NODE, store.width)
         if snapshot["kind"] == 1:       # an image is like a folder that is but a file
             snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
@@ -408,7 +414,6 @@ def list_snapshots(store: Store, as_json: bool) -> None:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["time"] // 10**9))
         print(row["id"][:12], moment, row["kind"], f"{row['size']:,}", shown(row["name"]), *row["tag"], sep="  ")
     print(json.dumps(rows, indent=1) if as_json else "", end="")
-
 def cat(store: Store, node: Fields, path: bytes) -> None:
     for name in filter(None, path.split(b"/")):
         inside = children(store, node, shown(path)) if node["kind"] == FOLDER else ()
@@ -469,6 +474,7 @@ def check(store: Store) -> None:
                 todo += [(f"{where}/{shown(child['name'])}", child) for child in children(store, node, where)]
             else:
                 all(True for _ in spans(store, node["content"], where))
+    print(f"{len(store.clumps)} clumps, {len(store.places)} blocks:", "damaged" if store.troubles else "sound")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Reads a Varve store. A snapshot: name, begin of its id, or latest.")
@@ -486,14 +492,12 @@ def main() -> int:
             list_snapshots(store, words.json)
         elif words.command == "check":
             check(store)
-            print(f"{len(store.clumps)} clumps, {len(store.places)} blocks:", "damaged" if store.troubles else "sound")
         else:
             root = choose(store, words.snapshot)["root"]
             cat(store, root, words.path) if words.command == "cat" else restore(store, root, words.path, {})
         return 1 if store.troubles else 0
     except (OSError, ValueError) as error:
         sys.exit(f"rosetta: {shown(str(error))}")
-
 
 if __name__ == "__main__":
     sys.exit(main())

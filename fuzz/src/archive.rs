@@ -128,6 +128,11 @@ pub fn catalog_root(bytes: &[u8]) {
 #[must_use]
 pub fn catalog_root_seeds() -> Vec<Vec<u8>> {
     let store = MemoryBlockStore::new();
+    let chained = FieldWriter::new()
+        .bytes(2, &list(&store, BlockKind::Data, b"").encode())
+        .bytes(3, &[7; SCORE_BYTES])
+        .bytes(3, &[8; SCORE_BYTES])
+        .finish_record();
     [&b"a snapshot"[..], b""]
         .map(|bytes| {
             FieldWriter::new()
@@ -135,7 +140,9 @@ pub fn catalog_root_seeds() -> Vec<Vec<u8>> {
                 .bytes(2, &list(&store, BlockKind::Data, bytes).encode())
                 .finish_record()
         })
-        .to_vec()
+        .into_iter()
+        .chain([chained])
+        .collect()
 }
 
 /// The list of a catalog.

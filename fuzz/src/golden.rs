@@ -6,13 +6,20 @@ use varve_archive::{Catalog, SnapshotContent};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
 use varve_log::ArenaMap;
 use varve_store::{
-    Access, Encryption, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig,
+    Access, Encryption, Keyring, NewKey, OpenError, PassphraseCost, Role, ScoreAlgorithm, Secret, Store,
+    StoreConfig,
 };
 use varve_tree::{ContentWriter, Cutting};
 use varve_world::{MemoryStorage, Random, SeededRandom, World};
 use zeroize::Zeroizing;
 
 use crate::archive::good_snapshot;
+
+/// May only write to the golden stores that are encrypted.
+#[must_use]
+pub fn writer_secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![8; 32]))
+}
 
 /// Opens the golden stores.
 #[must_use]
@@ -28,7 +35,9 @@ pub struct Golden {
     pub blocks: Vec<(BlockName, Vec<u8>)>,
 }
 
-fn world(storage: &MemoryStorage, seed: u64) -> World {
+/// A world with this storage.
+#[must_use]
+pub fn world(storage: &MemoryStorage, seed: u64) -> World {
     World::deterministic(Arc::new(storage.clone()), seed)
 }
 
@@ -63,9 +72,18 @@ fn made(score: ScoreAlgorithm, encryption: Encryption) -> Golden {
     config.arena_map = ArenaMap::new(1 << 20).expect("the smallest");
     Store::create(&world(&storage, 1), &config, Some(&secret()), PassphraseCost::default())
         .expect("in memory");
+    if encryption == Encryption::Aes256Gcm {
+        let keyring = Keyring::of(&world(&storage, 2)).expect("an encrypted store");
+        let by = keyring.unlock(&secret()).expect("its key");
+        let (secret, cost) = (&writer_secret(), PassphraseCost::default());
+        keyring.add(&by, &NewKey { secret, cost, label: "", role: Role::WriteOnly }).expect("in memory");
+    }
     let mut blocks = Vec::new();
     for session in 0..2 {
-        let store = open(&storage, 10 + session, &secret(), WRITER).expect("a good store");
+        // The second one by somebody who may not read, where there is such a key.
+        let is_blind = session == 1 && encryption == Encryption::Aes256Gcm;
+        let secret = if is_blind { writer_secret() } else { secret() };
+        let store = open(&storage, 10 + session, &secret, WRITER).expect("a good store");
         for number in 0..20_u64 {
             let compressible = b"the same again. ".repeat(500 + usize::try_from(number).expect("small"));
             let bytes = if number.is_multiple_of(5) {

@@ -29,7 +29,7 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk, and one for the files of whole stores.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -46,6 +46,9 @@ pub const TARGETS: [Target; 18] = [
     Target { name: "catalog_list", run: archive::catalog_list, seeds: archive::catalog_list_seeds },
     Target { name: "config", run: store::config, seeds: store::config_seeds },
     Target { name: "key_file", run: store::key_file, seeds: store::key_file_seeds },
+    Target { name: "paper_key", run: store::paper_key, seeds: store::paper_key_seeds },
+    Target { name: "last_night", run: store::last_night, seeds: store::last_night_seeds },
+    Target { name: "sealed_data_key", run: log::sealed_data_key, seeds: log::sealed_data_key_seeds },
     Target { name: "checkpoint_note", run: store::checkpoint_note, seeds: store::checkpoint_note_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];

@@ -1,6 +1,8 @@
 //! The structures of the log.
 
-use varve_log::{ArenaId, RecoverError};
+use std::sync::Arc;
+
+use varve_log::{ArenaId, Log, LogKeys, RecoverError};
 
 use crate::forge::{self, Arena, BLOCKS, FIRST_GRANULE, GRANULE_BYTES};
 
@@ -36,6 +38,37 @@ pub fn arena_header_seeds() -> Vec<Vec<u8>> {
     wrapped[64] = 1;
     wrapped[68] = 48;
     vec![good, wrapped]
+}
+
+/// The part of a header that a data key is sealed in, of an arena in an encrypted store. The code is good.
+pub fn sealed_data_key(bytes: &[u8]) {
+    let keys = LogKeys::from_master(&[9; 32]);
+    let names = blake3::derive_key("varve 1 names", &[9; 32]);
+    let mut header = forge::header_fields();
+    // AES-256-GCM; sealed to the write key.
+    header[44] = 1;
+    header[64] = 2;
+    header[68] = 80;
+    header.resize(480, 0);
+    let taken = bytes.len().min(408);
+    header[72..72 + taken].copy_from_slice(&bytes[..taken]);
+    let code = blake3::keyed_hash(&blake3::derive_key("varve 1 seal", &names), &header);
+    let file = [&header[..], code.as_bytes()].concat();
+    let (plain, storage) = forge::log(file);
+    let writer = LogKeys::from_names_and_write(&keys.names_and_write().expect("they can read"));
+    for keys in [keys, writer] {
+        let log = Log::new(Arc::new(storage.clone()), keys.clone(), *plain.config());
+        if let Ok(arena) = log.open_arena(ArenaId(0)) {
+            assert!(!keys.can_read() || bytes.len() >= 80, "nobody seals in so few bytes");
+            drop(log.scan(&arena));
+        }
+    }
+}
+
+/// Zeros, which are a point of small order, and some point.
+#[must_use]
+pub fn sealed_data_key_seeds() -> Vec<Vec<u8>> {
+    vec![vec![0; 80], [vec![9], vec![0; 31], vec![5; 48]].concat()]
 }
 
 /// 40 bytes of a record's header, then its body; a good page follows.

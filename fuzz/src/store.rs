@@ -1,12 +1,14 @@
 //! A store's own files: one at a time, and all of them.
 
-use varve_archive::Catalog;
+use std::sync::LazyLock;
+
+use varve_archive::{Archive, Catalog, FolderOptions, Node, NodeKind, Progress, Request, Watch};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
-use varve_store::{Access, Secret, Store, StoreConfig};
+use varve_store::{Access, Keyring, Secret, Store, StoreConfig};
 use varve_world::{FileName, MemoryStorage};
 use zeroize::Zeroizing;
 
-use crate::golden::{GOLDEN, Golden, WRITER, open, secret};
+use crate::golden::{GOLDEN, Golden, WRITER, open, secret, world, writer_secret};
 use crate::input::Input;
 
 /// `config.toml`.
@@ -55,7 +57,76 @@ pub fn key_file_seeds() -> Vec<Vec<u8>> {
     let passphrase = format!(
         "kind = \"passphrase\"\nmemory_kib = 64\npasses = 1\nlanes = 1\nsalt = \"{salt}\"\nwrapped = \"{wrapped}\"\n"
     );
-    vec![contents(&GOLDEN[1], "keys/key-file.toml"), passphrase.into_bytes()]
+    let roles = ["append-only", "write-only"].map(|role| {
+        let wrapped = "cd".repeat(80);
+        format!(
+            "kind = \"key-file\"\nid = \"any\"\nrole = \"{role}\"\ncreated = 5\nlabel = \"a label\"\nsalt = \"{salt}\"\nwrapped = \"{wrapped}\"\ncheck = \"0123456789abcdef\"\n"
+        )
+        .into_bytes()
+    });
+    let golden = GOLDEN[1].storage.names().into_iter().find(|name| name.as_str().starts_with("keys/"));
+    let golden = golden.and_then(|name| GOLDEN[1].storage.contents(&name)).unwrap_or_default();
+    roles.into_iter().chain([golden, passphrase.into_bytes()]).collect()
+}
+
+/// A paper key that was typed in.
+pub fn paper_key(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let world = world(&GOLDEN[1].storage.fork(), 60);
+    let keyring = Keyring::of(&world).expect("an encrypted store");
+    if let Ok(opened) = keyring.unlock_paper(text) {
+        let exported = keyring.export(&opened).expect("a paper key opens everything");
+        let again = exported.lines().join("\n");
+        assert!(keyring.unlock_paper(&again).is_ok(), "what was read can be printed and read");
+        let by = keyring.unlock(&secret()).expect("its key");
+        assert_eq!(keyring.export(&by).expect("full").lines(), exported.lines(), "and is the store's");
+    }
+}
+
+/// That of a good store, and one with a line missing.
+#[must_use]
+pub fn paper_key_seeds() -> Vec<Vec<u8>> {
+    let keyring = Keyring::of(&world(&GOLDEN[1].storage, 61)).expect("an encrypted store");
+    let by = keyring.unlock(&secret()).expect("its key");
+    let paper = keyring.export(&by).expect("full");
+    vec![paper.lines().join("\n").into_bytes(), paper.lines()[1..].join("\r\n").into_bytes()]
+}
+
+/// What a machine remembers of its last night: the body of the file, with a good code. Then it archives a folder.
+pub fn last_night(bytes: &[u8]) {
+    static SOURCE: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
+        let folder = std::env::temp_dir().join(format!("varve-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder for what is archived");
+        std::fs::write(folder.join("file"), b"what it holds").expect("a file in it");
+        folder
+    });
+    let storage = GOLDEN[1].storage.fork();
+    let store = open(&storage, 62, &writer_secret(), WRITER).expect("a good store");
+    // The arenas are as they were, so that the rows are looked at.
+    let mut contents = 2_u64.to_le_bytes().to_vec();
+    contents.extend_from_slice(&store.arenas_code(2).expect("in memory"));
+    contents.extend_from_slice(bytes);
+    store.write_own(b"last night\0home\0home", &contents).expect("in memory");
+    let mut archive = Archive::open(store).expect("nothing is read");
+    let progress = Progress::new();
+    let watch = Watch { progress: &progress, report: &|_| {} };
+    let request = Request { name: "home".into(), source: b"home".to_vec(), ..Request::default() };
+    archive.take_folder(&SOURCE, FolderOptions::default(), false, request, watch).expect("a good folder");
+    archive.into_store().close().expect("in memory");
+    let store = open(&storage, 63, &secret(), Access::Read).expect("a good store");
+    let catalog = Catalog::load(&store, store.last_catalog()).expect("a good catalog");
+    assert!(catalog.snapshots().len() >= 2);
+}
+
+/// A row, and two that are out of order.
+#[must_use]
+pub fn last_night_seeds() -> Vec<Vec<u8>> {
+    let node = Node::new(Vec::new(), NodeKind::File).encode();
+    let row = |first: u8| {
+        let length = u32::try_from(node.len()).expect("small").to_le_bytes();
+        [&[first; 16][..], &length, &node].concat()
+    };
+    vec![[vec![1; 32], row(1), row(2)].concat(), [vec![1; 32], row(2), row(1)].concat()]
 }
 
 /// The note of the index's checkpoint: which part of the log it covers. Its code is good.
@@ -84,7 +155,7 @@ pub fn checkpoint_note(bytes: &[u8]) {
 pub fn checkpoint_note_seeds() -> Vec<Vec<u8>> {
     let checkpoint = contents(&GOLDEN[0], "index/checkpoint");
     let note_bytes = usize::from(*checkpoint.get(24).unwrap_or(&0));
-    let nothing = [&[0; 16][..], &[255; 8], &[0; 34]].concat();
+    let nothing = vec![0; 24];
     vec![checkpoint.get(64..64 + note_bytes).unwrap_or_default().to_vec(), nothing]
 }
 
@@ -102,6 +173,16 @@ pub fn store_files(bytes: &[u8]) {
     }
     if let Ok(store) = open(&storage, 50, &secret(), Access::Read) {
         nothing_is_wrong(&store, golden);
+    }
+    // Somebody who may not read comes first, now and then.
+    let is_encrypted = std::ptr::eq(golden, &GOLDEN[1]) || std::ptr::eq(golden, &GOLDEN[3]);
+    if is_encrypted
+        && input.byte().is_multiple_of(2)
+        && let Ok(store) = open(&storage, 53, &writer_secret(), WRITER)
+    {
+        assert!(golden.blocks.iter().all(|(name, _)| store.get(name).is_err()), "it reads nothing");
+        drop(store.put(Block { block_type: BlockType::DATA, bytes: &[9; 3000] }));
+        drop(store.close());
     }
     let Ok(store) = open(&storage, 51, &secret(), WRITER) else { return };
     nothing_is_wrong(&store, golden);

@@ -86,6 +86,9 @@ exercise!(
     catalog_list,
     config,
     key_file,
+    paper_key,
+    last_night,
+    sealed_data_key,
     checkpoint_note,
     store_files,
 );

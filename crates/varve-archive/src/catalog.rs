@@ -1,6 +1,9 @@
 //! The list of all snapshots, itself stored in the log: the last thing that a finished snapshot writes.
 
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
+use std::collections::BTreeSet;
+
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+use varve_store::CatalogRoot;
 use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
 
 use crate::fields::{FieldError, FieldReader, FieldWriter, frame, split_record};
@@ -12,7 +15,12 @@ use crate::snapshot::{DecodeSnapshotError, Snapshot};
 pub struct Catalog {
     sequence: u64,
     snapshots: Vec<Snapshot>,
+    /// The roots before, the first of which that can be read is the one, if this process may not read them itself.
+    unread: Option<Vec<Score>>,
 }
+
+/// How many roots a reader follows at most: with a new one every night, some thousand years.
+const ROOT_COUNT_MAX: usize = 1 << 20;
 
 /// Why the catalog could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +31,9 @@ pub enum LoadCatalogError {
     /// Its root makes no sense.
     #[error("the catalog's root is malformed")]
     Malformed(#[from] FieldError),
+    /// Nobody has taken so many snapshots.
+    #[error("the catalog has more than {ROOT_COUNT_MAX} roots")]
+    Endless,
     /// Its root has no list.
     #[error("the catalog's root has no list of snapshots")]
     NoList,
@@ -57,17 +68,47 @@ impl Catalog {
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn load(blocks: &dyn BlockStore, root: Option<BlockName>) -> Result<Self, LoadCatalogError> {
-        let Some(root) = root else { return Ok(Self::default()) };
-        let (sequence, list) = decode_root(&blocks.get(&root)?, blocks.score_bytes())?;
-        let mut snapshots = Vec::new();
-        let mut records = Records::new(blocks, &list);
-        while let Some(record) = records.next() {
-            snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
-        }
-        Ok(Self { sequence, snapshots })
+        Self::load_all(blocks, root.as_slice())
     }
 
-    /// All snapshots, in the order in which they were finished.
+    /// Reads the catalogs that these roots lead to, as one. The first is that of somebody who could read the one before it; the others
+    /// were added since, the oldest first, by writers who may not read: what one of them leaves out, or spoils, hides nothing of the others.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`].
+    pub fn load_all(blocks: &dyn BlockStore, roots: &[BlockName]) -> Result<Self, LoadCatalogError> {
+        let mut catalog = Self::default();
+        let (mut passed, mut known) = (BTreeSet::new(), BTreeSet::new());
+        let mut failure = None;
+        for root in roots {
+            match read_chain(blocks, root.score, &mut passed) {
+                Ok((sequence, snapshots)) => {
+                    catalog.sequence = catalog.sequence.max(sequence);
+                    catalog
+                        .snapshots
+                        .extend(snapshots.into_iter().filter(|snapshot| known.insert(snapshot.id)));
+                }
+                // What cannot be read now may be read later: nothing may be decided by it.
+                Err(error @ LoadCatalogError::Root(GetError::Failed { .. })) => return Err(error),
+                Err(error) if Some(root) == roots.first() => failure = Some(error),
+                Err(error) => tracing::error!(%root, %error, "a catalog that was added cannot be read"),
+            }
+        }
+        match failure {
+            // Later ones may lead to it, or to what comes before it.
+            Some(error) if catalog.snapshots.is_empty() => Err(error),
+            _ => Ok(catalog),
+        }
+    }
+
+    /// A catalog that can be added to and not be read, after these roots: the newest first, and after it those that come next if a
+    /// crash has taken it.
+    #[must_use]
+    pub fn unread(roots: &[BlockName]) -> Self {
+        Self { unread: Some(roots.iter().map(|root| root.score).collect()), ..Self::default() }
+    }
+
+    /// All snapshots, in the order in which they were finished; those that were added, if it may not be read.
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         &self.snapshots
@@ -83,7 +124,8 @@ impl Catalog {
         blocks: &dyn BlockStore,
         snapshot: Snapshot,
     ) -> Result<BlockName, SaveCatalogError> {
-        let mut next = Self { sequence: self.sequence + 1, snapshots: self.snapshots.clone() };
+        let mut next = self.clone();
+        next.sequence += 1;
         next.snapshots.push(snapshot);
         let root = next.save(blocks)?;
         *self = next;
@@ -91,13 +133,14 @@ impl Catalog {
     }
 
     /// What can still be read of catalogs, of which `roots` are the newest first: all that the newest whole one knows, and
-    /// what younger ones that are damaged still tell.
+    /// what younger ones that are damaged still tell. Only that of somebody who could read the one before it is whole by
+    /// itself; what the others add comes with what they lead to.
     #[must_use]
-    pub fn salvage(blocks: &dyn BlockStore, roots: &[BlockName]) -> Self {
+    pub fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
         let mut salvaged = Self::default();
-        for root in roots {
-            let Ok((sequence, list)) = blocks
-                .get(root)
+        for CatalogRoot { name, is_final } in roots {
+            let Ok(Root { sequence, list, .. }) = blocks
+                .get(name)
                 .map_err(LoadCatalogError::from)
                 .and_then(|block| decode_root(&block, blocks.score_bytes()))
             else {
@@ -114,7 +157,7 @@ impl Catalog {
                 };
                 salvaged.add_one_unknown(snapshot);
             }
-            if is_whole {
+            if is_whole && *is_final {
                 break;
             }
         }
@@ -154,26 +197,92 @@ impl Catalog {
         // A crash between the two syncs leaves the old catalog; without the first, it could leave a catalog that leads
         // to blocks that were lost.
         blocks.sync().map_err(SaveCatalogError::Data)?;
-        let root = FieldWriter::new().number(1, self.sequence).bytes(2, &list.encode()).finish_record();
+        let root = match &self.unread {
+            None => FieldWriter::new().number(1, self.sequence).bytes(2, &list.encode()),
+            Some(previous) => {
+                previous.iter().fold(FieldWriter::new().bytes(2, &list.encode()), |root, score| {
+                    root.bytes(3, score.as_bytes())
+                })
+            }
+        };
+        let root = root.finish_record();
         let score = blocks.put(Block { block_type: BlockType::CATALOG, bytes: &root })?;
         blocks.sync().map_err(SaveCatalogError::Catalog)?;
         Ok(BlockName { score, block_type: BlockType::CATALOG })
     }
 }
 
-/// The sequence number and the list of a catalog's root.
-fn decode_root(block: &[u8], score_bytes: usize) -> Result<(u64, Entry), LoadCatalogError> {
+/// What a root says.
+struct Root {
+    sequence: u64,
+    list: Entry,
+    previous: Vec<Score>,
+}
+
+/// The snapshots that a root leads to, up to roots that were passed before.
+fn read_chain(
+    blocks: &dyn BlockStore,
+    root: Score,
+    passed: &mut BTreeSet<Score>,
+) -> Result<(u64, Vec<Snapshot>), LoadCatalogError> {
+    let (mut sequence, mut lists, mut wanted) = (0, Vec::new(), vec![root]);
+    while let Some(root) = first_root(blocks, &wanted, passed)? {
+        sequence = root.sequence.max(sequence);
+        lists.push(root.list);
+        wanted = root.previous;
+    }
+    let mut snapshots = Vec::new();
+    for list in lists.iter().rev() {
+        let mut records = Records::new(blocks, list);
+        while let Some(record) = records.next() {
+            snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
+        }
+    }
+    Ok((sequence, snapshots))
+}
+
+/// The first of these roots that can be read, unless it was passed. Those before it were taken by a crash.
+fn first_root(
+    blocks: &dyn BlockStore,
+    wanted: &[Score],
+    passed: &mut BTreeSet<Score>,
+) -> Result<Option<Root>, LoadCatalogError> {
+    let mut failure = None;
+    for score in wanted {
+        if !passed.insert(*score) {
+            return Ok(None);
+        }
+        if passed.len() > ROOT_COUNT_MAX {
+            return Err(LoadCatalogError::Endless);
+        }
+        let name = BlockName { score: *score, block_type: BlockType::CATALOG };
+        failure = match blocks.get(&name).map(|block| decode_root(&block, blocks.score_bytes())) {
+            Ok(Ok(root)) => return Ok(Some(root)),
+            Ok(Err(error)) => Some(error),
+            Err(error @ GetError::Failed { .. }) => return Err(error.into()),
+            Err(error) => Some(error.into()),
+        };
+        tracing::warn!(%score, "a root of the catalog cannot be read");
+    }
+    failure.map_or(Ok(None), Err)
+}
+
+fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogError> {
     let (fields, _) = split_record(block).ok_or(LoadCatalogError::NoList)?;
-    let (mut sequence, mut list) = (0, None);
+    let (mut sequence, mut list, mut previous) = (0, None, Vec::new());
     for field in FieldReader::new(fields) {
         let field = field?;
         match field.number {
             1 => sequence = field.value()?,
             2 => list = Some(Entry::decode(field.bytes, score_bytes)?),
+            3 if field.bytes.len() == score_bytes => {
+                previous.push(Score::try_from(field.bytes).map_err(|_| field.unexpected())?);
+            }
+            3 => return Err(field.unexpected().into()),
             _ => {}
         }
     }
-    Ok((sequence, list.ok_or(LoadCatalogError::NoList)?))
+    Ok(Root { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous })
 }
 
 #[cfg(test)]
@@ -200,6 +309,66 @@ mod tests {
     }
 
     #[test]
+    fn whoever_cannot_read_adds_and_whoever_can_folds_it_in() {
+        let store = MemoryBlockStore::new();
+        let mut full = Catalog::default();
+        let mut root = full.add(&store, snapshot(0, "web", 0)).unwrap();
+        // Three nights of two snapshots each, by somebody who sees only their own.
+        for night in 0..3 {
+            let mut unread = Catalog::unread(&[root]);
+            for number in [2 * night + 1, 2 * night + 2] {
+                root = unread.add(&store, snapshot(number, "web", i64::from(number))).unwrap();
+            }
+            assert_eq!(unread.snapshots().len(), 2);
+        }
+        let mut full = Catalog::load(&store, Some(root)).unwrap();
+        let ids = |catalog: &Catalog| catalog.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>();
+        assert_eq!(ids(&full), [0, 1, 2, 3, 4, 5, 6]);
+        let root = full.add(&store, snapshot(7, "web", 7)).unwrap();
+        let read = store.get_count();
+        assert_eq!(ids(&Catalog::load(&store, Some(root)).unwrap()), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(store.get_count() - read <= 3, "folded: a root and its list");
+        // The first in a store.
+        let first = Catalog::unread(&[]).add(&store, snapshot(9, "web", 9)).unwrap();
+        assert_eq!(ids(&Catalog::load(&store, Some(first)).unwrap()), [9]);
+    }
+
+    #[test]
+    fn nobody_who_may_not_read_hides_what_others_have_listed() {
+        let store = MemoryBlockStore::new();
+        let base = Catalog::default().add(&store, snapshot(1, "web", 1)).unwrap();
+        let honest = Catalog::unread(&[base]).add(&store, snapshot(2, "web", 2)).unwrap();
+        // One that leaves out all before it, and some that make no sense.
+        let forged = Catalog::unread(&[]).add(&store, snapshot(3, "web", 3)).unwrap();
+        let mut roots = vec![base, honest, forged];
+        for bytes in [&b"rubbish"[..], b"", &[0]] {
+            let block = Block { block_type: BlockType::CATALOG, bytes };
+            roots.push(BlockName { score: store.put(block).unwrap(), block_type: BlockType::CATALOG });
+        }
+        let loaded = Catalog::load_all(&store, &roots).unwrap();
+        assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(store.lose(&base));
+        assert!(Catalog::load_all(&store, &[base]).is_err());
+    }
+
+    #[test]
+    fn a_root_that_a_crash_took_is_passed() {
+        let store = MemoryBlockStore::new();
+        let base = Catalog::default().add(&store, snapshot(1, "web", 1)).unwrap();
+        let lost = Catalog::unread(&[base]).add(&store, snapshot(2, "web", 2)).unwrap();
+        let root = Catalog::unread(&[lost, base]).add(&store, snapshot(3, "web", 3)).unwrap();
+        let ids = || {
+            Catalog::load(&store, Some(root))
+                .map(|catalog| catalog.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>())
+        };
+        assert_eq!(ids().unwrap(), [1, 2, 3], "it was not lost after all");
+        assert!(store.lose(&lost));
+        assert_eq!(ids().unwrap(), [1, 3]);
+        assert!(store.lose(&base));
+        assert!(matches!(ids(), Err(LoadCatalogError::Root(GetError::NotFound { .. }))));
+    }
+
+    #[test]
     fn what_older_catalogs_know_is_found_again() {
         let store = MemoryBlockStore::new();
         let (mut catalog, mut roots) = (Catalog::default(), Vec::new());
@@ -208,11 +377,17 @@ mod tests {
         }
         assert!(store.lose(&roots[0]));
         assert!(store.lose(&roots[1]));
-        let mut salvaged = Catalog::salvage(&store, &roots);
+        let finals: Vec<_> = roots.iter().map(|name| CatalogRoot { name: *name, is_final: true }).collect();
+        let mut salvaged = Catalog::salvage(&store, &finals);
         assert_eq!(salvaged.snapshots(), &catalog.snapshots()[..3]);
         let root = salvaged.write_again(&store).unwrap();
         assert_eq!(Catalog::load(&store, Some(root)).unwrap(), salvaged);
         assert_eq!(Catalog::salvage(&store, &[]), Catalog::default());
+        // What somebody who may not read has added hides nothing of what was there before.
+        let added = Catalog::unread(&[roots[2]]).add(&store, snapshot(9, "web", 9)).unwrap();
+        let added = CatalogRoot { name: added, is_final: false };
+        let with_added = Catalog::salvage(&store, &[&[added], &finals[..]].concat());
+        assert_eq!(with_added.snapshots().len(), 4);
     }
 
     #[test]
@@ -220,6 +395,7 @@ mod tests {
         let store = MemoryBlockStore::new();
         let mut catalog = Catalog::default();
         let root = catalog.add(&store, snapshot(1, "web", 1)).unwrap();
+        let root = Catalog::unread(&[root]).add(&store, snapshot(2, "web", 2)).unwrap();
         let good = store.get(&root).unwrap();
         for place in 0..good.len() {
             for bit in 0..8 {

@@ -24,6 +24,7 @@ mod watch;
 mod xattrs;
 
 pub use archive::{ArchiveFolderError, ArchivedFolder, FolderOptions, archive_folder};
+pub(crate) use archive::{Before, archive_folder_after};
 pub use difference::{Change, compare_folders};
 pub use excludes::{Excludes, ExcludesError};
 pub use list::{ListNext, Listed, list};

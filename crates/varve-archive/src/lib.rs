@@ -17,6 +17,7 @@ mod catalog;
 mod fields;
 mod folder;
 mod image;
+mod last_night;
 mod node;
 mod node_list;
 mod progress;

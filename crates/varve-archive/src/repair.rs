@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{AuditShare, DamageKind, RepairError, RepairPlan, Repaired, Store};
+use varve_store::{AuditShare, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store};
 
 use crate::catalog::{Catalog, SaveCatalogError};
 use crate::progress::Progress;
@@ -67,6 +67,7 @@ pub enum RepairArchiveError {
 /// # Errors
 /// [`RepairArchiveError`].
 pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, RepairArchiveError> {
+    store.role().require(Permission::Read).map_err(RepairError::from)?;
     let found = find_catalog(store, store, &[])?;
     let before = verify(store, found.catalog.snapshots(), Some(AuditShare::ALL), progress)?;
     let plan = RepairPlan::new(&before.damage);
@@ -83,6 +84,10 @@ pub fn repair(
     sources: &[&Store],
     progress: &Progress,
 ) -> Result<RepairReport, RepairArchiveError> {
+    store.role().require(Permission::Destroy).map_err(RepairError::from)?;
+    for source in sources {
+        source.role().require(Permission::Read).map_err(RepairError::from)?;
+    }
     // First what makes all of it good again.
     let mut parity_mended = Vec::new();
     for id in damaged_arenas(store)? {
@@ -152,14 +157,17 @@ fn find_catalog(
     sources: &[&Store],
 ) -> Result<FoundCatalog, OpenLogError> {
     let is_end_lost = store.check_order()?.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
-    let newest = Catalog::load(blocks, store.last_catalog());
+    let roots = store.catalogs();
+    // One that leads nowhere is as good as lost, even if others hide it.
+    let unreadable = roots.iter().find_map(|root| Catalog::load(blocks, Some(*root)).err());
+    let newest = unreadable.map_or_else(|| Catalog::load_all(blocks, &roots), Err);
     let mut catalog = match newest {
         Ok(catalog) if !is_end_lost => return Ok(FoundCatalog { catalog, was_lost: false }),
         Ok(catalog) => catalog,
         Err(_) => Catalog::salvage(blocks, &store.catalog_roots()?),
     };
     for source in sources {
-        if let Ok(theirs) = Catalog::load(*source, source.last_catalog()) {
+        if let Ok(theirs) = Catalog::load_all(*source, &source.catalogs()) {
             catalog.add_unknown(&theirs);
         }
     }

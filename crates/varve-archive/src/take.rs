@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use varve_log::{AppendError, OpenLogError};
-use varve_store::Store;
+use varve_store::{Permission, Store};
 use varve_world::Timestamp;
 
 use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
-use crate::folder::{ArchiveFolderError, FolderOptions, Watch, archive_folder};
+use crate::folder::{ArchiveFolderError, Before, FolderOptions, Watch, archive_folder_after};
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
+use crate::last_night::LastNight;
 use crate::node::Node;
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
@@ -82,12 +83,17 @@ struct Content {
 }
 
 impl Archive {
-    /// Reads the catalog of a store.
+    /// Reads the catalog of a store. With a key that may not read, it can only be added to, and shows nothing but what was
+    /// added since.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn open(store: Store) -> Result<Self, LoadCatalogError> {
-        let catalog = Catalog::load(&store, store.last_catalog())?;
+        let catalog = if store.role().allows(Permission::Read) {
+            Catalog::load_all(&store, &store.catalogs())?
+        } else {
+            Catalog::unread(&store.newest_catalogs())
+        };
         Ok(Self { store, catalog })
     }
 
@@ -148,10 +154,16 @@ impl Archive {
     ) -> Result<Taken, TakeError> {
         let begun = self.begin()?;
         let previous = if reread { None } else { self.previous_root(&request) };
+        let remembered = [b"last night\0", request.name.as_bytes(), b"\0", &request.source].concat();
+        let last_night = if self.store.role().allows(Permission::Read) {
+            None
+        } else {
+            Some(LastNight::load(&self.store, &remembered, !reread).map_err(TakeError::Random)?)
+        };
         let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
+        let before = Before { root: previous.as_ref(), last_night: last_night.clone() };
         let workers = self.store.world().workers.clone();
-        let folder =
-            archive_folder(&self.store, workers.as_ref(), source, previous.as_ref(), &options, watch)?;
+        let folder = archive_folder_after(&self.store, workers.as_ref(), source, &before, &options, watch)?;
         let content = Content {
             size: folder.counts.bytes,
             file_count: folder.counts.file_count + folder.counts.folder_count,
@@ -159,6 +171,10 @@ impl Archive {
             content: SnapshotContent::Folder(Box::new(folder.root)),
         };
         let snapshot = self.finish(begun, content, request)?;
+        // Only now: what is remembered must be there.
+        if let Some(Err(error)) = last_night.map(|night| night.save(&self.store, &remembered)) {
+            tracing::warn!(%error, "this night is not remembered; the next one reads every file again");
+        }
         Ok(Taken { snapshot, changed_meanwhile: false })
     }
 

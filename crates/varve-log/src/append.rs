@@ -2,7 +2,7 @@
 //!
 //! The order of writes, and why each may be cut short anywhere, is told in `docs/durability.md`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::header::ARENA_HEADER_BYTES;
 use crate::page::{DirectoryPage, Ledger, PAGE_BLOCKS_GOAL};
 use crate::read::{Log, OpenedArena};
 use crate::recover::Recovered;
+use crate::seals::{Seal, Seals};
 
 /// How many full arenas may wait for their seal: their data is being made durable meanwhile.
 const FULL_ARENAS_MAX: usize = 2;
@@ -28,7 +29,10 @@ pub struct Appender {
     session: Session,
     open: Option<ArenaWriter>,
     full: VecDeque<FullArena>,
-    seals: BTreeMap<ArenaId, (u32, [u8; 32])>,
+    seals: Seals,
+    /// How many places in the order of seals were counted when the log was opened. One of them that has no seal was lost, and
+    /// is not given again, so that its loss is not forgotten.
+    counted: u64,
     next: ArenaId,
     /// Sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
@@ -98,15 +102,17 @@ pub struct SyncPlan {
 }
 
 impl Appender {
-    /// Takes the end of the log. `seals` are the generations and seal codes of all sealed arenas; `unsealed` those that have no seal,
-    /// as [`Log::recover`] left them; `next` is a number above that of every arena that has a file.
+    /// Takes the end of the log. `seals` are those of all sealed arenas, without a free place beyond the first `counted`, which are
+    /// those that the ledger which holds covers; `unsealed` are arenas that have no seal, in order,
+    /// as [`Log::recover`] left them, or such that all of them is known to be good; `next` is a number above that of every
+    /// arena that has a file. The last arena is gone on with by whoever can read it; all others get their seals.
     ///
     /// # Errors
     /// [`AppendError::Storage`] when the system gives no random bytes.
     pub fn new(
         log: Arc<Log>,
         random: Arc<dyn Random>,
-        seals: BTreeMap<ArenaId, (u32, [u8; 32])>,
+        (seals, counted): (Seals, u64),
         unsealed: Vec<(OpenedArena, Recovered)>,
         next: ArenaId,
     ) -> Result<Self, AppendError> {
@@ -119,6 +125,7 @@ impl Appender {
             open: None,
             full: VecDeque::new(),
             seals,
+            counted,
             next,
             new_seals: Vec::new(),
             untold_seals: Vec::new(),
@@ -132,12 +139,17 @@ impl Appender {
         Ok(appender)
     }
 
-    /// Goes on with an arena of an earlier session; the one before it is left to be sealed.
+    /// Goes on with an arena of an earlier session if nothing comes after it; else leaves it to be sealed.
     fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
-        self.full.extend(self.open.take().map(ArenaWriter::into_full));
-        let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
-        let writer = ArenaWriter::adopt(&self.log, &self.session, arena, &recovered, pages)?;
-        self.open = Some(writer);
+        // In an earlier one what is new would come before what is old. And what whoever may read has written must not lie among
+        // what others could have forged.
+        let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
+        if is_last && self.log.keys().can_read() && !arena.header().is_write_only() {
+            let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
+            self.open = Some(ArenaWriter::adopt(&self.log, &self.session, arena, &recovered, pages)?);
+        } else {
+            self.full.push_back(FullArena::left(&arena, &recovered));
+        }
         Ok(())
     }
 
@@ -202,8 +214,7 @@ impl Appender {
     /// The ledger over the seals as they are now.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        let seals = self.durable_seals().map(|(arena, (generation, code))| (*arena, *generation, code));
-        Ledger::new(self.log.keys(), seals)
+        self.seals.ledger(self.log.keys(), self.durable_count())
     }
 
     fn begin_arena(&mut self) -> Result<(), AppendError> {
@@ -234,7 +245,7 @@ impl Appender {
     /// Writes the seal of an arena that is durable.
     fn seal(&mut self, full: &FullArena) -> Result<(), AppendError> {
         let storage = self.log.storage().as_ref();
-        let seal = full.seal(storage, self.log.keys())?;
+        let seal = full.seal(storage, self.log.keys(), self.seals.free_place(self.counted))?;
         storage.sync_soon(full.file());
         self.seals.insert(full.id, seal);
         self.new_seals.push(full.id);
@@ -257,9 +268,11 @@ impl Appender {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn note_replaced(&mut self, seals: &[(ArenaId, (u32, [u8; 32]))]) -> Result<(), AppendError> {
+    pub fn note_replaced(&mut self, seals: &[(ArenaId, Seal)]) -> Result<(), AppendError> {
         self.check()?;
-        self.seals.extend(seals.iter().copied());
+        for (arena, seal) in seals {
+            self.seals.replace(*arena, *seal);
+        }
         let begun = if self.open.is_none() { self.begin_arena() } else { Ok(()) };
         let written = begun.and_then(|()| self.write_waiting_page());
         self.remember(written).map(|_| ())
@@ -333,14 +346,38 @@ impl Appender {
         Ok(())
     }
 
-    /// The sealed arenas, with their generations and seal codes.
+    /// Seals the open arena: for a writer who could not go on with it another time. Everything must have been synced; the
+    /// seal is durable when this returns.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn seal_open(&mut self) -> Result<(), AppendError> {
+        self.check()?;
+        let is_durable =
+            |open: &ArenaWriter| open.durable_bytes == open.log_bytes && open.waiting_count() == 0;
+        if !self.open.as_ref().is_some_and(is_durable) {
+            return Ok(());
+        }
+        let sealed = self.open.take().map_or(Ok(()), |open| self.seal_durably(&open.into_full()));
+        self.remember(sealed)
+    }
+
+    fn seal_durably(&mut self, full: &FullArena) -> Result<(), AppendError> {
+        self.seal(full)?;
+        let failed = |source| AppendError::Storage { arena: full.id, source };
+        self.log.storage().sync(full.file()).map_err(failed)?;
+        self.new_seals.retain(|arena| *arena != full.id);
+        Ok(())
+    }
+
+    /// The seals of all sealed arenas.
     #[must_use]
-    pub fn seals(&self) -> &BTreeMap<ArenaId, (u32, [u8; 32])> {
+    pub fn seals(&self) -> &Seals {
         &self.seals
     }
 
     /// Those among them that no crash can take back. A page or a checkpoint that told of others would outlive them.
-    pub fn durable_seals(&self) -> impl Iterator<Item = (&ArenaId, &(u32, [u8; 32]))> {
+    pub fn durable_seals(&self) -> impl Iterator<Item = (ArenaId, &Seal)> {
         self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
     }
 
@@ -350,8 +387,14 @@ impl Appender {
     }
 
     /// Takes note of the seal of an arena that was damaged when the log was opened, and is whole again.
-    pub fn note_mended(&mut self, arena: ArenaId, generation: u32, seal_code: [u8; 32]) {
-        self.seals.insert(arena, (generation, seal_code));
+    pub fn note_mended(&mut self, arena: ArenaId, seal: Seal) {
+        self.seals.replace(arena, seal);
+    }
+
+    /// How many places in the order of seals no crash can take back.
+    fn durable_count(&self) -> u64 {
+        let durable = self.seals.places().take_while(|(_, arena, _)| !self.new_seals.contains(arena));
+        durable.last().map_or(0, |(place, ..)| place.saturating_add(1)).max(self.counted)
     }
 
     /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.

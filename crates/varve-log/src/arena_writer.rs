@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use varve_world::{FileName, Random, Storage};
+use zeroize::Zeroizing;
 
 use crate::append::{AppendError, Appended};
 use crate::arena::{ArenaId, Granule};
@@ -16,6 +17,7 @@ use crate::page::{DirectoryPage, Ledger};
 use crate::read::{Log, OpenedArena};
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recover::Recovered;
+use crate::seals::Seal;
 
 /// A writer's salt, and how many records it has made.
 pub(crate) struct Session {
@@ -77,15 +79,22 @@ impl ArenaWriter {
         file: FileName,
     ) -> Result<Self, AppendError> {
         let failed = |source| AppendError::Storage { arena: id, source };
-        let (mut uid, mut data_key) = ([0; 16], [0; 32]);
+        let (mut uid, mut data_key, mut ephemeral) =
+            ([0; 16], Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
         random.fill(&mut uid).map_err(failed)?;
-        random.fill(&mut data_key).map_err(failed)?;
+        random.fill(&mut *data_key).map_err(failed)?;
+        if !log.keys().can_read() {
+            random.fill(&mut *ephemeral).map_err(failed)?;
+        }
         let store_id = log.config().store_id;
-        let new = NewArena { store_id, arena: id, generation, uid, data_key: &data_key };
-        let (header, bytes) = ArenaHeader::create(&new, log.keys());
+        let new =
+            NewArena { store_id, arena: id, generation, uid, data_key: &data_key, ephemeral: &ephemeral };
+        let (header, bytes) = ArenaHeader::create(&new, log.keys()).map_err(|_| AppendError::Failed {
+            reason: "nothing can be sealed to the write key of this store".into(),
+        })?;
         log.storage().create(&file).map_err(failed)?;
         log.storage().append(&file, &bytes).map_err(failed)?;
-        let directory_key = log.keys().directory_key(&uid);
+        let directory_key = Zeroizing::new(log.keys().directory_key(&uid));
         let data_key = log.keys().is_encrypted().then_some(data_key);
         let arena = OpenedArena { id, header, data_key, directory_key };
         Self::new(log, session, arena, file, bytes.len() as u64, Vec::new())
@@ -228,20 +237,38 @@ impl ArenaWriter {
 }
 
 impl FullArena {
+    /// An arena of an earlier session that takes no more.
+    pub(crate) fn left(arena: &OpenedArena, recovered: &Recovered) -> Self {
+        Self {
+            id: arena.id(),
+            log_bytes: recovered.log_bytes,
+            pages: recovered.pages.iter().map(|(row, _)| *row).collect(),
+            has_stray_mark: recovered.has_stray_mark,
+            file: arena.id().file_name(),
+            header: arena.header.clone(),
+        }
+    }
+
     pub(crate) fn file(&self) -> &FileName {
         &self.file
     }
 
-    /// Writes the seal. Everything in the arena must be durable. Returns its generation and seal code.
-    pub(crate) fn seal(&self, storage: &dyn Storage, keys: &LogKeys) -> Result<(u32, [u8; 32]), AppendError> {
-        let (footer, bytes): (Footer, _) = seal(keys, self.header.code(), &self.pages, self.log_bytes);
+    /// Writes the seal, whose place in the order of seals is `ordinal`. Everything in the arena must be durable.
+    pub(crate) fn seal(
+        &self,
+        storage: &dyn Storage,
+        keys: &LogKeys,
+        ordinal: u64,
+    ) -> Result<Seal, AppendError> {
+        let (footer, bytes): (Footer, _) =
+            seal(keys, self.header.code(), &self.pages, self.log_bytes, ordinal);
         let failed = |source| AppendError::Storage { arena: self.id, source };
         if self.has_stray_mark {
             cut_mark(storage, &self.file, self.log_bytes).map_err(failed)?;
         }
         storage.append(&self.file, &bytes).map_err(failed)?;
         tracing::debug!(arena = %self.id, log_bytes = self.log_bytes, page_count = self.pages.len(), "sealed an arena");
-        Ok((self.header.generation, footer.seal_code))
+        Ok(Seal::of(&self.header, &footer))
     }
 }
 

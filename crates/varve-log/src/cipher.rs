@@ -2,6 +2,8 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
+use zeroize::Zeroizing;
+
 use crate::keys::first_bytes;
 
 /// The tag or code of a record, in bytes.
@@ -21,7 +23,8 @@ pub(crate) enum RecordCipher {
 impl RecordCipher {
     /// The cipher for the records that `session` has written under `key` (an arena's data key, or its directory key).
     pub(crate) fn aes_256_gcm(key: &[u8; 32], session: &[u8; 16]) -> Self {
-        let session_key = blake3::derive_key("varve 1 session", &[&key[..], session].concat());
+        let material = Zeroizing::new([&key[..], session].concat());
+        let session_key = Zeroizing::new(blake3::derive_key("varve 1 session", &material));
         Self::Aes256Gcm(Box::new(aes_key(&session_key)))
     }
 
@@ -65,27 +68,47 @@ impl RecordCipher {
 #[error("the wrapped key does not open")]
 pub struct WrapError;
 
-/// Encrypts a key of 32 bytes, bound to `associated`. The nonce is zero: `key` must wrap nothing else.
+/// Encrypts keys, bound to `associated`. The nonce is zero: `key` must wrap nothing else.
 #[must_use]
-pub fn wrap_secret(key: &[u8; 32], associated: &[u8], secret: &[u8; 32]) -> [u8; 48] {
-    let mut wrapped = [0; 48];
-    wrapped[..32].copy_from_slice(secret);
-    let tag = aes_key(key)
-        .seal_in_place_separate_tag(nonce(0), Aad::from(associated), &mut wrapped[..32])
-        .expect("32 bytes are below the cipher's limit");
-    wrapped[32..].copy_from_slice(tag.as_ref());
-    wrapped
+pub fn wrap_secret(key: &[u8; 32], associated: &[u8], secret: &[u8]) -> Vec<u8> {
+    seal_with_nonce(key, [0; 12], associated, secret)
 }
 
 /// Decrypts what [`wrap_secret`] has made.
 ///
 /// # Errors
 /// [`WrapError`] when it was not made with this key, for this use.
-pub fn unwrap_secret(key: &[u8; 32], associated: &[u8], wrapped: &[u8; 48]) -> Result<[u8; 32], WrapError> {
-    let mut opened = *wrapped;
-    let secret =
-        aes_key(key).open_in_place(nonce(0), Aad::from(associated), &mut opened).map_err(|_| WrapError)?;
-    (&*secret).try_into().map_err(|_| WrapError)
+pub fn unwrap_secret(
+    key: &[u8; 32],
+    associated: &[u8],
+    wrapped: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, WrapError> {
+    open_with_nonce(key, [0; 12], associated, wrapped)
+}
+
+pub(crate) fn seal_with_nonce(key: &[u8; 32], nonce: [u8; 12], associated: &[u8], secret: &[u8]) -> Vec<u8> {
+    let mut sealed = Vec::with_capacity(secret.len() + CODE_BYTES);
+    sealed.extend_from_slice(secret);
+    let tag = aes_key(key)
+        .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(associated), &mut sealed)
+        .expect("keys are far below the cipher's limit of 64 GiB");
+    sealed.extend_from_slice(tag.as_ref());
+    sealed
+}
+
+pub(crate) fn open_with_nonce(
+    key: &[u8; 32],
+    nonce: [u8; 12],
+    associated: &[u8],
+    sealed: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, WrapError> {
+    let mut opened = Zeroizing::new(sealed.to_vec());
+    let length = aes_key(key)
+        .open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(associated), &mut opened)
+        .map_err(|_| WrapError)?
+        .len();
+    opened.truncate(length);
+    Ok(opened)
 }
 
 fn aes_key(key: &[u8; 32]) -> LessSafeKey {
@@ -133,7 +156,7 @@ mod tests {
     #[test]
     fn wrapping_is_bound_to_its_header() {
         let wrapped = wrap_secret(&[1; 32], b"header", &[7; 32]);
-        assert_eq!(unwrap_secret(&[1; 32], b"header", &wrapped), Ok([7; 32]));
+        assert_eq!(unwrap_secret(&[1; 32], b"header", &wrapped).unwrap().as_slice(), [7; 32]);
         assert_eq!(unwrap_secret(&[1; 32], b"another", &wrapped), Err(WrapError));
         assert_eq!(unwrap_secret(&[2; 32], b"header", &wrapped), Err(WrapError));
     }

@@ -7,7 +7,8 @@
 //! |      8 |     4 | version    | 1                                                                                 |
 //! |     12 |     4 | page_count |                                                                                   |
 //! |     16 |     8 | log_bytes  | where the page rows begin: the end of the last page, rounded up to a granule      |
-//! |     24 |    32 | zero       |                                                                                   |
+//! |     24 |     8 | ordinal    | how many arenas had been sealed when this one was                                 |
+//! |     32 |    24 | zero       |                                                                                   |
 //! |     56 |    32 | seal_code  | `BLAKE3(seal key, "seal" ‖ header_code ‖ page rows ‖ footer bytes 0..56)`         |
 //! |     88 |     8 | checksum   | `XXH3` of bytes 0..88                                                             |
 //!
@@ -55,6 +56,8 @@ pub struct Footer {
     pub page_count: u32,
     /// Where its clumps and pages end, in bytes.
     pub log_bytes: u64,
+    /// How many arenas had been sealed when this one was.
+    pub ordinal: u64,
     /// The code over the whole arena.
     pub seal_code: [u8; SEAL_CODE_BYTES],
 }
@@ -82,6 +85,7 @@ pub(crate) fn seal(
     header_code: &[u8; 32],
     rows: &[PageRow],
     log_bytes: u64,
+    ordinal: u64,
 ) -> (Footer, Vec<u8>) {
     let mut bytes = encode_rows(rows);
     let rows_end = bytes.len();
@@ -90,13 +94,14 @@ pub(crate) fn seal(
     let page_count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
     bytes.extend_from_slice(&page_count.to_le_bytes());
     bytes.extend_from_slice(&log_bytes.to_le_bytes());
-    bytes.extend_from_slice(&[0; 32]);
+    bytes.extend_from_slice(&ordinal.to_le_bytes());
+    bytes.extend_from_slice(&[0; 24]);
     let (rows, coded) = bytes.split_at(rows_end);
     let seal_code = keys.seal_code(&[b"seal", header_code, rows, coded]);
     bytes.extend_from_slice(&seal_code);
     let checksum = xxh3_64(bytes.get(rows_end..).unwrap_or_default());
     bytes.extend_from_slice(&checksum.to_le_bytes());
-    (Footer { page_count, log_bytes, seal_code }, bytes)
+    (Footer { page_count, log_bytes, ordinal, seal_code }, bytes)
 }
 
 fn encode_rows(rows: &[PageRow]) -> Vec<u8> {
@@ -129,8 +134,9 @@ impl Footer {
     fn fields(mut decoder: Decoder<'_>) -> Option<Self> {
         let page_count = decoder.u32()?;
         let log_bytes = decoder.u64()?;
-        decoder.take(32)?;
-        Some(Self { page_count, log_bytes, seal_code: decoder.array()? })
+        let ordinal = decoder.u64()?;
+        decoder.take(24)?;
+        Some(Self { page_count, log_bytes, ordinal, seal_code: decoder.array()? })
     }
 
     /// The length of the file that it ends; `None` if no file is that long.
@@ -153,7 +159,7 @@ impl Footer {
     ) -> Result<Vec<PageRow>, FooterError> {
         let parsed: Option<Vec<_>> = rows.as_chunks::<PAGE_ROW_BYTES>().0.iter().map(page_row).collect();
         let parsed = parsed.ok_or(FooterError::Forged)?;
-        let (expected, bytes) = seal(keys, header_code, &parsed, self.log_bytes);
+        let (expected, bytes) = seal(keys, header_code, &parsed, self.log_bytes, self.ordinal);
         let same_rows = bytes.get(..rows.len()) == Some(rows);
         let ordered = parsed.is_sorted_by(|one, next| one.granule < next.granule);
         if same_rows && ordered && constant_time_equal(&expected.seal_code, &self.seal_code) {
@@ -178,7 +184,7 @@ mod tests {
         let keys = LogKeys::from_master(&[9; 32]);
         let rows = (1..4).map(|n| PageRow { granule: Granule(n * 10), body_bytes: 77, code: [n as u8; 16] });
         let rows: Vec<_> = rows.collect();
-        let (_, bytes) = seal(&keys, &[8; 32], &rows, 8192);
+        let (_, bytes) = seal(&keys, &[8; 32], &rows, 8192, 5);
         (keys, rows, bytes)
     }
 

@@ -10,16 +10,19 @@
 //! |     40 |     4 | generation       | 0; one more each time the arena is rewritten                                |
 //! |     44 |     4 | cipher           | 0 none, 1 AES-256-GCM                                                       |
 //! |     48 |    16 | uid              | random                                                                      |
-//! |     64 |     4 | wrap             | 0: no data key; 1: AES-256-GCM under the wrap key                           |
-//! |     68 |     4 | wrapped_bytes    | how many of the following bytes are used: 0 or 48                           |
+//! |     64 |     4 | wrap             | 0: no data key; 1: under the wrap key; 2: sealed to the write key           |
+//! |     68 |     4 | wrapped_bytes    | how many of the following bytes are used: 0, 48 or 80                       |
 //! |     72 |   408 | wrapped          | the data key, encrypted, and its tag; the rest zeros                        |
 //! |    480 |    32 | header_code      | `BLAKE3(seal key, bytes 0..480)`                                            |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::arena::ArenaId;
-use crate::cipher::{constant_time_equal, unwrap_secret, wrap_secret};
+use zeroize::Zeroizing;
+
+use crate::cipher::{WrapError, constant_time_equal, unwrap_secret, wrap_secret};
 use crate::decode::Decoder;
-use crate::keys::{Hex, LogKeys};
+use crate::hpke;
+use crate::keys::{Hex, LogKeys, Wrapping};
 
 /// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
 pub(crate) const ARENA_HEADER_BYTES: usize = 512;
@@ -29,6 +32,7 @@ const VERSION: u32 = 1;
 const CODED_BYTES: usize = 480;
 /// What the wrapped data key is bound to.
 const WRAP_ASSOCIATED_BYTES: usize = 72;
+const WRAPPED_BYTES: usize = 48;
 
 /// Who an arena is. Its code has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +45,15 @@ pub struct ArenaHeader {
     pub generation: u32,
     /// Random: no two arenas of any store share it.
     pub uid: [u8; 16],
-    wrapped_data_key: Option<[u8; 48]>,
+    wrapped_data_key: WrappedDataKey,
     code: [u8; 32],
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum WrappedDataKey {
+    None,
+    UnderWrapKey([u8; WRAPPED_BYTES]),
+    ToWriteKey([u8; hpke::SEALED_BYTES]),
 }
 
 /// Why bytes are not the header of this store's arena.
@@ -83,6 +94,8 @@ pub(crate) struct NewArena<'a> {
     pub(crate) generation: u32,
     pub(crate) uid: [u8; 16],
     pub(crate) data_key: &'a [u8; 32],
+    /// Random: seals the data key for whoever may not wrap it otherwise, and is then forgotten.
+    pub(crate) ephemeral: &'a [u8; 32],
 }
 
 impl ArenaHeader {
@@ -90,8 +103,16 @@ impl ArenaHeader {
     pub const BYTES: u64 = ARENA_HEADER_BYTES as u64;
 
     /// Makes the header of a new arena, and its bytes.
-    pub(crate) fn create(new: &NewArena<'_>, keys: &LogKeys) -> (Self, Vec<u8>) {
-        let wrap_key = keys.is_encrypted().then(|| keys.wrap_key(&new.uid)).flatten();
+    ///
+    /// # Errors
+    /// [`WrapError`] when the write key is none that anything can be sealed to.
+    pub(crate) fn create(new: &NewArena<'_>, keys: &LogKeys) -> Result<(Self, Vec<u8>), WrapError> {
+        let wrapping = keys.wrapping(&new.uid);
+        let (wrap, wrapped_bytes) = match &wrapping {
+            Wrapping::None => (0_u32, 0_u32),
+            Wrapping::ReadKey(_) => (1, 48),
+            Wrapping::WriteKey(_) => (2, 80),
+        };
         let mut bytes = Vec::with_capacity(ARENA_HEADER_BYTES);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
@@ -101,10 +122,24 @@ impl ArenaHeader {
         bytes.extend_from_slice(&new.generation.to_le_bytes());
         bytes.extend_from_slice(&u32::from(keys.is_encrypted()).to_le_bytes());
         bytes.extend_from_slice(&new.uid);
-        bytes.extend_from_slice(&u32::from(wrap_key.is_some()).to_le_bytes());
-        bytes.extend_from_slice(&(if wrap_key.is_some() { 48_u32 } else { 0 }).to_le_bytes());
-        let wrapped_data_key = wrap_key.map(|key| wrap_secret(&key, &bytes, new.data_key));
-        bytes.extend_from_slice(wrapped_data_key.as_ref().map_or(&[], |wrapped| wrapped.as_slice()));
+        bytes.extend_from_slice(&wrap.to_le_bytes());
+        bytes.extend_from_slice(&wrapped_bytes.to_le_bytes());
+        let wrapped_data_key = match wrapping {
+            Wrapping::None => WrappedDataKey::None,
+            Wrapping::ReadKey(key) => {
+                let wrapped = wrap_secret(&key, &bytes, new.data_key);
+                WrappedDataKey::UnderWrapKey(wrapped.try_into().map_err(|_| WrapError)?)
+            }
+            Wrapping::WriteKey(write) => {
+                let sealed = hpke::seal(write, new.ephemeral, &seal_info(&bytes), new.data_key)?;
+                WrappedDataKey::ToWriteKey(sealed)
+            }
+        };
+        bytes.extend_from_slice(match &wrapped_data_key {
+            WrappedDataKey::None => &[],
+            WrappedDataKey::UnderWrapKey(wrapped) => wrapped,
+            WrappedDataKey::ToWriteKey(sealed) => sealed,
+        });
         bytes.resize(CODED_BYTES, 0);
         let code = keys.seal_code(&[&bytes]);
         bytes.extend_from_slice(&code);
@@ -116,7 +151,7 @@ impl ArenaHeader {
             wrapped_data_key,
             code,
         };
-        (header, bytes)
+        Ok((header, bytes))
     }
 
     /// Parses and checks the header of the arena that is expected to be `arena` of `store_id`.
@@ -165,8 +200,9 @@ impl ArenaHeader {
         let _cipher = decoder.u32()?;
         let uid = decoder.array()?;
         let wrapped_data_key = match (decoder.u32()?, decoder.u32()?) {
-            (0, 0) => None,
-            (1, 48) => Some(decoder.array()?),
+            (0, 0) => WrappedDataKey::None,
+            (1, 48) => WrappedDataKey::UnderWrapKey(decoder.array()?),
+            (2, 80) => WrappedDataKey::ToWriteKey(decoder.array()?),
             _ => return None,
         };
         let code = code.try_into().ok()?;
@@ -179,18 +215,40 @@ impl ArenaHeader {
         &self.code
     }
 
+    /// Whether somebody has begun it who may write and not read; nobody else writes to it.
+    #[must_use]
+    pub fn is_write_only(&self) -> bool {
+        matches!(self.wrapped_data_key, WrappedDataKey::ToWriteKey(_))
+    }
+
     /// The key of its clumps; `None` where there is none, or for whoever may not read.
     pub(crate) fn data_key(
         &self,
         bytes: &[u8; ARENA_HEADER_BYTES],
         keys: &LogKeys,
-    ) -> Result<Option<[u8; 32]>, ArenaHeaderError> {
-        let (Some(wrapped), Some(key)) = (&self.wrapped_data_key, keys.wrap_key(&self.uid)) else {
-            return Ok(None);
-        };
+    ) -> Result<Option<Zeroizing<[u8; 32]>>, ArenaHeaderError> {
         let associated = bytes.get(..WRAP_ASSOCIATED_BYTES).unwrap_or_default();
-        unwrap_secret(&key, associated, wrapped).map(Some).map_err(|_| ArenaHeaderError::DataKey)
+        let opened = match &self.wrapped_data_key {
+            WrappedDataKey::None => return Ok(None),
+            WrappedDataKey::UnderWrapKey(wrapped) => {
+                let Some(key) = keys.wrap_key(&self.uid) else { return Ok(None) };
+                unwrap_secret(&key, associated, wrapped)
+            }
+            WrappedDataKey::ToWriteKey(sealed) => {
+                let Some(key) = keys.open_key() else { return Ok(None) };
+                hpke::open(key, &seal_info(associated), sealed)
+            }
+        };
+        let opened = opened.map_err(|_| ArenaHeaderError::DataKey)?;
+        let mut data_key = Zeroizing::new([0; 32]);
+        data_key.copy_from_slice(opened.get(..32).ok_or(ArenaHeaderError::DataKey)?);
+        Ok(Some(data_key))
     }
+}
+
+/// What a sealed data key is for, in HPKE's sense: this arena and no other.
+fn seal_info(associated: &[u8]) -> Vec<u8> {
+    [b"varve 1 data key", associated].concat()
 }
 
 #[cfg(test)]
@@ -205,8 +263,9 @@ mod tests {
             generation: 4,
             uid: [2; 16],
             data_key: &[5; 32],
+            ephemeral: &[6; 32],
         };
-        let (header, bytes) = ArenaHeader::create(&new, keys);
+        let (header, bytes) = ArenaHeader::create(&new, keys).unwrap();
         (header, bytes.try_into().unwrap())
     }
 
@@ -215,17 +274,34 @@ mod tests {
         for keys in [LogKeys::from_master(&[9; 32]), LogKeys::plain(&[9; 32])] {
             let (header, bytes) = created(&keys);
             assert_eq!(ArenaHeader::decode(&bytes, &keys, [1; 16], ArenaId(3)), Ok(header.clone()));
-            assert_eq!(header.data_key(&bytes, &keys), Ok(keys.is_encrypted().then_some([5; 32])));
+            let data_key = keys.is_encrypted().then_some(Zeroizing::new([5; 32]));
+            assert_eq!(header.data_key(&bytes, &keys), Ok(data_key));
         }
     }
 
     #[test]
+    fn whoever_may_only_write_cannot_open_even_what_they_wrote() {
+        let full = LogKeys::from_master(&[9; 32]);
+        let writer = LogKeys::from_names_and_write(&full.names_and_write().unwrap());
+        let (header, bytes) = created(&writer);
+        assert_eq!(ArenaHeader::decode(&bytes, &writer, [1; 16], ArenaId(3)), Ok(header.clone()));
+        assert_eq!(ArenaHeader::decode(&bytes, &full, [1; 16], ArenaId(3)), Ok(header.clone()));
+        assert_eq!(header.data_key(&bytes, &full), Ok(Some(Zeroizing::new([5; 32]))));
+        assert_eq!(header.data_key(&bytes, &writer), Ok(None));
+        assert_eq!(created(&full).0.data_key(&created(&full).1, &writer), Ok(None));
+    }
+
+    #[test]
     fn every_flip_is_noticed() {
-        let keys = LogKeys::from_master(&[9; 32]);
-        for bit in 0..ARENA_HEADER_BYTES * 8 {
-            let (_, mut bytes) = created(&keys);
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(ArenaHeader::decode(&bytes, &keys, [1; 16], ArenaId(3)).is_err(), "bit {bit}");
+        let full = LogKeys::from_master(&[9; 32]);
+        let writer = LogKeys::from_names_and_write(&full.names_and_write().unwrap());
+        for keys in [full, writer] {
+            let (_, good) = created(&keys);
+            for bit in 0..ARENA_HEADER_BYTES * 8 {
+                let mut bytes = good;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(ArenaHeader::decode(&bytes, &keys, [1; 16], ArenaId(3)).is_err(), "bit {bit}");
+            }
         }
     }
 

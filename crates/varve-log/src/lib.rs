@@ -28,13 +28,16 @@ mod compress;
 mod decode;
 mod footer;
 mod header;
+mod hpke;
 mod keys;
+mod locked;
 mod page;
 mod parity;
 mod read;
 mod record;
 mod recover;
 mod salvage;
+mod seals;
 mod whole;
 
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
@@ -44,7 +47,8 @@ pub use clump::{ClumpBytes, ClumpContent, ClumpDraft, NamedBlock, OpenClumpError
 pub use compress::{CompressionLevel, DecompressError};
 pub use footer::{Footer, FooterError, PageRow};
 pub use header::{ArenaHeader, ArenaHeaderError};
-pub use keys::{DIGEST_BYTES, Digest, LogKeys};
+pub use keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
+pub use locked::LockedMemory;
 pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
 pub use parity::{
     PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
@@ -52,6 +56,7 @@ pub use parity::{
 };
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
-pub use recover::{ArenaEnd, RecoverError, Recovered};
+pub use recover::{ArenaEnd, Proven, RecoverError, Recovered};
 pub use salvage::{Replaced, Replacement, SalvagedClump};
+pub use seals::{Seal, Seals};
 pub use whole::WholeArena;

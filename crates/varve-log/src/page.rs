@@ -11,7 +11,7 @@
 //! |     14 |     2 | digest_bytes  | 0, or 16 in a SHA-1 store                                                      |
 //! |     16 |     4 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |
 //! |     20 |     4 | table_bytes   | length of the table, decompressed                                              |
-//! |     24 |     8 | ledger_count  | how many sealed arenas the ledger code covers                                  |
+//! |     24 |     8 | ledger_count  | how many seals had been made that the ledger code covers                       |
 //! |     32 |    32 | ledger_code   | covers their seals                                                             |
 //! |     64 |       | scores        | `block_count` scores, in the order of the blocks in the clumps                 |
 //! |        |       | digests       | `block_count` second digests                                                   |
@@ -32,6 +32,7 @@ use crate::decode::{Decoder, to_usize};
 use crate::footer::SEAL_CODE_BYTES;
 use crate::keys::{DIGEST_BYTES, Digest, LogKeys};
 use crate::record::record_bytes;
+use crate::seals::Seal;
 
 /// A page is written once this many blocks wait for one.
 pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
@@ -94,24 +95,23 @@ pub struct DirectoryPage {
 /// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// How many of the first arenas it covers.
+    /// How many seals had been made that it covers: the first ones, of which it lacks those that were lost by then.
     pub arena_count: u64,
     code: [u8; SEAL_CODE_BYTES],
 }
 
 impl Ledger {
-    /// The ledger over these seals: arena, generation and seal code of each sealed arena, in order.
+    /// The ledger over these seals, in the order in which they were made, of the first `arena_count` that were.
     pub(crate) fn new<'a>(
         keys: &LogKeys,
-        seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; SEAL_CODE_BYTES])>,
+        seals: impl Iterator<Item = (ArenaId, &'a Seal)>,
+        arena_count: u64,
     ) -> Self {
         let mut rows = Vec::new();
-        let mut arena_count = 0_u64;
-        for (arena, generation, seal_code) in seals {
+        for (arena, seal) in seals {
             rows.extend_from_slice(&arena.0.to_le_bytes());
-            rows.extend_from_slice(&generation.to_le_bytes());
-            rows.extend_from_slice(seal_code);
-            arena_count = arena_count.saturating_add(1);
+            rows.extend_from_slice(&seal.generation.to_le_bytes());
+            rows.extend_from_slice(&seal.code);
         }
         Self { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use varve_world::{FileName, Storage};
+use zeroize::Zeroizing;
 
 use crate::arena::{ArenaId, ArenaMap, Granule};
 use crate::cipher::RecordCipher;
@@ -11,7 +12,7 @@ use crate::clump::{ClumpContent, OpenClumpError};
 use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::keys::LogKeys;
-use crate::page::{DirectoryPage, DirectoryPageError, Ledger};
+use crate::page::{DirectoryPage, DirectoryPageError};
 use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
 
 /// What a log must know of its store.
@@ -101,7 +102,7 @@ pub enum ReadLogError {
         source: DirectoryPageError,
     },
     /// The key at hand can write but not read.
-    #[error("arena {arena}: this key may add to the store but not read it")]
+    #[error("arena {arena}: this key may add to the store, and cannot read what is in it")]
     NoReadKey {
         /// Which arena.
         arena: ArenaId,
@@ -153,15 +154,8 @@ impl ReadLogError {
 pub struct OpenedArena {
     pub(crate) id: ArenaId,
     pub(crate) header: ArenaHeader,
-    pub(crate) data_key: Option<[u8; 32]>,
-    pub(crate) directory_key: [u8; 32],
-}
-
-impl Drop for OpenedArena {
-    fn drop(&mut self) {
-        zeroize::Zeroize::zeroize(&mut self.data_key);
-        zeroize::Zeroize::zeroize(&mut self.directory_key);
-    }
+    pub(crate) data_key: Option<Zeroizing<[u8; 32]>>,
+    pub(crate) directory_key: Zeroizing<[u8; 32]>,
 }
 
 impl OpenedArena {
@@ -184,7 +178,7 @@ impl OpenedArena {
         encrypted: bool,
     ) -> Option<RecordCipher> {
         match (encrypted, kind) {
-            (false, _) => Some(RecordCipher::Plain(self.directory_key)),
+            (false, _) => Some(RecordCipher::Plain(*self.directory_key)),
             (true, RecordKind::Page) => Some(RecordCipher::aes_256_gcm(&self.directory_key, session)),
             (true, RecordKind::Clump) => Some(RecordCipher::aes_256_gcm(self.data_key.as_ref()?, session)),
         }
@@ -254,7 +248,7 @@ impl Log {
         let damaged = |source| ReadLogError::Header { arena: id, source };
         let header = ArenaHeader::decode(&bytes, &self.keys, self.config.store_id, id).map_err(damaged)?;
         let data_key = header.data_key(&bytes, &self.keys).map_err(damaged)?;
-        let directory_key = self.keys.directory_key(&header.uid);
+        let directory_key = Zeroizing::new(self.keys.directory_key(&header.uid));
         Ok(OpenedArena { id, header, data_key, directory_key })
     }
 
@@ -309,12 +303,6 @@ impl Log {
     #[must_use]
     pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
         Window { log: self, arena, file_bytes: None, ahead_bytes, start: 0, buffer: Vec::new() }
-    }
-
-    /// The ledger over these seals: to be compared with the one that holds.
-    #[must_use]
-    pub fn ledger<'a>(&self, seals: impl Iterator<Item = (ArenaId, u32, &'a [u8; 32])>) -> Ledger {
-        Ledger::new(&self.keys, seals)
     }
 
     pub(crate) fn open_page(

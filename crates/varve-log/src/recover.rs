@@ -14,7 +14,7 @@ use crate::arena::{ArenaId, Granule};
 use crate::footer::{FOOTER_BYTES, Footer, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
-use crate::read::{Log, OpenedArena, ReadLogError, Window};
+use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, Window};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 
 /// How much is read at a time.
@@ -41,6 +41,39 @@ pub struct Recovered {
     /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
     /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
     pub gap: Option<u64>,
+}
+
+/// What can be told of an arena without a seal by somebody who cannot read its clumps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proven {
+    /// Pages whose clumps were all known to be durable when a later page was written.
+    pub proven: Recovered,
+    /// Pages of which that is not known: a power cut may have taken some of their clumps.
+    pub unproven: Vec<(PageRow, DirectoryPage)>,
+}
+
+impl Proven {
+    /// Of what a [`scan`](Log::scan) has found, tells what is surely good, without reading its clumps. If that is all that there is,
+    /// the marks at its end do not count: they are not durable themselves, and who goes on from here cuts them off.
+    #[must_use]
+    pub fn of(mut found: Recovered) -> Self {
+        let durable = found.durable();
+        let (pages, unproven) =
+            std::mem::take(&mut found.pages).into_iter().partition(|(_, page)| is_before(page, durable));
+        found.pages = pages;
+        let mut proven = Self { proven: found, unproven };
+        if proven.is_whole() {
+            proven.proven.has_stray_mark = proven.proven.drop_mark();
+        }
+        proven
+    }
+
+    /// Whether all that the arena holds is proven: nothing is left to recover, and it can be sealed.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let Recovered { cut_bytes, durable_bytes, gap, .. } = self.proven;
+        self.unproven.is_empty() && gap.is_none() && cut_bytes == 0 && durable_bytes > 0
+    }
 }
 
 /// What follows the last page of an arena without a seal.
@@ -270,6 +303,27 @@ impl Log {
         copied.map_err(failed)
     }
 
+    /// Writes a sealed arena anew without its seal, durable when this returns, and hands back what is needed to seal it again:
+    /// its pages' places.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; the arena is then as it was.
+    pub fn take_off_seal(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
+        let ArenaState::Sealed { footer, pages } = self.state(arena)? else {
+            let source = std::io::Error::other("its seal reads differently from one time to the next");
+            return Err(RecoverError::Cut { arena: arena.id(), source });
+        };
+        tracing::info!(arena = %arena.id(), "taking off a seal that came before that of an arena before");
+        self.write_anew(arena.id(), Some(footer.log_bytes))?;
+        let empty = DirectoryPage::new(self.config().score_bytes);
+        Ok(Recovered {
+            pages: pages.into_iter().map(|row| (row, empty.clone())).collect(),
+            log_bytes: footer.log_bytes,
+            durable_bytes: footer.log_bytes,
+            ..Recovered::default()
+        })
+    }
+
     /// Removes what a crash has left that holds nothing: unfinished copies of arenas, and those of the last arenas whose header was
     /// never written. Nothing was ever acknowledged in them: a sync makes every arena before it durable.
     ///
@@ -330,6 +384,11 @@ impl Log {
     }
 }
 
+/// Whether all clumps of a page are before a mark of durability.
+fn is_before(page: &DirectoryPage, durable: Granule) -> bool {
+    page.clumps().iter().all(|clump| clump.granule < durable)
+}
+
 /// The first clump of a page, from `durable` on, that is not as the page names it.
 fn broken_clump(
     window: &mut Window<'_>,
@@ -382,8 +441,7 @@ fn is_durable(found: &Recovered, durable: Granule) -> bool {
     if durable == Granule::default() {
         return false;
     }
-    let mut clumps = found.pages.iter().flat_map(|(_, page)| page.clumps());
-    clumps.all(|clump| clump.granule < durable)
+    found.pages.iter().all(|(_, page)| is_before(page, durable))
 }
 
 /// What a step of a scan comes to.

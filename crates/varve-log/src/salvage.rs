@@ -17,6 +17,7 @@ use crate::header::ARENA_HEADER_BYTES;
 use crate::page::{Ledger, PAGE_BLOCKS_GOAL};
 use crate::read::{Log, OpenedArena, ReadLogError, Window};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
+use crate::seals::Seal;
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -122,6 +123,7 @@ pub struct Replacement {
     session: Session,
     writer: ArenaWriter,
     file: FileName,
+    ordinal: u64,
     ledger: Ledger,
     pages: Vec<Appended>,
 }
@@ -129,14 +131,15 @@ pub struct Replacement {
 /// An arena that has taken another one's place.
 #[derive(Debug)]
 pub struct Replaced {
-    /// Its generation and seal code.
-    pub seal: (u32, [u8; 32]),
+    /// Its seal.
+    pub seal: Seal,
     /// Its pages.
     pub pages: Vec<Appended>,
 }
 
 impl Replacement {
-    /// Begins generation `generation` of arena `id`. `ledger` covers the seals as they are now.
+    /// Begins generation `generation` of arena `id`. Its seal takes the place `ordinal`: that of the seal before, or a free one.
+    /// `ledger` covers the seals as they are now.
     ///
     /// # Errors
     /// [`AppendError::Storage`]; the arena is as it was.
@@ -144,7 +147,7 @@ impl Replacement {
         log: &Arc<Log>,
         random: &dyn Random,
         id: ArenaId,
-        generation: u32,
+        (generation, ordinal): (u32, u64),
         ledger: Ledger,
     ) -> Result<Self, AppendError> {
         let failed = |source| AppendError::Storage { arena: id, source };
@@ -155,7 +158,7 @@ impl Replacement {
             _ => {}
         }
         let writer = ArenaWriter::begin(log, random, &session, (id, generation), file.clone())?;
-        Ok(Self { log: Arc::clone(log), session, writer, file, ledger, pages: Vec::new() })
+        Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
     }
 
     /// Adds a clump.
@@ -185,11 +188,11 @@ impl Replacement {
         let failed = |source| AppendError::Storage { arena: id, source };
         let storage = Arc::clone(self.log.storage());
         storage.sync(&self.file).map_err(failed)?;
-        let seal = self.writer.into_full().seal(storage.as_ref(), self.log.keys())?;
+        let seal = self.writer.into_full().seal(storage.as_ref(), self.log.keys(), self.ordinal)?;
         storage.sync(&self.file).map_err(failed)?;
         storage.rename(&self.file, &id.file_name()).map_err(failed)?;
         storage.sync_folder(ArenaId::FOLDER).map_err(failed)?;
-        tracing::info!(arena = %id, generation = seal.0, "wrote an arena anew");
+        tracing::info!(arena = %id, generation = seal.generation, "wrote an arena anew");
         Ok(Replaced { seal, pages: self.pages })
     }
 }

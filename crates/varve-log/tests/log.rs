@@ -7,7 +7,7 @@ use std::sync::Arc;
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
     AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
-    FooterError, Log, LogConfig, LogKeys, NamedBlock, ReadLogError, Recovered,
+    FooterError, Log, LogConfig, LogKeys, NamedBlock, Proven, ReadLogError, Recovered, Seal, Seals,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -30,11 +30,11 @@ fn log(storage: &MemoryStorage, keys: &LogKeys) -> Arc<Log> {
 /// Opens the log as a writer does, and says what recovery found in the arenas without a seal.
 fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Appender, Vec<Recovered>) {
     let log = log(storage, keys);
-    let (mut seals, mut unsealed) = (BTreeMap::new(), Vec::new());
+    let (mut seals, mut unsealed) = (Seals::default(), Vec::new());
     for id in log.arenas().unwrap() {
         let arena = log.open_arena(id).unwrap();
         match log.state(&arena).unwrap() {
-            ArenaState::Sealed { footer, .. } => drop(seals.insert(id, (0, footer.seal_code))),
+            ArenaState::Sealed { footer, .. } => seals.insert(id, Seal::of(arena.header(), &footer)),
             ArenaState::Unsealed => {
                 let found = log.scan(&arena).unwrap();
                 let recovered = log.recover(&arena, found).unwrap();
@@ -45,7 +45,8 @@ fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Append
     let found = unsealed.iter().map(|(_, recovered)| recovered.clone()).collect();
     let next = ArenaId(log.arenas().unwrap().last().map_or(0, |id| id.0 + 1));
     let appender =
-        Appender::new(Arc::clone(&log), Arc::new(SeededRandom::new(seed)), seals, unsealed, next).unwrap();
+        Appender::new(Arc::clone(&log), Arc::new(SeededRandom::new(seed)), (seals, 0), unsealed, next)
+            .unwrap();
     (log, appender, found)
 }
 
@@ -499,26 +500,122 @@ fn swapped_and_rolled_back_arenas_are_noticed() {
 
     written.storage.set_contents(&one, first.clone());
     written.storage.set_contents(&other, second);
-    let seal = |id| {
-        let arena = log.open_arena(id).unwrap();
-        match log.state(&arena).unwrap() {
-            ArenaState::Sealed { footer, .. } => footer.seal_code,
-            ArenaState::Unsealed => [0; 32],
+    let seals = || {
+        let mut seals = Seals::default();
+        for id in log.arenas().unwrap() {
+            let arena = log.open_arena(id).unwrap();
+            if let ArenaState::Sealed { footer, .. } = log.state(&arena).unwrap() {
+                seals.insert(id, Seal::of(arena.header(), &footer));
+            }
         }
+        seals
     };
     let newest = log.open_arena(ArenaId(4)).unwrap();
     let ledger = log.scan(&newest).unwrap().pages.last().unwrap().1.ledger();
     assert_eq!(ledger.arena_count, 4);
-    let mut seals: Vec<_> = (0..4).map(|id| (ArenaId(id), 0, seal(ArenaId(id)))).collect();
-    let holds = |seals: &[(ArenaId, u32, [u8; 32])]| {
-        log.ledger(seals.iter().map(|(id, generation, code)| (*id, *generation, code))) == ledger
-    };
-    assert!(holds(&seals));
+    let holds = || seals().ledger(log.keys(), ledger.arena_count) == ledger;
+    assert!(holds());
     // Arena 1 as it was before its seal: every code in it is right, only the ledger tells.
     let unsealed_bytes = first.len() - 96 - 24 * 2;
     written.storage.set_contents(&one, first[..unsealed_bytes].to_vec());
-    seals[1].2 = seal(ArenaId(1));
-    assert!(!holds(&seals));
+    assert!(!holds());
+}
+
+#[test]
+fn whoever_may_only_write_adds_and_reads_nothing() {
+    let full = LogKeys::from_master(&[3; 32]);
+    let written = written(full.clone());
+    let writer = LogKeys::from_names_and_write(&full.names_and_write().unwrap());
+    // The arena of another writer is whole, and nobody but its writer or a reader can go on with it.
+    let log = log(&written.storage, &writer);
+    let (mut seals, mut whole) = (Seals::default(), Vec::new());
+    for id in log.arenas().unwrap() {
+        let arena = log.open_arena(id).unwrap();
+        match log.state(&arena).unwrap() {
+            ArenaState::Sealed { footer, .. } => seals.insert(id, Seal::of(arena.header(), &footer)),
+            ArenaState::Unsealed => {
+                let proven = Proven::of(log.scan(&arena).unwrap());
+                assert!(proven.is_whole(), "its writer has left a mark");
+                whole.push((arena, proven.proven));
+            }
+        }
+    }
+    let random = Arc::new(SeededRandom::new(9));
+    let mut appender = Appender::new(Arc::clone(&log), random, (seals, 0), whole, ArenaId(5)).unwrap();
+    let (address, _) = append_block(&log, &mut appender, b"of the night");
+    sync(&log, &mut appender);
+    appender.seal_open().unwrap();
+    assert!(log.arenas().unwrap().into_iter().all(|id| is_sealed(&log, id)));
+    assert_eq!(config().map.locate(address).0, ArenaId(5), "in an arena of its own");
+    for place in written.blocks.iter().map(|(address, ..)| *address).chain([address]) {
+        assert!(matches!(read(&log, place), Err(ReadLogError::NoReadKey { .. })));
+    }
+    let (reader, _, _) = open(&written.storage, &full, 10);
+    assert_eq!(read(&reader, address).unwrap(), b"of the night");
+}
+
+#[test]
+fn what_a_crash_may_have_taken_is_not_proven_without_reading() {
+    let full = LogKeys::from_master(&[3; 32]);
+    let writer = LogKeys::from_names_and_write(&full.names_and_write().unwrap());
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &writer, 1);
+    append_block(&log, &mut appender, b"first");
+    sync(&log, &mut appender);
+    append_block(&log, &mut appender, b"second");
+    sync(&log, &mut appender);
+    append_block(&log, &mut appender, b"third, of which no page tells");
+    drop(appender);
+    let proven = Proven::of(log.scan(&log.open_arena(ArenaId(0)).unwrap()).unwrap());
+    assert!(!proven.is_whole());
+    assert_eq!((proven.proven.pages.len(), proven.unproven.len()), (1, 1));
+    assert!(proven.proven.cut_bytes > 0);
+    // Somebody who can read finds the second page good, and leaves the arena to its seal.
+    let (log, mut appender, found) = open(&storage, &full, 2);
+    assert_eq!(found[0].pages.len(), 2);
+    let (address, _) = append_block(&log, &mut appender, b"by another hand");
+    sync(&log, &mut appender);
+    assert_eq!(config().map.locate(address).0, ArenaId(1));
+    assert!(is_sealed(&log, ArenaId(0)));
+    assert_eq!(read(&log, address).unwrap(), b"by another hand");
+}
+
+#[test]
+fn an_arena_that_others_follow_is_sealed_and_not_continued() {
+    let full = LogKeys::from_master(&[3; 32]);
+    let writer = LogKeys::from_names_and_write(&full.names_and_write().unwrap());
+    let storage = MemoryStorage::new();
+    let (log, mut appender, _) = open(&storage, &full, 1);
+    append_block(&log, &mut appender, b"a crash follows");
+    sync(&log, &mut appender);
+    append_block(&log, &mut appender, b"lost");
+    drop((log, appender));
+    // Two nights of a machine that may only write: arena 0 is neither whole nor readable to it.
+    for night in 1..3 {
+        let log = self::log(&storage, &writer);
+        let mut seals = Seals::default();
+        for id in (1..night).map(ArenaId) {
+            let arena = log.open_arena(id).unwrap();
+            let ArenaState::Sealed { footer, .. } = log.state(&arena).unwrap() else { panic!("sealed") };
+            seals.insert(id, Seal::of(arena.header(), &footer));
+        }
+        let random = Arc::new(SeededRandom::new(night));
+        let mut appender =
+            Appender::new(Arc::clone(&log), random, (seals, 0), Vec::new(), ArenaId(night)).unwrap();
+        append_block(&log, &mut appender, &random_bytes(night, 1000));
+        sync(&log, &mut appender);
+        appender.seal_open().unwrap();
+    }
+    let (log, mut appender, found) = open(&storage, &full, 3);
+    assert!(found[0].cut_bytes > 0);
+    sync(&log, &mut appender);
+    let (address, _) = append_block(&log, &mut appender, b"after all of them");
+    sync(&log, &mut appender);
+    assert_eq!(config().map.locate(address).0, ArenaId(3), "what is new comes after what is old");
+    assert!((0..3).all(|id| is_sealed(&log, ArenaId(id))));
+    let order: Vec<_> = appender.seals().iter().map(|(id, _)| id.0).collect();
+    assert_eq!(order, [1, 2, 0], "sealed late, and earlier ledgers hold");
+    assert_eq!(read_all(&log).unwrap().len(), 4);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Checking: everything that the log says of itself, and, if asked, every byte.
 
 use varve_block::{BlockName, BlockType};
-use varve_log::{ArenaEnd, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError};
+use varve_log::{
+    ArenaEnd, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError, Seal, Seals,
+};
 
 use crate::parity::ParityDamage;
 use crate::scans::Scans;
@@ -63,6 +65,15 @@ pub enum DamageKind {
     },
 }
 
+/// The root of a catalog, as a directory page names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CatalogRoot {
+    /// Its name.
+    pub name: BlockName,
+    /// Whether it is that of somebody who could read the one before it, and so leads to all that was there.
+    pub is_final: bool,
+}
+
 /// What one arena was found to hold.
 #[derive(Debug, Default)]
 pub struct ArenaCheck {
@@ -108,26 +119,33 @@ impl Store {
         if !self.newest_is_there().unwrap_or(false) {
             report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
         }
-        let mut seals = Vec::new();
+        let (mut seals, mut unreadable_count) = (Seals::default(), 0_u64);
         for id in &ids {
-            // What cannot be opened is reported with its arena.
-            let Ok(arena) = self.log.open_arena(*id) else { continue };
-            if let Ok(ArenaState::Sealed { footer, .. }) = self.log.state(&arena) {
-                seals.push((*id, arena.header().generation, footer.seal_code));
+            match self.log.open_arena(*id).and_then(|arena| Ok((self.log.state(&arena)?, arena))) {
+                Ok((ArenaState::Sealed { footer, .. }, arena)) => {
+                    seals.insert(*id, Seal::of(arena.header(), &footer));
+                }
+                Ok((ArenaState::Unsealed, _)) => {}
+                // What cannot be opened is reported with its arena.
+                Err(_) => unreadable_count += 1,
             }
         }
-        let newest = ids.last().copied().unwrap_or(ArenaId(0));
-        for id in (0..newest.0).map(ArenaId).filter(|id| ids.binary_search(id).is_err()) {
-            report(id, DamageKind::Missing);
-        }
         let Some(ledger) = self.newest_ledger(&ids, &mut Scans::new(&self.log)) else { return Ok(damage) };
-        let covered = usize::try_from(ledger.arena_count).unwrap_or(usize::MAX);
-        let rows = seals.iter().take(covered).map(|(id, generation, code)| (*id, *generation, code));
-        if self.log.ledger(rows) == ledger {
+        let newest = ids.last().copied().unwrap_or(ArenaId(0));
+        // A number without a file says nothing by itself: a power cut takes the name of an arena that was never acknowledged, and
+        // keeps those of later ones. That a seal is missing tells that its arena was lost.
+        let lost_count = seals.missing_count(ledger.arena_count);
+        let is_gone = |id: &ArenaId| ids.binary_search(id).is_err();
+        let mut gone = (0..newest.0).map(ArenaId).filter(is_gone).peekable();
+        let is_any_gone = gone.peek().is_some();
+        if lost_count > unreadable_count {
+            gone.for_each(|id| report(id, DamageKind::Missing));
+        }
+        if lost_count == 0 && seals.ledger(self.log.keys(), ledger.arena_count) == ledger {
             return Ok(damage);
         }
-        for id in ids.iter().filter(|id| id.0 < ledger.arena_count) {
-            if !seals.iter().any(|(sealed, ..)| sealed == id) {
+        if !is_any_gone {
+            for id in ids.iter().filter(|id| id.0 < ledger.arena_count && !seals.contains(**id)) {
                 report(*id, DamageKind::SealLost);
             }
         }
@@ -139,7 +157,7 @@ impl Store {
     ///
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
-    pub fn catalog_roots(&self) -> Result<Vec<BlockName>, OpenLogError> {
+    pub fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
         let mut roots = Vec::new();
         for id in self.log.arenas()?.into_iter().rev() {
             let Ok(arena) = self.log.open_arena(id) else { continue };
@@ -156,12 +174,15 @@ impl Store {
                 let blocks: Vec<_> = page.blocks().map(|block| block.name).collect();
                 blocks.into_iter().rev().filter(|name| name.block_type == BlockType::CATALOG).collect()
             };
-            roots.extend(pages.iter().rev().flat_map(of_page));
+            let is_final = !arena.header().is_write_only();
+            let names = pages.iter().rev().flat_map(of_page);
+            roots.extend(names.map(|name| CatalogRoot { name, is_final }));
         }
         Ok(roots)
     }
 
-    /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it.
+    /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it, for which the store's key
+    /// must be able to read.
     ///
     /// # Errors
     /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
@@ -188,6 +209,7 @@ impl Store {
 
     fn check_opened(&self, id: ArenaId, mut data: bool, check: &mut ArenaCheck) -> Result<(), ReadLogError> {
         let arena = self.log.open_arena(id)?;
+        let can_read = self.log.keys().can_read();
         let mut pages = Vec::new();
         match self.log.state(&arena)? {
             ArenaState::Sealed { pages: rows, .. } => {
@@ -202,11 +224,12 @@ impl Store {
                 }
             }
             ArenaState::Unsealed => {
-                let found = self.log.judge(&arena, self.log.scan(&arena)?)?;
-                if let Some(offset) = found.gap {
+                let found = self.log.scan(&arena)?;
+                let found = if can_read { self.log.judge(&arena, found)? } else { found };
+                if let Some(offset) = found.gap.filter(|gap| can_read || *gap < found.durable_bytes) {
                     check.report(id, offset, DamageKind::Gap, Vec::new());
-                    data = true;
-                } else {
+                    data |= can_read;
+                } else if can_read {
                     match self.log.end(&arena, &found)? {
                         ArenaEnd::Whole => {}
                         ArenaEnd::Torn => {
@@ -216,6 +239,9 @@ impl Store {
                             check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
                         }
                     }
+                } else if found.gap.is_some() || found.cut_bytes > 0 {
+                    // Who cannot read cannot tell more of it.
+                    check.unfinished = Some(Unfinished { arena: id, offset: found.log_bytes });
                 }
                 pages.extend(found.pages.into_iter().map(|(_, page)| page));
             }

@@ -6,9 +6,9 @@
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
 //! |      0 |     8 | sealed_count  | rows of sealed arenas that are covered whole                                   |
 //! |      8 |     8 | part_count    | rows of arenas that are covered in part                                        |
-//! |     16 |     8 | catalog       | address of the newest catalog root, or all ones                                |
-//! |     24 |    34 | catalog_name  | its width (1), score (32, padded with zeros) and type (1)                      |
-//! |     58 |       | sealed rows   | arena `u64`, generation `u32`, seal code 32                                    |
+//! |     16 |     8 | catalog_count | rows of catalog roots                                                          |
+//! |     24 |       | catalog rows  | address `u64`, width of the score 1, score 32 (padded with zeros), type 1      |
+//! |        |       | sealed rows   | arena `u64`, ordinal `u64`, generation `u32`, seal code 32                     |
 //! |        |       | part rows     | arena `u64`, covered up to granule `u32`, its last page's code 16 or zeros     |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use varve_block::{BlockName, BlockType, LogAddress, Score};
 use varve_index::{MemoryIndex, ReadCheckpointError};
-use varve_log::{ArenaId, Granule};
+use varve_log::{ArenaId, Granule, Seal, Seals};
 use varve_world::{FileName, Storage};
 
 use crate::store::Store;
@@ -31,12 +31,12 @@ const UNSAVED_BLOCKS_MIN: u64 = 100_000;
 /// What part of the log an index covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    /// Sealed arenas, with generation and seal code.
-    pub(crate) sealed: BTreeMap<ArenaId, (u32, [u8; 32])>,
+    /// Sealed arenas.
+    pub(crate) sealed: Seals,
     /// Arenas that had no seal, and where to go on reading.
     pub(crate) part: BTreeMap<ArenaId, CoveredPart>,
-    /// The newest catalog root in the covered part.
-    pub(crate) last_catalog: Option<(LogAddress, BlockName)>,
+    /// The catalog roots in the covered part that have to be looked at.
+    pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
 }
 
 /// The part of an arena that an index covers.
@@ -81,19 +81,21 @@ impl Coverage {
         let mut note = Vec::new();
         note.extend_from_slice(&(self.sealed.len() as u64).to_le_bytes());
         note.extend_from_slice(&(self.part.len() as u64).to_le_bytes());
-        let address = self.last_catalog.map_or(u64::MAX, |(address, _)| address.granule());
-        note.extend_from_slice(&address.to_le_bytes());
-        let mut name = self.last_catalog.map_or(Vec::new(), |(_, name)| {
+        note.extend_from_slice(&(self.catalogs.len() as u64).to_le_bytes());
+        for (address, name) in &self.catalogs {
             let score = name.score.as_bytes();
-            [&[u8::try_from(score.len()).unwrap_or(0)], score].concat()
-        });
-        name.resize(33, 0);
-        note.extend_from_slice(&name);
-        note.push(self.last_catalog.map_or(0, |(_, name)| name.block_type.to_byte()));
-        for (arena, (generation, code)) in &self.sealed {
+            let mut row =
+                [&address.granule().to_le_bytes()[..], &[u8::try_from(score.len()).unwrap_or(0)], score]
+                    .concat();
+            row.resize(41, 0);
+            note.extend_from_slice(&row);
+            note.push(name.block_type.to_byte());
+        }
+        for (arena, seal) in self.sealed.iter() {
             note.extend_from_slice(&arena.0.to_le_bytes());
-            note.extend_from_slice(&generation.to_le_bytes());
-            note.extend_from_slice(code);
+            note.extend_from_slice(&seal.ordinal.to_le_bytes());
+            note.extend_from_slice(&seal.generation.to_le_bytes());
+            note.extend_from_slice(&seal.code);
         }
         for (arena, part) in &self.part {
             note.extend_from_slice(&arena.0.to_le_bytes());
@@ -107,28 +109,30 @@ impl Coverage {
         let (counts, rest) = note.split_first_chunk::<24>()?;
         let mut numbers = counts.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         let (sealed_count, part_count) = (numbers.next()?, numbers.next()?);
-        let catalog = LogAddress::new(numbers.next()?);
-        let (name, rest) = rest.split_first_chunk::<34>()?;
-        let last_catalog = match catalog {
-            None => None,
-            Some(address) => {
-                let (width, bytes) = name.split_first()?;
-                let score = Score::try_from(bytes.get(..usize::from(*width))?).ok()?;
-                let block_type = BlockType::from_byte(*name.last()?)?;
-                Some((address, BlockName { score, block_type }))
-            }
-        };
+        let catalog_count = numbers.next()?;
+        let (catalog_rows, rest) =
+            rest.split_at_checked(usize::try_from(catalog_count.checked_mul(42)?).ok()?)?;
+        let mut catalogs = BTreeMap::new();
+        for row in catalog_rows.as_chunks::<42>().0 {
+            let (address, row) = row.split_first_chunk()?;
+            let (width, name) = row.split_first()?;
+            let score = Score::try_from(name.get(..usize::from(*width))?).ok()?;
+            let block_type = BlockType::from_byte(*name.last()?)?;
+            let address = LogAddress::new(u64::from_le_bytes(*address))?;
+            catalogs.insert(address, BlockName { score, block_type });
+        }
         let (sealed_rows, part_rows) =
-            rest.split_at_checked(usize::try_from(sealed_count.checked_mul(44)?).ok()?)?;
+            rest.split_at_checked(usize::try_from(sealed_count.checked_mul(52)?).ok()?)?;
         if part_rows.len() as u64 != part_count.checked_mul(28)? {
             return None;
         }
         let arena = |row: &[u8]| Some(ArenaId(u64::from_le_bytes(*row.first_chunk()?)));
-        let mut coverage = Self { last_catalog, ..Self::default() };
-        for row in sealed_rows.as_chunks::<44>().0 {
+        let mut coverage = Self { catalogs, ..Self::default() };
+        for row in sealed_rows.as_chunks::<52>().0 {
             let (head, code) = row.split_last_chunk::<32>()?;
+            let ordinal = u64::from_le_bytes(*head.get(8..)?.first_chunk()?);
             let generation = u32::from_le_bytes(*head.last_chunk()?);
-            coverage.sealed.insert(arena(row)?, (generation, *code));
+            coverage.sealed.insert(arena(row)?, Seal { ordinal, generation, code: *code });
         }
         for row in part_rows.as_chunks::<28>().0 {
             let (head, last_page) = row.split_last_chunk::<16>()?;
@@ -181,12 +185,12 @@ impl Store {
         // Held throughout, so that the index and what it covers stay as they are.
         let appender = writer.appender();
         let coverage = Coverage {
-            sealed: appender.durable_seals().map(|(arena, seal)| (*arena, *seal)).collect(),
+            sealed: appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect(),
             part: appender
                 .unsealed()
                 .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }))
                 .collect(),
-            last_catalog: self.admission().last_catalog,
+            catalogs: self.admission().catalogs.clone(),
         };
         let storage = self.world.storage.as_ref();
         let key = self.checkpoint_key();
@@ -215,10 +219,14 @@ mod tests {
     fn coverage_survives_the_round_trip() {
         let name =
             BlockName { score: Score::try_from([3; 20].as_slice()).unwrap(), block_type: BlockType::CATALOG };
+        let mut sealed = Seals::default();
+        for n in 0..5 {
+            sealed.insert(ArenaId(n), Seal { ordinal: 10 - n, generation: 1, code: [9; 32] });
+        }
         let some = Coverage {
-            sealed: (0..5).map(|n| (ArenaId(n), (1, [9; 32]))).collect(),
+            sealed,
             part: [(ArenaId(5), CoveredPart { end: Granule(77), last_page: [4; 16] })].into(),
-            last_catalog: LogAddress::new(12).map(|address| (address, name)),
+            catalogs: [12, 700].map(|place| (LogAddress::new(place).unwrap(), name)).into(),
         };
         for coverage in [Coverage::default(), some] {
             let note = coverage.encode();

@@ -11,6 +11,7 @@ use varve_log::{ArenaMap, ClumpContent, GRANULE_BYTES, ReadLogError, Window};
 
 use crate::cache::{FixedHasher, cache};
 use crate::naming::Namer;
+use crate::role::Permission;
 use crate::store::{PendingPlace, Store};
 
 /// How much memory opened clumps may take.
@@ -66,6 +67,11 @@ struct Wanted {
 
 impl Store {
     pub(crate) fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        // Not even what still waits in memory.
+        if let Err(refused) = self.role.require(Permission::Read) {
+            let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
+            return names.iter().map(refuse).collect();
+        }
         let mut wanted: Vec<_> =
             names.iter().map(|name| Wanted { name: *name, found: None, damage: None }).collect();
         let mut places: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();

@@ -26,9 +26,11 @@ mod lost;
 mod naming;
 mod newest;
 mod open;
+mod own;
 mod parity;
 mod put;
 mod repair;
+mod role;
 mod scans;
 mod stats;
 mod store;
@@ -36,13 +38,17 @@ mod sync;
 mod unlock;
 
 pub use audit::{Audit, AuditShare};
-pub use check::{ArenaCheck, Damage, DamageKind, Unfinished};
+pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
-pub use keyring::{KeyError, PassphraseCost, Secret};
+pub use keyring::{
+    KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
+};
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
+pub use own::OwnFileError;
 pub use parity::{CheckParityError, MendError, Mended, ParityDamage, WriteParityError};
 pub use repair::{RepairError, RepairPlan, Repaired};
+pub use role::{NotPermitted, Permission, Role};
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use varve_block::{BlockName, BlockType, LogAddress};
 use varve_index::MemoryIndex;
 use varve_log::{
-    AppendError, Appender, ArenaId, ArenaState, DirectoryPage, Granule, Ledger, Log, LogConfig, LogKeys,
-    OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered,
+    AppendError, Appender, ArenaId, ArenaState, DirectoryPage, Granule, Ledger, LockedMemory, Log, LogConfig,
+    LogKeys, OpenLogError, OpenedArena, PageRow, Proven, ReadLogError, RecoverError, Recovered, Seal, Seals,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
@@ -17,10 +17,11 @@ use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
 use crate::get::clump_cache;
-use crate::keyring::{self, KeyError, PassphraseCost, Secret};
+use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
+use crate::role::Role;
 use crate::scans::Scans;
 use crate::store::{Admission, Durable, Store, Writer};
 
@@ -149,7 +150,7 @@ impl Store {
         }
         if config.encryption == Encryption::Aes256Gcm {
             let secret = secret.ok_or(KeyError::Missing)?;
-            keyring::create(storage, world.random.as_ref(), config, secret, cost)?;
+            Keyring::new(world, config.clone()).create(secret, cost)?;
         }
         let page = name("FORMAT.md");
         storage.replace(&page, FORMAT_PAGE.as_bytes()).map_err(failed(&page))?;
@@ -189,11 +190,9 @@ impl Store {
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Self, OpenError> {
         let config = Self::read_config(&world)?;
-        let keys = match config.encryption {
-            Encryption::Aes256Gcm => {
-                LogKeys::from_master(&*keyring::open(world.storage.as_ref(), &config, secret)?)
-            }
-            Encryption::None => LogKeys::plain(&config.binding()),
+        let (keys, role, own) = match config.encryption {
+            Encryption::Aes256Gcm => keyring::open(world.storage.as_ref(), &config, secret)?.into_parts(),
+            Encryption::None => (LogKeys::plain(&config.binding()), Role::Full, LockedMemory::default()),
         };
         let lock = match access {
             Access::Read => None,
@@ -220,10 +219,13 @@ impl Store {
             clumps: clump_cache(),
             lost: LostBlocks::default(),
             index: RwLock::new(index),
-            admission: Mutex::new(Admission::new(clump_bytes, coverage.last_catalog)),
+            admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),
             writer: None,
             unsaved_blocks: AtomicU64::new(0),
+            role,
+            own,
+            uncertain_catalogs: Vec::new(),
         };
         store.load_lost();
         store.catch_up(coverage, lock, &mut scans, progress)?;
@@ -242,9 +244,9 @@ impl Store {
             self.log.remove_never_begun()?;
         }
         let ids = self.log.arenas()?;
-        let to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains_key(id)).collect();
+        let to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains(*id)).collect();
         let arenas_total = to_read.len() as u64;
-        let mut unsealed = Vec::new();
+        let (mut unsealed, mut is_damaged) = (Vec::new(), false);
         for (arenas_done, id) in (0_u64..).zip(to_read) {
             progress(RebuildProgress { arenas_done, arenas_total });
             let from = coverage.part.get(&id).map(|part| part.end);
@@ -253,6 +255,7 @@ impl Store {
                 Ok(Some(arena)) => unsealed.push(arena),
                 Err(error) if error.is_damage() => {
                     tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
+                    is_damaged = true;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -260,7 +263,7 @@ impl Store {
         progress(RebuildProgress { arenas_done: arenas_total, arenas_total });
         match lock {
             None => self.read_unsealed(unsealed, &coverage.part, scans)?,
-            Some(lock) => self.take_log_end(&ids, unsealed, coverage, scans, lock)?,
+            Some(lock) => self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?,
         }
         Ok(())
     }
@@ -270,7 +273,7 @@ impl Store {
         &self,
         id: ArenaId,
         from: Option<Granule>,
-        seals: &mut BTreeMap<ArenaId, (u32, [u8; 32])>,
+        seals: &mut Seals,
     ) -> Result<Option<Arc<OpenedArena>>, ReadLogError> {
         let arena = self.directory.arena(id)?;
         let (footer, pages) = match self.log.state(&arena) {
@@ -279,7 +282,7 @@ impl Store {
             Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => return Ok(Some(arena)),
             Err(error) => return Err(error),
         };
-        seals.insert(id, (arena.header().generation, footer.seal_code));
+        seals.insert(id, Seal::of(arena.header(), &footer));
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
                 Ok(page) => self.insert_page(id, &page).unwrap_or_else(|error| tracing::error!(%error)),
@@ -308,6 +311,9 @@ impl Store {
     /// A power cut may have kept a page and lost the catalog's root that it names. A writer cuts such a page off; a reader does as
     /// if it were not there, and finds the root before it. All that a root leads to was durable before it was written.
     fn leave_out_lost_roots(&self, arena: &OpenedArena, found: &mut Recovered) -> Result<(), ReadLogError> {
+        if !self.log.keys().can_read() {
+            return Ok(());
+        }
         let durable = found.durable();
         let mut window = self.log.window(arena, 0);
         let mut failed = None;
@@ -343,51 +349,84 @@ impl Store {
         Ok(())
     }
 
+    /// Reads what is surely good in an arena without a seal, for a writer who cannot read clumps and so cannot recover it.
+    /// Hands it back if that is all of it: then it needs nothing but its seal. Else it is left as it is, for somebody who can.
+    fn take_in_proven(
+        &mut self,
+        arena: &OpenedArena,
+        covered: Option<Granule>,
+        scans: &mut Scans<'_>,
+    ) -> Result<Option<Recovered>, OpenError> {
+        let proven = Proven::of(scans.take(arena)?);
+        let is_whole = proven.is_whole();
+        self.take_in(arena, &proven.proven, covered)?;
+        if !is_whole {
+            tracing::info!(arena = %arena.id(), "an arena that a crash has left waits for a key that can read it");
+        }
+        for (_, page) in &proven.unproven {
+            if let Some(root) = page.last_of_type(BlockType::CATALOG) {
+                let address = self.log.config().map.address(arena.id(), root.granule);
+                self.uncertain_catalogs.extend(address.map(|address| (address, root.name)));
+            }
+        }
+        Ok(Some(proven.proven).filter(|_| is_whole))
+    }
+
     /// Recovers the arenas that a crash may have left without a seal, and goes on with the last one.
     fn take_log_end(
         &mut self,
         ids: &[ArenaId],
-        unsealed: Vec<Arc<OpenedArena>>,
-        coverage: Coverage,
+        (unsealed, is_damaged): (Vec<Arc<OpenedArena>>, bool),
+        mut coverage: Coverage,
         scans: &mut Scans<'_>,
         lock: Box<dyn FileLock>,
     ) -> Result<(), OpenError> {
-        // Only the last arenas can lack a seal for lack of time. An earlier one has lost it: its pages are read, and it
-        // is left for `verify` to report.
-        let sealed_count = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
-        // A seal that no page has vouched for may be one that can only be read for now.
-        for id in coverage.sealed.keys().skip(usize::try_from(sealed_count).unwrap_or(usize::MAX)) {
-            self.log.write_anew(*id, None)?;
+        // If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only the last
+        // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
+        // to report.
+        let mut counted = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
+        if is_damaged || !self.newest_is_there().unwrap_or(false) {
+            // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
+            let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
+            self.secure_uncounted(ids, counted, &coverage.sealed)?;
+            counted = counted.max(after_last);
         }
-        let mut tail = Vec::new();
+        let is_any_lost = coverage.sealed.missing_count(counted) > 0;
+        self.secure_uncounted(ids, counted, &coverage.sealed)?;
+        let mut good = self.take_off_parted_seals(ids, counted, &mut coverage.sealed)?;
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());
-            let is_tail = place + UNSEALED_MAX >= ids.len();
             let header = arena.header();
             // Parity is made only of sealed arenas: it tells of a seal that no ledger has covered yet.
-            let was_sealed = || self.was_sealed_by_parity(arena.id(), header.generation, header.code());
-            if is_tail && place as u64 >= sealed_count && !was_sealed() {
-                tail.push(arena);
-            } else {
+            let was_sealed = self.was_sealed_by_parity(arena.id(), header.generation, header.code());
+            let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted;
+            let is_lost = was_sealed || (is_any_lost && !is_tail);
+            let covered = coverage.part.get(&arena.id()).map(|part| part.end);
+            if is_lost {
                 tracing::error!(arena = %arena.id(), "an arena has lost its seal");
-                self.read_unsealed(vec![arena], &coverage.part, scans)?;
             }
-        }
-        let mut recovered = Vec::new();
-        for arena in tail {
-            let found = self.log.recover(&arena, scans.take(&arena)?)?;
-            self.take_in(&arena, &found, coverage.part.get(&arena.id()).map(|part| part.end))?;
-            if found.gap.is_none() {
+            let found = if !self.log.keys().can_read() {
+                self.take_in_proven(&arena, covered, scans)?
+            } else if is_lost {
+                self.read_unsealed(vec![Arc::clone(&arena)], &coverage.part, scans)?;
+                None
+            } else {
+                let found = self.log.recover(&arena, scans.take(&arena)?)?;
+                self.take_in(&arena, &found, covered)?;
+                Some(found).filter(|found| found.gap.is_none())
+            };
+            if let Some(found) = found.filter(|_| !is_lost) {
                 // A second opening, since the writer's arena is the writer's own.
-                recovered.push((self.log.open_arena(arena.id())?, found));
+                good.push((self.log.open_arena(arena.id())?, found));
             }
         }
+        good.sort_by_key(|(arena, _)| arena.id());
         // An arena that has parity was there, though its file may be gone: its number is not given away.
         let last = ids.last().copied();
         let known = last.max(self.last_known_by_parity(last).map_err(|source| OpenLogError { source })?);
         let next = known.map_or(ArenaId(0), |last| ArenaId(last.0 + 1));
         let random = Arc::clone(&self.world.random);
-        let appender = Appender::new(Arc::clone(&self.log), random, coverage.sealed, recovered, next)?;
+        let appender = Appender::new(Arc::clone(&self.log), random, (coverage.sealed, counted), good, next)?;
         self.writer = Some(Writer {
             appender: Mutex::new(appender),
             sync_gate: Mutex::new(Durable::default()),
@@ -395,6 +434,41 @@ impl Store {
             _lock: lock,
         });
         Ok(())
+    }
+
+    /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now.
+    fn secure_uncounted(&self, ids: &[ArenaId], counted: u64, seals: &Seals) -> Result<(), RecoverError> {
+        for (_, id, _) in seals.places().skip_while(|(place, ..)| *place < counted) {
+            // If only a checkpoint knows it, its file is gone, which `verify` reports.
+            if ids.binary_search(&id).is_ok() {
+                self.log.write_anew(id, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes off the seals that a power cut has parted from those that are counted, so that no place stays free, and hands back
+    /// their arenas, to be sealed again.
+    fn take_off_parted_seals(
+        &self,
+        ids: &[ArenaId],
+        counted: u64,
+        seals: &mut Seals,
+    ) -> Result<Vec<(OpenedArena, Recovered)>, OpenError> {
+        let free = seals.free_place(counted);
+        let parted = seals.places().filter(|(place, ..)| *place >= free).map(|(_, id, _)| id);
+        let parted: Vec<_> = parted.filter(|id| ids.binary_search(id).is_ok()).collect();
+        let mut unsealed = Vec::new();
+        for id in parted {
+            let arena = self.log.open_arena(id)?;
+            let found = self.log.take_off_seal(&arena)?;
+            for (row, _) in &found.pages {
+                self.directory.note_unsealed(id, *row);
+            }
+            seals.remove(id);
+            unsealed.push((arena, found));
+        }
+        Ok(unsealed)
     }
 
     /// The ledger that holds: that of the last page in the last arena that has one.
@@ -429,15 +503,18 @@ impl Store {
         if let Some(root) = page.last_of_type(BlockType::CATALOG)
             && let Some(address) = map.address(arena, root.granule)
         {
-            self.note_catalog(address, root.name);
+            // Of a root that is not whoever's who can read, nobody knows whether it leads to all that was there before.
+            let is_final = self.directory.arena(arena).is_ok_and(|arena| !arena.header().is_write_only());
+            self.note_catalog(address, root.name, is_final);
         }
         Ok(())
     }
 
-    fn note_catalog(&self, address: LogAddress, name: BlockName) {
+    fn note_catalog(&self, address: LogAddress, name: BlockName, is_final: bool) {
         let mut admission = self.admission();
-        if admission.last_catalog.is_none_or(|(newest, _)| newest <= address) {
-            admission.last_catalog = Some((address, name));
+        admission.catalogs.insert(address, name);
+        if is_final {
+            admission.catalogs = admission.catalogs.split_off(&address);
         }
     }
 }

@@ -64,7 +64,12 @@ impl Store {
         }
         for address in self.candidates(name) {
             match self.directory.find(address, name) {
-                Ok(Some(found)) if found.digest == digest => return Ok(true),
+                Ok(Some(found)) if found.digest == digest => {
+                    if self.is_vouched_for(address, name) {
+                        return Ok(true);
+                    }
+                    tracing::warn!(block = %name, "a writer who may not read has named a block that is not there");
+                }
                 Ok(Some(_)) => return Err(PutError::Collision { name: *name }),
                 Ok(None) => {}
                 // What cannot be read cannot be relied on: the block is stored anew.
@@ -75,6 +80,14 @@ impl Store {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a page may be believed that names this block. Whoever has a write-only key can name what they never stored: their
+    /// arenas are looked into by whoever can.
+    fn is_vouched_for(&self, address: LogAddress, name: &BlockName) -> bool {
+        let (arena, _) = self.log.config().map.locate(address);
+        let is_foreign = self.directory.arena(arena).is_ok_and(|arena| arena.header().is_write_only());
+        !is_foreign || !self.log.keys().can_read() || self.get_blocks(&[*name]).iter().all(Result::is_ok)
     }
 
     /// Where the index proposes to look for a block.
@@ -137,7 +150,7 @@ impl Store {
                     self.index_page(page)?;
                 }
                 if !pages.is_empty() {
-                    self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
+                    self.directory.note_sealed(|arena| appender.seals().contains(arena));
                     self.note_parity_due(writer, appender.take_newly_sealed());
                 }
                 drop(appender);

@@ -8,11 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use varve_block::BlockName;
-use varve_log::{AppendError, ArenaId, NamedBlock, ReadLogError, Replacement, SalvagedClump, SyncLogError};
+use varve_log::{
+    AppendError, ArenaId, NamedBlock, ReadLogError, Replacement, SalvagedClump, Seal, SyncLogError,
+};
 use varve_world::FileName;
 
 use crate::check::{Damage, DamageKind};
 use crate::parity::WriteParityError;
+use crate::role::{NotPermitted, Permission};
 use crate::store::{Store, Writer};
 
 /// How much is copied at a time.
@@ -44,6 +47,9 @@ pub enum RepairError {
     /// It was opened to be read.
     #[error("the store was opened to be read")]
     ReadOnly,
+    /// The key that it was opened with may not do that.
+    #[error(transparent)]
+    NotPermitted(#[from] NotPermitted),
     /// An arena could not be read, or its replacement not written.
     #[error("cannot write an arena anew")]
     Append(#[from] AppendError),
@@ -115,6 +121,7 @@ impl Store {
     /// # Errors
     /// [`RepairError`]: the arenas before the one at fault are repaired, the others are as they were.
     pub fn repair(&self, plan: &RepairPlan) -> Result<Repaired, RepairError> {
+        self.role.require(Permission::Destroy)?;
         let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
         let mut repaired = Repaired::default();
         for id in plan.parity.iter().filter(|id| !plan.arenas.contains_key(id)) {
@@ -125,11 +132,16 @@ impl Store {
         }
         self.end_open_arena(writer)?;
         self.remove_hints()?;
-        let mut seals = Vec::new();
+        let (mut seals, mut all) = (Vec::new(), writer.appender().seals().clone());
         for id in plan.arenas.keys() {
-            let replaced = self.write_anew(writer, *id, &mut repaired);
+            // What has lost its seal takes the first place that has none: mostly that was its own.
+            let ordinal = all.get(*id).map_or_else(|| all.free_place(0), |seal| seal.ordinal);
+            let replaced = self.write_anew(writer, (*id, ordinal), &mut repaired);
             match replaced {
-                Ok(seal) => seals.push((*id, seal)),
+                Ok(seal) => {
+                    all.replace(*id, seal);
+                    seals.push((*id, seal));
+                }
                 Err(error) => {
                     self.note_replaced(writer, &seals)?;
                     return Err(error);
@@ -167,11 +179,7 @@ impl Store {
         Ok(())
     }
 
-    fn note_replaced(
-        &self,
-        writer: &Writer,
-        seals: &[(ArenaId, (u32, [u8; 32]))],
-    ) -> Result<(), RepairError> {
+    fn note_replaced(&self, writer: &Writer, seals: &[(ArenaId, Seal)]) -> Result<(), RepairError> {
         writer.appender().note_replaced(seals)?;
         Ok(self.make_log_durable(writer)?)
     }
@@ -179,16 +187,16 @@ impl Store {
     fn write_anew(
         &self,
         writer: &Writer,
-        id: ArenaId,
+        (id, ordinal): (ArenaId, u64),
         repaired: &mut Repaired,
-    ) -> Result<(u32, [u8; 32]), RepairError> {
+    ) -> Result<Seal, RepairError> {
         self.quarantine(id)?;
         // Without its header nothing in it can be read: what takes its place is empty.
         let arena = self.log.open_arena(id).ok();
         let generation = arena.as_ref().map_or(1, |arena| arena.header().generation.saturating_add(1));
         let ledger = writer.appender().ledger();
         let mut replacement =
-            Replacement::begin(&self.log, self.world.random.as_ref(), id, generation, ledger)?;
+            Replacement::begin(&self.log, self.world.random.as_ref(), id, (generation, ordinal), ledger)?;
         if let Some(arena) = &arena {
             let mut take = |clump: SalvagedClump| -> Result<(), RepairError> {
                 let content = clump.content.clone();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::MemoryIndex;
-use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Log, SyncLogError};
+use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
 use crate::checkpoint::SaveCheckpointError;
@@ -17,6 +17,7 @@ use crate::get::ClumpCache;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
+use crate::role::Role;
 
 /// A local store, open to be read, or to be written as well.
 ///
@@ -37,6 +38,12 @@ pub struct Store {
     pub(crate) writer: Option<Writer>,
     /// Blocks in the index that no checkpoint holds.
     pub(crate) unsaved_blocks: AtomicU64,
+    /// What the key that opened it is for.
+    pub(crate) role: Role,
+    /// For what only the holder of that one key is to read.
+    pub(crate) own: LockedMemory<[u8; 32]>,
+    /// Catalog roots in pages that may have outlived their clumps: whoever cannot read cannot tell.
+    pub(crate) uncertain_catalogs: Vec<(LogAddress, BlockName)>,
 }
 
 /// What only the one writer of a store has.
@@ -69,13 +76,13 @@ pub(crate) struct Admission {
     pub(crate) page_count: u64,
     pub(crate) new_block_count: u64,
     pub(crate) new_block_bytes: u64,
-    /// The newest catalog root that a page names.
-    pub(crate) last_catalog: Option<(LogAddress, BlockName)>,
+    /// The newest catalog root of somebody who could read the one before, and all that come after it.
+    pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
     pub(crate) failed: Option<String>,
 }
 
 impl Admission {
-    pub(crate) fn new(clump_bytes: ClumpBytes, last_catalog: Option<(LogAddress, BlockName)>) -> Self {
+    pub(crate) fn new(clump_bytes: ClumpBytes, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
         Self {
             pending: BTreeMap::new(),
             drafts: [
@@ -88,7 +95,7 @@ impl Admission {
             page_count: 0,
             new_block_count: 0,
             new_block_bytes: 0,
-            last_catalog,
+            catalogs,
             failed: None,
         }
     }
@@ -157,7 +164,33 @@ impl Store {
     /// The newest catalog root in the log, as far as pages name it: after a sync, the last one that was put.
     #[must_use]
     pub fn last_catalog(&self) -> Option<BlockName> {
-        self.admission().last_catalog.map(|(_, name)| name)
+        self.admission().catalogs.values().next_back().copied()
+    }
+
+    /// The newest catalog root first, and, as far as this store's key cannot tell whether that is whole, those that come
+    /// before it.
+    #[must_use]
+    pub fn newest_catalogs(&self) -> Vec<BlockName> {
+        let last = self.admission().catalogs.iter().next_back().map(|(address, name)| (*address, *name));
+        let is_newer = |address: &LogAddress| last.is_none_or(|(known, _)| *address > known);
+        let mut roots: Vec<_> =
+            self.uncertain_catalogs.iter().copied().filter(|(address, _)| is_newer(address)).collect();
+        roots.extend(last);
+        roots.sort_by_key(|(address, _)| std::cmp::Reverse(*address));
+        roots.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// The newest catalog root of somebody who could read the one before it, and all that others have added since: the oldest first.
+    /// Those others may have left out what was there, so each has to be looked at.
+    #[must_use]
+    pub fn catalogs(&self) -> Vec<BlockName> {
+        self.admission().catalogs.values().copied().collect()
+    }
+
+    /// What the key that opened it is for; everything, if the store is not encrypted.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
     }
 
     /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.
@@ -173,7 +206,12 @@ impl Store {
         self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
         self.save_checkpoint_if_due()?;
-        writer.appender().mark_durable()?;
+        if self.log.keys().can_read() {
+            writer.appender().mark_durable()?;
+        } else {
+            // Nobody who holds this key can go on with the arena, nor tell later whether it is whole.
+            writer.appender().seal_open()?;
+        }
         Ok(())
     }
 

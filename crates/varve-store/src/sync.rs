@@ -73,7 +73,7 @@ impl Store {
         plan.carry_out(&self.log)?;
         let mut appender = writer.appender();
         appender.finish_sync(&plan)?;
-        self.directory.note_sealed(|arena| appender.seals().contains_key(&arena));
+        self.directory.note_sealed(|arena| appender.seals().contains(arena));
         durable.clump_count = clump_count;
         self.note_parity_due(writer, appender.take_newly_sealed());
         Ok(())

@@ -18,9 +18,7 @@ impl Store {
     pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Log), OpenError> {
         let config = Self::read_config(world)?;
         let keys = match config.encryption {
-            Encryption::Aes256Gcm => {
-                LogKeys::from_master(&*keyring::open(world.storage.as_ref(), &config, secret)?)
-            }
+            Encryption::Aes256Gcm => keyring::open(world.storage.as_ref(), &config, secret)?.into_parts().0,
             Encryption::None => LogKeys::plain(&config.binding()),
         };
         let log_config =

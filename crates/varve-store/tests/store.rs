@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
+use varve_log::ArenaId;
 use varve_store::{
-    Access, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
-    StoreConfig,
+    Access, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan, ScoreAlgorithm,
+    Secret, Store, StoreConfig,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
@@ -472,6 +473,66 @@ fn a_sealed_arena_cut_back_is_noticed() {
         assert!(damage.iter().any(|damage| matches!(damage.kind, DamageKind::SealLost)), "{damage:?}");
         store.close().unwrap();
     }
+}
+
+fn fill(store: &Store, seeds: std::ops::Range<u64>) -> Vec<BlockName> {
+    seeds.map(|seed| put(store, &random_bytes(seed, 20_000))).collect()
+}
+
+fn kinds_of(damage: &[Damage]) -> Vec<(ArenaId, String)> {
+    damage.iter().map(|damage| (damage.arena, damage.kind.to_string())).collect()
+}
+
+#[test]
+fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let names = fill(&store, 0..150);
+    store.close().unwrap();
+    storage.remove(&FileName::new("arenas/0000000001.arena").unwrap()).unwrap();
+    for hint in storage.list("index").unwrap() {
+        storage.remove(&hint).unwrap();
+    }
+    for night in 0..3 {
+        let seen = kinds_of(&open(&storage, 3, Access::Read).unwrap().check_order().unwrap());
+        assert!(seen.contains(&(ArenaId(1), DamageKind::Missing.to_string())), "night {night}: {seen:?}");
+        // Enough that arenas are sealed, too.
+        let store = open(&storage, 10 + night, WRITER).unwrap();
+        fill(&store, 1000 * (night + 1)..1000 * (night + 1) + 150);
+        store.close().unwrap();
+    }
+    let store = open(&storage, 20, WRITER).unwrap();
+    let plan = RepairPlan::new(&store.check_order().unwrap());
+    assert_eq!(plan.arenas.keys().collect::<Vec<_>>(), [&ArenaId(1)]);
+    store.repair(&plan).unwrap();
+    store.close().unwrap();
+    let store = open(&storage, 21, WRITER).unwrap();
+    assert!(store.check_order().unwrap().is_empty(), "{:?}", store.check_order());
+    let lost = names.iter().filter(|name| store.get(name).is_err()).count();
+    assert!((1..names.len() / 2).contains(&lost), "only what it held is lost: {lost}");
+}
+
+#[test]
+fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let names = fill(&store, 0..190);
+    store.sync().unwrap();
+    drop(store);
+    // The first sync has sealed several arenas, and no page has counted them yet.
+    let file = FileName::new("arenas/0000000001.arena").unwrap();
+    let whole = storage.contents(&file).unwrap();
+    let log_bytes = u64::from_le_bytes(*whole[whole.len() - 80..].first_chunk().unwrap());
+    storage.set_contents(&file, whole[..usize::try_from(log_bytes).unwrap()].to_vec());
+    for seed in 3..6 {
+        let store = open(&storage, seed, Access::Read).unwrap();
+        assert!(store.check_order().unwrap().is_empty(), "{:?}", store.check_order());
+        assert!(names.iter().all(|name| store.get(name).is_ok()));
+        let store = open(&storage, seed, WRITER).unwrap();
+        assert!(names.iter().all(|name| store.get(name).is_ok()));
+        store.close().unwrap();
+    }
+    assert_eq!(storage.contents(&file).unwrap(), whole, "its place is the same");
 }
 
 #[test]

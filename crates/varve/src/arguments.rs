@@ -113,6 +113,9 @@ pub enum Command {
     Restore(Restore),
     /// Check that everything is there and undamaged, here or at a replica
     Verify(Verify),
+    /// Make, list, change and remove the keys that open the store
+    #[command(subcommand)]
+    Key(Key),
     /// Mend what is damaged, as far as it can be
     ///
     /// Checks every byte. Blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
@@ -176,6 +179,91 @@ pub struct Init {
     /// Keep recovery data beside the log, this share of its size (0% to 100%): mends damaged places of the disk without a replica
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_parity)]
     pub parity: Parity,
+
+    #[command(flatten)]
+    pub cost: Cost,
+}
+
+/// What trying a passphrase costs, for its owner and for whoever guesses.
+#[derive(Debug, Args)]
+pub struct Cost {
+    /// Memory that it takes to try the new passphrase, from 8M to 4G
+    #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
+    pub memory: u64,
+
+    /// How often that memory is passed over, from 1 to 64
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    pub passes: u32,
+}
+
+/// What to do with the keys. What is stored is never rewritten: a key only wraps the store's own keys.
+#[derive(Debug, Subcommand)]
+pub enum Key {
+    /// Make one more key; the store is opened with one of the keys that it has
+    Add(AddKey),
+    /// List the keys; opens none
+    List,
+    /// Put a new passphrase or key file in the place of the one that is given
+    Change(NewSecret),
+    /// Remove a key; the last one that opens everything stays
+    ///
+    /// Whoever has kept a copy of its file, and knows its secret, can still open the store with them.
+    Remove {
+        /// Its id, or how that begins: `varve key list` shows it
+        id: String,
+    },
+    /// Print a paper key: a page that opens everything, to be kept where no computer is
+    Export {
+        /// Print it as a drawing (SVG) instead of text
+        #[arg(long)]
+        svg: bool,
+    },
+    /// Make a new key with a paper key that is typed in
+    Import {
+        /// A file with what is on the paper; standard input if not given
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+
+        #[command(flatten)]
+        secret: NewSecret,
+
+        /// What to call the new key
+        #[arg(long, default_value = "")]
+        label: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct AddKey {
+    #[command(flatten)]
+    pub secret: NewSecret,
+
+    /// What to call it, such as the name of the machine or the person that holds it
+    #[arg(long, default_value = "")]
+    pub label: String,
+
+    /// It may add snapshots and read nothing, not even its own
+    #[arg(long, conflicts_with = "append_only")]
+    pub write_only: bool,
+
+    /// It may read and add, and neither remove anything nor manage keys
+    #[arg(long)]
+    pub append_only: bool,
+}
+
+/// What is to open the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE or asked for.
+#[derive(Debug, Args)]
+pub struct NewSecret {
+    /// A file whose contents are to open the store (at least 32 random bytes)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "new_passphrase")]
+    pub new_key_file: Option<PathBuf>,
+
+    /// Ask for the new passphrase at the terminal, whatever VARVE_NEW_PASSPHRASE says
+    #[arg(long)]
+    pub new_passphrase: bool,
+
+    #[command(flatten)]
+    pub cost: Cost,
 }
 
 /// How much parity a store is to have.

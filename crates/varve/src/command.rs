@@ -4,8 +4,10 @@ mod clone;
 mod diff;
 mod find;
 mod init;
+mod key;
 mod ls;
 mod pages;
+mod paper_page;
 mod place;
 mod repair;
 mod replicate;
@@ -59,6 +61,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         },
         Command::Replicate(words) => replicate::run(arguments, words),
         Command::Clone(words) => clone::run(arguments, words),
+        Command::Key(words) => key::run(arguments, words),
         Command::Repair(words) => repair::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),

@@ -4,7 +4,7 @@ use anyhow::Error;
 use varve_archive::SelectError;
 use varve_log::AppendError;
 use varve_replica::ReplicateError;
-use varve_store::{CreateError, KeyError, OpenError};
+use varve_store::{CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 use crate::arguments::WrongWords;
 
@@ -49,6 +49,12 @@ fn hint(error: &Error) -> Option<&'static str> {
                 "wait until it is done, or read the store meanwhile: only writers exclude each other",
             );
         }
+        if let Some(NotPermitted { permission: Permission::Read, .. }) = cause.downcast_ref() {
+            return Some("give a key that `varve key list` shows as full or append-only");
+        }
+        if let Some(NotPermitted { permission: Permission::Destroy, .. }) = cause.downcast_ref() {
+            return Some("give a key that `varve key list` shows as full");
+        }
         if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
             return Some("name an empty folder, or one that does not exist yet");
         }
@@ -69,6 +75,13 @@ fn hint(error: &Error) -> Option<&'static str> {
                 return Some("name its key file with --key-file");
             }
             Some(KeyError::NoSuchKind { .. }) => return Some("leave --key-file out and give its passphrase"),
+            Some(KeyError::Malformed { .. }) => {
+                return Some(
+                    "bring the file back from a copy of the store, or use another key, or the paper key",
+                );
+            }
+            Some(KeyError::Last { .. }) => return Some("add another key first: `varve key add`"),
+            Some(KeyError::NotPermitted(_)) => return Some("use a key that `varve key list` shows as full"),
             _ => {}
         }
         let is_full = match (cause.downcast_ref::<std::io::Error>(), cause.downcast_ref::<AppendError>()) {

@@ -8,6 +8,7 @@ mod show;
 mod arguments;
 mod command;
 mod complaint;
+mod guard;
 mod moment;
 mod progress_bar;
 mod session;
@@ -23,6 +24,7 @@ use crate::arguments::Arguments;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_logging(&arguments);
+    guard::guard_memory();
     match command::run(&arguments) {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if complaint::is_closed_pipe(&error) => ExitCode::SUCCESS,

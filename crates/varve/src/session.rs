@@ -9,16 +9,19 @@ use indicatif::ProgressBar;
 use varve_archive::Archive;
 use varve_block::{BlockStore, to_hex};
 use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
-use varve_store::{Access, Encryption, RebuildProgress, Secret, Store, StoreConfig};
+use varve_store::{
+    Access, Encryption, Keyring, PassphraseCost, Permission, RebuildProgress, Secret, Store, StoreConfig,
+};
 use varve_world::{Clock, MemoryStorage, RealClock, RealRandom, RealStorage, RealWorkers, Storage, World};
 use zeroize::Zeroizing;
 
-use crate::arguments::{Arguments, Command, WrongWords};
+use crate::arguments::{Arguments, Command, Cost, NewSecret, WrongWords};
 use crate::{moment, target};
 
 /// How much of a replica is kept in memory while it is verified.
 const VERIFY_CACHE_BYTES: u64 = 64 << 20;
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
+const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The store's folder.
@@ -130,6 +133,13 @@ pub fn host_name() -> String {
 
 /// Opens the store to be read, with its catalog.
 pub fn read(arguments: &Arguments) -> Result<Archive> {
+    let store = read_store(arguments)?;
+    store.role().require(Permission::Read)?;
+    Ok(Archive::open(store)?)
+}
+
+/// Opens the store to be looked at as far as the key allows.
+pub fn check(arguments: &Arguments) -> Result<Archive> {
     Ok(Archive::open(read_store(arguments)?)?)
 }
 
@@ -247,11 +257,46 @@ pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if !std::io::stdin().is_terminal() {
         return Err(varve_store::KeyError::Missing.into());
     }
-    let passphrase = Zeroizing::new(rpassword::prompt_password("Passphrase: ")?);
+    ask("Passphrase: ", asked)
+}
+
+fn ask(prompt: &str, asked: Asked) -> Result<Secret> {
+    let passphrase = Zeroizing::new(rpassword::prompt_password(prompt)?);
     if asked == Asked::Twice && *Zeroizing::new(rpassword::prompt_password("Again: ")?) != *passphrase {
         bail!("the two passphrases differ");
     }
     Ok(Secret::Passphrase(passphrase))
+}
+
+/// What is to open a new key: a key file, the environment, or an answer.
+pub fn new_secret(words: &NewSecret) -> Result<Secret> {
+    if let Some(file) = &words.new_key_file {
+        return key_file(file);
+    }
+    if let Ok(passphrase) = std::env::var(NEW_PASSPHRASE)
+        && !words.new_passphrase
+    {
+        return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
+    }
+    if !std::io::stdin().is_terminal() {
+        bail!("what is to open the new key? Name it with --new-key-file, or set {NEW_PASSPHRASE}");
+    }
+    ask("New passphrase: ", Asked::Twice)
+}
+
+/// What trying a new passphrase is to cost.
+pub fn cost(words: &Cost) -> Result<PassphraseCost> {
+    let memory_kib = u32::try_from(words.memory >> 10).ok();
+    let chosen = memory_kib.and_then(|memory_kib| PassphraseCost::chosen(memory_kib, words.passes));
+    chosen.with_context(|| {
+        format!("--memory {} --passes {}: from 8M to 4G, and from 1 to 64 passes", words.memory, words.passes)
+    })
+}
+
+/// The keys of the store.
+pub fn keyring(arguments: &Arguments) -> Result<Keyring> {
+    let path = store_path(arguments)?;
+    Keyring::of(&world(&path)).with_context(|| format!("cannot open the store {}", path.display()))
 }
 
 fn key_file(file: &Path) -> Result<Secret> {

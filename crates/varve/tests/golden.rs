@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use sandbox::{Sandbox, noise};
 use serde_json::Value;
 
-const STORES: [&str; 3] = ["plain", "encrypted", "sha1"];
+const STORES: [&str; 4] = ["plain", "encrypted", "sha1", "write-only"];
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/store-v1")).join(name)
@@ -75,6 +75,20 @@ fn golden_stores_show_what_they_showed() {
             (&4.into(), &Value::Array(vec![])),
             "{name}"
         );
+    }
+}
+
+#[test]
+fn the_machine_that_may_only_write_goes_on() {
+    let (mut sandbox, expected) = opened("write-only");
+    sandbox.set_key(Some(fixture("write-key")));
+    sandbox.snapshot_bytes("new", b"tonight");
+    assert!(sandbox.fails(1, ["cat", "new"]).contains("write-only"));
+    sandbox.set_key(Some(fixture("key")));
+    assert_eq!(sandbox.run(["cat", "new"]).stdout, b"tonight");
+    assert_eq!(sandbox.ids().len(), expected.len() + 1);
+    for wanted in &expected {
+        shows(&sandbox, wanted);
     }
 }
 

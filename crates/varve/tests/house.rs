@@ -27,13 +27,15 @@ const FLOORS: [(&str, u32); 16] = [
 ];
 
 /// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
-const HINTS: [&str; 6] = [
+const HINTS: [&str; 8] = [
+    "varve-archive/src/last_night.rs",
     "varve-index/src/checkpoint.rs",
     "varve-replica/src/seen.rs",
     "varve-store/src/audit.rs",
     "varve-store/src/checkpoint.rs",
     "varve-store/src/lost.rs",
     "varve-store/src/newest.rs",
+    "varve-store/src/own.rs",
 ];
 
 /// How a table of the format begins: of bytes at fixed places, or of numbered fields.

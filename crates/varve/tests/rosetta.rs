@@ -75,7 +75,7 @@ fn golden_stores_are_read_alike() {
         return;
     }
     let golden = root().join("fixtures/store-v1");
-    for name in ["plain", "encrypted", "sha1"] {
+    for name in ["plain", "encrypted", "sha1", "write-only"] {
         let key = golden.join("key");
         agree(&Sandbox::copy_of(&golden.join(name), (name != "plain").then_some(key.as_path())));
     }
@@ -103,6 +103,38 @@ fn fresh_stores_are_read_alike() {
         sandbox.ok(["snapshot", "disk.img", "home"]);
         agree(&sandbox);
     }
+}
+
+#[test]
+fn what_a_machine_that_may_not_read_has_written_is_read_alike() {
+    if !is_ready() {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &noise(54, 300_000));
+    for (name, role) in [("writer", "--write-only"), ("reader", "--append-only")] {
+        fs::write(sandbox.path(name), noise(name.len() as u64 * 7 + role.len() as u64, 32)).unwrap();
+        sandbox.ok(["key", "add", role, "--new-key-file", name, "--label", "a \"machine\" – ünd"]);
+    }
+    let mut writer = Sandbox::empty();
+    writer.set_store(sandbox.store().into());
+    writer.set_key(Some(sandbox.path("writer")));
+    sample_folder(&writer.path("home"));
+    for night in 0..3 {
+        writer.ok(["snapshot", "home"]);
+        writer.snapshot_bytes("disk", &noise(55 + night, 2_000_000));
+    }
+    agree(&sandbox);
+    let refused = rosetta(&writer, &["list"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("write-only"));
+    let mut reader = Sandbox::empty();
+    reader.set_store(sandbox.store().into());
+    reader.set_key(Some(sandbox.path("reader")));
+    agree(&reader);
+    // Folded into one list by whoever may read.
+    sandbox.snapshot_bytes("disk", &noise(60, 1000));
+    agree(&sandbox);
 }
 
 #[test]

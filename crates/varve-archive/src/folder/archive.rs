@@ -16,6 +16,7 @@ use super::sequence::FolderCounts;
 use super::status::Status;
 use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
+use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind};
 
 /// How coarsely file systems keep time: a file that changed this long before may change again without showing it.
@@ -103,6 +104,33 @@ pub fn archive_folder(
     options: &FolderOptions,
     watch: Watch<'_>,
 ) -> Result<ArchivedFolder, ArchiveFolderError> {
+    archive_folder_after(
+        blocks,
+        workers,
+        source,
+        &Before { root: previous, last_night: None },
+        options,
+        watch,
+    )
+}
+
+/// What is known from before.
+pub(crate) struct Before<'a> {
+    /// The root of an earlier snapshot.
+    pub(crate) root: Option<&'a Node>,
+    /// What is remembered of the last night, by whoever cannot read that.
+    pub(crate) last_night: Option<LastNight>,
+}
+
+/// As [`archive_folder`], for whoever may not be able to read the snapshot before.
+pub(crate) fn archive_folder_after(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    source: &Path,
+    before: &Before<'_>,
+    options: &FolderOptions,
+    watch: Watch<'_>,
+) -> Result<ArchivedFolder, ArchiveFolderError> {
     let unreadable =
         |error: io::Error| ArchiveFolderError::Source { path: source.to_path_buf(), source: error };
     let (descriptor, status) = open_source(source).map_err(unreadable)?;
@@ -115,7 +143,8 @@ pub fn archive_folder(
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let root_id = status.id;
         let setting = WalkSetting { blocks, pipeline, options, watch, trusted_before, root_id, store_folder };
-        Walker::new(setting).walk(root, descriptor, previous)
+        let walker = Walker::new(setting).remembering(before.last_night.clone());
+        walker.walk(root, descriptor, before.root)
     })
 }
 

@@ -16,6 +16,7 @@ use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting};
 
 use crate::fields::frame;
+use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind, NodeProblem};
 
 /// Something that the walker met.
@@ -62,6 +63,7 @@ pub(super) struct Sequence<'a> {
     root: Option<Node>,
     counts: FolderCounts,
     record: Vec<u8>,
+    last_night: Option<LastNight>,
 }
 
 struct OpenFolder<'a> {
@@ -70,7 +72,7 @@ struct OpenFolder<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    pub(super) fn new(blocks: &'a dyn BlockStore) -> Self {
+    pub(super) fn new(blocks: &'a dyn BlockStore, last_night: Option<LastNight>) -> Self {
         Self {
             blocks,
             events: VecDeque::new(),
@@ -80,6 +82,7 @@ impl<'a> Sequence<'a> {
             root: None,
             counts: FolderCounts::default(),
             record: Vec::new(),
+            last_night,
         }
     }
 
@@ -162,10 +165,19 @@ impl<'a> Sequence<'a> {
 
     fn write_record(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
         self.count(node, counts_bytes);
+        if let Some(last_night) = &self.last_night {
+            last_night.remember(&self.path_of(node), node);
+        }
         self.record.clear();
         frame(&node.encode(), &mut self.record);
         let folder = self.open.last_mut().expect("all but the root is in a folder");
         folder.content.write(&self.record)
+    }
+
+    /// From the root of the source on.
+    fn path_of(&self, node: &Node) -> Vec<u8> {
+        let folders = self.open.iter().skip(1).map(|folder| folder.node.name.as_slice());
+        folders.chain([node.name.as_slice()]).collect::<Vec<_>>().join(&b'/')
     }
 
     fn count(&mut self, node: &Node, counts_bytes: bool) {

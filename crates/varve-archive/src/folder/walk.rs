@@ -26,6 +26,7 @@ use super::sequence::{Event, FolderCounts, Sequence};
 use super::status::{FileId, Names, Status, open_folder};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
+use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind, NodeProblem};
 
 /// How many files are read by one job, at most.
@@ -61,6 +62,7 @@ pub(super) struct Walker<'a> {
     job_bytes: u64,
     /// Link groups, and the files that they stand for.
     link_groups: BTreeMap<u64, FileId>,
+    last_night: Option<LastNight>,
     folder_token: Arc<()>,
     unchanged_count: u64,
     read: ReadFiles,
@@ -82,7 +84,8 @@ struct Found {
 impl<'a> Walker<'a> {
     pub(super) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
-            sequence: Sequence::new(setting.blocks),
+            sequence: Sequence::new(setting.blocks, None),
+            last_night: None,
             setting,
             stack: Vec::new(),
             job: Job::new(),
@@ -92,6 +95,11 @@ impl<'a> Walker<'a> {
             unchanged_count: 0,
             read: ReadFiles::default(),
         }
+    }
+
+    /// With what is remembered of the last night, which is to remember this one.
+    pub(super) fn remembering(self, last_night: Option<LastNight>) -> Self {
+        Self { sequence: Sequence::new(self.setting.blocks, last_night.clone()), last_night, ..self }
     }
 
     /// Walks from the root to the end.
@@ -179,6 +187,11 @@ impl<'a> Walker<'a> {
         }
         let mut node = Node::new(name, kind);
         status.describe(&mut node, self.setting.trusted_before);
+        let last_night = self.last_night.as_ref();
+        let previous = previous.or_else(|| {
+            let path = folder.path.join_name(&node.name);
+            last_night?.recall(path.as_os_str().as_bytes(), &node)
+        });
         let is_known = |known: &Node| {
             let state = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
             state(known) == state(&node) && known.ctime.is_some() && known.problem.is_none()

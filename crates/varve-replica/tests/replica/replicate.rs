@@ -366,12 +366,10 @@ fn keys_are_added_beside_those_that_are_there() {
     let target = MemoryTarget::new();
     let there = shared(target.clone());
     sample.replicate(&there).unwrap();
-    let file = name("keys/key-file.toml");
+    let file = sample.storage.names().into_iter().find(|file| file.folder() == "keys").unwrap();
     let old = sample.storage.contents(&file).unwrap();
-    let other = Sample::new(5).storage.contents(&file).unwrap();
     let mut changed = old.clone();
     changed.extend_from_slice(b"# another wrapping\n");
-    assert_eq!(other.len(), old.len());
     sample.storage.set_contents(&file, changed.clone());
     let plan = sample.plan(&there, &small()).unwrap();
     assert_eq!(plan.extra_keys, std::slice::from_ref(&file));

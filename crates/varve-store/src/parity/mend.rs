@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use varve_log::{
-    AppendError, ArenaId, Log, ParityHeaderError, ParityLayout, ReadLogError, ShardCode, WholeArena, rebuild,
+    AppendError, ArenaId, Log, ParityHeaderError, ParityLayout, ReadLogError, Seal, ShardCode, WholeArena,
+    rebuild,
 };
 use varve_world::{FileName, Storage};
 
@@ -326,7 +327,7 @@ impl Store {
     fn take_in_mended(&self, writer: &Writer, whole: &WholeArena) -> Result<(), MendError> {
         let id = whole.arena.id();
         let mut appender = writer.appender();
-        appender.note_mended(id, whole.arena.header().generation, whole.footer.seal_code);
+        appender.note_mended(id, Seal::of(whole.arena.header(), &whole.footer));
         drop(appender);
         self.directory.note_sealed(|arena| arena == id);
         self.directory.forget(id);

@@ -77,11 +77,11 @@ impl Store {
         let storage = self.world.storage.as_ref();
         let seals = writer.appender().seals().clone();
         let mut missing = Vec::new();
-        for (id, (generation, _)) in &seals {
-            let file = file_name(*id, *generation);
+        for (id, seal) in seals.iter() {
+            let file = file_name(id, seal.generation);
             match storage.length(&file) {
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(*id),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(id),
                 Err(source) => return Err(WriteParityError::Storage { file, source }),
             }
         }

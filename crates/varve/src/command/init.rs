@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_block::to_hex;
-use varve_store::{Encryption, PassphraseCost, ScoreAlgorithm, Store, StoreConfig};
+use varve_store::{Encryption, ScoreAlgorithm, Store, StoreConfig};
 
 use super::Outcome;
 use crate::arguments::{Arguments, Init, ScoreChoice};
@@ -18,7 +18,8 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
         Encryption::Aes256Gcm => Some(session::secret(arguments, session::Asked::Twice)?),
         Encryption::None => None,
     };
-    Store::create(&world, &config, secret.as_ref(), PassphraseCost::default())
+    let cost = session::cost(&words.cost)?;
+    Store::create(&world, &config, secret.as_ref(), cost)
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
     let id = to_hex(&config.id);
     if arguments.json {
@@ -27,7 +28,7 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
         say!("made store {id} in {}", path.display());
         if config.encryption == Encryption::Aes256Gcm {
             say!(
-                "Without its passphrase or key file nothing in it can be read, by anybody: keep it in a second place."
+                "Without its passphrase or key file nothing in it can be read, by anybody: keep it in a second place.\n`varve key export` prints a key for paper, `varve key add` makes another one."
             );
         }
     }

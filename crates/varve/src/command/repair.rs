@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::{Progress, RepairReport, plan_repair, repair};
-use varve_store::Store;
+use varve_store::{Permission, Store};
 
 use super::{Outcome, verify};
 use crate::arguments::{Arguments, Repair};
@@ -15,6 +15,8 @@ use crate::session;
 
 pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     let store = if words.plan { session::read_store(arguments)? } else { session::write_store(arguments)? };
+    let permission = if words.plan { Permission::Read } else { Permission::Destroy };
+    store.role().require(permission)?;
     let sources = words.from.iter().map(|path| source(arguments, path)).collect::<Result<Vec<_>>>()?;
     let sources: Vec<&Store> = sources.iter().collect();
     let progress = Arc::new(Progress::new());
@@ -36,7 +38,10 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
 
 /// A store to fetch lost blocks from, opened with the same key.
 fn source(arguments: &Arguments, path: &Path) -> Result<Store> {
-    session::read_store_at(arguments, path).with_context(|| format!("cannot fetch from {}", path.display()))
+    let context = || format!("cannot fetch from {}", path.display());
+    let store = session::read_store_at(arguments, path).with_context(context)?;
+    store.role().require(Permission::Read).with_context(context)?;
+    Ok(store)
 }
 
 fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::{Harm, Progress, Verified, verify};
+use varve_store::Permission;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Verify};
@@ -12,24 +13,32 @@ use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
+    let archive = session::check(arguments)?;
+    let role = archive.store().role();
+    let share = words.data_share(archive.store().world().clock.now());
+    if share.is_some() {
+        role.require(Permission::Read)
+            .context("--data, --share and --since read every byte; without it, the codes of pages and seals are checked")?;
+    }
+    let can_read = role.allows(Permission::Read);
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, arguments.quiet);
-    let share = words.data_share(archive.store().world().clock.now());
     let verified = verify(archive.store(), archive.snapshots(), share, &progress)?;
     drop(shown);
-    // Only a hint, for the next night to heal what it can.
-    archive.store().remember_lost(&verified.lost);
+    if can_read {
+        // Only a hint, for the next night to heal what it can.
+        archive.store().remember_lost(&verified.lost);
+    }
     if arguments.json {
-        print_json(&verified);
+        print_json(&verified, can_read);
     } else {
-        print(arguments, words, &verified);
+        print(arguments, words, &verified, can_read);
     }
     Ok(if verified.damage.is_empty() && verified.harm.is_empty() { Outcome::Done } else { Outcome::Found })
 }
 
-fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
+fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: bool) {
     for damage in &verified.damage {
         let reason = complaint::chain(&damage.kind);
         let place = format!("arena {}, offset {}", damage.arena, damage.offset);
@@ -53,6 +62,12 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified) {
         );
         eprintln!(
             "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
+        );
+    } else if !can_read && !arguments.quiet {
+        say!(
+            "the codes of all pages and seals are right: {} arenas, {} blocks; this key cannot read, and so not check, what they hold",
+            verified.arena_count,
+            verified.block_count
         );
     } else if !arguments.quiet {
         let read = match (share_is_all(words), verified.oldest_read) {
@@ -100,7 +115,7 @@ pub(super) fn describe(harm: &Harm) -> String {
     format!("{} {}{path}{range}: {}", &id[..8], show::name(harm.snapshot_name.as_bytes()), harm.reason)
 }
 
-fn print_json(verified: &Verified) {
+fn print_json(verified: &Verified, can_read: bool) {
     let damage: Vec<_> = verified
         .damage
         .iter()
@@ -123,6 +138,7 @@ fn print_json(verified: &Verified) {
         "checked_bytes": verified.checked_bytes,
         "arenas_read": verified.read_count,
         "all_read_since": verified.oldest_read.map(moment::rfc3339),
+        "contents_checked": can_read,
         "damage": damage,
         "harm": harm,
         "unfinished": unfinished,

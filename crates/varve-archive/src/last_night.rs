@@ -1,0 +1,243 @@
+//! What a machine remembers of its last night, if it may not read the store: which files it archived, so that those that have not
+//! changed are not read again.
+//!
+//! It is kept in a file that only the holder of this machine's key can read, and says as little as will do: of each file a hash of its
+//! path, size, times and inode, and what leads to its content. The hashes have a key of their own, so that two nights cannot be compared.
+//!
+//! | offset | bytes | field    | meaning                                                                          |
+//! |-------:|------:|----------|----------------------------------------------------------------------------------|
+//! |      0 |     8 | arenas   | it holds as long as the arenas below this number are the same                    |
+//! |      8 |    32 | code     | which they were                                                                  |
+//! |     40 |    32 | hash_key | random                                                                           |
+//! |     72 |       | rows     | in ascending order: hash (16 bytes), length (`u32`), a node with size, content and xattrs only |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use varve_store::{OwnFileError, Store};
+use zeroize::Zeroizing;
+
+use crate::node::{Node, NodeKind};
+
+/// What is beyond this is not remembered, and read again the next night: some millions of files fit.
+const ROWS_BYTES_MAX: usize = 256 << 20;
+const HASH_BYTES: usize = 16;
+
+type Hash = [u8; HASH_BYTES];
+
+/// The memory of the night before, and that of this one, which is still being made.
+#[derive(Clone)]
+pub(crate) struct LastNight(Arc<Nights>);
+
+struct Nights {
+    last: Option<Remembered>,
+    hash_key: [u8; 32],
+    next: Mutex<Next>,
+}
+
+#[derive(Default)]
+struct Next {
+    rows: Vec<(Hash, Box<[u8]>)>,
+    bytes: usize,
+}
+
+/// A night as it was read.
+struct Remembered {
+    hash_key: [u8; 32],
+    contents: Zeroizing<Vec<u8>>,
+    rows: Vec<(Hash, Range<usize>)>,
+    score_bytes: usize,
+}
+
+/// Why a night is not remembered. The next one reads every file again, and is otherwise as good.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RememberError {
+    #[error("the store's arenas cannot be told")]
+    Arenas(#[from] io::Error),
+    #[error(transparent)]
+    Write(#[from] OwnFileError),
+}
+
+impl std::fmt::Debug for LastNight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LastNight").finish_non_exhaustive()
+    }
+}
+
+impl LastNight {
+    /// What is remembered under a name; nothing, if that is not there, or holds no longer.
+    ///
+    /// # Errors
+    /// [`io::Error`] when there are no random bytes.
+    pub(crate) fn load(store: &Store, about: &[u8], is_wanted: bool) -> io::Result<Self> {
+        let mut hash_key = [0; 32];
+        store.world().random.fill(&mut hash_key)?;
+        let last = is_wanted.then(|| Remembered::load(store, about)).flatten();
+        Ok(Self(Arc::new(Nights { last, hash_key, next: Mutex::default() })))
+    }
+
+    /// The same node with what is remembered of its content, if it is as it was.
+    pub(crate) fn recall(&self, path: &[u8], node: &Node) -> Option<Node> {
+        let last = self.0.last.as_ref()?;
+        let known = last.find(&hash(&last.hash_key, path, node)?)?;
+        if known.size != node.size {
+            return None;
+        }
+        Some(Node { content: known.content, xattrs: known.xattrs, ..node.clone() })
+    }
+
+    /// Takes down a file of this night.
+    pub(crate) fn remember(&self, path: &[u8], node: &Node) {
+        let Some(hash) = hash(&self.0.hash_key, path, node) else { return };
+        let mut kept = Node::new(Vec::new(), NodeKind::File);
+        kept.content = node.content;
+        kept.size = node.size;
+        kept.xattrs.clone_from(&node.xattrs);
+        let row = kept.encode().into_boxed_slice();
+        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = next.bytes.saturating_add(row.len()).saturating_add(HASH_BYTES + 4);
+        if bytes <= ROWS_BYTES_MAX {
+            next.bytes = bytes;
+            next.rows.push((hash, row));
+        }
+    }
+
+    /// Keeps this night for the next one. All that it leads to must be durable.
+    ///
+    /// # Errors
+    /// [`RememberError`].
+    pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), RememberError> {
+        let last =
+            store.arenas().map_err(|error| error.source)?.last().map_or(0, |id| id.0.saturating_add(1));
+        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+        next.rows.sort_unstable();
+        let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes.saturating_add(72)));
+        contents.extend_from_slice(&last.to_le_bytes());
+        contents.extend_from_slice(&store.arenas_code(last)?);
+        contents.extend_from_slice(&self.0.hash_key);
+        for (hash, row) in &next.rows {
+            contents.extend_from_slice(hash);
+            contents.extend_from_slice(&u32::try_from(row.len()).unwrap_or(u32::MAX).to_le_bytes());
+            contents.extend_from_slice(row);
+        }
+        Ok(store.write_own(about, &contents)?)
+    }
+}
+
+impl Remembered {
+    fn load(store: &Store, about: &[u8]) -> Option<Self> {
+        let contents = store.read_own(about)?;
+        let (head, _) = contents.split_first_chunk::<72>()?;
+        let below = u64::from_le_bytes(*head.first_chunk()?);
+        let code = head.get(8..40)?;
+        if store.arenas_code(below).ok()? != *code {
+            tracing::info!("arenas were removed or rewritten since the last night: every file is read again");
+            return None;
+        }
+        Self::parse(contents, store.config().score_bytes())
+    }
+
+    fn parse(contents: Zeroizing<Vec<u8>>, score_bytes: usize) -> Option<Self> {
+        let hash_key = *contents.get(40..72)?.first_chunk()?;
+        let mut rows = Vec::new();
+        let mut place = 72_usize;
+        while place < contents.len() {
+            let row = contents.get(place..)?;
+            let (hash, row) = row.split_first_chunk::<HASH_BYTES>()?;
+            let (length, _) = row.split_first_chunk()?;
+            let start = place.checked_add(HASH_BYTES + 4)?;
+            let end = start.checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+            contents.get(start..end)?;
+            rows.push((*hash, start..end));
+            place = end;
+        }
+        rows.is_sorted_by(|one, next| one.0 <= next.0).then_some(Self {
+            hash_key,
+            contents,
+            rows,
+            score_bytes,
+        })
+    }
+
+    fn find(&self, hash: &Hash) -> Option<Node> {
+        let place = self.rows.binary_search_by(|(known, _)| known.cmp(hash)).ok()?;
+        let (_, range) = self.rows.get(place)?;
+        Node::decode_root(self.contents.get(range.clone())?, self.score_bytes).ok()
+    }
+}
+
+/// `None` for what cannot be known again: it is no file, has a problem, or changed just now.
+fn hash(key: &[u8; 32], path: &[u8], node: &Node) -> Option<Hash> {
+    let ctime = node.ctime?;
+    if node.kind != NodeKind::File || node.problem.is_some() {
+        return None;
+    }
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(&node.size.to_le_bytes());
+    hasher.update(&node.mtime.0.to_le_bytes());
+    hasher.update(&ctime.0.to_le_bytes());
+    hasher.update(&node.inode.to_le_bytes());
+    // Last: all before it has a fixed length.
+    hasher.update(path);
+    let mut hash = [0; HASH_BYTES];
+    hasher.finalize_xof().fill(&mut hash);
+    Some(hash)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod tests {
+    use varve_world::Timestamp;
+
+    use super::*;
+
+    fn file(inode: u64) -> Node {
+        let mut node = Node::new(b"name".to_vec(), NodeKind::File);
+        (node.inode, node.size, node.ctime) = (inode, 5, Some(Timestamp(7)));
+        node
+    }
+
+    fn parsed(rows: &[(Hash, &[u8])]) -> Option<Remembered> {
+        let mut contents = vec![0; 72];
+        for (hash, row) in rows {
+            contents.extend_from_slice(hash);
+            contents.extend_from_slice(&u32::try_from(row.len()).unwrap().to_le_bytes());
+            contents.extend_from_slice(row);
+        }
+        Remembered::parse(Zeroizing::new(contents), 32)
+    }
+
+    #[test]
+    fn only_the_same_file_in_the_same_state_is_known() {
+        let key = [3; 32];
+        let base = hash(&key, b"a/b", &file(1)).unwrap();
+        assert_eq!(hash(&key, b"a/b", &file(1)), Some(base));
+        assert_ne!(hash(&key, b"a/c", &file(1)), Some(base));
+        assert_ne!(hash(&key, b"a/b", &file(2)), Some(base));
+        let changes: [fn(&mut Node); 3] =
+            [|node| node.size = 6, |node| node.mtime = Timestamp(1), |node| node.ctime = Some(Timestamp(8))];
+        for change in changes {
+            let mut node = file(1);
+            change(&mut node);
+            assert_ne!(hash(&key, b"a/b", &node), Some(base));
+        }
+        let mut young = file(1);
+        young.ctime = None;
+        assert_eq!(hash(&key, b"a/b", &young), None);
+    }
+
+    #[test]
+    fn rows_are_found_and_bad_ones_do_no_harm() {
+        let node = Node::new(Vec::new(), NodeKind::File).encode();
+        let night = parsed(&[([1; 16], &node), ([2; 16], b"\xff\xff"), ([4; 16], &node)]).unwrap();
+        assert!(night.find(&[1; 16]).is_some() && night.find(&[4; 16]).is_some());
+        assert!(night.find(&[2; 16]).is_none() && night.find(&[3; 16]).is_none());
+        assert!(parsed(&[([2; 16], &node), ([1; 16], &node)]).is_none(), "out of order");
+        let whole = night.contents.clone();
+        for length in 0..whole.len() {
+            drop(Remembered::parse(Zeroizing::new(whole[..length].to_vec()), 32));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A machine that may add to a store and not read it: its nights are incremental all the same, and wait for somebody who may read.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use varve_archive::{Archive, FolderOptions, Progress, Request, Watch, verify};
+use varve_store::{Access, AuditShare, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
+use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};
+use zeroize::Zeroizing;
+
+const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
+const WRITER: Access<'_> = Access::Write { holder: "a test" };
+
+fn world(storage: &MemoryStorage, seed: u64) -> World {
+    // An hour from now: what was written by this test did not change "just now".
+    let now = varve_world::Clock::now(&RealClock).0 + 3_600_000_000_000;
+    World {
+        storage: Arc::new(storage.clone()),
+        clock: Arc::new(FixedClock(Timestamp(now))),
+        random: Arc::new(SeededRandom::new(seed)),
+        workers: Arc::new(InlineWorkers),
+    }
+}
+
+fn key(byte: u8) -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![byte; 32]))
+}
+
+fn open(storage: &MemoryStorage, seed: u64, byte: u8, access: Access<'_>) -> Archive {
+    Archive::open(Store::open(world(storage, seed), Some(&key(byte)), access, &mut |_| {}).unwrap()).unwrap()
+}
+
+/// A store with a full key (1) and two write-only keys (2, 3).
+fn shared() -> MemoryStorage {
+    let storage = MemoryStorage::new();
+    Store::create(&world(&storage, 1), &StoreConfig::new([5; 16]), Some(&key(1)), COST).unwrap();
+    let keyring = Keyring::of(&world(&storage, 2)).unwrap();
+    let by = keyring.unlock(&key(1)).unwrap();
+    for byte in [2, 3] {
+        keyring
+            .add(&by, &NewKey { secret: &key(byte), cost: COST, label: "", role: Role::WriteOnly })
+            .unwrap();
+    }
+    storage
+}
+
+/// Takes a snapshot; returns how many bytes of files were read for it.
+fn night(archive: &mut Archive, source: &Path, reread: bool) -> u64 {
+    let progress = Progress::new();
+    let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
+    let request = Request { name: "home".into(), source: b"home".to_vec(), ..Request::default() };
+    archive.take_folder(source, FolderOptions::default(), reread, request, watch).unwrap();
+    progress.snapshot().bytes_read
+}
+
+fn one_night(storage: &MemoryStorage, seed: u64, byte: u8, source: &Path, reread: bool) -> u64 {
+    let mut archive = open(storage, seed, byte, WRITER);
+    let read = night(&mut archive, source, reread);
+    archive.into_store().close().unwrap();
+    read
+}
+
+fn source() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("deep/er")).unwrap();
+    for number in 0..20_u8 {
+        fs::write(folder.path().join(format!("deep/er/{number}")), vec![number; 10_000]).unwrap();
+    }
+    fs::write(folder.path().join("empty"), b"").unwrap();
+    folder
+}
+
+#[test]
+fn unchanged_files_are_not_read_again() {
+    let (storage, source) = (shared(), source());
+    assert_eq!(one_night(&storage, 10, 2, source.path(), false), 200_000);
+    assert_eq!(one_night(&storage, 11, 2, source.path(), false), 0);
+    fs::write(source.path().join("deep/er/7"), [77; 500]).unwrap();
+    fs::rename(source.path().join("deep/er/8"), source.path().join("moved")).unwrap();
+    assert_eq!(one_night(&storage, 12, 2, source.path(), false), 500 + 10_000);
+    assert_eq!(one_night(&storage, 13, 2, source.path(), true), 190_500, "as asked");
+    assert_eq!(one_night(&storage, 14, 2, source.path(), false), 0);
+    // Another machine's key, or a memory that is gone: all is read, and nothing is stored twice.
+    assert_eq!(one_night(&storage, 15, 3, source.path(), false), 190_500);
+    for name in storage.names().into_iter().filter(|name| name.as_str().starts_with("index/own-")) {
+        storage.set_contents(&name, b"rubbish".to_vec());
+    }
+    let mut archive = open(&storage, 16, 2, WRITER);
+    assert_eq!(night(&mut archive, source.path(), false), 190_500);
+    assert_eq!(archive.snapshots().len(), 1, "it sees what it has taken itself");
+    assert!(archive.snapshots()[0].new_bytes < 20_000, "folders' lists at most");
+    archive.into_store().close().unwrap();
+
+    let archive = open(&storage, 20, 1, Access::Read);
+    assert_eq!(archive.snapshots().len(), 7);
+    let verified =
+        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+    assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
+}
+
+#[test]
+fn what_is_remembered_of_a_store_that_lost_an_arena_is_not_believed() {
+    let (storage, source) = (shared(), source());
+    one_night(&storage, 10, 2, source.path(), false);
+    let arena = varve_world::FileName::new("arenas/0000000000.arena").unwrap();
+    let contents = storage.contents(&arena).unwrap();
+    varve_world::Storage::remove(&storage, &arena).unwrap();
+    assert_eq!(one_night(&storage, 11, 2, source.path(), false), 200_000);
+    storage.set_contents(&arena, contents);
+    drop(open(&storage, 12, 1, Access::Read));
+}
+
+#[test]
+fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
+    let (storage, source) = (shared(), source());
+    for (seed, byte) in (30..).zip([2, 1, 3, 2, 2, 1, 3]) {
+        one_night(&storage, seed, byte, source.path(), false);
+    }
+    // Two that were killed right after.
+    for seed in [50, 51] {
+        let mut archive = open(&storage, seed, 2, WRITER);
+        night(&mut archive, source.path(), false);
+        drop(archive);
+    }
+    one_night(&storage, 52, 3, source.path(), false);
+    let ids = |byte| -> Vec<_> {
+        open(&storage, 60, byte, Access::Read).snapshots().iter().map(|one| one.id).collect()
+    };
+    let all = ids(1);
+    assert_eq!(all.len(), 10);
+    assert_eq!(ids(2), [], "its own nights are not for it to see");
+    one_night(&storage, 61, 1, source.path(), false);
+    assert_eq!(ids(1)[..10], all);
+    let archive = open(&storage, 62, 1, Access::Read);
+    let verified =
+        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+    assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
+}

@@ -1,0 +1,205 @@
+//! One file of `keys/`: keys of a store, wrapped by one secret. `docs/format.md`, section 1.
+
+use serde::{Deserialize, Serialize};
+use varve_block::{from_hex, to_hex};
+use varve_log::{unwrap_secret, wrap_secret};
+use varve_world::FileName;
+use zeroize::Zeroizing;
+
+use super::secret::{PassphraseCost, Secret, WrappingKey, key_file_key, passphrase_key};
+use super::{FOLDER, KeyError};
+use crate::config::StoreConfig;
+use crate::role::Role;
+
+/// The longest label, in bytes.
+pub(super) const LABEL_BYTES_MAX: usize = 200;
+
+/// How the file says it.
+#[derive(Serialize, Deserialize)]
+struct File {
+    kind: Kind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<Role>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_kib: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lanes: Option<u32>,
+    salt: String,
+    wrapped: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Kind {
+    Passphrase,
+    KeyFile,
+}
+
+/// What a file of `keys/` says of itself. That nobody has changed it is known once it opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// Its name: the file's, without the ending.
+    pub id: String,
+    /// What its owner calls it.
+    pub label: String,
+    /// When it was made, in seconds since 1970; unknown for the first ones of early stores.
+    pub created: Option<u64>,
+    /// What it is for.
+    pub role: Role,
+    /// What opens it: the cost of a passphrase; a key file, if there is none.
+    pub passphrase: Option<PassphraseCost>,
+}
+
+/// Keys, wrapped.
+pub(super) struct Slot {
+    pub(super) entry: KeyEntry,
+    /// Early files have none, and are bound to less.
+    has_id: bool,
+    salt: Vec<u8>,
+    wrapped: Vec<u8>,
+}
+
+impl KeyEntry {
+    /// Where it is kept.
+    pub(super) fn file(&self) -> FileName {
+        FileName::new(&format!("{FOLDER}/{}.toml", self.id))
+            .expect("ids are checked when they are read or made")
+    }
+
+    /// How a wrapped key is bound to what its file says. The label comes last: it may hold anything.
+    fn text(&self) -> String {
+        let kind = if self.passphrase.is_some() { "passphrase" } else { "key-file" };
+        let (id, role, created) = (&self.id, self.role, self.created.unwrap_or_default());
+        let label = &self.label;
+        format!(
+            "varve key 1\nid = {id}\nkind = {kind}\nrole = {role}\ncreated = {created}\nlabel = {label}\n"
+        )
+    }
+}
+
+impl Slot {
+    /// Wraps `keys` for a new file.
+    pub(super) fn wrap(
+        entry: KeyEntry,
+        config: &StoreConfig,
+        secret: &Secret,
+        salt: [u8; 16],
+        keys: &[u8],
+    ) -> Result<(Self, WrappingKey), KeyError> {
+        let mut slot = Self { entry, has_id: true, salt: salt.to_vec(), wrapped: Vec::new() };
+        let key = slot.wrapping_key(secret).ok_or(KeyError::Cost)?;
+        slot.wrapped = wrap_secret(&key, &slot.associated(config), keys);
+        Ok((slot, key))
+    }
+
+    /// The key that the keys are wrapped with; `None` if the secret is of the other kind or the settings are beyond all
+    /// reason.
+    pub(super) fn wrapping_key(&self, secret: &Secret) -> Option<WrappingKey> {
+        match (self.entry.passphrase, secret) {
+            (Some(cost), Secret::Passphrase(passphrase)) => passphrase_key(passphrase, &self.salt, cost),
+            (None, Secret::KeyFile(contents)) => Some(key_file_key(contents, &self.salt)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_for(&self, secret: &Secret) -> bool {
+        self.entry.passphrase.is_some() == matches!(secret, Secret::Passphrase(_))
+    }
+
+    /// The keys, if this is what wraps them.
+    pub(super) fn unwrap(&self, config: &StoreConfig, key: &WrappingKey) -> Option<Zeroizing<Vec<u8>>> {
+        let keys = unwrap_secret(key, &self.associated(config), &self.wrapped).ok()?;
+        (keys.len() == keys_bytes(self.entry.role)).then_some(keys)
+    }
+
+    fn associated(&self, config: &StoreConfig) -> Vec<u8> {
+        let mut associated = config.binding().to_vec();
+        if self.has_id {
+            associated.extend_from_slice(self.entry.text().as_bytes());
+        }
+        associated
+    }
+
+    /// Tells a damaged file from a wrong secret. Protects against accidents only: what is wrapped protects itself.
+    fn check(&self) -> String {
+        let cost = self.entry.passphrase.map_or(String::new(), |cost| {
+            let PassphraseCost { memory_kib, passes, lanes } = cost;
+            format!("memory_kib = {memory_kib}\npasses = {passes}\nlanes = {lanes}\n")
+        });
+        let (salt, wrapped) = (to_hex(&self.salt), to_hex(&self.wrapped));
+        let text = format!("{}{cost}salt = {salt}\nwrapped = {wrapped}\n", self.entry.text());
+        to_hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
+    }
+
+    /// The file's contents.
+    pub(super) fn to_text(&self) -> String {
+        let KeyEntry { id, label, created, role, passphrase } = &self.entry;
+        let file = File {
+            kind: if passphrase.is_some() { Kind::Passphrase } else { Kind::KeyFile },
+            id: Some(id.clone()),
+            role: Some(*role),
+            created: *created,
+            label: Some(label.clone()),
+            memory_kib: passphrase.map(|cost| cost.memory_kib),
+            passes: passphrase.map(|cost| cost.passes),
+            lanes: passphrase.map(|cost| cost.lanes),
+            salt: to_hex(&self.salt),
+            wrapped: to_hex(&self.wrapped),
+            check: Some(self.check()),
+        };
+        toml::to_string(&file).expect("plain values always serialise")
+    }
+
+    /// Reads a file; `None` if it makes no sense.
+    pub(super) fn parse(name: &FileName, contents: &[u8]) -> Option<Self> {
+        let stem = name.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".toml")?;
+        let file: File = toml::from_str(std::str::from_utf8(contents).ok()?).ok()?;
+        let passphrase = match (file.kind, file.memory_kib, file.passes, file.lanes) {
+            (Kind::Passphrase, Some(memory_kib), Some(passes), Some(lanes)) => {
+                Some(PassphraseCost { memory_kib, passes, lanes })
+            }
+            (Kind::KeyFile, None, None, None) => None,
+            _ => return None,
+        };
+        // Early files say none of this, others all of it.
+        let says = [
+            file.id.is_some(),
+            file.role.is_some(),
+            file.created.is_some(),
+            file.label.is_some(),
+            file.check.is_some(),
+        ];
+        let has_id = says.contains(&true);
+        if has_id && says.contains(&false) || file.id.is_some_and(|id| id != stem) {
+            return None;
+        }
+        let (role, label) = (file.role.unwrap_or(Role::Full), file.label.unwrap_or_default());
+        let created = file.created;
+        let (salt, wrapped) = (from_hex(&file.salt).ok()?, from_hex(&file.wrapped).ok()?);
+        let entry = KeyEntry { id: stem.into(), label, created, role, passphrase };
+        let slot = Self { entry, has_id, salt, wrapped };
+        let is_sound = slot.salt.len() == 16
+            && slot.wrapped.len() == keys_bytes(role) + 16
+            && slot.entry.label.len() <= LABEL_BYTES_MAX
+            && (!has_id || file.check == Some(slot.check()));
+        is_sound.then_some(slot)
+    }
+}
+
+/// How many bytes of keys a slot of this role wraps.
+fn keys_bytes(role: Role) -> usize {
+    match role {
+        Role::Full => 32,
+        Role::AppendOnly | Role::WriteOnly => varve_log::KEY_PAIR_BYTES,
+    }
+}

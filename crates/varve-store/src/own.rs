@@ -1,0 +1,95 @@
+//! Files in `index/` for the holder of one key: nobody else can read them, not even who holds all other keys of the store but the
+//! secret of this one. Hints, like all of `index/`: whoever finds none does without.
+//!
+//! | offset | bytes | field | meaning                                                                             |
+//! |-------:|------:|-------|-------------------------------------------------------------------------------------|
+//! |      0 |     8 | magic | `varveOW1`                                                                          |
+//! |      8 |    32 | salt  | random                                                                              |
+//! |     40 |       | body  | AES-256-GCM, nonce 0, under `derive("varve 1 own file", own key ‖ salt)`, and its tag |
+//!
+//! The additional data are the magic and what the file is about; its name tells neither.
+
+use std::io;
+
+use varve_block::to_hex;
+use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
+use varve_world::FileName;
+use zeroize::Zeroizing;
+
+use crate::store::Store;
+
+const MAGIC: [u8; 8] = *b"varveOW1";
+const SALT_BYTES: usize = 32;
+/// Larger ones are neither written nor read.
+const FILE_BYTES_MAX: u64 = 512 << 20;
+
+/// Why a file was not written. Nothing but a hint is lost.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {file}")]
+pub struct OwnFileError {
+    file: FileName,
+    source: io::Error,
+}
+
+impl Store {
+    /// Writes a file that only the holder of this key can read; `about` says which.
+    ///
+    /// # Errors
+    /// [`OwnFileError`]; what was there before is then there still.
+    pub fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), OwnFileError> {
+        let file = self.own_file(about);
+        let failed = |source| OwnFileError { file: file.clone(), source };
+        let mut salt = [0; SALT_BYTES];
+        self.world.random.fill(&mut salt).map_err(failed)?;
+        let body = wrap_secret(&self.own_file_key(&salt), &associated(about), contents);
+        let write = |append: &mut dyn FnMut(&[u8]) -> io::Result<()>| {
+            append(&MAGIC)?;
+            append(&salt)?;
+            append(&body)
+        };
+        self.world.storage.replace_with(&file, write).map_err(failed)
+    }
+
+    /// Reads what [`write_own`](Self::write_own) has written; `None` if it is not there, damaged, or another key's.
+    #[must_use]
+    pub fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let contents = self.world.storage.read_whole(&self.own_file(about), FILE_BYTES_MAX).ok()?;
+        let body = contents.strip_prefix(&MAGIC)?;
+        let (salt, body) = body.split_first_chunk::<SALT_BYTES>()?;
+        unwrap_secret(&self.own_file_key(salt), &associated(about), body).ok()
+    }
+
+    fn own_file(&self, about: &[u8]) -> FileName {
+        let name = blake3::keyed_hash(&self.own, about);
+        FileName::new(&format!("index/own-{}", to_hex(&name.as_bytes()[..16]))).expect("a plain name")
+    }
+
+    fn own_file_key(&self, salt: &[u8; SALT_BYTES]) -> LockedMemory<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new_derive_key("varve 1 own file");
+        hasher.update(&*self.own).update(salt);
+        LockedMemory::filled(|key: &mut [u8; 32]| hasher.finalize_xof().fill(key))
+    }
+
+    /// Which arenas there are below a number, and as of which rewriting: as long as this stays the same, no block that was in them
+    /// has been removed.
+    ///
+    /// # Errors
+    /// [`io::Error`] when an arena is missing or its header cannot be read.
+    pub fn arenas_code(&self, below: u64) -> io::Result<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        for id in self.log.arenas().map_err(|error| error.source)? {
+            if id.0 < below {
+                let arena = self.directory.arena(id).map_err(io::Error::other)?;
+                let header = arena.header();
+                hasher.update(&id.0.to_le_bytes());
+                hasher.update(&header.generation.to_le_bytes());
+                hasher.update(&header.uid);
+            }
+        }
+        Ok(*hasher.finalize().as_bytes())
+    }
+}
+
+fn associated(about: &[u8]) -> Vec<u8> {
+    [&MAGIC[..], about].concat()
+}

@@ -1,0 +1,202 @@
+//! `varve key`
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use varve_store::{KeyEntry, Keyring, NewKey, OpenedKey, Role};
+use varve_world::Timestamp;
+use zeroize::Zeroizing;
+
+use super::{Outcome, paper_page};
+use crate::arguments::{AddKey, Arguments, Key, NewSecret};
+use crate::{moment, session, show};
+
+/// More than this nobody types in.
+const TYPED_BYTES_MAX: u64 = 64 << 10;
+
+pub(super) fn run(arguments: &Arguments, words: &Key) -> Result<Outcome> {
+    let keyring = session::keyring(arguments)?;
+    match words {
+        Key::Add(words) => add(arguments, &keyring, words),
+        Key::List => list(arguments, &keyring),
+        Key::Change(secret) => change(arguments, &keyring, secret),
+        Key::Remove { id } => remove(arguments, &keyring, id),
+        Key::Export { svg } => export(arguments, &keyring, *svg),
+        Key::Import { file, secret, label } => import(arguments, &keyring, file.as_deref(), secret, label),
+    }
+}
+
+/// Opens the key that the words of the command, the environment or an answer give.
+fn unlock(arguments: &Arguments, keyring: &Keyring) -> Result<OpenedKey> {
+    Ok(keyring.unlock(&session::secret(arguments, session::Asked::Once)?)?)
+}
+
+fn add(arguments: &Arguments, keyring: &Keyring, words: &AddKey) -> Result<Outcome> {
+    let role = match (words.write_only, words.append_only) {
+        (true, _) => Role::WriteOnly,
+        (_, true) => Role::AppendOnly,
+        _ => Role::Full,
+    };
+    // The old one first: whoever cannot open the store is not asked for anything more.
+    let by = unlock(arguments, keyring)?;
+    let new = make(keyring, &by, &words.secret, &words.label, role)?;
+    tell(arguments, "made", &new);
+    if role == Role::WriteOnly && !arguments.quiet && !arguments.json {
+        say!("Whoever holds it can add snapshots and read nothing, not even those.");
+    }
+    Ok(Outcome::Done)
+}
+
+fn make(keyring: &Keyring, by: &OpenedKey, words: &NewSecret, label: &str, role: Role) -> Result<KeyEntry> {
+    let cost = session::cost(&words.cost)?;
+    let secret = session::new_secret(words)?;
+    Ok(keyring.add(by, &NewKey { secret: &secret, cost, label, role })?)
+}
+
+fn change(arguments: &Arguments, keyring: &Keyring, words: &NewSecret) -> Result<Outcome> {
+    let by = unlock(arguments, keyring)?;
+    let cost = session::cost(&words.cost)?;
+    let new = keyring.change(&by, &session::new_secret(words)?, cost)?;
+    tell(arguments, &format!("removed key {}, and made", by.entry.id), &new);
+    Ok(Outcome::Done)
+}
+
+fn remove(arguments: &Arguments, keyring: &Keyring, id: &str) -> Result<Outcome> {
+    let by = unlock(arguments, keyring)?;
+    let removed = keyring.remove(&by, id)?;
+    if arguments.json {
+        say!("{}", json!({ "removed": removed }));
+    } else if !arguments.quiet {
+        say!("removed key {removed}");
+    }
+    Ok(Outcome::Done)
+}
+
+fn export(arguments: &Arguments, keyring: &Keyring, svg: bool) -> Result<Outcome> {
+    let by = unlock(arguments, keyring)?;
+    let paper = keyring.export(&by)?;
+    let path = session::store_path(arguments)?;
+    let store = varve_store::Store::read_config(&session::world(&path))?;
+    let page = paper_page::Page::new(paper.lines(), &store.id, &path);
+    let text = Zeroizing::new(if svg { page.svg()? } else { page.text()? });
+    say!("{}", text.trim_end());
+    if std::io::stdout().is_terminal() {
+        eprintln!("This opens the whole store. Print it, put it away, and clear this screen.");
+    }
+    Ok(Outcome::Done)
+}
+
+fn import(
+    arguments: &Arguments,
+    keyring: &Keyring,
+    file: Option<&Path>,
+    words: &NewSecret,
+    label: &str,
+) -> Result<Outcome> {
+    let typed = typed(file)?;
+    let by = keyring.unlock_paper(&typed)?;
+    let new = make(keyring, &by, words, label, Role::Full)?;
+    tell(arguments, "made", &new);
+    Ok(Outcome::Done)
+}
+
+fn typed(file: Option<&Path>) -> Result<Zeroizing<String>> {
+    let mut typed = Zeroizing::new(String::new());
+    match file.filter(|file| *file != Path::new("-")) {
+        Some(file) => std::fs::File::open(file)
+            .and_then(|opened| opened.take(TYPED_BYTES_MAX).read_to_string(&mut typed))
+            .with_context(|| format!("cannot read {}", file.display()))?,
+        None => {
+            if std::io::stdin().is_terminal() {
+                eprintln!("Type in the five lines, each with its number; end with an empty line.");
+                return typed_at_a_terminal();
+            }
+            std::io::stdin().lock().take(TYPED_BYTES_MAX).read_to_string(&mut typed)?
+        }
+    };
+    Ok(typed)
+}
+
+fn typed_at_a_terminal() -> Result<Zeroizing<String>> {
+    let mut typed = Zeroizing::new(String::new());
+    loop {
+        let mut line = Zeroizing::new(String::new());
+        if std::io::stdin().read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+        typed.push_str(&line);
+    }
+    if typed.is_empty() {
+        bail!("nothing was typed in");
+    }
+    Ok(typed)
+}
+
+fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
+    let (entries, damaged) = keyring.list()?;
+    if arguments.json {
+        let damaged: Vec<_> = damaged.iter().map(ToString::to_string).collect();
+        let keys: Vec<_> = entries.iter().map(as_json).collect();
+        say!("{}", json!({ "keys": keys, "damaged": damaged }));
+    } else {
+        let mut table = show::table(&["id", "made", "kind", "role", "cost", "label"], &[]);
+        for entry in &entries {
+            let cost = entry.passphrase.map_or(String::new(), |cost| {
+                format!("{}, {} passes", show::bytes(u64::from(cost.memory_kib) << 10), cost.passes)
+            });
+            let label = show::name(entry.label.as_bytes());
+            table.add_row([
+                entry.id.clone(),
+                made(entry),
+                kind(entry).into(),
+                entry.role.to_string(),
+                cost,
+                label,
+            ]);
+        }
+        say!("{}", table.trim_fmt());
+        for file in &damaged {
+            eprintln!("varve: {file} is damaged, and opens nothing");
+        }
+    }
+    Ok(if damaged.is_empty() { Outcome::Done } else { Outcome::Found })
+}
+
+fn tell(arguments: &Arguments, done: &str, entry: &KeyEntry) {
+    if arguments.json {
+        say!("{}", as_json(entry));
+    } else if !arguments.quiet {
+        let label = if entry.label.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", show::name(entry.label.as_bytes()))
+        };
+        say!("{done} key {}{label}: a {} that is {}", entry.id, kind(entry), entry.role);
+    }
+}
+
+fn kind(entry: &KeyEntry) -> &'static str {
+    if entry.passphrase.is_some() { "passphrase" } else { "key file" }
+}
+
+fn moment_made(entry: &KeyEntry) -> Option<Timestamp> {
+    Some(Timestamp(i64::try_from(entry.created?).ok()?.checked_mul(1_000_000_000)?))
+}
+
+fn made(entry: &KeyEntry) -> String {
+    moment_made(entry).map_or_else(|| "unknown".into(), moment::show)
+}
+
+fn as_json(entry: &KeyEntry) -> Value {
+    json!({
+        "id": entry.id,
+        "label": entry.label,
+        "kind": kind(entry),
+        "role": entry.role.to_string(),
+        "created": moment_made(entry).map(moment::rfc3339),
+        "memory": entry.passphrase.map(|cost| u64::from(cost.memory_kib) << 10),
+        "passes": entry.passphrase.map(|cost| cost.passes),
+    })
+}

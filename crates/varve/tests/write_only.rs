@@ -1,0 +1,94 @@
+//! A machine that may archive and not read, with the real program.
+
+mod sandbox;
+
+use std::fs;
+
+use sandbox::{Sandbox, manifest, noise, sample_folder};
+
+/// A store with its full key, and a second view of it with a write-only key.
+fn shared() -> (Sandbox, Sandbox) {
+    let owner = Sandbox::encrypted();
+    fs::write(owner.path("machine"), noise(5, 32)).unwrap();
+    let said = owner.ok(["key", "add", "--write-only", "--new-key-file", "machine", "--label", "web server"]);
+    assert!(said.contains("write-only") && said.contains("read nothing"), "{said}");
+    let mut machine = Sandbox::empty();
+    machine.set_store(owner.store().into());
+    machine.set_key(Some(owner.path("machine")));
+    (owner, machine)
+}
+
+#[test]
+fn it_archives_every_night_and_reads_nothing() {
+    let (owner, machine) = shared();
+    sample_folder(&machine.path("home"));
+    let image = noise(6, 900_000);
+    machine.ok(["snapshot", "home"]);
+    assert!(machine.snapshot_bytes("disk", &image)["new_bytes"].as_u64().unwrap() >= 900_000);
+    let again = machine.snapshot_bytes("disk", &image);
+    assert_eq!(again["new_bytes"], 0, "deduplicated without reading");
+    fs::write(machine.path("home/new"), "tonight").unwrap();
+    machine.ok(["snapshot", "home"]);
+
+    let out = machine.arg("out");
+    let reads: [&[&str]; 9] = [
+        &["snapshots"],
+        &["ls", "home"],
+        &["ls", "latest"],
+        &["cat", "disk"],
+        &["diff", "home", "home"],
+        &["find", "*"],
+        &["restore", "disk", &out],
+        &["stats"],
+        &["verify", "--data"],
+    ];
+    for words in reads {
+        let refused = machine.fails(1, words);
+        assert!(refused.contains("write-only: it may not read what is stored"), "{words:?}: {refused}");
+        assert!(refused.contains("hint"), "{refused}");
+    }
+    for words in
+        [&["key", "export"][..], &["key", "remove", "a"], &["key", "change", "--new-key-file", "home/new"]]
+    {
+        assert!(machine.fails(1, words).contains("may not make, change or remove keys"));
+    }
+    assert!(machine.ok(["verify"]).contains("cannot read, and so not check"));
+    assert_eq!(machine.json(["verify"])[0]["contents_checked"], false);
+
+    assert_eq!(owner.ids().len(), 4);
+    assert!(owner.run(["cat", "disk"]).stdout == image);
+    let restored = owner.path("restored");
+    owner.run(["restore", "home", restored.to_str().unwrap()]);
+    assert_eq!(format!("{:#?}", manifest(&restored)), format!("{:#?}", manifest(&machine.path("home"))));
+    owner.ok(["verify", "--data"]);
+    // The owner's next snapshot takes all of them into its list.
+    owner.snapshot_bytes("own", b"by the owner");
+    machine.snapshot_bytes("disk", b"and on");
+    assert_eq!(owner.ids().len(), 6);
+    assert!(owner.json(["verify", "--data"])[0]["damage"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn damage_is_found_by_codes_alone() {
+    let (owner, machine) = shared();
+    machine.snapshot_bytes("disk", &noise(6, 3_000_000));
+    let arena = owner.arenas().remove(0);
+    let mut contents = fs::read(&arena).unwrap();
+    // In the body of the last page, whose row is before the footer: what follows it up to the next granule means nothing.
+    let row = contents.len() - 96 - 24;
+    let granule = u32::from_le_bytes(*contents[row..].first_chunk().unwrap());
+    contents[granule as usize * 128 + 100] ^= 1;
+    fs::write(&arena, contents).unwrap();
+    let found = machine.run(["verify"]);
+    assert_eq!(found.code, Some(1), "{}", found.text());
+    assert!(found.text().contains("arena 0"), "{}", found.text());
+}
+
+#[test]
+fn a_store_without_encryption_has_no_such_keys() {
+    let plain = Sandbox::made_with(&["--plaintext"]);
+    assert!(
+        plain.fails(1, ["key", "add", "--write-only", "--new-key-file", "key"]).contains("not encrypted")
+    );
+    assert!(plain.run(["key", "add", "--write-only", "--append-only"]).code == Some(2));
+}
