@@ -31,7 +31,6 @@ SPECIAL = {CHARACTER_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK, FIFO: sta
 def must(holds: object, otherwise: str) -> None:
     if not holds:
         raise ValueError(otherwise)
-
 def keyed(key: bytes, *parts: bytes) -> bytes:
     return blake3(b"".join(parts), key=key).digest()
 def derive(context: str, *parts: bytes) -> bytes:
@@ -122,7 +121,6 @@ class Arena:
                 suite = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
                 secret = X25519PrivateKey.from_private_bytes(derive("open", keys.read))
                 self.clump_key = suite.decrypt(head[72:152], secret, b"varve 1 data key" + head[:72])
-
     @contextmanager
     def at(self, offset: int) -> Iterator[None]:  # says where it was that something went wrong
         try:
@@ -134,7 +132,6 @@ class Arena:
         with self.path.open("rb") as file:
             file.seek(offset)
             return file.read(length)
-
     def record(self, granule: int, body: bool = True) -> tuple[bytes, Row, bytes]:
         """A record's magic, its row and, if asked for, its body, authenticated and decrypted."""
         head = self.read(start := granule * GRANULE, 64)
