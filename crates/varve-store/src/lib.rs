@@ -22,6 +22,7 @@ mod config;
 mod directory;
 mod get;
 mod keyring;
+mod log_end;
 mod lost;
 mod naming;
 mod newest;
