@@ -24,7 +24,7 @@ pub use slot::KeyEntry;
 
 use slot::Slot;
 
-const FOLDER: &str = "keys";
+pub(crate) const FOLDER: &str = "keys";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// How many keys a store has at most: each may have to be tried.
 const KEYS_MAX: usize = 64;

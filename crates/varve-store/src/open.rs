@@ -145,6 +145,10 @@ impl Store {
         if let Some(stranger) = listed.into_iter().find(|file| !is_leftover(file)) {
             return Err(CreateError::NotEmpty { name: stranger });
         }
+        // The keys of such an attempt open nothing; one of them must not be taken for a key of this store.
+        for key in storage.list(keyring::FOLDER).map_err(failed(&config_file))? {
+            storage.remove(&key).map_err(failed(&key))?;
+        }
         if config.encryption == Encryption::Aes256Gcm {
             let secret = secret.ok_or(KeyError::Missing)?;
             Keyring::new(world, config.clone()).create(secret, cost)?;

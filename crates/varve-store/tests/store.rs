@@ -177,7 +177,7 @@ fn a_store_is_durable_before_anything_is_put() {
     let disk = varve_sim::Disk::new(1);
     let world = World { storage: Arc::new(disk.clone()), ..world(&MemoryStorage::new(), 1) };
     let config = config(ScoreAlgorithm::Blake3, Encryption::None);
-    disk.arm(&[varve_sim::Strike { after: 8, fault: varve_sim::Fault::FolderSyncError }]);
+    disk.arm(&[varve_sim::Strike { after: 9, fault: varve_sim::Fault::FolderSyncError }]);
     Store::create(&world, &config, None, PassphraseCost::default()).unwrap_err();
     for seed in 0..20 {
         disk.reseed(seed);

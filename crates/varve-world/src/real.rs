@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -25,6 +26,9 @@ pub struct RealStorage {
 struct OpenFile {
     file: File,
     writable: bool,
+    /// How often it was written, and up to which of these times everything is durable.
+    write_count: AtomicU64,
+    durable_count: AtomicU64,
     /// A failed sync that nobody has been told of yet: Linux reports it to one caller only.
     failed_sync: Mutex<Option<io::Error>>,
 }
@@ -55,11 +59,16 @@ impl RealStorage {
     }
 
     fn remember(&self, name: &FileName, file: File, writable: bool) -> Arc<OpenFile> {
-        let open = Arc::new(OpenFile { file, writable, failed_sync: Mutex::default() });
+        let open = Arc::new(OpenFile {
+            file,
+            writable,
+            write_count: AtomicU64::new(0),
+            durable_count: AtomicU64::new(0),
+            failed_sync: Mutex::default(),
+        });
         let mut open_files = self.open_files();
         if open_files.len() >= OPEN_FILES_MAX {
-            // Writable files stay: one of them may hold a failed sync that is still to be reported.
-            open_files.retain(|_, open| open.writable);
+            open_files.retain(|_, open| open.has_more_to_tell());
         }
         open_files.insert(name.clone(), Arc::clone(&open));
         open
@@ -91,18 +100,37 @@ impl RealStorage {
 }
 
 impl OpenFile {
+    /// Whether it was written and is not known to be durable: only this descriptor is told of a failure then.
+    fn has_more_to_tell(&self) -> bool {
+        // Whoever holds it is making the file durable just now; nobody waits for that here.
+        self.failed_sync.try_lock().map_or(true, |failed| failed.is_some())
+            || self.durable_count.load(Ordering::Acquire) < self.write_count.load(Ordering::Acquire)
+    }
+
+    /// Counted before the write is made: a sync that runs beside it must not call it durable.
+    fn note_write(&self) {
+        self.write_count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let written = self.write_count.load(Ordering::Acquire);
+        self.file.sync_data()?;
+        self.durable_count.fetch_max(written, Ordering::AcqRel);
+        Ok(())
+    }
+
     fn sync(&self) -> io::Result<()> {
         let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
         match failed.take() {
             Some(error) => Err(error),
-            None => self.file.sync_data(),
+            None => self.sync_data(),
         }
     }
 
     fn sync_behind(&self) {
         // Held throughout: a `sync` that ran beside this one could return before the failure is noted.
         let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.file.sync_data() {
+        if let Err(error) = self.sync_data() {
             *failed = Some(error);
         }
     }
@@ -132,6 +160,7 @@ impl Storage for RealStorage {
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
         let open = self.open(file, true)?;
         let offset = open.file.metadata()?.len();
+        open.note_write();
         open.file.write_all_at(bytes, offset)?;
         Ok(offset)
     }
@@ -149,6 +178,7 @@ impl Storage for RealStorage {
         if length > open.file.metadata()?.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        open.note_write();
         open.file.set_len(length)
     }
 
@@ -260,6 +290,30 @@ mod tests {
             folders.push(tempfile::tempdir().unwrap());
             RealStorage::new(folders.last().unwrap().path())
         });
+    }
+
+    #[test]
+    fn files_that_were_written_and_are_durable_are_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = RealStorage::new(folder.path());
+        let names: Vec<_> = (0..600).map(|n| FileName::new(&format!("files/{n:04}")).unwrap()).collect();
+        for name in &names {
+            storage.create(name).unwrap();
+            storage.append(name, b"some").unwrap();
+            storage.sync(name).unwrap();
+        }
+        assert!(storage.open_files().len() <= OPEN_FILES_MAX);
+        let unsynced = FileName::new("unsynced").unwrap();
+        storage.create(&unsynced).unwrap();
+        storage.append(&unsynced, b"what nobody has asked to be made durable").unwrap();
+        for name in &names {
+            storage.append(name, b" more").unwrap();
+            storage.sync(name).unwrap();
+        }
+        assert!(storage.open_files().contains_key(&unsynced), "a failure of it is still to be told");
+        let mut contents = [0; 9];
+        storage.read_at(&names[7], 0, &mut contents).unwrap();
+        assert_eq!(&contents, b"some more");
     }
 
     #[test]
