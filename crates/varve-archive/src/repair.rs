@@ -1,7 +1,7 @@
 //! Repair: what was lost is fetched from where it is still whole, and damaged arenas are written anew without it.
 //!
 //! ```text
-//! catalog ─▶ check everything ─▶ fetch what snapshots need ─▶ write damaged arenas anew ─▶ what is still harmed
+//! check everything ─▶ mend from parity ─▶ catalog ─▶ fetch what snapshots need ─▶ write damaged arenas anew ─▶ what is still harmed
 //! ```
 
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{AuditShare, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store};
+use varve_store::{AuditShare, Damage, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store};
 
 use crate::catalog::{Catalog, SaveCatalogError};
 use crate::progress::Progress;
-use crate::verify::{Harm, Verified, VerifyError, verify, walk_snapshots};
+use crate::verify::{Harm, Verified, VerifyError, check_log, walk_snapshots};
 
 /// What was found, what was done about it, and what is left.
 #[derive(Debug, Default)]
@@ -68,8 +68,11 @@ pub enum RepairArchiveError {
 /// [`RepairArchiveError`].
 pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, RepairArchiveError> {
     store.role().require(Permission::Read).map_err(RepairError::from)?;
-    let found = find_catalog(store, store, &[])?;
-    let before = verify(store, found.catalog.snapshots(), Some(AuditShare::ALL), progress)?;
+    let mut before = check_log(store, Some(AuditShare::ALL), progress)?;
+    let found = find_catalog(store, store, &[], &before.damage)?;
+    let snapshots = found.catalog.snapshots();
+    let walked = walk_snapshots(store, store, snapshots, &before.damage, progress)?;
+    before.note_walk(snapshots, walked);
     let plan = RepairPlan::new(&before.damage);
     Ok(RepairReport { before, plan, catalog_was_lost: found.was_lost, ..RepairReport::default() })
 }
@@ -88,17 +91,16 @@ pub fn repair(
     for source in sources {
         source.role().require(Permission::Read).map_err(RepairError::from)?;
     }
+    let mut before = check_log(store, Some(AuditShare::ALL), progress)?;
     // First what makes all of it good again.
-    let mut parity_mended = Vec::new();
-    for id in damaged_arenas(store)? {
-        match store.mend_arena_from_parity(id) {
-            Ok(_) => parity_mended.push(id),
-            Err(error) => tracing::info!(arena = %id, %error, "not mended from parity"),
-        }
+    let parity_mended = mend_from_parity(store, &before.damage)?;
+    if !parity_mended.is_empty() {
+        before = check_log(store, Some(AuditShare::ALL), progress)?;
     }
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
-    let FoundCatalog { mut catalog, was_lost } = find_catalog(store, &mended, sources)?;
-    let before = verify(store, catalog.snapshots(), Some(AuditShare::ALL), progress)?;
+    let FoundCatalog { mut catalog, was_lost } = find_catalog(store, &mended, sources, &before.damage)?;
+    let walked = walk_snapshots(store, store, catalog.snapshots(), &before.damage, progress)?;
+    before.note_walk(catalog.snapshots(), walked);
     store.remember_lost(&before.lost);
     // Through the sources, so that what lies below a pointer that was lost is met as well.
     let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;
@@ -127,21 +129,20 @@ pub fn repair(
     })
 }
 
-/// The arenas that are damaged or gone and have parity.
-fn damaged_arenas(store: &Store) -> Result<Vec<ArenaId>, RepairArchiveError> {
+/// Mends what parity can of the arenas that are damaged or gone, and says which are whole again.
+fn mend_from_parity(store: &Store, damage: &[Damage]) -> Result<Vec<ArenaId>, RepairArchiveError> {
     let with_parity: BTreeSet<_> =
         store.parity_files().map_err(RepairArchiveError::Parity)?.into_iter().map(|(id, _)| id).collect();
-    if with_parity.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut damage = store.check_order()?;
-    for id in store.arenas()? {
-        damage.extend(store.check_arena(id, true).map_err(VerifyError::from)?.damage);
-    }
     let there: BTreeSet<_> = store.arenas()?.into_iter().collect();
-    let gone = with_parity.iter().filter(|id| !there.contains(id)).copied();
-    let damaged: BTreeSet<_> = RepairPlan::new(&damage).arenas.into_keys().chain(gone).collect();
-    Ok(damaged.intersection(&with_parity).copied().collect())
+    let damaged = RepairPlan::new(damage).arenas;
+    let mut mended = Vec::new();
+    for id in with_parity.into_iter().filter(|id| damaged.contains_key(id) || !there.contains(id)) {
+        match store.mend_arena_from_parity(id) {
+            Ok(_) => mended.push(id),
+            Err(error) => tracing::info!(arena = %id, %error, "not mended from parity"),
+        }
+    }
+    Ok(mended)
 }
 
 struct FoundCatalog {
@@ -155,8 +156,9 @@ fn find_catalog(
     store: &Store,
     blocks: &dyn BlockStore,
     sources: &[&Store],
+    damage: &[Damage],
 ) -> Result<FoundCatalog, OpenLogError> {
-    let is_end_lost = store.check_order()?.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
+    let is_end_lost = damage.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
     let roots = store.catalogs();
     // One that leads nowhere is as good as lost, even if others hide it.
     let unreadable = roots.iter().find_map(|root| Catalog::load(blocks, Some(*root)).err());

@@ -86,6 +86,18 @@ pub fn verify(
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
+    let mut verified = check_log(store, data, progress)?;
+    let walked = walk_snapshots(store, store, snapshots, &verified.damage, progress)?;
+    verified.note_walk(snapshots, walked);
+    Ok(verified)
+}
+
+/// The part of [`verify`] that needs no snapshot: the log alone.
+pub(crate) fn check_log(
+    store: &Store,
+    data: Option<AuditShare>,
+    progress: &Progress,
+) -> Result<Verified, VerifyError> {
     let mut verified = Verified { damage: store.check_order()?, ..Verified::default() };
     let ids = store.arenas()?;
     let audit = store.audit();
@@ -106,17 +118,21 @@ pub fn verify(
         verified.damage.extend(check.damage);
         verified.unfinished.extend(check.unfinished);
     }
-    let walked = walk_snapshots(store, store, snapshots, &verified.damage, progress)?;
-    verified.snapshot_count = walked.snapshot_count;
-    verified.harm = walked.harm;
-    verified.lost = walked.lost;
     Ok(verified)
+}
+
+impl Verified {
+    /// Takes in what a walk through all snapshots has found.
+    pub(crate) fn note_walk(&mut self, snapshots: &[Snapshot], walked: Walked) {
+        self.snapshot_count = snapshots.len() as u64;
+        self.harm = walked.harm;
+        self.lost = walked.lost;
+    }
 }
 
 /// What a walk through all snapshots finds.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
-    pub(crate) snapshot_count: u64,
     pub(crate) harm: Vec<Harm>,
     pub(crate) lost: BTreeSet<BlockName>,
 }
@@ -163,7 +179,7 @@ fn walk_without(
         }
         walker.snapshot(snapshot)?;
     }
-    Ok(Walked { snapshot_count: snapshots.len() as u64, harm: walker.harm, lost: walker.needed })
+    Ok(Walked { harm: walker.harm, lost: walker.needed })
 }
 
 /// The blocks in damaged clumps that no other clump has.
