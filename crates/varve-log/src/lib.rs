@@ -56,7 +56,7 @@ pub use parity::{
 };
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
 pub use record::{RecordError, RecordHeader, RecordKind};
-pub use recover::{ArenaEnd, Proven, RecoverError, Recovered};
+pub use recover::{ArenaEnd, Proven, RecoverError, Recovered, UNSEALED_MAX};
 pub use salvage::{Replaced, Replacement, SalvagedClump};
 pub use seals::{Seal, Seals};
 pub use whole::WholeArena;

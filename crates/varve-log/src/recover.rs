@@ -20,7 +20,7 @@ use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
 /// How many arenas a crash may have left without a seal: the open one and those that waited.
-const UNSEALED_MAX: usize = 4;
+pub const UNSEALED_MAX: usize = 4;
 /// What a disk writes whole or not at all. A record's header never crosses the border of two.
 const SECTOR_BYTES: usize = 512;
 

@@ -9,15 +9,16 @@
 use std::collections::BTreeMap;
 
 use varve_log::{ArenaId, ArenaState};
-use varve_world::{FileName, Timestamp};
+use varve_world::Timestamp;
 
 use crate::check::ArenaCheck;
+use crate::hint::{Hint, MAC_BYTES};
 use crate::store::Store;
 
 const ROW_BYTES: usize = 32;
-const MAC_BYTES: usize = 32;
 /// As many arenas as a log can have.
-const FILE_BYTES_MAX: u64 = 128 << 20;
+const ROWS_BYTES_MAX: usize = (128 << 20) - MAC_BYTES;
+const AUDIT: Hint = Hint { file: "index/audit", context: "varve 1 audit" };
 
 /// Which arenas are read to the last byte.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,19 +40,11 @@ pub struct Audit {
     checked: BTreeMap<ArenaId, ([u8; 16], Timestamp)>,
 }
 
-fn file() -> FileName {
-    FileName::new("index/audit").expect("a plain name")
-}
-
 impl Store {
     /// What was noted of earlier checks.
     #[must_use]
     pub fn audit(&self) -> Audit {
-        let contents = self.world.storage.read_whole(&file(), FILE_BYTES_MAX).unwrap_or_default();
-        let Some((rows, mac)) = contents.split_last_chunk::<MAC_BYTES>() else { return Audit::default() };
-        if self.audit_mac(rows) != *mac {
-            return Audit::default();
-        }
+        let rows = self.read_hint(&AUDIT, ROWS_BYTES_MAX).unwrap_or_default();
         let (rows, _) = rows.as_chunks::<ROW_BYTES>();
         let checked = rows.iter().filter_map(|row| {
             let (id, rest) = row.split_first_chunk::<8>()?;
@@ -135,19 +128,14 @@ impl Store {
     }
 
     fn save_audit(&self, audit: &Audit) {
-        let mut contents = Vec::with_capacity(audit.checked.len() * ROW_BYTES + MAC_BYTES);
+        let mut rows = Vec::with_capacity(audit.checked.len() * ROW_BYTES + MAC_BYTES);
         for (id, (code, time)) in &audit.checked {
-            contents.extend_from_slice(&id.0.to_le_bytes());
-            contents.extend_from_slice(code);
-            contents.extend_from_slice(&time.0.to_le_bytes());
+            rows.extend_from_slice(&id.0.to_le_bytes());
+            rows.extend_from_slice(code);
+            rows.extend_from_slice(&time.0.to_le_bytes());
         }
-        contents.extend_from_slice(self.audit_mac(&contents).as_bytes());
-        if let Err(error) = self.world.storage.replace(&file(), &contents) {
+        if let Err(error) = self.write_hint(&AUDIT, rows) {
             tracing::warn!(%error, "what was checked could not be noted");
         }
-    }
-
-    fn audit_mac(&self, rows: &[u8]) -> blake3::Hash {
-        blake3::keyed_hash(&self.log.keys().derive("varve 1 audit"), rows)
     }
 }

@@ -21,6 +21,7 @@ mod checkpoint;
 mod config;
 mod directory;
 mod get;
+mod hint;
 mod keyring;
 mod log_end;
 mod lost;

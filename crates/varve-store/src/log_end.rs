@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use varve_block::BlockType;
 use varve_log::{
     Appender, ArenaId, ArenaState, Granule, Ledger, OpenLogError, OpenedArena, Proven, ReadLogError,
-    RecoverError, Recovered, Seals,
+    RecoverError, Recovered, Seals, UNSEALED_MAX,
 };
 use varve_world::FileLock;
 
@@ -14,9 +14,6 @@ use crate::open::OpenError;
 use crate::parity::ParityDue;
 use crate::scans::Scans;
 use crate::store::{Durable, Store, Writer};
-
-/// How many arenas a crash may have left without a seal: the open one and those that waited.
-const UNSEALED_MAX: usize = 4;
 
 impl Store {
     /// Recovers the arenas that a crash may have left without a seal, and goes on with the last one.
@@ -32,14 +29,13 @@ impl Store {
         // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
         // to report.
         let mut counted = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
+        self.secure_uncounted(ids, counted, &coverage.sealed)?;
         if is_damaged || !self.newest_is_there().unwrap_or(false) {
             // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
             let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
-            self.secure_uncounted(ids, counted, &coverage.sealed)?;
             counted = counted.max(after_last);
         }
         let is_any_lost = coverage.sealed.missing_count(counted) > 0;
-        self.secure_uncounted(ids, counted, &coverage.sealed)?;
         let mut good = self.take_off_parted_seals(ids, counted, &mut coverage.sealed)?;
         for arena in unsealed {
             let place = ids.partition_point(|id| *id < arena.id());

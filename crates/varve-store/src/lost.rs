@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use varve_block::{BlockName, BlockType, Score};
-use varve_world::FileName;
 
+use crate::hint::Hint;
 use crate::store::Store;
 
 /// More than this are not remembered: after so much damage, `repair` is what helps.
 const NAMES_MAX: usize = 1 << 20;
-const MAC_BYTES: usize = 32;
+const LOST: Hint = Hint { file: "index/lost", context: "varve 1 lost blocks" };
 
 /// The blocks that are known to be lost.
 #[derive(Default)]
@@ -28,10 +28,6 @@ pub(crate) struct LostBlocks {
 struct Names {
     lost: BTreeSet<BlockName>,
     is_saved: bool,
-}
-
-fn file() -> FileName {
-    FileName::new("index/lost").expect("a plain name")
 }
 
 impl LostBlocks {
@@ -88,22 +84,21 @@ impl Store {
 
     /// Reads what was remembered.
     pub(crate) fn load_lost(&self) {
-        let bytes_max = (NAMES_MAX * (self.config.score_bytes() + 1) + MAC_BYTES) as u64;
-        let contents = self.world.storage.read_whole(&file(), bytes_max).unwrap_or_default();
-        *self.lost.write() = Names { lost: self.decode_lost(&contents).unwrap_or_default(), is_saved: true };
+        let rows = self.read_hint(&LOST, NAMES_MAX * self.row_bytes()).unwrap_or_default();
+        *self.lost.write() = Names { lost: self.decode_lost(&rows).unwrap_or_default(), is_saved: true };
     }
 
-    fn decode_lost(&self, contents: &[u8]) -> Option<BTreeSet<BlockName>> {
-        let (rows, mac) = contents.split_last_chunk::<MAC_BYTES>()?;
-        if self.lost_mac(rows) != *mac {
-            return None;
-        }
+    fn row_bytes(&self) -> usize {
+        self.config.score_bytes() + 1
+    }
+
+    fn decode_lost(&self, rows: &[u8]) -> Option<BTreeSet<BlockName>> {
         let row = |row: &[u8]| {
             let (block_type, score) = row.split_last()?;
             let block_type = BlockType::from_byte(*block_type)?;
             Some(BlockName { score: Score::try_from(score).ok()?, block_type })
         };
-        rows.chunks(self.config.score_bytes() + 1).map(row).collect()
+        rows.chunks(self.row_bytes()).map(row).collect()
     }
 
     /// Writes down what has changed.
@@ -112,19 +107,14 @@ impl Store {
         if names.is_saved {
             return;
         }
-        let mut contents = Vec::new();
+        let mut rows = Vec::new();
         for name in &names.lost {
-            contents.extend_from_slice(name.score.as_bytes());
-            contents.push(name.block_type.to_byte());
+            rows.extend_from_slice(name.score.as_bytes());
+            rows.push(name.block_type.to_byte());
         }
-        contents.extend_from_slice(self.lost_mac(&contents).as_bytes());
-        match self.world.storage.replace(&file(), &contents) {
+        match self.write_hint(&LOST, rows) {
             Ok(()) => names.is_saved = true,
             Err(error) => tracing::warn!(%error, "what is lost could not be written down"),
         }
-    }
-
-    fn lost_mac(&self, rows: &[u8]) -> blake3::Hash {
-        blake3::keyed_hash(&self.log.keys().derive("varve 1 lost blocks"), rows)
     }
 }

@@ -8,15 +8,12 @@
 //! |     24 |    32 | mac   | `BLAKE3(a key of the store's own, bytes 0..24)`           |
 
 use varve_log::{ArenaId, ArenaState, ReadLogError};
-use varve_world::FileName;
 
+use crate::hint::Hint;
 use crate::store::{Store, Writer};
 
-const FILE_BYTES: usize = 56;
-
-fn file() -> FileName {
-    FileName::new("index/newest").expect("a plain name")
-}
+const BODY_BYTES: usize = 24;
+const NEWEST: Hint = Hint { file: "index/newest", context: "varve 1 newest page" };
 
 impl Store {
     /// Notes the log's last page. Everything must have been synced. That it cannot be noted costs nothing but the note.
@@ -49,13 +46,11 @@ impl Store {
     }
 
     fn note_page(&self, arena: ArenaId, code: [u8; 16]) {
-        let mut note = [&arena.0.to_le_bytes()[..], &code].concat();
-        note.extend_from_slice(self.newest_mac(&note).as_bytes());
-        let storage = self.world.storage.as_ref();
-        if storage.read_whole(&file(), FILE_BYTES as u64).is_ok_and(|now| now == note) {
+        let note = [&arena.0.to_le_bytes()[..], &code].concat();
+        if self.read_hint(&NEWEST, BODY_BYTES).is_some_and(|now| now == note) {
             return;
         }
-        if let Err(error) = storage.replace(&file(), &note) {
+        if let Err(error) = self.write_hint(&NEWEST, note) {
             tracing::warn!(%error, "the log's last page could not be noted");
         }
     }
@@ -65,22 +60,12 @@ impl Store {
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
     pub fn newest_is_there(&self) -> Result<bool, ReadLogError> {
-        let Ok(note) = self.world.storage.read_whole(&file(), FILE_BYTES as u64) else { return Ok(true) };
-        let Some((body, mac)) = note.split_at_checked(24) else { return Ok(true) };
-        let (Some(arena), Some(code)) = (body.first_chunk(), body.last_chunk::<16>()) else {
-            return Ok(true);
-        };
-        if self.newest_mac(body).as_bytes() != mac {
-            return Ok(true);
-        }
+        let note = self.read_hint(&NEWEST, BODY_BYTES).unwrap_or_default();
+        let Some((arena, code)) = note.split_first_chunk() else { return Ok(true) };
         let arena = self.directory.arena(ArenaId(u64::from_le_bytes(*arena)))?;
         Ok(match self.log.state(&arena)? {
-            ArenaState::Sealed { pages, .. } => pages.iter().any(|row| row.code == *code),
-            ArenaState::Unsealed => self.log.scan(&arena)?.pages.iter().any(|(row, _)| row.code == *code),
+            ArenaState::Sealed { pages, .. } => pages.iter().any(|row| row.code == code),
+            ArenaState::Unsealed => self.log.scan(&arena)?.pages.iter().any(|(row, _)| row.code == code),
         })
-    }
-
-    fn newest_mac(&self, body: &[u8]) -> blake3::Hash {
-        blake3::keyed_hash(&self.log.keys().derive("varve 1 newest page"), body)
     }
 }

@@ -101,15 +101,7 @@ impl Store {
         if self.admission().pending.contains_key(name) {
             return Ok(true);
         }
-        for address in self.candidates(name) {
-            match self.directory.find(address, name) {
-                Ok(Some(_)) => return Ok(true),
-                Ok(None) => {}
-                Err(error) if error.is_damage() => {}
-                Err(error) => return Err(GetError::Failed { name: *name, source: error.into() }),
-            }
-        }
-        Ok(false)
+        self.has_elsewhere(name, &BTreeSet::new())
     }
 
     /// Whether a block is named anywhere but in these places, given by arena and offset in bytes.
