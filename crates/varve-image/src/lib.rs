@@ -1,0 +1,35 @@
+//! What is inside a disk: its partitions, and the files of their file systems, read at any offset and without a mount.
+//!
+//! ```text
+//! ReadAt (a whole disk) ─▶ partitions ─▶ ReadAt (a part of it) ─▶ FileSystem ─▶ files
+//! ```
+//!
+//! What must always be true:
+//! - Every byte of a disk is hostile: no reader panics, recurses without a bound, or takes memory in proportion to a number
+//!   that it has only read.
+//! - Nothing is written, and what cannot be read is named as what it is.
+//! - Numbers of files are stable: the same disk gives the same file the same [`FileId`], today and in a year.
+//!
+//! This crate knows nothing of snapshots or stores: it reads whatever implements [`ReadAt`].
+
+mod content;
+mod crc;
+mod disk;
+mod ext;
+mod fields;
+mod file_system;
+mod lvm;
+mod open;
+mod partitions;
+mod ranges;
+mod read_at;
+
+pub use content::{FileSystemKind, VolumeContent};
+pub use disk::{Disk, DiskProblem, Volume};
+pub use ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
+pub use file_system::{
+    Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
+};
+pub use partitions::{PartitionType, TableKind};
+pub use ranges::Ranges;
+pub use read_at::{Part, ReadAt};

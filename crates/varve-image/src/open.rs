@@ -1,0 +1,22 @@
+//! From a volume to its files: the one place that knows which reader reads what.
+
+use std::sync::Arc;
+
+use crate::content::VolumeContent;
+use crate::disk::Volume;
+use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
+
+/// Opens the files of a volume.
+pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSystemError> {
+    let unreadable = |feature: String| {
+        Err(FileSystemError::Unsupported { what: format!("volume {}", volume.name()), feature })
+    };
+    match volume.content() {
+        VolumeContent::FileSystem(Kind::Ext2 | Kind::Ext3 | Kind::Ext4) => {
+            Ok(Arc::new(ExtFileSystem::open(volume.read())?))
+        }
+        // Further readers have their arms here.
+        VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
+        content => unreadable(format!("files in what is {content}")),
+    }
+}

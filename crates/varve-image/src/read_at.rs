@@ -1,0 +1,105 @@
+//! Bytes that can be read at any place: a disk, a part of one, a file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// Something of a known size that can be read anywhere, by many at the same time.
+pub trait ReadAt: Send + Sync {
+    /// In bytes.
+    fn size(&self) -> u64;
+
+    /// Fills `into` with the bytes from `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if there are not so many bytes; else whatever kept them from being read. What `into`
+    /// then holds is not said.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, into)
+    }
+}
+
+/// A raw image on a disk. Of a block device the size is taken as 0: open it as an image source instead.
+impl ReadAt for File {
+    fn size(&self) -> u64 {
+        self.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(into, offset)
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|start| self.get(start..)?.get(..into.len()));
+        into.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+/// A part of something: a partition, a logical volume's piece.
+pub struct Part {
+    whole: Arc<dyn ReadAt>,
+    start: u64,
+    size: u64,
+}
+
+impl Part {
+    /// The `size` bytes from `start`, or those of them that there are.
+    #[must_use]
+    pub fn new(whole: Arc<dyn ReadAt>, start: u64, size: u64) -> Self {
+        let size = size.min(whole.size().saturating_sub(start));
+        Self { whole, start, size }
+    }
+}
+
+impl ReadAt for Part {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(into.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+        if end > self.size {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.whole.read_at(self.start + offset, into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_shows_only_its_own_bytes() {
+        let part = Part::new(Arc::new((0..100).collect::<Vec<u8>>()), 10, 20);
+        let mut bytes = [0; 5];
+        part.read_at(15, &mut bytes).unwrap();
+        assert_eq!((part.size(), bytes), (20, [25, 26, 27, 28, 29]));
+        assert_eq!(part.read_at(16, &mut bytes).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(part.read_at(u64::MAX, &mut bytes).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_part_beyond_the_end_is_as_long_as_what_is_there() {
+        let whole: Arc<dyn ReadAt> = Arc::new(vec![0; 100]);
+        assert_eq!(Part::new(Arc::clone(&whole), 90, 20).size(), 10);
+        assert_eq!(Part::new(whole, 200, 20).size(), 0);
+    }
+}

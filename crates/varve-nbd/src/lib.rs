@@ -1,0 +1,1 @@
+//! The network block device protocol, in both roles: bytes in, messages out, no sockets.

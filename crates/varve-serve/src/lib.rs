@@ -1,0 +1,1 @@
+//! The doors: what is archived, shown as file systems and network block devices.
