@@ -15,5 +15,7 @@
 mod file_system;
 mod read_at;
 
-pub use file_system::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+pub use file_system::{
+    Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
+};
 pub use read_at::{Part, ReadAt};
