@@ -21,10 +21,12 @@ mod endpoint;
 mod line;
 mod overlay;
 mod server;
+mod snapshots;
 mod tls;
 
 pub use disk::{Disk, Stretch, WritableDisk};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use overlay::{Overlay, OverlayError};
 pub use server::{Disks, FindDiskError, ListedDisk, NbdServer, Served, Settings};
+pub use snapshots::{FollowError, Moments, OneDisk, SnapshotDisks};
 pub use tls::{TlsError, TlsIdentity};

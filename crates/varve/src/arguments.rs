@@ -12,8 +12,10 @@ use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_store::AuditShare;
 use varve_world::Timestamp;
 
+mod serve;
 mod value;
 
+pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
     parse_age, parse_arena_size, parse_block_size, parse_clump_size, parse_compression, parse_parity,
@@ -137,6 +139,9 @@ pub enum Command {
     /// Bring a whole store back from a replica
     #[command(after_help = CLONE_HELP)]
     Clone(CloneStore),
+    /// Serve disk images to other programs and machines until ended
+    #[command(after_help = serve::SERVE_HELP)]
+    Serve(Serve),
     /// Print a script that completes this program's words in a shell
     Completions {
         /// Which shell

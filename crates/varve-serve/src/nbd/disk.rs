@@ -66,8 +66,8 @@ pub struct Stretch {
 /// Adds a stretch to others, as a part of the last one if it is like that.
 pub(super) fn push(stretches: &mut Vec<Stretch>, next: Stretch) {
     match stretches.last_mut() {
-        Some(last) if last.is_hole == next.is_hole => last.length += next.length,
         _ if next.length == 0 => {}
+        Some(last) if last.is_hole == next.is_hole => last.length += next.length,
         _ => stretches.push(next),
     }
 }
