@@ -13,6 +13,7 @@
 //! This crate starts no threads and asks no time: it is given [`Workers`](varve_world::Workers), and told what to call a
 //! moment. It reads and writes the files that are archived and restored; a store's own files are the store's.
 
+mod archived_bytes;
 mod catalog;
 mod fields;
 mod folder;
@@ -31,7 +32,7 @@ mod verify;
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use fields::{Field, FieldError, FieldReader, FieldWriter, frame, split_record};
 pub use folder::{
-    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderOptions,
+    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderFiles, FolderOptions, FolderPages,
     ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError, RestoreOptions, Watch, archive_folder,
     compare_folders, list, lookup, restore_folder,
 };
