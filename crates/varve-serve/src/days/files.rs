@@ -449,12 +449,12 @@ impl FileSystem for Days {
 
     fn forget(&self, file: FileId) {
         let forgotten = self.places().remove(&file);
-        if let Some(Place::Inside { night, part, file }) = forgotten {
-            // What cannot be opened has noted nothing.
-            let _ = self.inside(&night, part, |files| {
-                files.forget(file);
-                Ok(())
-            });
+        let Some(Place::Inside { night, part, file }) = forgotten else { return };
+        let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
+        if let Some(folder) = night.folder(&blocks, &self.pages) {
+            folder.forget(file);
+        } else if let Some(files) = self.disks.get(&night.snapshot.id).as_ref().and_then(|disk| disk.files(part)) {
+            files.forget(file);
         }
     }
 }
