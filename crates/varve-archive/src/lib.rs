@@ -37,8 +37,8 @@ pub use folder::{
     compare_folders, list, lookup, restore_folder,
 };
 pub use image::{
-    ArchiveImageError, ArchivedImage, ImageSource, OpenSourceError, RestoreImageError, archive_image,
-    restore_image, write_image,
+    ArchiveImageError, ArchivedImage, CachedBlocks, ImageReader, ImageSource, OpenSourceError,
+    RestoreImageError, archive_image, restore_image, write_image,
 };
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
 pub use node_list::{NodeList, ReadFolderError};

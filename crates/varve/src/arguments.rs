@@ -18,7 +18,7 @@ use crate::moment;
 ///
 /// Each night's snapshot of a disk image, a block device or a folder goes into a store. Every duplicate block is stored once, so a
 /// night costs what changed. Any past day can be listed, looked into, compared, verified and restored.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
     /// The store's folder, or a replica of it (a folder or a URL) to read from
@@ -91,7 +91,7 @@ Examples:
   varve clone /mnt/usb/replica /backup/store    my disk died; this is a new one";
 
 /// What to do.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Make a store in an empty or new folder
     Init(Init),
@@ -150,7 +150,7 @@ pub enum ScoreChoice {
     Sha1,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Init {
     /// Do not encrypt: anybody who holds the disk can read it
     #[arg(long)]
@@ -185,7 +185,7 @@ pub struct Init {
 }
 
 /// What trying a passphrase costs, for its owner and for whoever guesses.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Cost {
     /// Memory that it takes to try the new passphrase, from 8M to 4G
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
@@ -197,7 +197,7 @@ pub struct Cost {
 }
 
 /// What to do with the keys. What is stored is never rewritten: a key only wraps the store's own keys.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Key {
     /// Make one more key; the store is opened with one of the keys that it has
     Add(AddKey),
@@ -233,7 +233,7 @@ pub enum Key {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct AddKey {
     #[command(flatten)]
     pub secret: NewSecret,
@@ -252,7 +252,7 @@ pub struct AddKey {
 }
 
 /// What is to open the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE or asked for.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct NewSecret {
     /// A file whose contents are to open the store (at least 32 random bytes)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "new_passphrase")]
@@ -270,7 +270,7 @@ pub struct NewSecret {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parity(pub Option<ParityPercent>);
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct TakeSnapshot {
     /// Disk images, block devices or folders; `-` archives standard input as an image
     #[arg(required = true, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -309,7 +309,7 @@ pub struct TakeSnapshot {
     pub reread: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Snapshots {
     /// Only those of this name
     pub name: Option<String>,
@@ -319,7 +319,7 @@ pub struct Snapshots {
     pub tags: Vec<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Ls {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
     pub snapshot: String,
@@ -333,13 +333,13 @@ pub struct Ls {
     pub recursive: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Cat {
     /// Which snapshot, and which file in it: SNAPSHOT[:PATH]
     pub snapshot: String,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Diff {
     /// The earlier snapshot: SNAPSHOT[:PATH]
     pub from: String,
@@ -348,7 +348,7 @@ pub struct Diff {
     pub to: String,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Find {
     /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
     pub pattern: String,
@@ -357,7 +357,7 @@ pub struct Find {
     pub snapshot: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Restore {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
     pub snapshot: String,
@@ -371,7 +371,7 @@ pub struct Restore {
     pub overwrite: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Verify {
     /// Read and check every byte
     #[arg(long)]
@@ -396,7 +396,7 @@ pub struct Verify {
     pub sample: Option<varve_replica::Share>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Replicate {
     /// Where to: folders or URLs; all that are remembered if none is given
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
@@ -431,7 +431,7 @@ pub struct Replicate {
     pub delete_extra_keys: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct CloneStore {
     /// The replica: a folder or a URL
     #[arg(value_hint = ValueHint::AnyPath)]
@@ -479,7 +479,7 @@ impl Verify {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Repair {
     /// Fetch lost blocks from this store, a copy with the same key; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
