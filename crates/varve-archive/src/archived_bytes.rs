@@ -14,7 +14,8 @@ const SMALL_BYTES: u64 = 1 << 20;
 const DATA_BYTES_MAX: u64 = 1 << 30;
 
 /// How many bytes of a file are no holes. Of what many pointer blocks would have to be read for it is taken to be none.
-pub(crate) fn allocated_bytes(blocks: &dyn BlockStore, content: &Entry) -> u64 {
+#[must_use]
+pub fn allocated_bytes(blocks: &dyn BlockStore, content: &Entry) -> u64 {
     if content.size() < SMALL_BYTES {
         return content.size();
     }
@@ -43,7 +44,9 @@ pub(crate) fn next_data(
         match &mut data {
             None if extent.leaf.is_none() => {}
             None => data = Some(extent.offset.max(offset)..extent.range().end),
-            Some(data) if extent.leaf.is_none() || data.end.saturating_sub(data.start) >= DATA_BYTES_MAX => break,
+            Some(data) if extent.leaf.is_none() || data.end.saturating_sub(data.start) >= DATA_BYTES_MAX => {
+                break;
+            }
             Some(data) => data.end = extent.range().end,
         }
     }

@@ -14,9 +14,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use varve_block::BlockStore;
-use varve_image::{
-    Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
-};
+use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
 use varve_tree::{Entry, TreeReader};
 
 use super::pages::{FolderPages, KeptNode};
@@ -227,9 +225,7 @@ impl FileSystem for FolderFiles {
             changed: node.ctime.map(|ctime| ctime.0),
             accessed: None,
             created: None,
-            device: node
-                .device
-                .map(|device| DeviceNumber { major: device.major, minor: device.minor }),
+            device: node.device.map(|device| DeviceNumber { major: device.major, minor: device.minor }),
         })
     }
 
@@ -253,9 +249,7 @@ impl FileSystem for FolderFiles {
         let Some(content) = folder.content else { return Ok(None) };
         let found = self.pages.find(&*self.blocks, &content, name);
         let found = found.map_err(|error| unreadable(format!("folder {}", folder.path()), error))?;
-        let shown = |(number, kept): (u64, KeptNode)| {
-            kept.get().map(|node| self.show(&folder, number, node))
-        };
+        let shown = |(number, kept): (u64, KeptNode)| kept.get().map(|node| self.show(&folder, number, node));
         Ok(found.and_then(shown))
     }
 
@@ -263,7 +257,9 @@ impl FileSystem for FolderFiles {
         let (found, place) = self.found(file)?;
         let node = found.node()?;
         if node.kind != NodeKind::File {
-            return Err(FileSystemError::Absent { what: format!("file {}", self.what(place.as_ref(), node)) });
+            return Err(FileSystemError::Absent {
+                what: format!("file {}", self.what(place.as_ref(), node)),
+            });
         }
         let Some(content) = node.content.filter(|content| offset < content.size()) else { return Ok(0) };
         let left = usize::try_from(content.size().saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -295,7 +291,8 @@ impl FileSystem for FolderFiles {
 
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
         let (found, _) = self.found(file)?;
-        let xattr = |xattr: &crate::node::Xattr| Xattr { name: xattr.name.clone(), value: xattr.value.clone() };
+        let xattr =
+            |xattr: &crate::node::Xattr| Xattr { name: xattr.name.clone(), value: xattr.value.clone() };
         Ok(found.node()?.xattrs.iter().map(xattr).collect())
     }
 

@@ -171,8 +171,7 @@ impl FolderPages {
         if let Some(table) = self.tables.get(folder) {
             return (table, None);
         }
-        let mut table =
-            PageTable { starts: Vec::new(), last_names: Vec::new(), node_count: 0, weight: 100 };
+        let mut table = PageTable { starts: Vec::new(), last_names: Vec::new(), node_count: 0, weight: 100 };
         let mut list = NodeList::of_content(blocks, Some(folder), &ListPlace::default());
         let damage = loop {
             let start = list.place();
@@ -225,8 +224,9 @@ impl FolderPages {
 
 impl NodePage {
     fn new(nodes: Vec<Node>) -> Self {
-        let xattr_bytes =
-            |xattr: &Xattr| size_of::<Xattr>().saturating_add(xattr.name.len()).saturating_add(xattr.value.len());
+        let xattr_bytes = |xattr: &Xattr| {
+            size_of::<Xattr>().saturating_add(xattr.name.len()).saturating_add(xattr.value.len())
+        };
         let node_bytes = |node: &Node| {
             let xattrs: usize = node.xattrs.iter().map(xattr_bytes).fold(0, usize::saturating_add);
             let text = node.name.len().saturating_add(node.target.len());

@@ -200,8 +200,13 @@ mod tests {
             snapshot(4, "home", DAY + HOUR),
             snapshot(5, "web", DAY + 2 * HOUR),
         ];
-        let expected =
-            ["0000/01/01/web", "0000/01/02/web.000000", "0000/01/02/web.010000", "0000/01/02/home", "0000/01/02/web"];
+        let expected = [
+            "0000/01/01/web",
+            "0000/01/02/web.000000",
+            "0000/01/02/web.010000",
+            "0000/01/02/home",
+            "0000/01/02/web",
+        ];
         assert_eq!(paths(&all), expected);
         let calendar = Calendar::new(&all, &civil);
         let latest: Vec<_> = calendar.latest().map(|(name, snapshot)| (name, snapshot.id.0[0])).collect();

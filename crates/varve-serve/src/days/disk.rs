@@ -1,7 +1,6 @@
 //! A disk image, opened: its volumes, and what they hold.
 
-use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use varve_archive::{CachedBlocks, ImageReader};
 use varve_image::{Disk, FileSystem, ReadAt};
@@ -48,12 +47,7 @@ impl OpenDisk {
             if let Err(error) = &files {
                 tracing::info!(night, volume = volume.name(), %error, "a volume is shown as it is");
             }
-            Part {
-                raw_name: [&name, &b".raw"[..]].concat(),
-                name,
-                bytes: volume.read(),
-                files: files.ok(),
-            }
+            Part { raw_name: [&name, &b".raw"[..]].concat(), name, bytes: volume.read(), files: files.ok() }
         });
         Self { parts: parts.collect(), image }
     }

@@ -6,7 +6,9 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use quick_cache::sync::Cache;
-use varve_archive::{Archive, CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId};
+use varve_archive::{
+    Archive, CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes,
+};
 use varve_block::BlockStore;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, ReadAt, Xattr};
 use varve_world::Timestamp;
@@ -58,7 +60,11 @@ enum Place {
     /// The bytes of a volume, or of a whole disk.
     Raw(Arc<Night>, Option<u32>),
     /// A file of a snapshot: of its folder, or of one of its volumes.
-    Inside { night: Arc<Night>, part: u32, file: FileId },
+    Inside {
+        night: Arc<Night>,
+        part: u32,
+        file: FileId,
+    },
 }
 
 /// The first eight bytes of a keyed hash, as the number of a file that is neither none nor the root.
@@ -221,7 +227,8 @@ impl Days {
         Ok(match place {
             Place::Root => {
                 let fixed = [(b"by-id".to_vec(), Place::ById), (b"latest".to_vec(), Place::Latest)];
-                let years = calendar.years().map(|year| (format!("{year:04}").into_bytes(), Place::Year(year)));
+                let years =
+                    calendar.years().map(|year| (format!("{year:04}").into_bytes(), Place::Year(year)));
                 fixed.into_iter().chain(years).collect()
             }
             Place::Year(year) => {
@@ -231,7 +238,8 @@ impl Days {
                 calendar.days(*year, *month).map(|day| (two(day), Place::Day(*year, *month, day))).collect()
             }
             Place::Day(year, month, day) => {
-                let place = |(name, snapshot): (&[u8], &Snapshot)| Ok((name.to_vec(), self.place_of(snapshot)?));
+                let place =
+                    |(name, snapshot): (&[u8], &Snapshot)| Ok((name.to_vec(), self.place_of(snapshot)?));
                 calendar.day(*year, *month, *day).map(place).collect::<Result<_, FileSystemError>>()?
             }
             Place::Latest => calendar.latest().map(links).collect(),
@@ -332,7 +340,7 @@ impl FileSystem for Days {
                 let size = self.raw(night, *part)?.size();
                 let mut status = self.own_status(kind, 0o400, size, night.snapshot.time);
                 if part.is_none() {
-                    status.allocated = self.disk(night)?.image.allocated_bytes();
+                    status.allocated = allocated_bytes(&*self.blocks, self.disk(night)?.image.entry());
                 }
                 status
             }
@@ -432,9 +440,7 @@ impl FileSystem for Days {
 
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
         match self.place(link)? {
-            Place::Inside { night, part, file } => {
-                self.inside(&night, part, |files| files.link_target(file))
-            }
+            Place::Inside { night, part, file } => self.inside(&night, part, |files| files.link_target(file)),
             Place::Link(id) => self.target(&id),
             _ => Err(FileSystemError::Absent { what: "symbolic link of this number".into() }),
         }
@@ -453,7 +459,9 @@ impl FileSystem for Days {
         let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
         if let Some(folder) = night.folder(&blocks, &self.pages) {
             folder.forget(file);
-        } else if let Some(files) = self.disks.get(&night.snapshot.id).as_ref().and_then(|disk| disk.files(part)) {
+        } else if let Some(files) =
+            self.disks.get(&night.snapshot.id).as_ref().and_then(|disk| disk.files(part))
+        {
             files.forget(file);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use varve_archive::{FolderFiles, FolderPages, Snapshot, SnapshotContent};
 use varve_block::BlockStore;
-use varve_image::{FileId, FileSystem, FileSystemError};
+use varve_image::{FileId, FileSystemError};
 
 /// A snapshot of which something was shown. Holds little: what takes memory is shared by all nights, or opened again.
 pub(super) struct Night {
@@ -21,9 +21,14 @@ impl Night {
     }
 
     /// Its files, if it is a snapshot of a folder.
-    pub(super) fn folder(&self, blocks: &Arc<dyn BlockStore>, pages: &Arc<FolderPages>) -> Option<&FolderFiles> {
+    pub(super) fn folder(
+        &self,
+        blocks: &Arc<dyn BlockStore>,
+        pages: &Arc<FolderPages>,
+    ) -> Option<&FolderFiles> {
         let SnapshotContent::Folder(root) = &self.snapshot.content else { return None };
-        let open = || FolderFiles::new(Arc::clone(blocks), Arc::clone(pages), self.snapshot.id, (**root).clone());
+        let open =
+            || FolderFiles::new(Arc::clone(blocks), Arc::clone(pages), self.snapshot.id, (**root).clone());
         Some(self.folder.get_or_init(open))
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, ForgetOne, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEntry,
+    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemError};
@@ -138,7 +138,10 @@ impl Adapter {
         self.files.children(folder, next - DOTS, &mut |child| {
             next += 1;
             if child.name.len() > NAME_BYTES_MAX {
-                tracing::warn!(bytes = child.name.len(), "a name that is too long for the kernel is left out");
+                tracing::warn!(
+                    bytes = child.name.len(),
+                    "a name that is too long for the kernel is left out"
+                );
                 return ControlFlow::Continue(());
             }
             if add(&child, next) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -210,7 +213,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 fn time(nanoseconds: i64) -> SystemTime {
     let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
-    let moment = if nanoseconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+    let moment =
+        if nanoseconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
     moment.unwrap_or(UNIX_EPOCH)
 }
 
@@ -281,12 +285,6 @@ impl Filesystem for Adapter {
 
     fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
         self.forget_one(self.file(ino), nlookup);
-    }
-
-    fn batch_forget(&self, _: &Request, nodes: &[ForgetOne]) {
-        for node in nodes {
-            self.forget_one(self.file(node.nodeid()), node.nlookup());
-        }
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -363,19 +361,27 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn readdirplus(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let folder = self.file(ino);
         let believed = self.believed(folder);
         let mut is_empty = true;
         let listed = self.list(folder, offset, &mut |child, next| {
             let is_dot = matches!(child.name.as_slice(), b"." | b"..");
-            let (attributes, believed) = match if is_dot { self.files.status(folder) } else { self.show(folder, child) } {
-                Ok(status) => (self.attributes(child.id, &status), believed),
-                Err(error) => {
-                    refuse(&error);
-                    (self.unknown(child), Duration::ZERO)
-                }
-            };
+            let (attributes, believed) =
+                match if is_dot { self.files.status(folder) } else { self.show(folder, child) } {
+                    Ok(status) => (self.attributes(child.id, &status), believed),
+                    Err(error) => {
+                        refuse(&error);
+                        (self.unknown(child), Duration::ZERO)
+                    }
+                };
             let name = OsStr::from_bytes(&child.name);
             let is_full = reply.add(attributes.ino, next, name, &believed, &attributes, Generation(0));
             if is_full && !is_dot {
@@ -388,6 +394,16 @@ impl Filesystem for Adapter {
             Err(error) if is_empty => reply.error(refuse(&error)),
             _ => reply.ok(),
         }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing is written: the kernel need not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        // Whoever is let in at all may do all that can be done here; else the kernel checks for itself.
+        reply.error(Errno::ENOSYS);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
