@@ -11,8 +11,10 @@
 mod archive;
 mod difference;
 mod excludes;
+mod files;
 mod list;
 mod lookup;
+mod pages;
 mod pipeline;
 mod previous;
 mod read;
@@ -27,8 +29,10 @@ pub use archive::{ArchiveFolderError, ArchivedFolder, FolderOptions, archive_fol
 pub(crate) use archive::{Before, archive_folder_after};
 pub use difference::{Change, compare_folders};
 pub use excludes::{Excludes, ExcludesError};
+pub use files::FolderFiles;
 pub use list::{ListNext, Listed, list};
 pub use lookup::{LookupError, lookup};
+pub use pages::FolderPages;
 pub use restore::{RestoreCounts, RestoreFolderError, RestoreOptions, restore_folder};
 pub use sequence::FolderCounts;
 pub use watch::Watch;

@@ -13,6 +13,7 @@
 //! This crate starts no threads and asks no time: it is given [`Workers`](varve_world::Workers), and told what to call a
 //! moment. It reads and writes the files that are archived and restored; a store's own files are the store's.
 
+mod archived_bytes;
 mod catalog;
 mod fields;
 mod folder;
@@ -28,12 +29,13 @@ mod snapshot;
 mod take;
 mod verify;
 
+pub use archived_bytes::allocated_bytes;
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use fields::{Field, FieldError, FieldReader, FieldWriter, frame, split_record};
 pub use folder::{
-    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderOptions,
-    ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError, RestoreOptions, Watch, archive_folder,
-    compare_folders, list, lookup, restore_folder,
+    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderFiles,
+    FolderOptions, FolderPages, ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError,
+    RestoreOptions, Watch, archive_folder, compare_folders, list, lookup, restore_folder,
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImageReader, ImageSource, OpenSourceError,
@@ -46,5 +48,5 @@ pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use repair::{RepairArchiveError, RepairReport, plan_repair, repair};
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
-pub use take::{Archive, Request, TakeError, Taken};
+pub use take::{Archive, FollowError, Request, TakeError, Taken};
 pub use verify::{Harm, Verified, VerifyError, harm_of, verify};

@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 
 use varve_block::{BlockKind, BlockStore};
+use varve_tree::Entry;
 
 use crate::node::{DecodeNodeError, Node, NodeKind};
 use crate::records::{ReadRecordsError, Records};
@@ -34,6 +35,15 @@ pub enum ReadFolderError {
     },
 }
 
+/// A place in a folder's list, between two nodes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ListPlace {
+    /// In bytes.
+    pub(crate) offset: u64,
+    /// The name of the node before it.
+    pub(crate) previous: Vec<u8>,
+}
+
 /// The nodes of a folder in strictly ascending order of their names' bytes. Ends after the first error.
 pub struct NodeList<'a> {
     records: Option<Records<'a>>,
@@ -46,9 +56,23 @@ impl<'a> NodeList<'a> {
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, folder: &Node) -> Self {
         let is_folder = folder.kind == NodeKind::Folder;
-        let content = folder.content.filter(|entry| is_folder && entry.leaf_kind() == BlockKind::Directory);
-        let records = content.map(|entry| Records::new(store, &entry));
-        Self { records, score_bytes: store.score_bytes(), previous: Vec::new() }
+        let content = folder.content.filter(|_| is_folder);
+        Self::of_content(store, content.as_ref(), &ListPlace::default())
+    }
+
+    /// What the folder with this content holds, from `place` on. Reads nothing yet.
+    pub(crate) fn of_content(store: &'a dyn BlockStore, content: Option<&Entry>, place: &ListPlace) -> Self {
+        let content = content.filter(|entry| entry.leaf_kind() == BlockKind::Directory);
+        let records = content.map(|entry| Records::starting_at(store, entry, place.offset));
+        Self { records, score_bytes: store.score_bytes(), previous: place.previous.clone() }
+    }
+
+    /// Where the list goes on after what was read of it.
+    pub(crate) fn place(&self) -> ListPlace {
+        ListPlace {
+            offset: self.records.as_ref().map_or(0, Records::offset),
+            previous: self.previous.clone(),
+        }
     }
 
     /// The node of this name. Reads the nodes up to it, and passes those before.

@@ -40,15 +40,30 @@ pub struct Records<'a> {
     buffer: Vec<u8>,
     /// Where in `buffer` the next record begins.
     start: usize,
+    /// Where in the list `buffer` begins.
+    buffer_offset: u64,
 }
 
 impl<'a> Records<'a> {
     /// The list that `entry` leads to. Reads nothing yet.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, entry: &Entry) -> Self {
+        Self::starting_at(store, entry, 0)
+    }
+
+    /// The part of the list from `offset` on, where a record begins: an [`offset`](Self::offset) of an earlier reading. Reads
+    /// nothing yet.
+    #[must_use]
+    pub fn starting_at(store: &'a dyn BlockStore, entry: &Entry, offset: u64) -> Self {
         let reader = TreeReader::new(store, entry);
-        let extents = Some(reader.extents(0..entry.size()));
-        Self { reader, extents, buffer: Vec::new(), start: 0 }
+        let extents = Some(reader.extents(offset.min(entry.size())..entry.size()));
+        Self { reader, extents, buffer: Vec::new(), start: 0, buffer_offset: offset }
+    }
+
+    /// Where in the list the next record begins, in bytes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.buffer_offset.saturating_add(self.start as u64)
     }
 
     /// The fields of the next record; `None` at the end.
@@ -80,6 +95,7 @@ impl<'a> Records<'a> {
                 return Ok(true);
             }
             let bytes_left = bytes.len();
+            self.buffer_offset = self.offset();
             self.buffer.drain(..self.start);
             self.start = 0;
             if !self.read_batch()? {
@@ -103,12 +119,18 @@ impl<'a> Records<'a> {
             batch_bytes = batch_bytes.saturating_add(extent.length);
             batch.push(extent);
         }
+        let wanted_from = self.buffer_offset.saturating_add(self.buffer.len() as u64);
         for (extent, bytes) in batch.iter().zip(self.reader.read_extents(&batch)) {
+            // Only the first leaf of a part may begin before it.
+            let passed = usize::try_from(wanted_from.saturating_sub(extent.offset)).unwrap_or(usize::MAX);
+            let buffered = self.buffer.len();
             // Zeros within an attribute may be a hole, but no longer one than a record.
             let length = usize::try_from(extent.length).ok().filter(|length| *length <= RECORD_BYTES_MAX);
             let end = self.buffer.len().saturating_add(length.ok_or(ReadRecordsError::TooLarge)?);
             self.buffer.extend_from_slice(&bytes?);
             self.buffer.resize(end, 0);
+            let passed_end = buffered.saturating_add(passed).min(end);
+            self.buffer.drain(buffered..passed_end);
         }
         Ok(!batch.is_empty())
     }

@@ -9,7 +9,7 @@ use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
 use crate::node::{DecodeNodeError, Node};
 
 /// The identity of a snapshot: random.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId(pub [u8; 16]);
 
 impl std::fmt::Display for SnapshotId {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_block::BlockStore;
+use varve_block::{BlockName, BlockStore};
 use varve_log::{AppendError, OpenLogError};
-use varve_store::{CloseError, Permission, Store};
+use varve_store::{CloseError, OpenError, Permission, Store};
 use varve_world::Timestamp;
 
 use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
@@ -20,6 +20,8 @@ use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
 pub struct Archive {
     store: Arc<Store>,
     catalog: Catalog,
+    /// The roots that the catalog was read from.
+    roots: Vec<BlockName>,
 }
 
 /// What a snapshot is to be called.
@@ -69,6 +71,17 @@ pub enum TakeError {
     Random(#[source] std::io::Error),
 }
 
+/// Why it is not known what another process has archived since.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// The log could not be read.
+    #[error("the log cannot be followed")]
+    Log(#[from] OpenError),
+    /// The catalog could not be read.
+    #[error(transparent)]
+    Catalog(#[from] LoadCatalogError),
+}
+
 /// How things stood before a snapshot was begun.
 struct Begun {
     at: Timestamp,
@@ -96,7 +109,8 @@ impl Archive {
         } else {
             Catalog::unread(&store.newest_catalogs())
         };
-        Ok(Self { store: Arc::new(store), catalog })
+        let roots = store.catalogs();
+        Ok(Self { store: Arc::new(store), catalog, roots })
     }
 
     /// The store.
@@ -126,6 +140,24 @@ impl Archive {
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         self.catalog.snapshots()
+    }
+
+    /// Takes in what another process has archived since, and says whether there are other snapshots now. Of a store that is open
+    /// for writing nothing is taken in: nobody else can write to it.
+    ///
+    /// # Errors
+    /// [`FollowError`]; what was known before stays known, and the next call tries again.
+    pub fn follow(&mut self) -> Result<bool, FollowError> {
+        self.store.follow()?;
+        let roots = self.store.catalogs();
+        if !self.store.role().allows(Permission::Read) || roots == self.roots {
+            return Ok(false);
+        }
+        let catalog = Catalog::load_all(&*self.store, &roots)?;
+        self.roots = roots;
+        let is_new = catalog != self.catalog;
+        self.catalog = catalog;
+        Ok(is_new)
     }
 
     /// Takes a snapshot of a disk image, in blocks of `block_bytes`. Durable when this returns.

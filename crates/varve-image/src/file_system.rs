@@ -217,4 +217,10 @@ pub trait FileSystem: Send + Sync {
     ///
     /// [`FileSystemError`]
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError>;
+
+    /// Says that nobody will use this number any more until it is shown again. Who keeps a note for each file that was shown
+    /// lets go of it; to everybody else this means nothing.
+    fn forget(&self, file: FileId) {
+        let _ = file;
+    }
 }

@@ -1,3 +1,27 @@
 //! The doors: what is archived, shown as file systems and network block devices.
+//!
+//! ```text
+//! store ─┬▶ days: one tree of all snapshots ─▶ FUSE: a folder of this machine
+//!        │                                 ├▶ NFSv3
+//!        │                                 └▶ WebDAV
+//!        └▶ every disk of every night ──────▶ NBD
+//! ```
+//!
+//! What must always be true:
+//! - Every door only reads. Nothing that a client asks for changes the store.
+//! - A door knows nothing of snapshots: it shows a [`Served`] file system, whatever that is made of.
+//! - What cannot be read is an error of that one request, and is named in the log. Everything else goes on.
+//!
+//! This crate is an edge of the house: doors have threads and sockets of their own. What is behind them, `days` too, has none.
 
+pub mod days;
+pub mod fuse;
 pub mod nbd;
+
+use varve_image::{FileId, FileSystem};
+
+/// A file system that doors can show.
+pub trait Served: FileSystem {
+    /// Whether what is told of this file, and what a folder holds, never changes: clients may believe it for as long as they like.
+    fn is_settled(&self, file: FileId) -> bool;
+}

@@ -101,6 +101,18 @@ is there. If it is interrupted, the same command goes on where it stopped.
 Examples:
   varve clone /mnt/usb/replica /backup/store    my disk died; this is a new one";
 
+const MOUNT_HELP: &str = "\
+Runs until it is interrupted. A snapshot lies below the day that it shows: DIR/2026/05/01/NAME holds the files of a folder; of a
+disk p1, p2, ... hold the files of its volumes, and disk.raw is the whole disk. If a day has several of one name, the newest has the
+name, and the others are NAME.HHMMSS. DIR/latest/NAME leads to the newest, DIR/by-id/ID to that one. Days are those of the local
+time zone. New snapshots appear by themselves.
+
+Without --allow-other only you can look into it, and can read everything in it, whoever owned it.
+
+Examples:
+  mkdir days; varve -s /backup/store mount days    and in another terminal: ls days/latest
+  varve -s sftp://host/replica mount days          a replica, where it is";
+
 /// What to do.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
@@ -116,6 +128,9 @@ pub enum Command {
     Ls(Ls),
     /// Write a file of a snapshot, or a whole image, to standard output
     Cat(Cat),
+    /// Mount all snapshots as a folder of days, to be looked at with any program
+    #[command(after_help = MOUNT_HELP)]
+    Mount(Mount),
     /// Show what differs between two snapshots
     Diff(Diff),
     /// Find files by name in snapshots
@@ -351,6 +366,17 @@ pub struct Ls {
 pub struct Cat {
     /// Which snapshot, and which file in it: SNAPSHOT[:PATH]
     pub snapshot: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Mount {
+    /// An empty folder
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+
+    /// Let other users in as well, as far as modes and owners of the archived files allow it
+    #[arg(long)]
+    pub allow_other: bool,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -6,6 +6,7 @@ mod find;
 mod init;
 mod key;
 mod ls;
+mod mount;
 mod pages;
 mod paper_page;
 mod place;
@@ -52,6 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Snapshots(words) => snapshots::run(arguments, words),
         Command::Stats => stats::run(arguments),
         Command::Ls(words) => ls::run(arguments, words),
+        Command::Mount(words) => mount::run(arguments, words),
         Command::Diff(words) => diff::run(arguments, words),
         Command::Find(words) => find::run(arguments, words),
         Command::Restore(words) => restore::run(arguments, words),

@@ -2,6 +2,7 @@
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
+use varve_serve::days::CivilTime;
 use varve_world::Timestamp;
 
 /// The last moment that a text means: `2026-05-01` is the end of that day, `2026-05-01T23:15` the end of that minute. With a
@@ -37,6 +38,21 @@ pub fn parse_exact(text: &str) -> Option<Timestamp> {
 
 fn last(civil: DateTime) -> Option<i128> {
     Some(civil.to_zoned(TimeZone::system()).ok()?.timestamp().as_nanosecond())
+}
+
+/// What the calendar and the clock on the wall said at a moment.
+pub fn civil(time: Timestamp) -> CivilTime {
+    let moment = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
+    let local = moment.to_zoned(TimeZone::system());
+    let small = |number: i8| u8::try_from(number).unwrap_or(0);
+    CivilTime {
+        year: local.year(),
+        month: small(local.month()),
+        day: small(local.day()),
+        hour: small(local.hour()),
+        minute: small(local.minute()),
+        second: small(local.second()),
+    }
 }
 
 /// A moment, to the second.

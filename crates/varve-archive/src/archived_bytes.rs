@@ -1,0 +1,54 @@
+//! What can be told of an archived file's bytes without reading them: where it has holes, and how much of it is none.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::ops::Range;
+
+use varve_block::BlockStore;
+use varve_tree::{Entry, ReadTreeError, TreeReader, Visit, walk};
+
+/// How many pointer blocks are read at most to tell how much of a file is no hole.
+const POINTERS_MAX: u32 = 64;
+/// Of a file that is smaller than this nobody cares how much of it is holes, and a listing comes to many of them.
+const SMALL_BYTES: u64 = 1 << 20;
+/// How long a range of data is told at most: to find its end, every pointer block above it is read.
+const DATA_BYTES_MAX: u64 = 1 << 30;
+
+/// How many bytes of a file are no holes. Of what many pointer blocks would have to be read for it is taken to be none.
+#[must_use]
+pub fn allocated_bytes(blocks: &dyn BlockStore, content: &Entry) -> u64 {
+    if content.size() < SMALL_BYTES {
+        return content.size();
+    }
+    let (mut allocated, mut pointers) = (0u64, 0u32);
+    walk(blocks, content, &mut |node| {
+        let length = node.range.end.saturating_sub(node.range.start);
+        if node.damage.is_none() && node.level > 0 && pointers < POINTERS_MAX {
+            pointers = pointers.saturating_add(1);
+            return Visit::Descend;
+        }
+        allocated = allocated.saturating_add(length);
+        Visit::Skip
+    });
+    allocated
+}
+
+/// The first range at or after `offset` that is no hole. A long one may be told in parts.
+pub(crate) fn next_data(
+    blocks: &dyn BlockStore,
+    content: &Entry,
+    offset: u64,
+) -> Result<Option<Range<u64>>, ReadTreeError> {
+    let mut data: Option<Range<u64>> = None;
+    for extent in TreeReader::new(blocks, content).extents(offset..content.size()) {
+        let extent = extent?;
+        match &mut data {
+            None if extent.leaf.is_none() => {}
+            None => data = Some(extent.offset.max(offset)..extent.range().end),
+            Some(data) if extent.leaf.is_none() || data.end.saturating_sub(data.start) >= DATA_BYTES_MAX => {
+                break;
+            }
+            Some(data) => data.end = extent.range().end,
+        }
+    }
+    Ok(data)
+}

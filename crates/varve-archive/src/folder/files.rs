@@ -1,0 +1,303 @@
+//! An archived folder as a file system: looked at in place, by many at the same time.
+//!
+//! The number of a file is made from the number of its folder and its name, with a key of the snapshot's own: the same on
+//! every machine and in every year, and nobody who chooses names can make two files have one number. All names of a file that has
+//! several (hard links) have the number that is made from their group instead.
+//!
+//! What stands behind a number is noted when the file is shown, in some 50 bytes, and forgotten when it is said that nobody uses
+//! the number any more. Everything else is read again when it is asked for.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use varve_block::BlockStore;
+use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use varve_tree::{Entry, TreeReader};
+
+use super::pages::{FolderPages, KeptNode};
+use crate::archived_bytes::{allocated_bytes, next_data};
+use crate::node::{Node, NodeKind};
+use crate::snapshot::SnapshotId;
+
+/// The number of the folder that was archived.
+const ROOT: FileId = FileId(1);
+
+/// What is hashed to make the number of a file that has one name.
+const BY_NAME: u8 = 0;
+/// The same for one that has several.
+const BY_GROUP: u8 = 1;
+
+/// The files of a snapshot of a folder.
+pub struct FolderFiles {
+    blocks: Arc<dyn BlockStore>,
+    pages: Arc<FolderPages>,
+    root: Node,
+    root_folder: Arc<OpenFolder>,
+    key: [u8; 32],
+    places: Mutex<BTreeMap<FileId, Place>>,
+}
+
+/// A folder of which something was shown.
+struct OpenFolder {
+    id: FileId,
+    content: Option<Entry>,
+    name: Vec<u8>,
+    parent: Option<Arc<OpenFolder>>,
+}
+
+/// Where a node lies.
+#[derive(Clone)]
+struct Place {
+    folder: Arc<OpenFolder>,
+    number: u64,
+    /// If it is a folder itself, of which something was shown.
+    opened: Option<Arc<OpenFolder>>,
+}
+
+/// A node, wherever it is kept.
+enum Found<'a> {
+    Root(&'a Node),
+    Kept(KeptNode),
+}
+
+impl Found<'_> {
+    fn node(&self) -> Result<&Node, FileSystemError> {
+        match self {
+            Self::Root(node) => Ok(node),
+            Self::Kept(kept) => kept.get().ok_or_else(|| absent("file")),
+        }
+    }
+}
+
+impl FolderFiles {
+    /// The files of the snapshot `id`, whose folder is `root`.
+    #[must_use]
+    pub fn new(blocks: Arc<dyn BlockStore>, pages: Arc<FolderPages>, id: SnapshotId, root: Node) -> Self {
+        let key = blake3::derive_key("varve 1 numbers of files", &id.0);
+        let root_folder =
+            Arc::new(OpenFolder { id: ROOT, content: root.content, name: Vec::new(), parent: None });
+        Self { blocks, pages, root, root_folder, key, places: Mutex::default() }
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<FileId, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, file: FileId) -> Result<Place, FileSystemError> {
+        self.places().get(&file).cloned().ok_or_else(|| absent("file of this number"))
+    }
+
+    fn found(&self, file: FileId) -> Result<(Found<'_>, Option<Place>), FileSystemError> {
+        if file == ROOT {
+            return Ok((Found::Root(&self.root), None));
+        }
+        let place = self.place(file)?;
+        let content = place.folder.content.ok_or_else(|| absent("file of this number"))?;
+        let found = self.pages.node(&*self.blocks, &content, place.number);
+        let found = found.map_err(|error| unreadable(format!("folder {}", place.folder.path()), error))?;
+        Ok((Found::Kept(found.ok_or_else(|| absent("file of this number"))?), Some(place)))
+    }
+
+    /// The folder of this number, to be looked into.
+    fn folder(&self, file: FileId) -> Result<Arc<OpenFolder>, FileSystemError> {
+        if file == ROOT {
+            return Ok(Arc::clone(&self.root_folder));
+        }
+        if let Some(opened) = self.place(file)?.opened {
+            return Ok(opened);
+        }
+        let (found, place) = self.found(file)?;
+        let node = found.node()?;
+        let parent = place.map(|place| place.folder);
+        let opened =
+            Arc::new(OpenFolder { id: file, content: node.content, name: node.name.clone(), parent });
+        if node.kind != NodeKind::Folder {
+            return Err(FileSystemError::Absent { what: format!("folder {}", opened.path()) });
+        }
+        if let Some(place) = self.places().get_mut(&file) {
+            place.opened = Some(Arc::clone(&opened));
+        }
+        Ok(opened)
+    }
+
+    fn id_of(&self, folder: &OpenFolder, node: &Node) -> FileId {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        match node.link_group {
+            Some(group) if node.kind != NodeKind::Folder => {
+                hasher.update(&[BY_GROUP]).update(&group.to_le_bytes());
+            }
+            _ => {
+                hasher.update(&[BY_NAME]).update(&folder.id.0.to_le_bytes()).update(&node.name);
+            }
+        }
+        let mut number = [0; 8];
+        hasher.finalize_xof().fill(&mut number);
+        // No file has the number of the root, or none.
+        FileId(u64::from_le_bytes(number).max(ROOT.0.saturating_add(1)))
+    }
+
+    /// Notes where a node lies, that is about to be shown.
+    fn show(&self, folder: &Arc<OpenFolder>, number: u64, node: &Node) -> Child {
+        let id = self.id_of(folder, node);
+        let place = || Place { folder: Arc::clone(folder), number, opened: None };
+        self.places().entry(id).or_insert_with(place);
+        Child { name: node.name.clone(), id, kind: kind_of(node.kind) }
+    }
+
+    fn what(&self, place: Option<&Place>, node: &Node) -> String {
+        let folder = place.map_or_else(String::new, |place| place.folder.path());
+        let slash = if folder.is_empty() { "" } else { "/" };
+        format!("{} {folder}{slash}{}", node.kind, String::from_utf8_lossy(&node.name))
+    }
+}
+
+impl OpenFolder {
+    /// From the root of the snapshot on, to be shown to people.
+    fn path(&self) -> String {
+        let mut names = vec![String::from_utf8_lossy(&self.name)];
+        let mut above = self.parent.as_ref();
+        while let Some(folder) = above.filter(|folder| folder.parent.is_some()) {
+            names.push(String::from_utf8_lossy(&folder.name));
+            above = folder.parent.as_ref();
+        }
+        names.reverse();
+        names.join("/")
+    }
+}
+
+impl Drop for OpenFolder {
+    fn drop(&mut self) {
+        // One after the other: a path may be deeper than a stack.
+        let mut above = self.parent.take();
+        while let Some(mut folder) = above.and_then(Arc::into_inner) {
+            above = folder.parent.take();
+        }
+    }
+}
+
+fn absent(what: &str) -> FileSystemError {
+    FileSystemError::Absent { what: what.to_owned() }
+}
+
+fn unreadable(what: String, error: impl std::error::Error + Send + Sync + 'static) -> FileSystemError {
+    FileSystemError::Read { what, source: io::Error::other(error) }
+}
+
+fn kind_of(kind: NodeKind) -> FileKind {
+    match kind {
+        NodeKind::File => FileKind::File,
+        NodeKind::Folder => FileKind::Folder,
+        NodeKind::SymbolicLink => FileKind::SymbolicLink,
+        NodeKind::CharacterDevice => FileKind::CharacterDevice,
+        NodeKind::BlockDevice => FileKind::BlockDevice,
+        NodeKind::Fifo => FileKind::Fifo,
+        NodeKind::Socket => FileKind::Socket,
+    }
+}
+
+impl FileSystem for FolderFiles {
+    fn root(&self) -> FileId {
+        ROOT
+    }
+
+    /// Of a file with several names it is not known how many there are: two are shown, so that programs look for the others. Folders
+    /// show one, which tells programs to count for themselves.
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        let (found, _) = self.found(file)?;
+        let node = found.node()?;
+        let size = if node.kind == NodeKind::SymbolicLink { node.target.len() as u64 } else { node.size };
+        let is_linked = node.link_group.is_some() && node.kind != NodeKind::Folder;
+        Ok(FileStatus {
+            kind: kind_of(node.kind),
+            mode: node.mode,
+            uid: node.uid,
+            gid: node.gid,
+            links: if is_linked { 2 } else { 1 },
+            size,
+            allocated: match (&node.content, node.kind) {
+                (Some(content), NodeKind::File) => allocated_bytes(&*self.blocks, content),
+                _ => 0,
+            },
+            modified: node.mtime.0,
+            changed: node.ctime.map(|ctime| ctime.0),
+            accessed: None,
+            created: None,
+            device: node.device.map(|device| DeviceNumber { major: device.major, minor: device.minor }),
+        })
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        let folder = self.folder(folder)?;
+        let Some(content) = folder.content else { return Ok(()) };
+        self.pages
+            .visit(&*self.blocks, &content, first, &mut |number, node| {
+                visit(self.show(&folder, number, node)).is_continue()
+            })
+            .map_err(|error| unreadable(format!("folder {}", folder.path()), error))
+    }
+
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+        let folder = self.folder(folder)?;
+        let Some(content) = folder.content else { return Ok(None) };
+        let found = self.pages.find(&*self.blocks, &content, name);
+        let found = found.map_err(|error| unreadable(format!("folder {}", folder.path()), error))?;
+        let shown = |(number, kept): (u64, KeptNode)| kept.get().map(|node| self.show(&folder, number, node));
+        Ok(found.and_then(shown))
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let (found, place) = self.found(file)?;
+        let node = found.node()?;
+        if node.kind != NodeKind::File {
+            return Err(FileSystemError::Absent {
+                what: format!("file {}", self.what(place.as_ref(), node)),
+            });
+        }
+        let Some(content) = node.content.filter(|content| offset < content.size()) else { return Ok(0) };
+        let left = usize::try_from(content.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let length = left.min(into.len());
+        let into = into.get_mut(..length).unwrap_or_default();
+        match TreeReader::new(&*self.blocks, &content).read_at(offset, into) {
+            Ok(()) => Ok(length),
+            Err(error) => Err(unreadable(self.what(place.as_ref(), node), error)),
+        }
+    }
+
+    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
+        let (found, place) = self.found(file)?;
+        let node = found.node()?;
+        let Some(content) = node.content.filter(|_| node.kind == NodeKind::File) else { return Ok(None) };
+        next_data(&*self.blocks, &content, offset)
+            .map_err(|error| unreadable(self.what(place.as_ref(), node), error))
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        let (found, place) = self.found(link)?;
+        let node = found.node()?;
+        if node.kind != NodeKind::SymbolicLink {
+            let what = format!("symbolic link {}", self.what(place.as_ref(), node));
+            return Err(FileSystemError::Absent { what });
+        }
+        Ok(node.target.clone())
+    }
+
+    fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        let (found, _) = self.found(file)?;
+        let xattr =
+            |xattr: &crate::node::Xattr| Xattr { name: xattr.name.clone(), value: xattr.value.clone() };
+        Ok(found.node()?.xattrs.iter().map(xattr).collect())
+    }
+
+    fn forget(&self, file: FileId) {
+        let forgotten = self.places().remove(&file);
+        drop(forgotten);
+    }
+}

@@ -1,0 +1,261 @@
+//! Any node of a folder, by its number or its name, whatever the folder's size: lists are read in pages, and pages are kept.
+//!
+//! A list has no index, so it is read once from its beginning. What is kept of that is where each page begins and the first name in it;
+//! the nodes themselves are kept for as long as there is room, and read again from there.
+//!
+//! Pages are kept by the content of the folder and not by its path: a folder that did not change from night to night is
+//! read once for all of them.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::Arc;
+
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+use varve_block::BlockStore;
+use varve_tree::Entry;
+
+use crate::node::{Node, Xattr};
+use crate::node_list::{ListPlace, NodeList, ReadFolderError};
+
+/// How many nodes a page has; the last one of a list may have fewer.
+const PAGE_NODES: usize = 256;
+/// How much memory the nodes may take that are kept.
+const PAGES_BYTES_MAX: u64 = 64 << 20;
+/// How much memory the tables may take that say where pages begin.
+const TABLES_BYTES_MAX: u64 = 16 << 20;
+
+/// Some nodes of a folder that follow each other.
+pub(super) struct NodePage {
+    nodes: Vec<Node>,
+    weight: u64,
+}
+
+/// Where the pages of a folder's list begin.
+pub(super) struct PageTable {
+    starts: Vec<ListPlace>,
+    /// The last name of each page.
+    last_names: Vec<Vec<u8>>,
+    node_count: u64,
+    weight: u64,
+}
+
+#[derive(Clone)]
+struct ByWeight;
+
+impl Weighter<(Entry, u32), Arc<NodePage>> for ByWeight {
+    fn weight(&self, _: &(Entry, u32), page: &Arc<NodePage>) -> u64 {
+        page.weight
+    }
+}
+
+impl Weighter<Entry, Arc<PageTable>> for ByWeight {
+    fn weight(&self, _: &Entry, table: &Arc<PageTable>) -> u64 {
+        table.weight
+    }
+}
+
+type Hasher = BuildHasherDefault<DefaultHasher>;
+
+fn cache<K: Eq + Hash, V: Clone>(bytes_max: u64, bytes_each: u64) -> Cache<K, V, ByWeight, Hasher>
+where
+    ByWeight: Weighter<K, V>,
+{
+    let items = usize::try_from(bytes_max.checked_div(bytes_each).unwrap_or(1)).unwrap_or(usize::MAX);
+    // One shard only: an item may then be as heavy as the whole cache.
+    let options = OptionsBuilder::new()
+        .weight_capacity(bytes_max)
+        .estimated_items_capacity(items)
+        .shards(1)
+        .build()
+        .expect("both capacities are given");
+    Cache::with_options(options, ByWeight, Hasher::default(), DefaultLifecycle::default())
+}
+
+/// What was read of folders, shared by all that look into the snapshots of one store. Takes some 80 MiB at most.
+pub struct FolderPages {
+    pages: Cache<(Entry, u32), Arc<NodePage>, ByWeight, Hasher>,
+    tables: Cache<Entry, Arc<PageTable>, ByWeight, Hasher>,
+}
+
+impl Default for FolderPages {
+    fn default() -> Self {
+        Self { pages: cache(PAGES_BYTES_MAX, 32 << 10), tables: cache(TABLES_BYTES_MAX, 256) }
+    }
+}
+
+/// A node within a page that is kept as long as somebody looks at it.
+pub(super) struct KeptNode {
+    page: Arc<NodePage>,
+    place: usize,
+}
+
+impl KeptNode {
+    /// `None` only for a place that its page does not have.
+    pub(super) fn get(&self) -> Option<&Node> {
+        self.page.nodes.get(self.place)
+    }
+}
+
+impl FolderPages {
+    /// The nodes of a folder from the one numbered `first` on, page by page, each with the number of its first node, until the
+    /// visitor returns false. What precedes an error was shown.
+    pub(super) fn visit(
+        &self,
+        blocks: &dyn BlockStore,
+        folder: &Entry,
+        first: u64,
+        visit: &mut dyn FnMut(u64, &Node) -> bool,
+    ) -> Result<(), ReadFolderError> {
+        let (table, damage) = self.table(blocks, folder);
+        let mut number = first;
+        while number < table.node_count {
+            let (page_number, skipped) = page_of(number);
+            let page = self.page(blocks, folder, &table, page_number)?;
+            for node in page.nodes.iter().skip(skipped) {
+                if !visit(number, node) {
+                    return Ok(());
+                }
+                number = number.saturating_add(1);
+            }
+            // A page that is shorter than the table says would never end this.
+            if page.nodes.len() <= skipped {
+                break;
+            }
+        }
+        damage.map_or(Ok(()), Err)
+    }
+
+    /// The node of this number, if the folder has so many.
+    pub(super) fn node(
+        &self,
+        blocks: &dyn BlockStore,
+        folder: &Entry,
+        number: u64,
+    ) -> Result<Option<KeptNode>, ReadFolderError> {
+        let (page_number, place) = page_of(number);
+        if let Some(page) = self.pages.get(&(*folder, page_number)) {
+            return Ok((place < page.nodes.len()).then_some(KeptNode { page, place }));
+        }
+        let (table, damage) = self.table(blocks, folder);
+        if number >= table.node_count {
+            return damage.map_or(Ok(None), Err);
+        }
+        let page = self.page(blocks, folder, &table, page_number)?;
+        Ok((place < page.nodes.len()).then_some(KeptNode { page, place }))
+    }
+
+    /// The node of this name, with its number.
+    pub(super) fn find(
+        &self,
+        blocks: &dyn BlockStore,
+        folder: &Entry,
+        name: &[u8],
+    ) -> Result<Option<(u64, KeptNode)>, ReadFolderError> {
+        let (table, damage) = self.table(blocks, folder);
+        let page_number = table.last_names.partition_point(|last| last.as_slice() < name);
+        let absent = |damage: Option<ReadFolderError>| damage.map_or(Ok(None), Err);
+        if page_number >= table.starts.len() {
+            return absent(damage);
+        }
+        let page_number = u32::try_from(page_number).unwrap_or(u32::MAX);
+        let page = self.page(blocks, folder, &table, page_number)?;
+        let Ok(place) = page.nodes.binary_search_by(|node| node.name.as_slice().cmp(name)) else {
+            return Ok(None);
+        };
+        Ok(Some((number_of(page_number, place), KeptNode { page, place })))
+    }
+
+    /// Where the pages of a folder begin, and what kept the rest of it from being read. Only a table that is whole is kept.
+    fn table(&self, blocks: &dyn BlockStore, folder: &Entry) -> (Arc<PageTable>, Option<ReadFolderError>) {
+        if let Some(table) = self.tables.get(folder) {
+            return (table, None);
+        }
+        let mut table = PageTable { starts: Vec::new(), last_names: Vec::new(), node_count: 0, weight: 100 };
+        let mut list = NodeList::of_content(blocks, Some(folder), &ListPlace::default());
+        let damage = loop {
+            let start = list.place();
+            let (nodes, damage) = read_page(&mut list);
+            let Some(last) = nodes.last() else { break damage };
+            let page_number = u32::try_from(table.starts.len()).unwrap_or(u32::MAX);
+            table.node_count = table.node_count.saturating_add(nodes.len() as u64);
+            let names_bytes = start.previous.len().saturating_add(last.name.len()) as u64;
+            table.weight = table.weight.saturating_add(names_bytes.saturating_add(100));
+            table.last_names.push(last.name.clone());
+            table.starts.push(start);
+            let is_last = nodes.len() < PAGE_NODES;
+            self.pages.insert((*folder, page_number), Arc::new(NodePage::new(nodes)));
+            if damage.is_some() || is_last {
+                break damage;
+            }
+        };
+        let table = Arc::new(table);
+        if damage.is_none() {
+            self.tables.insert(*folder, Arc::clone(&table));
+        }
+        (table, damage)
+    }
+
+    fn page(
+        &self,
+        blocks: &dyn BlockStore,
+        folder: &Entry,
+        table: &PageTable,
+        number: u32,
+    ) -> Result<Arc<NodePage>, ReadFolderError> {
+        if let Some(page) = self.pages.get(&(*folder, number)) {
+            return Ok(page);
+        }
+        let start = usize::try_from(number).ok().and_then(|number| table.starts.get(number));
+        let Some(start) = start else { return Ok(Arc::new(NodePage::new(Vec::new()))) };
+        let (nodes, damage) = read_page(&mut NodeList::of_content(blocks, Some(folder), start));
+        let page = Arc::new(NodePage::new(nodes));
+        match damage {
+            // The last page before the damage is as long as it was when the table was made.
+            Some(damage) if page.nodes.is_empty() => Err(damage),
+            Some(_) => Ok(page),
+            None => {
+                self.pages.insert((*folder, number), Arc::clone(&page));
+                Ok(page)
+            }
+        }
+    }
+}
+
+impl NodePage {
+    fn new(nodes: Vec<Node>) -> Self {
+        let xattr_bytes = |xattr: &Xattr| {
+            size_of::<Xattr>().saturating_add(xattr.name.len()).saturating_add(xattr.value.len())
+        };
+        let node_bytes = |node: &Node| {
+            let xattrs: usize = node.xattrs.iter().map(xattr_bytes).fold(0, usize::saturating_add);
+            let text = node.name.len().saturating_add(node.target.len());
+            size_of::<Node>().saturating_add(text).saturating_add(xattrs) as u64
+        };
+        let weight = nodes.iter().map(node_bytes).fold(100, u64::saturating_add);
+        Self { nodes, weight }
+    }
+}
+
+/// The page in which a node is, and its place there.
+fn page_of(number: u64) -> (u32, usize) {
+    let size = PAGE_NODES as u64;
+    let page = number.checked_div(size).and_then(|page| u32::try_from(page).ok()).unwrap_or(u32::MAX);
+    (page, usize::try_from(number.checked_rem(size).unwrap_or(0)).unwrap_or(0))
+}
+
+fn number_of(page: u32, place: usize) -> u64 {
+    u64::from(page).saturating_mul(PAGE_NODES as u64).saturating_add(place as u64)
+}
+
+fn read_page(list: &mut NodeList<'_>) -> (Vec<Node>, Option<ReadFolderError>) {
+    let mut nodes = Vec::new();
+    while nodes.len() < PAGE_NODES {
+        match list.next() {
+            None => break,
+            Some(Ok(node)) => nodes.push(node),
+            Some(Err(error)) => return (nodes, Some(error)),
+        }
+    }
+    (nodes, None)
+}

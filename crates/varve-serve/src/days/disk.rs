@@ -1,0 +1,88 @@
+//! A disk image, opened: its volumes, and what they hold.
+
+use std::sync::Arc;
+
+use varve_archive::{CachedBlocks, ImageReader};
+use varve_image::{Disk, FileSystem, ReadAt};
+use varve_tree::Entry;
+
+/// The name of the whole disk.
+const WHOLE: &[u8] = b"disk.raw";
+
+/// A disk of some night. Takes memory for the tables of its file systems, so only some are open at a time.
+pub(super) struct OpenDisk {
+    pub(super) image: Arc<ImageReader>,
+    parts: Vec<Part>,
+}
+
+/// A volume as it is shown: by its files if they can be read, else by its bytes.
+struct Part {
+    name: Vec<u8>,
+    raw_name: Vec<u8>,
+    bytes: Arc<dyn ReadAt>,
+    files: Option<Arc<dyn FileSystem>>,
+}
+
+/// What the folder of a disk holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum DiskChild {
+    /// The files of a volume.
+    Files(u32),
+    /// The bytes of a volume.
+    Raw(u32),
+    /// The bytes of all of it.
+    Whole,
+}
+
+impl OpenDisk {
+    pub(super) fn open(night: &str, blocks: &Arc<CachedBlocks>, entry: &Entry) -> Self {
+        let image = Arc::new(ImageReader::new(Arc::clone(blocks), entry));
+        let disk = Disk::open(Arc::clone(&image) as Arc<dyn ReadAt>);
+        for problem in disk.problems() {
+            tracing::warn!(night, %problem, "a disk is not as it should be");
+        }
+        let parts = disk.volumes().iter().map(|volume| {
+            let files = volume.open_file_system();
+            let name = safe_name(volume.name());
+            if let Err(error) = &files {
+                tracing::info!(night, volume = volume.name(), %error, "a volume is shown as it is");
+            }
+            Part { raw_name: [&name, &b".raw"[..]].concat(), name, bytes: volume.read(), files: files.ok() }
+        });
+        Self { parts: parts.collect(), image }
+    }
+
+    /// What its folder holds, in order.
+    pub(super) fn children(&self) -> impl Iterator<Item = (&[u8], DiskChild)> {
+        let shown = (0u32..).zip(&self.parts).map(|(number, part)| match part.files {
+            Some(_) => (part.name.as_slice(), DiskChild::Files(number)),
+            None => (part.raw_name.as_slice(), DiskChild::Raw(number)),
+        });
+        shown.chain(std::iter::once((WHOLE, DiskChild::Whole)))
+    }
+
+    fn part(&self, number: u32) -> Option<&Part> {
+        self.parts.get(usize::try_from(number).ok()?)
+    }
+
+    /// The files of a volume.
+    pub(super) fn files(&self, part: u32) -> Option<&Arc<dyn FileSystem>> {
+        self.part(part)?.files.as_ref()
+    }
+
+    /// The name of a volume, to be shown.
+    pub(super) fn name(&self, part: u32) -> String {
+        self.part(part).map_or_else(String::new, |part| String::from_utf8_lossy(&part.name).into_owned())
+    }
+
+    /// The bytes of a volume.
+    pub(super) fn bytes(&self, part: u32) -> Option<&Arc<dyn ReadAt>> {
+        Some(&self.part(part)?.bytes)
+    }
+}
+
+/// A volume's name as one component of a path. What LVM allows is no path; a disk may have been made to harm.
+fn safe_name(name: &str) -> Vec<u8> {
+    let safe: Vec<u8> = name.bytes().map(|byte| if matches!(byte, b'/' | 0) { b'_' } else { byte }).collect();
+    if matches!(safe.as_slice(), b"" | b"." | b"..") { b"_".to_vec() } else { safe }
+}

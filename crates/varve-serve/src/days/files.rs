@@ -1,0 +1,472 @@
+//! The tree of days as a file system, made of the file systems of its nights.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use quick_cache::sync::Cache;
+use varve_archive::{
+    Archive, CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes,
+};
+use varve_block::BlockStore;
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, ReadAt, Xattr};
+use varve_world::Timestamp;
+
+use super::calendar::{Calendar, CivilTime};
+use super::disk::{DiskChild, OpenDisk};
+use super::night::Night;
+use crate::Served;
+
+/// The number of the root.
+const ROOT: FileId = FileId(1);
+/// How many disks are open at a time. The others are opened again when they are looked at.
+const DISKS_MAX: usize = 32;
+/// How long the list of snapshots is believed, in nanoseconds.
+const BELIEVED: i64 = 1_000_000_000;
+/// Looking for new snapshots takes at most one part in so many of the time.
+const LOOKING_SHARE: i64 = 20;
+
+/// What time it was, where the days are looked at.
+type Civil = Box<dyn Fn(Timestamp) -> CivilTime + Send + Sync>;
+
+/// All snapshots of a store, as a file system.
+pub struct Days {
+    archive: Mutex<Archive>,
+    blocks: Arc<CachedBlocks>,
+    civil: Civil,
+    owner: (u32, u32),
+    calendar: RwLock<Arc<Calendar>>,
+    look_again_at: Mutex<Timestamp>,
+    pages: Arc<FolderPages>,
+    nights: Mutex<BTreeMap<SnapshotId, Arc<Night>>>,
+    disks: Cache<SnapshotId, Arc<OpenDisk>>,
+    places: Mutex<BTreeMap<FileId, Place>>,
+}
+
+/// What stands behind a number.
+#[derive(Clone)]
+enum Place {
+    Root,
+    Year(i16),
+    Month(i16, u8),
+    Day(i16, u8, u8),
+    Latest,
+    ById,
+    /// A link to a snapshot, at this depth.
+    Link(SnapshotId),
+    /// The folder of a disk.
+    Disk(Arc<Night>),
+    /// The bytes of a volume, or of a whole disk.
+    Raw(Arc<Night>, Option<u32>),
+    /// A file of a snapshot: of its folder, or of one of its volumes.
+    Inside {
+        night: Arc<Night>,
+        part: u32,
+        file: FileId,
+    },
+}
+
+/// The first eight bytes of a keyed hash, as the number of a file that is neither none nor the root.
+pub(super) fn number(key: &[u8; 32], parts: &[&[u8]]) -> FileId {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for part in parts {
+        hasher.update(part);
+    }
+    let mut number = [0; 8];
+    hasher.finalize_xof().fill(&mut number);
+    FileId(u64::from_le_bytes(number).max(ROOT.0 + 1))
+}
+
+impl Place {
+    fn id(&self) -> FileId {
+        let fixed = |kind: u8, what: &[u8]| number(&[0x76; 32], &[&[kind], what]);
+        match self {
+            Self::Root => ROOT,
+            Self::Year(year) => fixed(1, &year.to_le_bytes()),
+            Self::Month(year, month) => fixed(2, &[&year.to_le_bytes()[..], &[*month]].concat()),
+            Self::Day(year, month, day) => fixed(3, &[&year.to_le_bytes()[..], &[*month, *day]].concat()),
+            Self::Latest => fixed(4, b""),
+            Self::ById => fixed(5, b""),
+            Self::Link(id) => fixed(6, &id.0),
+            Self::Disk(night) => fixed(7, &night.snapshot.id.0),
+            Self::Raw(night, part) => {
+                let part = part.map_or(0, |part| u64::from(part) + 1).to_le_bytes();
+                fixed(8, &[&night.snapshot.id.0[..], &part].concat())
+            }
+            Self::Inside { night, part, file } => night.outer_id(*part, *file),
+        }
+    }
+
+    fn kind(&self) -> FileKind {
+        match self {
+            Self::Link(_) => FileKind::SymbolicLink,
+            Self::Raw(..) => FileKind::File,
+            _ => FileKind::Folder,
+        }
+    }
+}
+
+impl Days {
+    /// The snapshots of `archive`, whose blocks are read from `blocks`. `civil` tells on which day a moment is; `owner` is the user and the
+    /// group to whom the folders of days belong.
+    #[must_use]
+    pub fn new(archive: Archive, blocks: Arc<dyn BlockStore>, civil: Civil, owner: (u32, u32)) -> Self {
+        let calendar = Arc::new(Calendar::new(archive.snapshots(), &civil));
+        Self {
+            archive: Mutex::new(archive),
+            blocks: Arc::new(CachedBlocks::new(blocks)),
+            civil,
+            owner,
+            calendar: RwLock::new(calendar),
+            look_again_at: Mutex::new(Timestamp(i64::MIN)),
+            pages: Arc::default(),
+            nights: Mutex::default(),
+            disks: Cache::new(DISKS_MAX),
+            places: Mutex::default(),
+        }
+    }
+
+    /// The list of snapshots, as it is now.
+    fn calendar(&self) -> Arc<Calendar> {
+        self.look_again();
+        Arc::clone(&self.calendar.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes in snapshots that were taken since. Whoever comes while somebody else is at it does not wait.
+    fn look_again(&self) {
+        let Ok(mut look_again_at) = self.look_again_at.try_lock() else { return };
+        let Ok(mut archive) = self.archive.try_lock() else { return };
+        let clock = Arc::clone(&archive.store().world().clock);
+        let began = clock.now();
+        if began < *look_again_at {
+            return;
+        }
+        match archive.follow() {
+            Ok(true) => {
+                let calendar = Arc::new(Calendar::new(archive.snapshots(), &self.civil));
+                *self.calendar.write().unwrap_or_else(PoisonError::into_inner) = calendar;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "new snapshots cannot be looked for");
+            }
+        }
+        let now = clock.now();
+        let taken = now.0.saturating_sub(began.0).max(0);
+        *look_again_at = Timestamp(now.0.saturating_add(BELIEVED.max(taken.saturating_mul(LOOKING_SHARE))));
+    }
+
+    fn places(&self) -> MutexGuard<'_, BTreeMap<FileId, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, file: FileId) -> Result<Place, FileSystemError> {
+        if file == ROOT {
+            return Ok(Place::Root);
+        }
+        let unknown = || FileSystemError::Absent { what: "file of this number".into() };
+        self.places().get(&file).cloned().ok_or_else(unknown)
+    }
+
+    /// Notes what stands behind the number of something that is about to be shown.
+    fn show(&self, name: &[u8], kind: FileKind, place: Place) -> Child {
+        let id = place.id();
+        self.places().entry(id).or_insert(place);
+        Child { name: name.to_vec(), id, kind }
+    }
+
+    fn night(&self, snapshot: &Snapshot) -> Arc<Night> {
+        let mut nights = self.nights.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || Arc::new(Night::new(snapshot.clone()));
+        Arc::clone(nights.entry(snapshot.id).or_insert_with(open))
+    }
+
+    /// The disk of a night.
+    fn disk(&self, night: &Night) -> Result<Arc<OpenDisk>, FileSystemError> {
+        let SnapshotContent::Image(entry) = &night.snapshot.content else {
+            return Err(FileSystemError::Absent { what: format!("disk in {}", night.name()) });
+        };
+        let open = || Ok(Arc::new(OpenDisk::open(&night.name(), &self.blocks, entry)));
+        self.disks.get_or_insert_with(&night.snapshot.id, open)
+    }
+
+    /// Does something with the file system of a part of a night.
+    fn inside<T>(
+        &self,
+        night: &Night,
+        part: u32,
+        act: impl FnOnce(&dyn FileSystem) -> Result<T, FileSystemError>,
+    ) -> Result<T, FileSystemError> {
+        let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
+        if let Some(folder) = night.folder(&blocks, &self.pages) {
+            return act(folder).map_err(|error| night.name_error("", error));
+        }
+        let disk = self.disk(night)?;
+        let absent = || FileSystemError::Absent { what: format!("volume {part} in {}", night.name()) };
+        act(&**disk.files(part).ok_or_else(absent)?)
+            .map_err(|error| night.name_error(&format!(" {}", disk.name(part)), error))
+    }
+
+    /// Where a snapshot is shown: its files, or the folder of a disk.
+    fn place_of(&self, snapshot: &Snapshot) -> Result<Place, FileSystemError> {
+        let night = self.night(snapshot);
+        if matches!(snapshot.content, SnapshotContent::Image(_)) {
+            return Ok(Place::Disk(night));
+        }
+        let file = self.inside(&night, 0, |files| Ok(files.root()))?;
+        Ok(Place::Inside { night, part: 0, file })
+    }
+
+    /// What a folder of days holds, in order.
+    fn listed(&self, place: &Place) -> Result<Vec<(Vec<u8>, Place)>, FileSystemError> {
+        let calendar = self.calendar();
+        let two = |number: u8| format!("{number:02}").into_bytes();
+        let links = |(name, snapshot): (&[u8], &Snapshot)| (name.to_vec(), Place::Link(snapshot.id));
+        Ok(match place {
+            Place::Root => {
+                let fixed = [(b"by-id".to_vec(), Place::ById), (b"latest".to_vec(), Place::Latest)];
+                let years =
+                    calendar.years().map(|year| (format!("{year:04}").into_bytes(), Place::Year(year)));
+                fixed.into_iter().chain(years).collect()
+            }
+            Place::Year(year) => {
+                calendar.months(*year).map(|month| (two(month), Place::Month(*year, month))).collect()
+            }
+            Place::Month(year, month) => {
+                calendar.days(*year, *month).map(|day| (two(day), Place::Day(*year, *month, day))).collect()
+            }
+            Place::Day(year, month, day) => {
+                let place =
+                    |(name, snapshot): (&[u8], &Snapshot)| Ok((name.to_vec(), self.place_of(snapshot)?));
+                calendar.day(*year, *month, *day).map(place).collect::<Result<_, FileSystemError>>()?
+            }
+            Place::Latest => calendar.latest().map(links).collect(),
+            Place::ById => calendar.by_id().map(links).collect(),
+            Place::Disk(night) => self.listed_disk(night)?,
+            Place::Link(_) | Place::Raw(..) | Place::Inside { .. } => {
+                return Err(FileSystemError::Absent { what: "folder of this number".into() });
+            }
+        })
+    }
+
+    fn listed_disk(&self, night: &Arc<Night>) -> Result<Vec<(Vec<u8>, Place)>, FileSystemError> {
+        let disk = self.disk(night)?;
+        let place = |(name, child): (&[u8], DiskChild)| {
+            let night = Arc::clone(night);
+            let place = match child {
+                DiskChild::Files(part) => {
+                    let file = disk.files(part).map_or(ROOT, |files| files.root());
+                    Place::Inside { night, part, file }
+                }
+                DiskChild::Raw(part) => Place::Raw(night, Some(part)),
+                DiskChild::Whole => Place::Raw(night, None),
+            };
+            (name.to_vec(), place)
+        };
+        Ok(disk.children().map(place).collect())
+    }
+
+    /// The status of something that is not inside a snapshot.
+    fn own_status(&self, kind: FileKind, mode: u16, size: u64, modified: Timestamp) -> FileStatus {
+        FileStatus {
+            kind,
+            mode,
+            uid: self.owner.0,
+            gid: self.owner.1,
+            links: 1,
+            size,
+            allocated: size,
+            modified: modified.0,
+            changed: None,
+            accessed: None,
+            created: None,
+            device: None,
+        }
+    }
+
+    /// From the folder of links to the snapshot.
+    fn target(&self, id: &SnapshotId) -> Result<Vec<u8>, FileSystemError> {
+        let calendar = self.calendar();
+        let path = calendar.path(id);
+        let path = path.ok_or_else(|| FileSystemError::Absent { what: format!("snapshot {id}") })?;
+        Ok([b"../", path].concat())
+    }
+
+    /// The bytes of a volume or of a whole disk.
+    fn raw(&self, night: &Night, part: Option<u32>) -> Result<Arc<dyn ReadAt>, FileSystemError> {
+        let disk = self.disk(night)?;
+        let Some(part) = part else { return Ok(Arc::clone(&disk.image) as _) };
+        let absent = || FileSystemError::Absent { what: format!("volume {part} in {}", night.name()) };
+        disk.bytes(part).cloned().ok_or_else(absent)
+    }
+}
+
+/// When the newest of these snapshots was taken; in the beginning if there are none.
+fn newest<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Timestamp {
+    snapshots.map(|snapshot| snapshot.time).max().unwrap_or(Timestamp(0))
+}
+
+impl Served for Days {
+    fn is_settled(&self, file: FileId) -> bool {
+        match self.place(file) {
+            Ok(Place::Disk(_) | Place::Raw(..) | Place::Inside { .. }) => true,
+            Ok(_) | Err(_) => false,
+        }
+    }
+}
+
+impl FileSystem for Days {
+    fn root(&self) -> FileId {
+        ROOT
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        let place = self.place(file)?;
+        let kind = place.kind();
+        Ok(match &place {
+            Place::Inside { night, part, file } => {
+                return self.inside(night, *part, |files| files.status(*file));
+            }
+            Place::Link(id) => {
+                let target = self.target(id)?;
+                let time = self.calendar().snapshot(id).map_or(Timestamp(0), |snapshot| snapshot.time);
+                self.own_status(kind, 0o777, target.len() as u64, time)
+            }
+            Place::Disk(night) => self.own_status(kind, 0o555, 0, night.snapshot.time),
+            // Whoever may read a whole disk may read every file on it, so nobody but the owner may.
+            Place::Raw(night, part) => {
+                let size = self.raw(night, *part)?.size();
+                let mut status = self.own_status(kind, 0o400, size, night.snapshot.time);
+                if part.is_none() {
+                    status.allocated = allocated_bytes(&*self.blocks, self.disk(night)?.image.entry());
+                }
+                status
+            }
+            Place::Root | Place::Latest | Place::ById => {
+                let time = newest(self.calendar().snapshots().iter());
+                self.own_status(kind, 0o555, 0, time)
+            }
+            Place::Year(_) | Place::Month(..) | Place::Day(..) => {
+                let calendar = self.calendar();
+                let is_below = |snapshot: &&Snapshot| {
+                    let civil = (self.civil)(snapshot.time);
+                    match place {
+                        Place::Year(year) => civil.year == year,
+                        Place::Month(year, month) => (civil.year, civil.month) == (year, month),
+                        Place::Day(year, month, day) => {
+                            (civil.year, civil.month, civil.day) == (year, month, day)
+                        }
+                        _ => true,
+                    }
+                };
+                let time = newest(calendar.snapshots().iter().filter(is_below));
+                self.own_status(kind, 0o555, 0, time)
+            }
+        })
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        let place = self.place(folder)?;
+        if let Place::Inside { night, part, file } = &place {
+            let mut show = |child: Child| {
+                let place = Place::Inside { night: Arc::clone(night), part: *part, file: child.id };
+                visit(self.show(&child.name, child.kind, place))
+            };
+            return self.inside(night, *part, |files| files.children(*file, first, &mut show));
+        }
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        for (name, place) in self.listed(&place)?.into_iter().skip(first) {
+            if visit(self.show(&name, place.kind(), place)).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+        let place = self.place(folder)?;
+        if let Place::Inside { night, part, file } = &place {
+            let found = self.inside(night, *part, |files| files.child(*file, name))?;
+            return Ok(found.map(|child| {
+                let place = Place::Inside { night: Arc::clone(night), part: *part, file: child.id };
+                self.show(&child.name, child.kind, place)
+            }));
+        }
+        let found = self.listed(&place)?.into_iter().find(|(listed, _)| listed == name);
+        Ok(found.map(|(name, place)| self.show(&name, place.kind(), place)))
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        match self.place(file)? {
+            Place::Inside { night, part, file } => {
+                self.inside(&night, part, |files| files.read_at(file, offset, into))
+            }
+            Place::Raw(night, part) => {
+                let raw = self.raw(&night, part)?;
+                let left = usize::try_from(raw.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+                let length = left.min(into.len());
+                match raw.read_at(offset, &mut into[..length]) {
+                    Ok(()) => Ok(length),
+                    Err(source) => Err(unreadable(&night, source)),
+                }
+            }
+            _ => Err(FileSystemError::Absent { what: "file of this number".into() }),
+        }
+    }
+
+    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
+        match self.place(file)? {
+            Place::Inside { night, part, file } => {
+                self.inside(&night, part, |files| files.next_data(file, offset))
+            }
+            Place::Raw(night, None) => {
+                let found = self.disk(&night)?.image.next_data(offset);
+                found.map_err(|error| unreadable(&night, io::Error::other(error)))
+            }
+            Place::Raw(night, part) => {
+                let size = self.raw(&night, part)?.size();
+                Ok((offset < size).then_some(offset..size))
+            }
+            _ => Err(FileSystemError::Absent { what: "file of this number".into() }),
+        }
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        match self.place(link)? {
+            Place::Inside { night, part, file } => self.inside(&night, part, |files| files.link_target(file)),
+            Place::Link(id) => self.target(&id),
+            _ => Err(FileSystemError::Absent { what: "symbolic link of this number".into() }),
+        }
+    }
+
+    fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        match self.place(file)? {
+            Place::Inside { night, part, file } => self.inside(&night, part, |files| files.xattrs(file)),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn forget(&self, file: FileId) {
+        let forgotten = self.places().remove(&file);
+        let Some(Place::Inside { night, part, file }) = forgotten else { return };
+        let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
+        if let Some(folder) = night.folder(&blocks, &self.pages) {
+            folder.forget(file);
+        } else if let Some(files) =
+            self.disks.get(&night.snapshot.id).as_ref().and_then(|disk| disk.files(part))
+        {
+            files.forget(file);
+        }
+    }
+}
+
+fn unreadable(night: &Night, source: io::Error) -> FileSystemError {
+    FileSystemError::Read { what: format!("disk in {}", night.name()), source }
+}

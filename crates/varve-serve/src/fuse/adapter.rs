@@ -1,0 +1,450 @@
+//! What the kernel asks, put to a file system.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+};
+use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemError};
+
+use super::lookups::Lookups;
+use crate::Served;
+
+/// How long the kernel may believe what never changes.
+const SETTLED: Duration = Duration::from_secs(24 * 3600);
+/// How long it may believe what does.
+const UNSETTLED: Duration = Duration::from_secs(1);
+/// How many requests for what is read ahead may wait.
+const BACKGROUND_MAX: u16 = 64;
+/// The longest name that the kernel takes.
+const NAME_BYTES_MAX: usize = 1024;
+/// `.` and `..` come before what a folder holds.
+const DOTS: u64 = 2;
+/// From the C library: which end of a range `lseek` is to find.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+thread_local! {
+    /// What a thread reads into, kept from one read to the next.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A file system as the kernel sees it.
+pub(super) struct Adapter {
+    files: Arc<dyn Served>,
+    lookups: Lookups,
+    /// Whether the kernel is to decide who may do what.
+    checks_permissions: bool,
+    needs_no_open: bool,
+}
+
+impl Adapter {
+    pub(super) fn new(files: Arc<dyn Served>, checks_permissions: bool) -> Self {
+        Self { files, lookups: Lookups::default(), checks_permissions, needs_no_open: false }
+    }
+
+    fn believed(&self, file: FileId) -> Duration {
+        if self.files.is_settled(file) { SETTLED } else { UNSETTLED }
+    }
+
+    /// The number by which the file system knows what the kernel calls so.
+    fn file(&self, ino: INodeNo) -> FileId {
+        if ino == INodeNo::ROOT { self.files.root() } else { FileId(ino.0) }
+    }
+
+    fn ino(&self, file: FileId) -> INodeNo {
+        if file == self.files.root() { INodeNo::ROOT } else { INodeNo(file.0) }
+    }
+
+    /// Notes that the kernel is about to be shown this child, and asks for its status.
+    fn show(&self, folder: FileId, child: &Child) -> Result<FileStatus, FileSystemError> {
+        self.lookups.add(child.id);
+        match self.files.status(child.id) {
+            // Another thread was just told that the kernel had forgotten it. That cannot happen again, now that it is counted.
+            Err(FileSystemError::Absent { .. }) => {
+                self.files.child(folder, &child.name)?;
+                self.files.status(child.id)
+            }
+            status => status,
+        }
+    }
+
+    fn forget_one(&self, file: FileId, times: u64) {
+        self.lookups.remove(file, times, || self.files.forget(file));
+    }
+
+    fn attributes(&self, file: FileId, status: &FileStatus) -> FileAttr {
+        let modified = time(status.modified);
+        FileAttr {
+            ino: self.ino(file),
+            size: status.size,
+            blocks: status.allocated.div_ceil(512),
+            atime: status.accessed.map_or(modified, time),
+            mtime: modified,
+            ctime: status.changed.map_or(modified, time),
+            crtime: status.created.map_or(modified, time),
+            kind: kind(status.kind),
+            perm: status.mode & 0o7777,
+            nlink: status.links,
+            uid: status.uid,
+            gid: status.gid,
+            rdev: status.device.map_or(0, device),
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    /// What can be told of a file whose status cannot be read: the kernel is to ask again as soon as somebody cares.
+    fn unknown(&self, child: &Child) -> FileAttr {
+        let status = FileStatus {
+            kind: child.kind,
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: 0,
+            allocated: 0,
+            modified: 0,
+            changed: None,
+            accessed: None,
+            created: None,
+            device: None,
+        };
+        self.attributes(child.id, &status)
+    }
+
+    /// A folder from an offset on, `.` and `..` first. `add` takes a child and the offset after it, and tells whether it had no room.
+    fn list(
+        &self,
+        folder: FileId,
+        offset: u64,
+        add: &mut dyn FnMut(&Child, u64) -> bool,
+    ) -> Result<(), FileSystemError> {
+        let mut next = offset;
+        for name in [b".".as_slice(), b".."].into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
+            next += 1;
+            if add(&Child { name: name.to_vec(), id: folder, kind: FileKind::Folder }, next) {
+                return Ok(());
+            }
+        }
+        self.files.children(folder, next - DOTS, &mut |child| {
+            next += 1;
+            if child.name.len() > NAME_BYTES_MAX {
+                tracing::warn!(
+                    bytes = child.name.len(),
+                    "a name that is too long for the kernel is left out"
+                );
+                return ControlFlow::Continue(());
+            }
+            if add(&child, next) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    fn xattr(&self, file: FileId, name: &OsStr) -> Result<Vec<u8>, Errno> {
+        let xattrs = self.files.xattrs(file).map_err(|error| refuse(&error))?;
+        let found = xattrs.into_iter().find(|xattr| xattr.name == name.as_bytes());
+        found.map(|xattr| xattr.value).ok_or(Errno::NO_XATTR)
+    }
+
+    fn seek(&self, file: FileId, offset: u64, whence: i32) -> Result<u64, Errno> {
+        let failed = |error| refuse(&error);
+        let size = self.files.status(file).map_err(failed)?.size;
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        let data = self.files.next_data(file, offset).map_err(failed)?;
+        match (whence, data) {
+            (SEEK_DATA, data) => data.map(|data| data.start.max(offset)).ok_or(Errno::ENXIO),
+            (SEEK_HOLE, Some(data)) if data.start <= offset => self.end_of_data(file, data.end, size),
+            (SEEK_HOLE, _) => Ok(offset),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Where data ends that may be told in parts.
+    fn end_of_data(&self, file: FileId, end: u64, size: u64) -> Result<u64, Errno> {
+        let mut end = end;
+        while end < size {
+            match self.files.next_data(file, end).map_err(|error| refuse(&error))? {
+                Some(data) if data.start <= end && data.end > end => end = data.end,
+                _ => break,
+            }
+        }
+        Ok(end.min(size))
+    }
+}
+
+/// What the kernel is told of an error. Damage is named in the log.
+fn refuse(error: &FileSystemError) -> Errno {
+    match error {
+        FileSystemError::Absent { .. } => Errno::ENOENT,
+        FileSystemError::Unsupported { .. } => {
+            tracing::warn!(error = %chain(error), "a file cannot be shown");
+            Errno::EOPNOTSUPP
+        }
+        FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
+            tracing::error!(error = %chain(error), "a file cannot be read");
+            Errno::EIO
+        }
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    let moment =
+        if nanoseconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+    moment.unwrap_or(UNIX_EPOCH)
+}
+
+fn kind(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::File => FileType::RegularFile,
+        FileKind::Folder => FileType::Directory,
+        FileKind::SymbolicLink => FileType::Symlink,
+        FileKind::CharacterDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+    }
+}
+
+/// A device's numbers as the kernel packs them.
+fn device(DeviceNumber { major, minor }: DeviceNumber) -> u32 {
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
+}
+
+/// Answers a question for bytes of which the kernel first asks how many there are.
+fn answer_bytes(found: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
+    match found {
+        Err(error) => reply.error(error),
+        Ok(bytes) => match u32::try_from(bytes.len()) {
+            Ok(length) if size == 0 => reply.size(length),
+            Ok(length) if length <= size => reply.data(&bytes),
+            _ => reply.error(Errno::ERANGE),
+        },
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wanted = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_PARALLEL_DIROPS;
+        if self.checks_permissions {
+            wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
+        for flag in wanted.iter() {
+            if config.add_capabilities(flag).is_err() {
+                tracing::debug!(?flag, "the kernel does not have it");
+            }
+        }
+        self.needs_no_open = config.add_capabilities(InitFlags::FUSE_NO_OPEN_SUPPORT).is_ok();
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let parent = self.file(parent);
+        match self.files.child(parent, name.as_bytes()) {
+            Ok(Some(child)) => match self.show(parent, &child) {
+                Ok(status) => reply.entry_with_ttls(
+                    &self.believed(child.id),
+                    &self.believed(parent),
+                    &self.attributes(child.id, &status),
+                    Generation(0),
+                ),
+                Err(error) => {
+                    self.forget_one(child.id, 1);
+                    reply.error(refuse(&error));
+                }
+            },
+            Ok(None) => reply.error(Errno::ENOENT),
+            Err(error) => reply.error(refuse(&error)),
+        }
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, nlookup: u64) {
+        self.forget_one(self.file(ino), nlookup);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let file = self.file(ino);
+        match self.files.status(file) {
+            Ok(status) => reply.attr(&self.believed(file), &self.attributes(file, &status)),
+            Err(error) => reply.error(refuse(&error)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.files.link_target(self.file(ino)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(refuse(&error)),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Nothing is done when a file is opened: a kernel that can do without does not ask again, and keeps what it has read.
+        if self.needs_no_open {
+            reply.error(Errno::ENOSYS);
+        } else {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let length = usize::try_from(size).unwrap_or(0);
+        BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < length {
+                buffer.resize(length, 0);
+            }
+            match self.files.read_at(self.file(ino), offset, &mut buffer[..length]) {
+                Ok(read) => reply.data(&buffer[..read]),
+                Err(error) => reply.error(refuse(&error)),
+            }
+        });
+    }
+
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let flags = if self.files.is_settled(self.file(ino)) {
+            FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR
+        } else {
+            FopenFlags::empty()
+        };
+        reply.opened(FileHandle(0), flags);
+    }
+
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let mut is_empty = true;
+        let listed = self.list(self.file(ino), offset, &mut |child, next| {
+            let is_full =
+                reply.add(self.ino(child.id), next, kind(child.kind), OsStr::from_bytes(&child.name));
+            is_empty &= is_full;
+            // The kernel does not come to know a file by its name alone.
+            self.lookups.add(child.id);
+            self.forget_one(child.id, 1);
+            is_full
+        });
+        match listed {
+            // What was read before the damage is shown; then the kernel asks on and meets it.
+            Err(error) if is_empty => reply.error(refuse(&error)),
+            _ => reply.ok(),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let folder = self.file(ino);
+        let believed = self.believed(folder);
+        let mut is_empty = true;
+        let listed = self.list(folder, offset, &mut |child, next| {
+            let is_dot = matches!(child.name.as_slice(), b"." | b"..");
+            let (attributes, believed) =
+                match if is_dot { self.files.status(folder) } else { self.show(folder, child) } {
+                    Ok(status) => (self.attributes(child.id, &status), believed),
+                    Err(error) => {
+                        refuse(&error);
+                        (self.unknown(child), Duration::ZERO)
+                    }
+                };
+            let name = OsStr::from_bytes(&child.name);
+            let is_full = reply.add(attributes.ino, next, name, &believed, &attributes, Generation(0));
+            if is_full && !is_dot {
+                self.forget_one(child.id, 1);
+            }
+            is_empty &= is_full;
+            is_full
+        });
+        match listed {
+            Err(error) if is_empty => reply.error(refuse(&error)),
+            _ => reply.ok(),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Nothing is written: the kernel need not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        // Whoever is let in at all may do all that can be done here; else the kernel checks for itself.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        answer_bytes(self.xattr(self.file(ino), name), size, reply);
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = self.files.xattrs(self.file(ino)).map_err(|error| refuse(&error)).map(|xattrs| {
+            xattrs.iter().fold(Vec::new(), |mut names, xattr| {
+                names.extend_from_slice(&xattr.name);
+                names.push(0);
+                names
+            })
+        });
+        answer_bytes(names, size, reply);
+    }
+
+    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        let found = u64::try_from(offset).map_err(|_| Errno::EINVAL);
+        let found = found.and_then(|offset| self.seek(self.file(ino), offset, whence));
+        match found.and_then(|place| i64::try_from(place).map_err(|_| Errno::EINVAL)) {
+            Ok(place) => reply.offset(place),
+            Err(error) => reply.error(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_and_devices_are_packed_as_the_kernel_does() {
+        assert_eq!(time(-1), UNIX_EPOCH - Duration::from_nanos(1));
+        assert_eq!(time(i64::MAX), UNIX_EPOCH + Duration::from_nanos(u64::try_from(i64::MAX).unwrap()));
+        assert_eq!(time(i64::MIN) < UNIX_EPOCH, true);
+        assert_eq!(device(DeviceNumber { major: 8, minor: 1 }), 0x801);
+        assert_eq!(device(DeviceNumber { major: 259, minor: 0x12345 }), 0x1231_0345);
+    }
+}

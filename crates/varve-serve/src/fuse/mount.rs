@@ -1,0 +1,169 @@
+//! Mounting, and taking it away again.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::mount::UnmountFlags;
+
+use super::adapter::Adapter;
+use crate::Served;
+
+/// How many requests are answered at the same time, at least: most of them wait for a disk.
+const THREADS_MIN: usize = 4;
+
+/// How a file system is to be mounted.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What the table of mounts calls it.
+    pub source: String,
+    /// Whether other users than the one who mounts it may look into it, as far as the modes of the files allow.
+    pub allow_other: bool,
+}
+
+/// Why it was not mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// There is no such folder.
+    #[error("{} is not there", at.display())]
+    Absent {
+        /// Where it was to be.
+        at: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Something, but no folder.
+    #[error("{} is not a folder", at.display())]
+    NotAFolder {
+        /// Where it was to be.
+        at: PathBuf,
+    },
+    /// The process of an earlier mount has died, and left it behind.
+    #[error("{} is what a mount has left whose process is gone: `fusermount3 -u {}` takes it away", at.display(), at.display())]
+    Left {
+        /// Where.
+        at: PathBuf,
+    },
+    /// The kernel has no FUSE.
+    #[error("this system has no /dev/fuse: load the module `fuse`, or give the container that device")]
+    NoFuse,
+    /// The system does not let users show a mount to others.
+    #[error("other users may not be let in: write `user_allow_other` into /etc/fuse.conf, or mount as root")]
+    OthersNotAllowed {
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system refused.
+    #[error("cannot mount on {}", at.display())]
+    Refused {
+        /// Where.
+        at: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+/// A mounted file system. Dropped, it is unmounted.
+pub struct Mounted {
+    at: PathBuf,
+    session: Option<BackgroundSession>,
+}
+
+/// Mounts a file system on the folder `at`.
+///
+/// # Errors
+/// [`MountError`].
+pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mounted, MountError> {
+    let at_path = || at.to_path_buf();
+    match std::fs::metadata(at) {
+        Ok(metadata) if !metadata.is_dir() => return Err(MountError::NotAFolder { at: at_path() }),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+            return Err(MountError::Left { at: at_path() });
+        }
+        Err(source) => return Err(MountError::Absent { at: at_path(), source }),
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Err(MountError::NoFuse);
+    }
+    let at = at.canonicalize().map_err(|source| MountError::Absent { at: at_path(), source })?;
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoSuid,
+        MountOption::NoDev,
+        MountOption::NoAtime,
+        MountOption::FSName(options.source.replace(',', "_")),
+        MountOption::Subtype("varve".into()),
+    ];
+    if options.allow_other {
+        config.mount_options.push(MountOption::DefaultPermissions);
+        config.acl = SessionACL::All;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.n_threads = Some((2 * cores).max(THREADS_MIN));
+    let session = fuser::spawn_mount(Adapter::new(files, options.allow_other), &at, &config);
+    match session {
+        Ok(session) => Ok(Mounted { at, session: Some(session) }),
+        Err(source) if options.allow_other && source.kind() == io::ErrorKind::PermissionDenied => {
+            Err(MountError::OthersNotAllowed { source })
+        }
+        Err(source) => Err(MountError::Refused { at, source }),
+    }
+}
+
+impl Mounted {
+    /// Where it is.
+    #[must_use]
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Whether somebody else has unmounted it.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Takes it away. If somebody still works in it, it vanishes from the tree of files at once, and they meet errors from then on.
+    ///
+    /// # Errors
+    /// What the system says: it is still mounted then.
+    pub fn unmount(mut self) -> io::Result<()> {
+        self.take_away()
+    }
+
+    fn take_away(&mut self) -> io::Result<()> {
+        let Some(session) = self.session.take() else { return Ok(()) };
+        if session.guard.is_finished() {
+            return session.umount_and_join();
+        }
+        match session.umount_and_join() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                tracing::warn!(at = %self.at.display(), "somebody still works in the mount; it is taken away all the same");
+                detach(&self.at)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_away() {
+            tracing::error!(at = %self.at.display(), %error, "cannot unmount");
+        }
+    }
+}
+
+/// Takes a mount out of the tree of files, whoever works in it.
+fn detach(at: &Path) -> io::Result<()> {
+    if rustix::mount::unmount(at, UnmountFlags::DETACH).is_ok() {
+        return Ok(());
+    }
+    // Only root may do that alone.
+    let done = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(at).status()?;
+    if done.success() { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
+}
