@@ -2,8 +2,10 @@
 
 mod archive;
 mod restore;
+mod served;
 mod source;
 
-pub use archive::{ArchiveImageError, ArchivedImage, archive_image};
+pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use restore::{RestoreImageError, restore_image, write_image};
+pub use served::{ServedImage, Told, ToldRun};
 pub use source::{ImageSource, OpenSourceError};
