@@ -26,6 +26,10 @@ pub struct RepairReport {
     pub plan: RepairPlan,
     /// Whether the catalog was lost and put together from older ones.
     pub catalog_was_lost: bool,
+    /// Whether the end of the log was gone, and with it snapshots that only a copy can name.
+    pub end_was_lost: bool,
+    /// Snapshots that only a copy still knew.
+    pub brought_back_count: u64,
     /// Arenas that are again what they were, by their parity.
     pub mended: Vec<ArenaId>,
     /// Blocks that came from elsewhere.
@@ -57,6 +61,9 @@ pub enum RepairArchiveError {
     /// The files of parity could not be listed.
     #[error("the files of parity cannot be listed")]
     Parity(#[source] std::io::Error),
+    /// The note of what the log had once could not be removed.
+    #[error("index/newest cannot be removed")]
+    Note(#[source] std::io::Error),
     /// The catalog could not be written again.
     #[error("the catalog cannot be put together again")]
     Catalog(#[from] SaveCatalogError),
@@ -74,7 +81,13 @@ pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, R
     let walked = walk_snapshots(store, store, snapshots, &before.damage, progress)?;
     before.note_walk(snapshots, walked);
     let plan = RepairPlan::new(&before.damage);
-    Ok(RepairReport { before, plan, catalog_was_lost: found.was_lost, ..RepairReport::default() })
+    Ok(RepairReport {
+        before,
+        plan,
+        catalog_was_lost: found.was_lost,
+        end_was_lost: found.end_was_lost,
+        ..RepairReport::default()
+    })
 }
 
 /// Mends what can be mended. `sources` are copies of this store: they are asked for blocks that are damaged or gone, and
@@ -98,7 +111,8 @@ pub fn repair(
         before = check_log(store, Some(AuditShare::ALL), progress)?;
     }
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
-    let FoundCatalog { mut catalog, was_lost } = find_catalog(store, &mended, sources, &before.damage)?;
+    let found = find_catalog(store, &mended, sources, &before.damage)?;
+    let FoundCatalog { mut catalog, was_lost, end_was_lost, brought_back_count } = found;
     let walked = walk_snapshots(store, store, catalog.snapshots(), &before.damage, progress)?;
     before.note_walk(catalog.snapshots(), walked);
     store.remember_lost(&before.lost);
@@ -109,10 +123,12 @@ pub fn repair(
         drop(mended.get(name));
     }
     let fetched_block_count = mended.into_fetched_count()?;
-    if was_lost {
+    // Not for a lost end alone: with the root that it has, this log is still told to be an older state of its copies.
+    if was_lost || brought_back_count > 0 {
         catalog.write_again(store)?;
     }
     store.sync()?;
+    store.accept_end().map_err(RepairArchiveError::Note)?;
     let plan = RepairPlan::new(&before.damage);
     let repaired = store.repair(&plan)?;
     let after = walk_snapshots(store, store, catalog.snapshots(), &[], progress)?;
@@ -122,6 +138,8 @@ pub fn repair(
         before,
         plan,
         catalog_was_lost: was_lost,
+        end_was_lost,
+        brought_back_count,
         mended: parity_mended,
         fetched_block_count,
         repaired,
@@ -149,31 +167,48 @@ struct FoundCatalog {
     catalog: Catalog,
     /// Whether the newest one was lost, and this one put together from others.
     was_lost: bool,
+    end_was_lost: bool,
+    brought_back_count: u64,
 }
 
-/// The newest catalog; if it is lost, what older ones know, and those of the sources.
+/// The newest catalog; if it is lost, or came after this log's end, what older ones know, and those of the sources.
 fn find_catalog(
     store: &Store,
     blocks: &dyn BlockStore,
     sources: &[&Store],
     damage: &[Damage],
 ) -> Result<FoundCatalog, OpenLogError> {
-    let is_end_lost = damage.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
     let roots = store.catalogs();
     // One that leads nowhere is as good as lost, even if others hide it.
     let unreadable = roots.iter().find_map(|root| Catalog::load(blocks, Some(*root)).err());
     let newest = unreadable.map_or_else(|| Catalog::load_all(blocks, &roots), Err);
+    let was_lost = newest.is_err();
     let mut catalog = match newest {
-        Ok(catalog) if !is_end_lost => return Ok(FoundCatalog { catalog, was_lost: false }),
         Ok(catalog) => catalog,
         Err(_) => Catalog::salvage(blocks, &store.catalog_roots()?),
     };
+    let end_was_lost = damage.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
+    let own_count = catalog.snapshots().len();
     for source in sources {
-        if let Ok(theirs) = Catalog::load_all(*source, &source.catalogs()) {
+        if (was_lost || end_was_lost || goes_on(source, &roots)?)
+            && let Ok(theirs) = Catalog::load_all(*source, &source.catalogs())
+        {
             catalog.add_unknown(&theirs);
         }
     }
-    Ok(FoundCatalog { catalog, was_lost: true })
+    let brought_back_count = (catalog.snapshots().len() - own_count) as u64;
+    Ok(FoundCatalog { catalog, was_lost, end_was_lost, brought_back_count })
+}
+
+/// Whether a copy has all that these roots lead to, and goes on where they end: the log that they are from is an older state of it, or
+/// has lost its end and does not know it.
+fn goes_on(source: &Store, roots: &[BlockName]) -> Result<bool, OpenLogError> {
+    let theirs = source.catalogs();
+    if theirs.iter().all(|root| roots.contains(root)) {
+        return Ok(false);
+    }
+    let known: BTreeSet<_> = source.catalog_roots()?.into_iter().map(|root| root.name).collect();
+    Ok(roots.iter().all(|root| known.contains(root)))
 }
 
 /// A store that asks others for what it has lost, and keeps what they give.

@@ -190,6 +190,15 @@ impl ArenaHeader {
         Ok(header)
     }
 
+    /// The store that an arena's first bytes say it belongs to; `None` if they are no header's. Nothing vouches for it.
+    #[must_use]
+    pub fn claimed_store(bytes: &[u8]) -> Option<[u8; 16]> {
+        let mut decoder = Decoder(bytes);
+        let is_header =
+            decoder.array() == Some(MAGIC) && decoder.u32().is_some() && decoder.u32() == Some(512);
+        if is_header { decoder.array() } else { None }
+    }
+
     fn fields(mut decoder: Decoder<'_>, code: &[u8]) -> Option<Self> {
         if decoder.u32()? != 512 {
             return None;

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use varve_log::{ArenaId, Log, ReadLogError};
+use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store};
 use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
@@ -14,6 +14,7 @@ use crate::listing::{Assembly, CONFIG, FORMAT_PAGE};
 use crate::observer::Observer;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::{OpenReplicaError, Replica};
+use crate::replicate::arena_file_bytes;
 use crate::storage::ReplicaStorage;
 
 /// How much is fetched at once.
@@ -80,6 +81,9 @@ pub enum CloneError {
         /// What went wrong below.
         source: io::Error,
     },
+    /// The arenas that were fetched could not be listed.
+    #[error(transparent)]
+    List(#[from] OpenLogError),
     /// A fetched arena could not be read again.
     #[error("what was fetched cannot be read")]
     Read(#[from] ReadLogError),
@@ -155,6 +159,12 @@ pub fn clone_replica(
     let (mut cloned, mut damaged, error) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = error {
         return Err(error);
+    }
+    if let Some(log) = &log
+        && damaged.is_empty()
+    {
+        let log = Log::new(Arc::clone(storage), log.keys().clone(), *log.config());
+        damaged = missing(&log, world)?;
     }
     damaged.sort_by_key(|damage| damage.arena);
     if !damaged.is_empty() && !options.keep_damaged {
@@ -339,6 +349,35 @@ impl Hand<'_> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// What the newest page has seen sealed, and is not there: a replica that has lost objects looks like one that was stopped earlier.
+fn missing(log: &Log, world: &World) -> Result<Vec<DamagedThere>, CloneError> {
+    let ids = log.arenas()?;
+    let (mut sealed_count, mut counted, mut unsealed) = (0_u64, 0, Vec::new());
+    for id in &ids {
+        let opened = log.open_arena(*id)?;
+        let is_newest = Some(id) == ids.last();
+        match log.state(&opened)? {
+            ArenaState::Sealed { .. } => sealed_count += 1,
+            ArenaState::Unsealed if !is_newest => unsealed.push(*id),
+            ArenaState::Unsealed => {}
+        }
+        if is_newest {
+            let records = ArenaRecords::read(log, &opened, arena_file_bytes(world, *id)?)?;
+            counted = records.sealed_count.unwrap_or(0);
+        }
+    }
+    if sealed_count >= counted {
+        return Ok(Vec::new());
+    }
+    let newest = ids.last().map_or(0, |id| id.0);
+    let gone = (0..newest).map(ArenaId).filter(|id| ids.binary_search(id).is_err());
+    let gone = gone.map(|arena| DamagedThere { arena, reason: RecordsDamage::Missing { arena } });
+    let unsealed = unsealed
+        .into_iter()
+        .map(|arena| DamagedThere { arena, reason: RecordsDamage::SealLost { arena, offset: 0 } });
+    Ok(gone.chain(unsealed).collect())
 }
 
 fn check_arena(log: &Log, id: ArenaId, assembly: &Assembly) -> Result<Option<RecordsDamage>, ReadLogError> {

@@ -55,6 +55,12 @@ pub enum RecordsDamage {
         /// Where, in bytes.
         offset: u64,
     },
+    /// The ledger counts it among the sealed arenas, and nothing of it is there.
+    #[error("arena {arena}: it is missing")]
+    Missing {
+        /// Which arena.
+        arena: ArenaId,
+    },
     /// The ledger counts it among the sealed arenas, and it is not sealed.
     #[error("arena {arena}: it was sealed, and is not any more: it was cut, or put back as it was before")]
     SealLost {
@@ -78,7 +84,7 @@ impl RecordsDamage {
                 | ReadLogError::Page { offset, .. }
                 | ReadLogError::Storage { offset, .. },
             ) => *offset,
-            Self::Unreadable(_) => 0,
+            Self::Missing { .. } | Self::Unreadable(_) => 0,
         }
     }
 }

@@ -83,6 +83,15 @@ impl Directory {
         self.unsealed().insert(arena, rows);
     }
 
+    /// Whether an arena has a page with this code, as far as is known without scanning it.
+    pub(crate) fn has_page(&self, arena: ArenaId, code: [u8; 16]) -> bool {
+        let has = |rows: &[PageRow]| rows.iter().any(|row| row.code == code);
+        match self.unsealed().get(&arena) {
+            Some(rows) => has(rows),
+            None => self.sealed_rows(arena).is_ok_and(|rows| has(&rows)),
+        }
+    }
+
     /// Takes in a page that has just been written.
     pub(crate) fn note_appended(&self, appended: &Appended) {
         self.note_unsealed(appended.arena, appended.row);

@@ -205,6 +205,17 @@ fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
     Ok(slots)
 }
 
+/// How many keys are sound, and the files of those that are damaged.
+pub(crate) fn sound_and_damaged(storage: &dyn Storage) -> Result<(usize, Vec<FileName>), KeyError> {
+    let Slots { sound, damaged } = slots(storage)?;
+    Ok((sound.len(), damaged))
+}
+
+/// Whether this is what a key's file has. It may still be another store's.
+pub(crate) fn is_sound(file: &FileName, contents: &[u8]) -> bool {
+    Slot::parse(file, contents).is_some()
+}
+
 /// Opens the first key that the secret opens.
 pub(crate) fn open(
     storage: &dyn Storage,

@@ -1,11 +1,14 @@
 //! `index/newest`: which page was the last one when a writer closed the store. A hint like all of `index/`: it is believed if
-//! it is there, and then tells `verify` that the log's end was lost or taken back, which the log itself cannot tell.
+//! it is there, and then tells that the log's end was lost or taken back, which the log itself cannot tell. Once that was met the note
+//! stays as it is until somebody says what is to count from now on: or the next night would hide what is lost.
 //!
 //! | offset | bytes | field | meaning                                                   |
 //! |-------:|------:|-------|-----------------------------------------------------------|
 //! |      0 |     8 | arena | the number of the page's arena                            |
 //! |      8 |    16 | code  | the code of the page's header                             |
 //! |     24 |    32 | mac   | `BLAKE3(a key of the store's own, bytes 0..24)`           |
+
+use std::sync::atomic::Ordering;
 
 use varve_log::{ArenaId, ArenaState, ReadLogError};
 
@@ -18,6 +21,9 @@ const NEWEST: Hint = Hint { file: "index/newest", context: "varve 1 newest page"
 impl Store {
     /// Notes the log's last page. Everything must have been synced. That it cannot be noted costs nothing but the note.
     pub(crate) fn note_newest(&self, writer: &Writer) {
+        if self.end_is_lost() {
+            return;
+        }
         let last = writer.appender().unsealed().filter_map(|(id, _, code)| Some((id, code?))).last();
         if let Some((arena, code)) = last {
             self.note_page(arena, code);
@@ -55,14 +61,46 @@ impl Store {
         }
     }
 
+    /// Whether the log had lost its end when it was opened: the page that was noted last was not there, and with it the newest
+    /// snapshots may be gone.
+    #[must_use]
+    pub fn end_is_lost(&self) -> bool {
+        self.is_end_lost.load(Ordering::Relaxed)
+    }
+
+    /// What is there now counts as all there is. It is noted when the store is closed.
+    ///
+    /// # Errors
+    /// The note of what was there once could not be removed.
+    pub fn accept_end(&self) -> std::io::Result<()> {
+        if self.end_is_lost() {
+            self.remove_hint(&NEWEST)?;
+            self.is_end_lost.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Looks for the page that was noted last: first among those that were read anyway.
+    pub(crate) fn look_for_end(&self) {
+        let is_known = self.noted_page().is_none_or(|(arena, code)| self.directory.has_page(arena, code));
+        // What cannot be read now, and is no damage, says nothing.
+        let is_there = || self.newest_is_there().unwrap_or_else(|error| !error.is_damage());
+        self.is_end_lost.store(!is_known && !is_there(), Ordering::Relaxed);
+    }
+
+    fn noted_page(&self) -> Option<(ArenaId, [u8; 16])> {
+        let note = self.read_hint(&NEWEST, BODY_BYTES)?;
+        let (arena, code) = note.split_first_chunk()?;
+        Some((ArenaId(u64::from_le_bytes(*arena)), code.try_into().ok()?))
+    }
+
     /// Whether the page that was noted last is still in the log; true if none was noted.
     ///
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
     pub fn newest_is_there(&self) -> Result<bool, ReadLogError> {
-        let note = self.read_hint(&NEWEST, BODY_BYTES).unwrap_or_default();
-        let Some((arena, code)) = note.split_first_chunk() else { return Ok(true) };
-        let arena = self.directory.arena(ArenaId(u64::from_le_bytes(*arena)))?;
+        let Some((arena, code)) = self.noted_page() else { return Ok(true) };
+        let arena = self.directory.arena(arena)?;
         Ok(match self.log.state(&arena)? {
             ArenaState::Sealed { pages, .. } => pages.iter().any(|row| row.code == code),
             ArenaState::Unsealed => self.log.scan(&arena)?.pages.iter().any(|(row, _)| row.code == code),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 
 use varve_block::{BlockName, BlockType, LogAddress};
@@ -25,10 +25,10 @@ use crate::role::Role;
 use crate::scans::Scans;
 use crate::store::{Admission, Store};
 
-const CONFIG_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const CONFIG_BYTES_MAX: u64 = 64 << 10;
 
 /// The page that every store keeps beside its data.
-const FORMAT_PAGE: &str = include_str!("../FORMAT.md");
+pub(crate) const FORMAT_PAGE: &str = include_str!("../FORMAT.md");
 
 /// What a creation leaves in the store's folder if it is not finished.
 const LEFT_BY_CREATION: [&str; 3] = ["FORMAT.md", "FORMAT.md.new", "config.toml.new"];
@@ -85,6 +85,9 @@ pub enum OpenError {
     /// There is no `config.toml`.
     #[error("this is not a store: it has no config.toml")]
     NotAStore,
+    /// There is a log, and no `config.toml`.
+    #[error("this store has lost its config.toml")]
+    ConfigLost,
     /// `config.toml` could not be read.
     #[error("cannot read config.toml")]
     Storage(#[source] io::Error),
@@ -163,12 +166,12 @@ impl Store {
     /// What was chosen when the store was made: readable without a key.
     ///
     /// # Errors
-    /// [`OpenError::NotAStore`], [`OpenError::Config`] or [`OpenError::Storage`].
+    /// [`OpenError::NotAStore`], [`OpenError::ConfigLost`], [`OpenError::Config`] or [`OpenError::Storage`].
     pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
         let read = || match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
             Ok(text) => Ok(text),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(OpenError::NotAStore)
+                Err(no_config(world))
             }
             Err(error) => Err(OpenError::Storage(error)),
         };
@@ -231,9 +234,11 @@ impl Store {
             own,
             followed: Mutex::default(),
             uncertain_catalogs: Vec::new(),
+            is_end_lost: AtomicBool::new(false),
         };
         store.load_lost();
         store.catch_up(coverage, lock, &mut scans, progress)?;
+        store.look_for_end();
         Ok(store)
     }
 
@@ -391,6 +396,13 @@ impl Store {
             admission.catalogs = admission.catalogs.split_off(&address);
         }
     }
+}
+
+/// What a folder without `config.toml` is. One with the beginning of a `config.toml` is no store yet.
+fn no_config(world: &World) -> OpenError {
+    let is_any = |folder: &str| world.storage.list(folder).is_ok_and(|files| !files.is_empty());
+    let is_begun = world.storage.length(&name("config.toml.new")).is_ok();
+    if is_any(ArenaId::FOLDER) && !is_begun { OpenError::ConfigLost } else { OpenError::NotAStore }
 }
 
 fn load_checkpoint(world: &World, log: &Log, scans: &mut Scans<'_>) -> (MemoryIndex, Coverage) {

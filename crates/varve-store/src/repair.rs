@@ -257,4 +257,4 @@ impl Store {
 }
 
 /// Where damaged arenas are kept. A reader ignores it; nothing refers to it.
-const QUARANTINE: &str = "quarantine";
+pub(crate) const QUARANTINE: &str = "quarantine";

@@ -1,7 +1,7 @@
 //! The store itself: what it is made of, and how it is a block store.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
@@ -47,6 +47,8 @@ pub struct Store {
     pub(crate) followed: Mutex<Followed>,
     /// Catalog roots in pages that may have outlived their clumps: whoever cannot read cannot tell.
     pub(crate) uncertain_catalogs: Vec<(LogAddress, BlockName)>,
+    /// Whether the page that was noted last was not there when it was opened.
+    pub(crate) is_end_lost: AtomicBool,
 }
 
 /// What only the one writer of a store has.

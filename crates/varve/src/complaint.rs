@@ -4,7 +4,7 @@ use anyhow::Error;
 use varve_archive::SelectError;
 use varve_log::AppendError;
 use varve_replica::ReplicateError;
-use varve_store::{CreateError, KeyError, NotPermitted, OpenError, Permission};
+use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 use crate::arguments::WrongWords;
 
@@ -38,11 +38,19 @@ pub fn problem(problem: &varve_archive::Problem) -> String {
     format!("{}: {}", if path.is_empty() { "." } else { &path }, chain(problem.error.as_ref()))
 }
 
+const PUT_BACK: &str =
+    "it is the same in every copy and replica of the store: `varve repair --from COPY` puts it back";
+
 /// What may help.
 fn hint(error: &Error) -> Option<&'static str> {
     for cause in error.chain() {
         if let Some(OpenError::NotAStore) = cause.downcast_ref() {
             return Some("`varve -s PATH init` makes a store there");
+        }
+        let is_config_damaged =
+            matches!(cause.downcast_ref(), Some(ConfigError::Parse(_) | ConfigError::Value { .. }));
+        if is_config_damaged || matches!(cause.downcast_ref(), Some(OpenError::ConfigLost)) {
+            return Some(PUT_BACK);
         }
         if let Some(OpenError::Locked(_)) = cause.downcast_ref() {
             return Some(
@@ -75,9 +83,10 @@ fn hint(error: &Error) -> Option<&'static str> {
                 return Some("name its key file with --key-file");
             }
             Some(KeyError::NoSuchKind { .. }) => return Some("leave --key-file out and give its passphrase"),
-            Some(KeyError::Malformed { .. }) => {
+            Some(KeyError::Malformed { .. } | KeyError::NoKeys) => {
                 return Some(
-                    "bring the file back from a copy of the store, or use another key, or the paper key",
+                    "`varve repair --from COPY` puts it back from a copy or a replica of the store; else use another key, or \
+                     the paper key: `varve key import`",
                 );
             }
             Some(KeyError::Last { .. }) => return Some("add another key first: `varve key add`"),

@@ -126,6 +126,18 @@ pub fn notice_rollback(store: &Store, text: &str) -> bool {
     }
 }
 
+/// Forgets what this machine has seen at replicas of a store that goes another way from now on.
+pub fn forget_seen(arguments: &Arguments, store_id: &[u8; 16]) {
+    let Some(folder) = cache_folder(arguments) else { return };
+    let seen = folder.join(to_hex(store_id)).join("index/newest");
+    match std::fs::remove_file(&seen) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(%error, file = %seen.display(), "what was seen of the store cannot be forgotten");
+        }
+        _ => {}
+    }
+}
+
 /// The machine's name, to be remembered with a snapshot.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
@@ -156,7 +168,12 @@ pub fn read_store(arguments: &Arguments) -> Result<Store> {
 /// Opens another store, or a replica of one, to be read.
 pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
     match home_at(path) {
-        Home::Folder(path) => open_store(arguments, world(&path), &path.display().to_string(), Access::Read),
+        Home::Folder(path) => {
+            let name = path.display().to_string();
+            let store = open_store(arguments, world(&path), &name, Access::Read)?;
+            notice_lost_end(&store, &name);
+            Ok(store)
+        }
         Home::Replica(text) => {
             let home = replica_home(arguments, &text)?;
             let store = open_store(arguments, home.world, &text, Access::Read)?;
@@ -166,13 +183,36 @@ pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
     }
 }
 
+/// The files of another store, or of a replica of one.
+pub fn storage_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn Storage>> {
+    Ok(match home_at(path) {
+        Home::Folder(path) => world(&path).storage,
+        Home::Replica(text) => replica_home(arguments, &text)?.world.storage,
+    })
+}
+
 /// Opens the store to be written.
 pub fn write_store(arguments: &Arguments) -> Result<Store> {
     let path = store_folder(arguments)?;
     let now = moment::show(RealClock.now());
     let holder = format!("process {} on {}, since {now}", std::process::id(), host_name());
     let access = Access::Write { holder: &holder };
-    open_store(arguments, world(&path), &path.display().to_string(), access)
+    let name = path.display().to_string();
+    let store = open_store(arguments, world(&path), &name, access)?;
+    notice_lost_end(&store, &name);
+    Ok(store)
+}
+
+/// Says that the newest snapshots may be missing: a list of the others looks as if it were whole.
+fn notice_lost_end(store: &Store, name: &str) {
+    if store.end_is_lost() {
+        eprintln!(
+            "varve: {name} has lost the end of its log: the newest snapshots may be missing, and cannot be named"
+        );
+        eprintln!(
+            "hint: `varve repair --from COPY` brings back what a copy or a replica of the store still has"
+        );
+    }
 }
 
 /// Opens the store of a world; `name` is what people call it.

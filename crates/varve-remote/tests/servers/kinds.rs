@@ -1,15 +1,19 @@
-//! Every kind of target, each on a server of its own.
+//! Every kind of target, each on a server of its own. The tests of the program use these, too.
+#![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::cell::Cell;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use varve_remote::{OpenOptions, Patience, S3Keys, Secret, Target, open};
 
 use crate::lonely_server::{Server, program};
+
+const S3_SECRET: &str = "testsecret";
+const PASSWORD: &str = "hunter2";
 
 /// A server, and how targets on it are opened.
 pub struct Kind {
@@ -18,11 +22,13 @@ pub struct Kind {
     pub options: OpenOptions,
     /// The URL, with `PORT` and `PLACE` to be filled in.
     url: String,
+    /// Where in the server's folder the places are.
+    files: &'static str,
     place_count: Cell<u32>,
 }
 
 impl Kind {
-    fn new(name: &'static str, server: Server, url: &str, options: OpenOptions) -> Self {
+    fn new(name: &'static str, server: Server, files: &'static str, url: &str, options: OpenOptions) -> Self {
         let patience = Patience {
             try_count_max: 5,
             first_pause: Duration::from_millis(10),
@@ -31,7 +37,7 @@ impl Kind {
             ..Patience::default()
         };
         let options = OpenOptions { patience, ..options };
-        Self { name, server, options, url: url.into(), place_count: Cell::new(0) }
+        Self { name, server, options, url: url.into(), files, place_count: Cell::new(0) }
     }
 
     /// A target on the server in a place that nobody has used.
@@ -50,8 +56,44 @@ impl Kind {
 
     /// A target on the server as it is seen through another port.
     pub fn through(&self, port: u16, place: &str, options: &OpenOptions) -> Box<dyn Target> {
-        let url = self.url.replace("PORT", &port.to_string()).replace("PLACE", place);
-        open(&url, options).unwrap()
+        open(&self.url_through(port, place), options).unwrap()
+    }
+
+    /// The URL of a place on the server, as it is seen through a port.
+    pub fn url_through(&self, port: u16, place: &str) -> String {
+        self.url.replace("PORT", &port.to_string()).replace("PLACE", place)
+    }
+
+    /// Where the server keeps the objects of a place.
+    pub fn folder(&self, place: &str) -> PathBuf {
+        self.server.folder.path().join(self.files).join(place.replace("%20", " "))
+    }
+
+    /// What another program finds in its environment to be let in through a port.
+    pub fn environment(&self, port: u16) -> Vec<(String, String)> {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let mut pairs = vec![("AWS_REGION".to_owned(), "us-east-1".to_owned())];
+        let mut add = |name: &str, value: &str| pairs.push((name.to_owned(), value.to_owned()));
+        if self.options.s3_keys.is_some() {
+            add("AWS_ACCESS_KEY_ID", "test");
+            add("AWS_SECRET_ACCESS_KEY", S3_SECRET);
+        }
+        if self.options.password.is_some() {
+            add("VARVE_REMOTE_PASSWORD", PASSWORD);
+        }
+        if let Some(authorities) = &self.options.authorities {
+            add("SSL_CERT_FILE", &text(authorities));
+        }
+        if let (Some(identity), Some(known)) = (&self.options.identity_file, &self.options.known_hosts) {
+            let home = self.server.folder.path().join(format!("home-{port}"));
+            fs::create_dir_all(home.join(".ssh")).unwrap();
+            fs::copy(identity, home.join(".ssh/id_ed25519")).unwrap();
+            let known = fs::read_to_string(known).unwrap();
+            let known = known.replace(&format!(":{} ", self.server.port), &format!(":{port} "));
+            fs::write(home.join(".ssh/known_hosts"), known).unwrap();
+            add("HOME", &text(&home));
+        }
+        pairs
     }
 }
 
@@ -65,17 +107,21 @@ pub fn s3() -> Option<Kind> {
     let server = Server::start(|folder, port| {
         fs::create_dir_all(folder.join("s3/backup")).unwrap();
         let mut command = Command::new(program);
-        command.args(["--access", "test", "--secret", "testsecret", "--port", &format!("127.0.0.1:{port}")]);
-        command.arg("posix").arg("--sidecar").arg(folder.join("meta")).arg(folder.join("s3"));
+        command.args(["--access", "test", "--secret", S3_SECRET, "--port", &format!("127.0.0.1:{port}")]);
+        command.arg("posix").arg("--sidecar").arg(folder.join("meta"));
+        // Without versions there is no object lock.
+        command.arg("--versioning-dir").arg(folder.join("versions")).arg(folder.join("s3"));
         fs::create_dir_all(folder.join("meta")).unwrap();
+        fs::create_dir_all(folder.join("versions")).unwrap();
         command
     });
-    let secret_key = Secret::new("testsecret".into());
+    let secret_key = Secret::new(S3_SECRET.into());
     let keys = S3Keys { key_id: "test".into(), secret_key, session_token: None };
     let options = OpenOptions { s3_keys: Some(keys), ..OpenOptions::default() };
     Some(Kind::new(
         "s3",
         server,
+        "s3/backup",
         "s3://backup/PLACE?endpoint=http://127.0.0.1:PORT&region=us-east-1",
         options,
     ))
@@ -118,7 +164,7 @@ pub fn sftp() -> Option<Kind> {
     };
     let user = who_i_am();
     let url = format!("sftp://{user}@127.0.0.1:PORT{}/files/PLACE", folder.display());
-    Some(Kind::new("sftp", server, &url, options))
+    Some(Kind::new("sftp", server, "files", &url, options))
 }
 
 pub fn make_key(keygen: &Path, path: &Path) {
@@ -133,7 +179,7 @@ pub fn who_i_am() -> String {
 
 pub fn ftp() -> Option<Kind> {
     let server = vsftpd("")?;
-    Some(Kind::new("ftp", server, "ftp://127.0.0.1:PORT/up/PLACE", OpenOptions::default()))
+    Some(Kind::new("ftp", server, "root/up", "ftp://127.0.0.1:PORT/up/PLACE", OpenOptions::default()))
 }
 
 /// The same, encrypted, with a certificate of the test's own.
@@ -145,7 +191,7 @@ pub fn ftps() -> Option<Kind> {
         certificate.both.display()
     ))?;
     let options = certificate.options(&server);
-    Some(Kind::new("ftps", server, "ftps://127.0.0.1:PORT/up/PLACE", options))
+    Some(Kind::new("ftps", server, "root/up", "ftps://127.0.0.1:PORT/up/PLACE", options))
 }
 
 fn vsftpd(more: &str) -> Option<Server> {
@@ -179,8 +225,8 @@ fn vsftpd(more: &str) -> Option<Server> {
 /// nginx, with a user and a password.
 pub fn webdav() -> Option<Kind> {
     let server = nginx("", "")?;
-    let options = OpenOptions { password: Some(Secret::new("hunter2".into())), ..OpenOptions::default() };
-    Some(Kind::new("webdav", server, "webdav+http://ann@127.0.0.1:PORT/PLACE", options))
+    let options = OpenOptions { password: Some(Secret::new(PASSWORD.into())), ..OpenOptions::default() };
+    Some(Kind::new("webdav", server, "dav", "webdav+http://ann@127.0.0.1:PORT/PLACE", options))
 }
 
 /// The same, encrypted.
@@ -189,7 +235,7 @@ pub fn webdavs() -> Option<Kind> {
     let both = certificate.both.display();
     let server = nginx(" ssl", &format!("ssl_certificate {both}; ssl_certificate_key {both};"))?;
     let options = certificate.options(&server);
-    Some(Kind::new("webdavs", server, "webdav+https://ann:hunter2@127.0.0.1:PORT/PLACE", options))
+    Some(Kind::new("webdavs", server, "dav", "webdav+https://ann:hunter2@127.0.0.1:PORT/PLACE", options))
 }
 
 fn nginx(listen: &str, more: &str) -> Option<Server> {

@@ -1,4 +1,5 @@
 //! A server of the test's own: alone on its port, with a folder of its own, ended with its test.
+#![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,5 @@
 //! A proxy that breaks connections as it is told: what lies between us and a server in the world.
+#![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};

@@ -1,10 +1,11 @@
 //! Clones: the whole store comes back, also in steps, and never an arena that was not checked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use varve_block::BlockStore;
-use varve_remote::MemoryTarget;
+use varve_remote::{MemoryTarget, Object, Target};
 use varve_replica::{CloneError, CloneOptions, Cloned, Observer, Replica, clone_replica};
 use varve_store::{Access, Secret, Store};
 use varve_world::{MemoryStorage, World};
@@ -157,6 +158,34 @@ fn damaged_arenas_are_named_and_only_kept_when_asked() {
         target.set(&object.name, Some(whole.clone()));
         cloned_into(&target, &storage, CloneOptions::default()).unwrap();
         is_the_same(&sample, &storage);
+    }
+}
+
+/// What is left then looks like a replica that was stopped earlier, but for what its newest page has seen.
+#[test]
+fn an_arena_that_is_not_there_at_all_is_missed() {
+    let (sample, target) = replicated();
+    let newest = sample.arenas().pop_last().unwrap().0;
+    let objects = segments(&target);
+    let arena_of = |object: &Object| object.name.folder().to_owned();
+    let folders: BTreeSet<_> = objects.iter().map(arena_of).collect();
+    for folder in folders.iter().take(folders.len() - 1) {
+        for is_seal_alone in [false, true] {
+            let hurt = MemoryTarget::new();
+            for object in target.list("").unwrap() {
+                hurt.set(&object.name, Some(contents(&target, &object)));
+            }
+            let all: Vec<_> = objects.iter().filter(|object| arena_of(object) == *folder).collect();
+            let gone = if is_seal_alone { &all[all.len() - 1..] } else { &all[..] };
+            gone.iter().for_each(|object| hurt.set(&object.name, None));
+            let storage = MemoryStorage::new();
+            let refused = cloned_into(&hurt, &storage, CloneOptions::default()).unwrap_err();
+            let CloneError::Damaged { damaged } = &refused else { panic!("{folder}: {refused}") };
+            assert!(damaged.len() == 1 && damaged[0].arena < newest, "{folder}: {refused}");
+            sample.replicate(&shared(hurt.clone())).unwrap();
+            cloned_into(&hurt, &storage, CloneOptions::default()).unwrap();
+            is_the_same(&sample, &storage);
+        }
     }
 }
 

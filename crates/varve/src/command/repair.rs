@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::{Progress, RepairReport, plan_repair, repair};
-use varve_store::{Permission, Store};
+use varve_store::{OpenError, Permission, Store};
 
 use super::{Outcome, verify};
 use crate::arguments::{Arguments, Repair};
@@ -14,6 +14,9 @@ use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::session;
 
 pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
+    if !words.plan {
+        bring_back_settings(arguments, words)?;
+    }
     let store = if words.plan { session::read_store(arguments)? } else { session::write_store(arguments)? };
     let permission = if words.plan { Permission::Read } else { Permission::Destroy };
     store.role().require(permission)?;
@@ -25,6 +28,9 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     let report =
         if words.plan { plan_repair(&store, &progress)? } else { repair(&store, &sources, &progress)? };
     drop(shown);
+    if !words.plan && (report.end_was_lost || report.brought_back_count > 0) {
+        session::forget_seen(arguments, &store.config().id);
+    }
     store.close()?;
     if arguments.json {
         print_json(words, &report);
@@ -32,8 +38,27 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
         print(arguments, words, &report);
     }
     let left = if words.plan { &report.before.harm } else { &report.harm_left };
-    let is_well = left.is_empty() && (!words.plan || report.plan.is_empty());
+    // What was behind a lost end is named by nothing here: without a copy nobody can say that all is there.
+    let is_end_open = report.end_was_lost && (words.plan || words.from.is_empty());
+    let is_well = left.is_empty() && !is_end_open && (!words.plan || report.plan.is_empty());
     Ok(if is_well { Outcome::Done } else { Outcome::Found })
+}
+
+/// Puts back the small files without which the store does not open, as far as a copy has them.
+fn bring_back_settings(arguments: &Arguments, words: &Repair) -> Result<()> {
+    let world = session::world(&session::store_folder(arguments)?);
+    if matches!(Store::read_config(&world), Err(OpenError::NotAStore)) {
+        return Ok(());
+    }
+    for path in &words.from {
+        let copy = session::storage_at(arguments, path)?;
+        let put_back = Store::bring_back_settings(&world, copy.as_ref())
+            .with_context(|| format!("cannot put back the settings from {}", path.display()))?;
+        for file in put_back {
+            eprintln!("varve: {file} was put back from {}", path.display());
+        }
+    }
+    Ok(())
 }
 
 /// A store to fetch lost blocks from, opened with the same key.
@@ -61,9 +86,15 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
     if report.catalog_was_lost {
         say!("the newest catalog is lost; others know {} snapshots", report.before.snapshot_count);
     }
+    if report.end_was_lost {
+        say!("the end of the log is gone: the newest snapshots may be missing, and cannot be named here");
+    }
+    if report.brought_back_count > 0 {
+        say!("{} snapshots were brought back that only a copy knew", report.brought_back_count);
+    }
     if words.plan {
         verify::print_harm(&report.before.harm);
-        if report.plan.is_empty() && report.before.harm.is_empty() {
+        if report.plan.is_empty() && report.before.harm.is_empty() && !report.end_was_lost {
             say!("nothing to repair");
         } else {
             eprintln!(
@@ -78,9 +109,14 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
     verify::print_harm(&report.harm_left);
     if !report.harm_left.is_empty() {
         eprintln!("hint: archive the same data again, or name a copy of the store with --from");
+    } else if report.end_was_lost && words.from.is_empty() {
+        eprintln!(
+            "hint: name a copy of the store, or a replica, with --from: what only that knows comes back"
+        );
     } else if report.plan.is_empty()
         && report.mended.is_empty()
         && !report.catalog_was_lost
+        && report.brought_back_count == 0
         && report.fetched_block_count == 0
     {
         say!("nothing to repair");
@@ -107,6 +143,8 @@ fn print_json(words: &Repair, report: &RepairReport) {
             "arenas": arenas,
             "mended": report.mended.iter().map(|arena| arena.0).collect::<Vec<_>>(),
             "catalog_was_lost": report.catalog_was_lost,
+            "end_was_lost": report.end_was_lost,
+            "brought_back_snapshots": report.brought_back_count,
             "fetched_blocks": report.fetched_block_count,
             "kept_blocks": report.repaired.kept_block_count,
             "snapshots": report.before.snapshot_count,

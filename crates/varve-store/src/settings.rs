@@ -1,0 +1,265 @@
+//! Settings and keys that a store has lost, put back from a copy or a replica: the small files without which nothing else opens.
+//!
+//! They are no secret and hardly ever change, so every copy has them. Only what is missing, or cannot be read, is taken; what was there is
+//! set aside first. Whether a copy is one of this store its arenas say, before anything is written.
+
+use std::io;
+
+use varve_block::to_hex;
+use varve_log::{ArenaHeader, ArenaId};
+use varve_world::{FileName, Storage, World};
+
+use crate::config::{ConfigError, Encryption, StoreConfig};
+use crate::keyring::{self, KeyError};
+use crate::open::{CONFIG_BYTES_MAX, FORMAT_PAGE};
+use crate::repair::QUARANTINE;
+use crate::store::Store;
+
+const CONFIG: &str = "config.toml";
+const FORMAT: &str = "FORMAT.md";
+
+/// Why settings were not put back. Those that are not named in the error may have been.
+#[derive(Debug, thiserror::Error)]
+pub enum BringBackError {
+    /// The copy's own settings make no sense.
+    #[error("the copy's config.toml")]
+    Config(#[from] ConfigError),
+    /// The arenas that are here are another store's.
+    #[error("the copy is one of store {theirs}, and the arenas here are not")]
+    OtherStore {
+        /// The copy's identity.
+        theirs: String,
+    },
+    /// The keys that are here could not be read.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// A file could not be read there, or not be written here.
+    #[error("{file}")]
+    Storage {
+        /// Which.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+fn name(text: &str) -> FileName {
+    FileName::new(text).expect("a plain name")
+}
+
+fn failed(file: &FileName) -> impl FnOnce(io::Error) -> BringBackError {
+    let file = file.clone();
+    move |source| BringBackError::Storage { file, source }
+}
+
+/// The contents of a file; `None` if it is not there.
+fn read(storage: &dyn Storage, file: &FileName) -> Result<Option<Vec<u8>>, BringBackError> {
+    match storage.read_whole(file, CONFIG_BYTES_MAX) {
+        Ok(contents) => Ok(Some(contents)),
+        // One that is far too long is as damaged as can be.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(Vec::new())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(file)(error)),
+    }
+}
+
+fn parse(contents: &[u8]) -> Result<StoreConfig, ConfigError> {
+    StoreConfig::from_text(&String::from_utf8_lossy(contents))
+}
+
+impl Store {
+    /// Puts back what the store in `world` has lost of `config.toml`, `FORMAT.md` and its keys, as `copy` has them, and says which. What
+    /// is there and good stays. Keys are taken only in the place of damaged ones, or if there is none at all: one that was
+    /// removed must not come back.
+    ///
+    /// # Errors
+    /// [`BringBackError`].
+    pub fn bring_back_settings(world: &World, copy: &dyn Storage) -> Result<Vec<FileName>, BringBackError> {
+        let here = world.storage.as_ref();
+        let config = name(CONFIG);
+        let Some(text) = read(copy, &config)? else { return Ok(Vec::new()) };
+        let theirs = parse(&text)?;
+        let own = read(here, &config)?;
+        let is_good = own
+            .as_deref()
+            .and_then(|own| parse(own).ok())
+            .is_some_and(|own| own.binding() == theirs.binding());
+        let mut put_back = Vec::new();
+        if !is_good {
+            if !may_be_of(here, &theirs.id)? {
+                return Err(BringBackError::OtherStore { theirs: to_hex(&theirs.id) });
+            }
+            if let Some(own) = own {
+                set_aside(here, &config, &own)?;
+            }
+            here.replace(&config, &text).map_err(failed(&config))?;
+            put_back.push(config);
+        }
+        if theirs.encryption != Encryption::None {
+            bring_back_keys(here, copy, &mut put_back)?;
+        }
+        let page = name(FORMAT);
+        if read(here, &page)?.is_none() {
+            let contents = read(copy, &page)?.unwrap_or_else(|| FORMAT_PAGE.into());
+            here.replace(&page, &contents).map_err(failed(&page))?;
+            put_back.push(page);
+        }
+        Ok(put_back)
+    }
+}
+
+fn bring_back_keys(
+    here: &dyn Storage,
+    copy: &dyn Storage,
+    put_back: &mut Vec<FileName>,
+) -> Result<(), BringBackError> {
+    let (sound_count, damaged) = keyring::sound_and_damaged(here)?;
+    let wanted = match (sound_count, damaged.is_empty()) {
+        (0, true) => copy.list(keyring::FOLDER).map_err(failed(&name(keyring::FOLDER)))?,
+        _ => damaged,
+    };
+    for file in wanted.into_iter().filter(|file| file.as_str().ends_with(".toml")) {
+        let Some(contents) = read(copy, &file)?.filter(|contents| keyring::is_sound(&file, contents)) else {
+            continue;
+        };
+        if let Some(own) = read(here, &file)? {
+            set_aside(here, &file, &own)?;
+        }
+        here.replace(&file, &contents).map_err(failed(&file))?;
+        put_back.push(file);
+    }
+    Ok(())
+}
+
+/// Whether the arenas that are here are this store's, as far as they say; those that say nothing are passed over.
+fn may_be_of(storage: &dyn Storage, id: &[u8; 16]) -> Result<bool, BringBackError> {
+    let folder = name(ArenaId::FOLDER);
+    let mut is_any_other = false;
+    for file in storage.list(ArenaId::FOLDER).map_err(failed(&folder))? {
+        let mut start = [0; 32];
+        if ArenaId::of_file(&file).is_none() || storage.read_at(&file, 0, &mut start).is_err() {
+            continue;
+        }
+        match ArenaHeader::claimed_store(&start) {
+            Some(claimed) if claimed == *id => return Ok(true),
+            claimed => is_any_other |= claimed.is_some(),
+        }
+    }
+    Ok(!is_any_other)
+}
+
+/// Keeps a copy of what is about to be replaced.
+fn set_aside(storage: &dyn Storage, file: &FileName, contents: &[u8]) -> Result<(), BringBackError> {
+    let own = file.as_str().rsplit('/').next().unwrap_or_default();
+    let taken = storage.list(QUARANTINE).map_err(failed(file))?;
+    let free = (1..).map(|number: u32| name(&format!("{QUARANTINE}/{own}.{number}")));
+    let free = free.into_iter().find(|name| !taken.contains(name)).expect("numbers do not end");
+    storage.replace(&free, contents).map_err(failed(&free))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use varve_world::{FixedClock, MemoryStorage, RealWorkers, SeededRandom, Timestamp};
+    use zeroize::Zeroizing;
+
+    use super::*;
+    use crate::{Access, PassphraseCost, Secret};
+
+    fn world(storage: &MemoryStorage, seed: u64) -> World {
+        World {
+            storage: Arc::new(storage.clone()),
+            clock: Arc::new(FixedClock(Timestamp(0))),
+            random: Arc::new(SeededRandom::new(seed)),
+            workers: Arc::new(RealWorkers::new(1)),
+        }
+    }
+
+    fn secret() -> Secret {
+        Secret::KeyFile(Zeroizing::new(vec![7; 32]))
+    }
+
+    /// A store with an arena.
+    fn store(id: u8) -> MemoryStorage {
+        let storage = MemoryStorage::new();
+        let world = world(&storage, id.into());
+        let config = StoreConfig::new([id; 16]);
+        Store::create(&world, &config, Some(&secret()), PassphraseCost::default()).unwrap();
+        let store =
+            Store::open(world, Some(&secret()), Access::Write { holder: "test" }, &mut |_| {}).unwrap();
+        let block = varve_block::Block { block_type: varve_block::BlockType::CATALOG, bytes: b"block" };
+        varve_block::BlockStore::put(&store, block).unwrap();
+        store.close().unwrap();
+        storage
+    }
+
+    fn contents(storage: &MemoryStorage, file: &FileName) -> Vec<u8> {
+        read(storage, file).unwrap().unwrap()
+    }
+
+    fn opens(storage: &MemoryStorage) -> bool {
+        Store::open(world(storage, 9), Some(&secret()), Access::Read, &mut |_| {}).is_ok()
+    }
+
+    #[test]
+    fn what_is_lost_comes_back_and_the_rest_stays() {
+        let whole = store(1);
+        let copy = whole.fork();
+        let key = whole.list(keyring::FOLDER).unwrap().remove(0);
+        assert_eq!(Store::bring_back_settings(&world(&whole, 2), &copy).unwrap(), []);
+        let config = name(CONFIG);
+        let harms: [(&FileName, Option<&[u8]>); 4] =
+            [(&config, None), (&config, Some(b"rubbish")), (&key, None), (&key, Some(b"rubbish"))];
+        for (file, harm) in harms {
+            let hurt = whole.fork();
+            match harm {
+                Some(bytes) => hurt.set_contents(file, bytes.to_vec()),
+                None => hurt.remove(file).unwrap(),
+            }
+            assert!(!opens(&hurt), "{file}");
+            assert_eq!(
+                Store::bring_back_settings(&world(&hurt, 2), &copy).unwrap(),
+                std::slice::from_ref(file)
+            );
+            assert!(opens(&hurt), "{file}");
+            assert_eq!(hurt.list(QUARANTINE).unwrap().len(), usize::from(harm.is_some()), "{file}");
+        }
+        whole.remove(&name(FORMAT)).unwrap();
+        assert_eq!(Store::bring_back_settings(&world(&whole, 2), &copy).unwrap(), [name(FORMAT)]);
+    }
+
+    #[test]
+    fn a_value_that_was_changed_comes_back_too() {
+        let whole = store(1);
+        let hurt = whole.fork();
+        let text = String::from_utf8(contents(&hurt, &name(CONFIG))).unwrap();
+        hurt.set_contents(&name(CONFIG), text.replace("blake3", "sha1").into_bytes());
+        assert!(!opens(&hurt));
+        assert_eq!(Store::bring_back_settings(&world(&hurt, 2), &whole).unwrap(), [name(CONFIG)]);
+        assert!(opens(&hurt));
+    }
+
+    #[test]
+    fn another_stores_settings_are_not_taken() {
+        let (own, other) = (store(1), store(2));
+        own.remove(&name(CONFIG)).unwrap();
+        let before = own.names();
+        let refused = Store::bring_back_settings(&world(&own, 2), &other);
+        assert!(matches!(refused, Err(BringBackError::OtherStore { .. })), "{refused:?}");
+        assert_eq!(own.names(), before);
+        let nothing = Store::bring_back_settings(&world(&own, 2), &MemoryStorage::new());
+        assert_eq!(nothing.unwrap(), []);
+    }
+
+    #[test]
+    fn a_key_that_was_removed_does_not_come_back() {
+        let own = store(1);
+        let copy = own.fork();
+        let key = own.list(keyring::FOLDER).unwrap().remove(0);
+        let extra = name("keys/0123456789abcdef.toml");
+        copy.set_contents(&extra, contents(&copy, &key));
+        assert_eq!(Store::bring_back_settings(&world(&own, 2), &copy).unwrap(), []);
+        assert_eq!(own.list(keyring::FOLDER).unwrap(), [key]);
+    }
+}

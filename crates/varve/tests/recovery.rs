@@ -1,0 +1,266 @@
+//! The worst days, followed as `docs/recovery.md` has them: the page is read, and what it says is done.
+
+mod sandbox;
+mod worst_day;
+
+use std::fs;
+use std::path::Path;
+
+use sandbox::{Run, Sandbox, copy_folder, noise, write_at};
+use worst_day::Row;
+
+/// Does to a store what a line of the page is about.
+type Harm = fn(&mut Sandbox);
+
+/// What each line of the table is about.
+const HARMS: [(&str, Harm); 16] = [
+    ("`index/`, or a file in it", |sandbox| fs::remove_dir_all(sandbox.store().join("index")).unwrap()),
+    ("a clump, a page, a seal", |sandbox| {
+        let bytes = |arena: &Path| fs::metadata(arena).unwrap().len();
+        let arenas = sandbox.arenas();
+        write_at(&arenas[0], bytes(&arenas[0]) / 2, &noise(7, 40));
+        write_at(&arenas[1], bytes(&arenas[1]) - 50, &noise(8, 40));
+    }),
+    ("a whole sealed arena", |sandbox| fs::remove_file(&sandbox.arenas()[0]).unwrap()),
+    ("the open arena, or its end", |sandbox| fs::remove_file(last_arena(sandbox)).unwrap()),
+    ("the open arena and `index/`", |sandbox| {
+        fs::remove_file(last_arena(sandbox)).unwrap();
+        fs::remove_dir_all(sandbox.store().join("index")).unwrap();
+    }),
+    ("what a crash or power cut left", |sandbox| {
+        let (arena, index) = (last_arena(sandbox), sandbox.store().join("index"));
+        let before = fs::metadata(&arena).unwrap().len();
+        copy_folder(&index, &sandbox.path("index before"));
+        sandbox.snapshot_bytes("interrupted", &noise(3, 150_000));
+        // It came as far as the middle of its data.
+        fs::OpenOptions::new().write(true).open(&arena).unwrap().set_len(before + 100_000).unwrap();
+        fs::remove_dir_all(&index).unwrap();
+        copy_folder(&sandbox.path("index before"), &index);
+    }),
+    ("the newest catalog", |sandbox| damage_catalog(sandbox)),
+    ("`config.toml`, lost", |sandbox| fs::remove_file(sandbox.store().join("config.toml")).unwrap()),
+    ("`config.toml`, damaged", |sandbox| {
+        fs::write(sandbox.store().join("config.toml"), noise(4, 300)).unwrap();
+    }),
+    ("`config.toml`, a value in it changed", |sandbox| {
+        let file = sandbox.store().join("config.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let changed = text.replace("blake3", "sha1");
+        assert_ne!(text, changed);
+        fs::write(file, changed).unwrap();
+    }),
+    ("`FORMAT.md`", |sandbox| fs::remove_file(sandbox.store().join("FORMAT.md")).unwrap()),
+    ("all of `keys/`", |sandbox| fs::remove_dir_all(sandbox.store().join("keys")).unwrap()),
+    ("a file of `keys/`, damaged", |sandbox| {
+        for key in fs::read_dir(sandbox.store().join("keys")).unwrap() {
+            fs::write(key.unwrap().path(), "rubbish").unwrap();
+        }
+    }),
+    ("the passphrase or key file, and no other", |sandbox| sandbox.set_key(None)),
+    ("another store's folder copied over this one", |sandbox| {
+        copy_folder(&stranger(sandbox, 1), sandbox.store())
+    }),
+    ("arenas of another store among this one's", |sandbox| {
+        let other = stranger(sandbox, 2);
+        fs::copy(other.join("arenas/0000000000.arena"), sandbox.store().join("arenas/0000000001.arena"))
+            .unwrap();
+        fs::copy(other.join("arenas/0000000001.arena"), sandbox.store().join("arenas/0000000077.arena"))
+            .unwrap();
+    }),
+];
+
+fn last_arena(sandbox: &Sandbox) -> std::path::PathBuf {
+    sandbox.arenas().pop().unwrap()
+}
+
+/// Damages the clump of the newest catalog's root, wherever it is: the last one whose loss is not told by the log's own end.
+fn damage_catalog(sandbox: &Sandbox) {
+    let arena = last_arena(sandbox);
+    let whole = fs::read(&arena).unwrap();
+    for granule in (4..whole.len() / 128).rev() {
+        let mut bytes = whole.clone();
+        bytes[granule * 128 + 70] ^= 1;
+        fs::write(&arena, bytes).unwrap();
+        if sandbox.run(["snapshots"]).stderr.contains("the catalog's root cannot be read") {
+            return;
+        }
+    }
+    panic!("no byte of the last arena belongs to the catalog's root");
+}
+
+/// Another store, of so many arenas, with a key of its own.
+fn stranger(sandbox: &Sandbox, arena_count: usize) -> std::path::PathBuf {
+    let mut other = Sandbox::empty();
+    fs::write(other.path("its key"), noise(99, 32)).unwrap();
+    other.set_key(Some(other.path("its key")));
+    other.ok(["init", "--arena-size", "1M"]);
+    other.snapshot_bytes("theirs", &noise(98, arena_count * 1_600_000));
+    assert!(other.arenas().len() >= arena_count);
+    copy_folder(other.store(), &sandbox.path("stranger"));
+    sandbox.path("stranger")
+}
+
+/// What the store holds: of everything in it, what each snapshot is.
+fn nights() -> [(&'static str, Vec<u8>); 2] {
+    [("first", noise(1, 3_600_000)), ("second", noise(2, 300_000))]
+}
+
+/// A store of several arenas with two snapshots, its replica in `replica`, and a key on paper.
+fn store() -> Sandbox {
+    let sandbox = Sandbox::encrypted();
+    for (name, bytes) in nights() {
+        sandbox.snapshot_bytes(name, &bytes);
+    }
+    assert!(sandbox.arenas().len() >= 3);
+    sandbox.ok(["replicate", "replica"]);
+    fs::write(sandbox.path("paper"), sandbox.ok(["key", "export"])).unwrap();
+    fs::write(sandbox.path("new"), noise(55, 32)).unwrap();
+    sandbox
+}
+
+/// What the program says of a store when it is looked at in every way.
+fn looked_at(sandbox: &Sandbox) -> String {
+    let ways: [&[&str]; 3] = [&["snapshots"], &["verify", "--data"], &["replicate", "replica", "--dry-run"]];
+    let runs = ways.map(|words| sandbox.run(words));
+    runs.iter().map(|run| format!("{}{}", run.text(), run.stderr)).collect()
+}
+
+#[track_caller]
+fn is_whole(sandbox: &Sandbox, what: &str) {
+    let verified = sandbox.run(["verify", "--data"]);
+    assert_eq!((verified.code, verified.stderr.as_str()), (Some(0), ""), "{what}: {}", verified.text());
+    for (name, bytes) in nights() {
+        let read = sandbox.run(["cat", name]);
+        assert!(read.stdout == bytes && read.stderr.is_empty(), "{what}: {name}: {}", read.stderr);
+    }
+}
+
+fn follow(row: &Row, harm: Harm) {
+    let (mut sandbox, what) = (store(), &row.what);
+    harm(&mut sandbox);
+    let said = looked_at(&sandbox);
+    assert!(
+        row.says_nothing || !row.quotes.is_empty(),
+        "{what}: the page does not say what the program says"
+    );
+    for quote in &row.quotes {
+        assert!(said.contains(quote.as_str()), "{what}: {quote:?} is not in:\n{said}");
+    }
+    if row.says_nothing {
+        assert!(said.contains("all is well") && !said.contains("varve: "), "{what}: {said}");
+    }
+    for command in &row.commands {
+        let words = command.split_whitespace().skip(1).map(|word| match word {
+            "COPY" => "replica",
+            "PAPER" => "paper",
+            "NEW" => "new",
+            word => word,
+        });
+        let run = sandbox.run(words);
+        assert_eq!(run.code, Some(0), "{what}: {command}: {}{}", run.text(), run.stderr);
+        if command.contains("NEW") {
+            sandbox.set_key(Some(sandbox.path("new")));
+        }
+    }
+    is_whole(&sandbox, what);
+    // And it goes on.
+    sandbox.snapshot_bytes("third", b"the next night");
+    assert_eq!(sandbox.ids().len(), 3, "{what}");
+    is_whole(&sandbox, what);
+}
+
+#[test]
+fn each_line_of_the_page_is_followed() {
+    let mut harms = HARMS.to_vec();
+    for row in worst_day::rows() {
+        let place = harms.iter().position(|(what, _)| *what == row.what);
+        let place = place.unwrap_or_else(|| panic!("nobody follows the line {:?}", row.what));
+        follow(&row, harms.remove(place).1);
+    }
+    assert!(
+        harms.is_empty(),
+        "the page has no line for: {:?}",
+        harms.iter().map(|(what, _)| what).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn my_disk_died() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    worst_day::my_disk_died(elsewhere.path().join("varve").to_str().unwrap(), &[]);
+}
+
+/// Whoever archives on, or repairs without a copy, loses no way back.
+#[test]
+fn a_lost_end_is_told_until_it_is_settled() {
+    for repairs_first in [false, true] {
+        let sandbox = store();
+        fs::remove_file(last_arena(&sandbox)).unwrap();
+        assert!(sandbox.run(["snapshots"]).stderr.contains("has lost the end of its log"));
+        if repairs_first {
+            let told = sandbox.fails(1, ["repair"]);
+            assert!(told.contains("--from"), "{told}");
+            assert!(
+                sandbox.ok(["verify"]).contains("all is well"),
+                "what is there counts as all from now on"
+            );
+        } else {
+            sandbox.snapshot_bytes("third", b"tonight");
+            assert!(sandbox.fails(1, ["verify"]).contains("end of its log"), "the next night hides nothing");
+        }
+        assert!(sandbox.ok(["repair", "--from", "replica"]).contains("brought back"));
+        is_whole(&sandbox, "repaired");
+        assert_eq!(sandbox.ids().len(), if repairs_first { 2 } else { 3 });
+    }
+}
+
+#[test]
+fn after_the_end_was_lost_the_store_gets_another_replica() {
+    let sandbox = store();
+    fs::remove_file(last_arena(&sandbox)).unwrap();
+    sandbox.ok(["repair", "--from", "replica"]);
+    let refused = sandbox.fails(1, ["replicate", "replica"]);
+    for quote in worst_day::quotes_of("After the end of the log was lost") {
+        assert!(refused.contains(&quote), "{quote:?} is not in: {refused}");
+    }
+    sandbox.ok(["replicate", "another"]);
+    assert!(sandbox.ok(["verify", "--replica", "another", "--data"]).contains("all is well"));
+}
+
+#[test]
+fn an_older_state_that_came_back_is_noticed() {
+    let mut sandbox = store();
+    copy_folder(&sandbox.store().join("arenas"), &sandbox.path("old"));
+    sandbox.snapshot_bytes("third", &noise(3, 200_000));
+    sandbox.ok(["replicate", "replica"]);
+    fs::remove_dir_all(sandbox.store().join("arenas")).unwrap();
+    copy_folder(&sandbox.path("old"), &sandbox.store().join("arenas"));
+    let said = looked_at(&sandbox);
+    for quote in worst_day::quotes_of("An older state came back") {
+        assert!(said.contains(&quote), "{quote:?} is not in:\n{said}");
+    }
+    sandbox.ok(["clone", "replica", "clone"]);
+    sandbox.set_store(sandbox.path("clone"));
+    is_whole(&sandbox, "the clone");
+    assert_eq!(sandbox.run(["cat", "third"]).stdout, noise(3, 200_000));
+}
+
+/// Repairing with the wrong copy at hand changes nothing.
+#[test]
+fn settings_of_another_store_are_refused() {
+    let sandbox = store();
+    let config = sandbox.store().join("config.toml");
+    fs::remove_file(&config).unwrap();
+    let other = stranger(&sandbox, 1);
+    let refused = sandbox.fails(1, ["repair", "--from", other.to_str().unwrap()]);
+    assert!(refused.contains("the arenas here are not"), "{refused}");
+    assert!(!config.exists());
+    let nowhere = Run::new(
+        sandbox.command_at(&sandbox.path("nowhere")).args(["repair", "--from", "replica"]).output().unwrap(),
+    );
+    assert!(
+        nowhere.stderr.contains("this is not a store") && !sandbox.path("nowhere").exists(),
+        "{}",
+        nowhere.stderr
+    );
+}
