@@ -2,12 +2,14 @@
 
 mod archive;
 mod cached_blocks;
+mod part;
 mod read;
 mod restore;
 mod source;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image};
 pub use cached_blocks::CachedBlocks;
+pub use part::ImagePart;
 pub use read::ImageReader;
 pub use restore::{RestoreImageError, restore_image, write_image};
 pub use source::{ImageSource, OpenSourceError};

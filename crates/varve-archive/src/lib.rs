@@ -15,8 +15,10 @@
 
 mod catalog;
 mod fields;
+mod files;
 mod folder;
 mod image;
+mod inside;
 mod last_night;
 mod node;
 mod node_list;
@@ -30,15 +32,17 @@ mod verify;
 
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use fields::{Field, FieldError, FieldReader, FieldWriter, frame, split_record};
+pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
 pub use folder::{
     ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderOptions,
-    ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError, RestoreOptions, Watch, archive_folder,
-    compare_folders, list, lookup, restore_folder,
+    ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError, RestoreOptions, StoredFiles, Watch,
+    archive_folder, compare_folders, list, lookup, restore_folder,
 };
 pub use image::{
-    ArchiveImageError, ArchivedImage, CachedBlocks, ImageReader, ImageSource, OpenSourceError,
+    ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSource, OpenSourceError,
     RestoreImageError, archive_image, restore_image, write_image,
 };
+pub use inside::{ImageFiles, ListedVolume};
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
 pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};

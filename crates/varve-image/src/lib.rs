@@ -12,15 +12,19 @@
 //!
 //! This crate knows nothing of snapshots or stores: it reads whatever implements [`ReadAt`].
 
+mod calendar;
+mod clusters;
 mod content;
 mod crc;
 mod disk;
+mod fat;
 mod fields;
 mod file_system;
 mod lvm;
 mod open;
 mod partitions;
 mod read_at;
+mod wide_names;
 
 pub use content::{FileSystemKind, VolumeContent};
 pub use disk::{Disk, DiskProblem, Volume};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::content::VolumeContent;
 use crate::disk::Volume;
-use crate::{FileSystem, FileSystemError};
+use crate::fat::Fat;
+use crate::{FileSystem, FileSystemError, FileSystemKind};
 
 /// Opens the files of a volume.
 pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSystemError> {
@@ -12,7 +13,7 @@ pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSy
         Err(FileSystemError::Unsupported { what: format!("volume {}", volume.name()), feature })
     };
     match volume.content() {
-        // Each reader has an arm here: `FileSystemKind::Fat => Ok(Arc::new(Fat::open(volume.read())?))`.
+        VolumeContent::FileSystem(FileSystemKind::Fat) => Ok(Arc::new(Fat::open(volume.read())?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
         content => unreadable(format!("files in what is {content}")),
     }
