@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::content::VolumeContent;
 use crate::disk::Volume;
 use crate::fat::Fat;
-use crate::{FileSystem, FileSystemError, FileSystemKind};
+use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
 /// Opens the files of a volume.
 pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSystemError> {
@@ -13,7 +13,10 @@ pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSy
         Err(FileSystemError::Unsupported { what: format!("volume {}", volume.name()), feature })
     };
     match volume.content() {
-        VolumeContent::FileSystem(FileSystemKind::Fat) => Ok(Arc::new(Fat::open(volume.read())?)),
+        VolumeContent::FileSystem(Kind::Ext2 | Kind::Ext3 | Kind::Ext4) => {
+            Ok(Arc::new(ExtFileSystem::open(volume.read())?))
+        }
+        VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(volume.read())?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
         content => unreadable(format!("files in what is {content}")),
     }
