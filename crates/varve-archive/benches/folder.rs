@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use varve_archive::{
-    FolderOptions, Progress, RestoreOptions, Watch, archive_folder, compare_folders, restore_folder,
+    FolderOptions, Progress, RestoreOptions, StoredFiles, Tree, Watch, archive_folder, compare_folders,
+    restore_folder,
 };
 use varve_block::MemoryBlockStore;
 use varve_world::RealWorkers;
@@ -38,12 +39,24 @@ fn measure_folder(name: &str, source: &Path, destination: &Path) {
     assert_eq!(first.root.content, second.root.content);
     measure(&format!("{name}: the same again"), || archive(None));
     measure(&format!("{name}: restore"), || {
-        restore_folder(&blocks, &workers, &first.root, destination, RestoreOptions::default(), watch).unwrap()
+        restore_folder(
+            &StoredFiles::new(&blocks),
+            &workers,
+            &first.root,
+            destination,
+            RestoreOptions::default(),
+            watch,
+        )
+        .unwrap()
     });
     let restored = archive_folder(&blocks, &workers, destination, None, &options, watch).unwrap();
     let mut change_count = 0;
     measure(&format!("{name}: compare"), || {
-        compare_folders(&blocks, &first.root, &restored.root, &mut |_, _| change_count += 1);
+        compare_folders(
+            Tree { files: &StoredFiles::new(&blocks), root: &first.root },
+            Tree { files: &StoredFiles::new(&blocks), root: &restored.root },
+            &mut |_, _| change_count += 1,
+        );
     });
     println!("  {change_count} changes, content {}", first.root.content.unwrap().root());
 }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod cached_blocks;
+mod part;
 mod read;
 mod restore;
 mod served;
@@ -9,6 +10,7 @@ mod source;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
+pub use part::ImagePart;
 pub use read::ImageReader;
 pub use restore::{RestoreImageError, restore_image, write_image};
 pub use served::{ServedImage, Told, ToldRun};

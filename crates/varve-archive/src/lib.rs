@@ -16,8 +16,10 @@
 mod archived_bytes;
 mod catalog;
 mod fields;
+mod files;
 mod folder;
 mod image;
+mod inside;
 mod last_night;
 mod machine;
 mod node;
@@ -33,15 +35,17 @@ mod verify;
 pub use archived_bytes::allocated_bytes;
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use fields::{Field, FieldError, FieldReader, FieldWriter, frame, split_record};
+pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
 pub use folder::{
     ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderFiles,
     FolderOptions, FolderPages, ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError,
-    RestoreOptions, Watch, archive_folder, compare_folders, list, lookup, restore_folder,
+    RestoreOptions, StoredFiles, Watch, archive_folder, compare_folders, list, lookup, restore_folder,
 };
 pub use image::{
-    ArchiveImageError, ArchivedImage, CachedBlocks, ImageReader, ImageSource, OpenSourceError,
+    ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSource, OpenSourceError,
     RestoreImageError, ServedImage, Told, ToldRun, archive_image, image_shape, restore_image, write_image,
 };
+pub use inside::{ImageFiles, ListedVolume};
 pub use machine::{Firmware, Machine, MachineDrive};
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
 pub use node_list::{NodeList, ReadFolderError};

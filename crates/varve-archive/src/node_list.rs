@@ -4,6 +4,7 @@
 use std::cmp::Ordering;
 
 use varve_block::{BlockKind, BlockStore};
+use varve_image::FileSystemError;
 use varve_tree::Entry;
 
 use crate::node::{DecodeNodeError, Node, NodeKind};
@@ -20,6 +21,35 @@ pub enum ReadFolderError {
     Node {
         /// What is wrong with it.
         source: DecodeNodeError,
+    },
+    /// The file system that the folder is of does not give it.
+    #[error(transparent)]
+    FileSystem(#[from] FileSystemError),
+    /// A name that leads elsewhere, or nowhere.
+    #[error("{:?} is not a name; what has it is left out", String::from_utf8_lossy(name))]
+    Name {
+        /// What was found.
+        name: Vec<u8>,
+    },
+    /// A folder is shown that lies in another one: a way in circles.
+    #[error("the folder {:?} lies elsewhere too, and is left out here", String::from_utf8_lossy(name))]
+    Elsewhere {
+        /// Its name here.
+        name: Vec<u8>,
+    },
+    /// A file of which no file system has so many.
+    #[error("{:?} has the impossible number {number}, and is left out", String::from_utf8_lossy(name))]
+    Number {
+        /// Its name.
+        name: Vec<u8>,
+        /// Its number.
+        number: u64,
+    },
+    /// More than can be put in order.
+    #[error("the folder holds more than {count} names; the others are left out")]
+    TooMany {
+        /// How many were read.
+        count: usize,
     },
     /// The names do not ascend: two nodes may have one name.
     #[error(

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use varve_archive::{
-    ArchiveImageError, ArchivedImage, ImageSource, Progress, archive_image, restore_image, write_image,
+    ArchiveImageError, ArchivedImage, ImagePart, ImageSource, Progress, archive_image, restore_image,
+    write_image,
 };
 use varve_block::MemoryBlockStore;
 use varve_world::InlineWorkers;
@@ -20,7 +21,8 @@ fn archive(store: &MemoryBlockStore, source: &ImageSource) -> Result<ArchivedIma
 
 fn contents(store: &MemoryBlockStore, image: &ArchivedImage) -> Vec<u8> {
     let mut contents = Vec::new();
-    write_image(store, &InlineWorkers, &image.entry, &mut contents, &Progress::new()).unwrap();
+    write_image(store, &InlineWorkers, &ImagePart::whole(&image.entry), &mut contents, &Progress::new())
+        .unwrap();
     contents
 }
 
@@ -46,7 +48,8 @@ fn a_sparse_image_comes_back_sparse() {
     let image = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
     assert_eq!((image.entry.size(), image.changed_meanwhile), (9 * MIB + 5, false));
     let back = folder.path().join("back.img");
-    restore_image(&store, &InlineWorkers, &image.entry, &back, false, &Progress::new()).unwrap();
+    restore_image(&store, &InlineWorkers, &ImagePart::whole(&image.entry), &back, false, &Progress::new())
+        .unwrap();
     assert_eq!(fs::read(&back).unwrap(), fs::read(&path).unwrap());
     assert_eq!(contents(&store, &image), fs::read(&path).unwrap());
     let occupied = fs::metadata(&back).unwrap().blocks() * 512;

@@ -12,10 +12,13 @@
 //!
 //! This crate knows nothing of snapshots or stores: it reads whatever implements [`ReadAt`].
 
+mod calendar;
+mod clusters;
 mod content;
 mod crc;
 mod disk;
 mod ext;
+mod fat;
 mod fields;
 mod file_system;
 mod lvm;
@@ -23,6 +26,7 @@ mod open;
 mod partitions;
 mod ranges;
 mod read_at;
+mod wide_names;
 
 pub use content::{FileSystemKind, VolumeContent};
 pub use disk::{Disk, DiskProblem, Volume};

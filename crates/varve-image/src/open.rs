@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::content::VolumeContent;
 use crate::disk::Volume;
+use crate::fat::Fat;
 use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
 /// Opens the files of a volume.
@@ -15,7 +16,7 @@ pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSy
         VolumeContent::FileSystem(Kind::Ext2 | Kind::Ext3 | Kind::Ext4) => {
             Ok(Arc::new(ExtFileSystem::open(volume.read())?))
         }
-        // Further readers have their arms here.
+        VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(volume.read())?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
         content => unreadable(format!("files in what is {content}")),
     }

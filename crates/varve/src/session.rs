@@ -239,9 +239,10 @@ pub fn secret_of(arguments: &Arguments, world: &World, name: &str) -> Result<Opt
 }
 
 /// The blocks of a store. What it has lost comes from the replicas that it remembers.
-pub fn healing(arguments: &Arguments, archive: &Archive) -> Healing {
+pub fn healing(arguments: &Arguments, archive: &Archive) -> Arc<Healing> {
     let (arguments, config) = (arguments.clone(), archive.store().config().clone());
-    Healing::new(archive.blocks(), Box::new(move || open_remembered(&arguments, &config)))
+    let open = Box::new(move || open_remembered(&arguments, &config));
+    Arc::new(Healing::new(archive.blocks(), open))
 }
 
 /// Says what had to come from elsewhere.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use varve_archive::{
-    Archive, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
+    Archive, ImagePart, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
 };
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
@@ -212,7 +212,14 @@ impl Case {
         let snapshot = archive.snapshots().iter().find(|snapshot| snapshot.id == *id).unwrap();
         let SnapshotContent::Image(entry) = &snapshot.content else { panic!("an image was archived") };
         let mut restored = Vec::new();
-        write_image(archive.store(), &InlineWorkers, entry, &mut restored, &Progress::new()).unwrap();
+        write_image(
+            archive.store(),
+            &InlineWorkers,
+            &ImagePart::whole(entry),
+            &mut restored,
+            &Progress::new(),
+        )
+        .unwrap();
         assert!(restored == *bytes, "snapshot {which} comes back as something else");
     }
 

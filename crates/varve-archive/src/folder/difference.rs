@@ -1,15 +1,20 @@
-//! Comparing two stored trees, without reading what they share.
+//! Comparing two trees, without reading what they are known to share.
 
 use std::cmp::Ordering;
+use std::error::Error;
+use std::io;
 use std::iter::Peekable;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-use varve_block::BlockStore;
 
 use super::list::{ListNext, Listed, list};
 use super::read::JoinName;
+use crate::files::{ContentKey, Nodes, ReadContentError, Tree};
 use crate::node::{Node, NodeKind};
-use crate::node_list::{NodeList, ReadFolderError};
+use crate::node_list::ReadFolderError;
+
+/// How much of two files is compared at a time.
+const COMPARED_BYTES: u64 = 1 << 20;
 
 /// How a path differs between an old tree and a new one.
 #[derive(Debug)]
@@ -30,32 +35,28 @@ pub enum Change<'a> {
         /// Whether owner, permissions, times or attributes differ.
         metadata: bool,
     },
-    /// A folder that both have, but of which one cannot be read further. The comparison goes on after it.
-    Unreadable(ReadFolderError),
+    /// A file or a folder that both have, but of which one cannot be read, or not further. The comparison goes on after it.
+    Unreadable(Box<dyn Error + Send + Sync>),
 }
 
-/// Tells of each path in which `new` differs from `old`, two nodes of one store, depth first, names in the order of their
-/// bytes. Folders with the same content are not read. Something that is of another kind is removed, and added.
-pub fn compare_folders(
-    blocks: &dyn BlockStore,
-    old: &Node,
-    new: &Node,
-    visitor: &mut dyn FnMut(&Path, Change<'_>),
-) {
-    let mut comparison = Comparison { blocks, visitor, open: Vec::new(), path: PathBuf::new() };
-    comparison.compare(Path::new(""), old, new);
+/// Tells of each path in which `new` differs from `old`, depth first, names in the order of their bytes. Folders that are known to have
+/// the same content are not read, nor are files. Something that is of another kind is removed, and added.
+pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Path, Change<'_>)) {
+    let mut comparison = Comparison { old, new, visitor, open: Vec::new(), path: PathBuf::new() };
+    comparison.compare(Path::new(""), old.root, new.root);
     comparison.run();
 }
 
 struct Comparison<'a, 'v> {
-    blocks: &'a dyn BlockStore,
+    old: Tree<'a>,
+    new: Tree<'a>,
     visitor: &'v mut dyn FnMut(&Path, Change<'_>),
     open: Vec<(Side<'a>, Side<'a>)>,
     path: PathBuf,
 }
 
 /// A folder's nodes, the next one looked at.
-type Side<'a> = Peekable<NodeList<'a>>;
+type Side<'a> = Peekable<Nodes<'a>>;
 
 impl Comparison<'_, '_> {
     fn run(&mut self) {
@@ -83,7 +84,7 @@ impl Comparison<'_, '_> {
             match (old.transpose(), new.transpose()) {
                 (Ok(old), Ok(new)) => self.step(old.as_ref(), new.as_ref()),
                 (Err(error), _) | (_, Err(error)) => {
-                    (self.visitor)(&self.path, Change::Unreadable(error));
+                    (self.visitor)(&self.path, Change::Unreadable(error.into()));
                     self.leave();
                 }
             }
@@ -100,44 +101,95 @@ impl Comparison<'_, '_> {
         let path = self.path.join_name(&node.name);
         match (old, new) {
             (Some(old), Some(new)) => self.compare(&path, old, new),
-            (Some(old), None) => self.tell_all(&path, old, &|node| Change::Removed(node)),
-            (None, Some(new)) => self.tell_all(&path, new, &|node| Change::Added(node)),
+            (Some(old), None) => self.tell_all(&path, self.old.at(old), &|node| Change::Removed(node)),
+            (None, Some(new)) => self.tell_all(&path, self.new.at(new), &|node| Change::Added(node)),
             (None, None) => {}
         }
     }
 
     fn compare(&mut self, path: &Path, old: &Node, new: &Node) {
         if old.kind != new.kind {
-            self.tell_all(path, old, &|node| Change::Removed(node));
-            self.tell_all(path, new, &|node| Change::Added(node));
+            self.tell_all(path, self.old.at(old), &|node| Change::Removed(node));
+            self.tell_all(path, self.new.at(new), &|node| Change::Added(node));
             return;
         }
+        let differs = match differs(self.old.at(old), self.new.at(new)) {
+            Ok(differs) => differs,
+            Err(error) => return (self.visitor)(path, Change::Unreadable(error)),
+        };
         let is_folder = old.kind == NodeKind::Folder;
-        let shown = |node: &Node| (node.content, node.size);
-        let bytes_differ = !is_folder && shown(old) != shown(new);
+        let bytes_differ = !is_folder && differs;
         let content = bytes_differ || old.target != new.target || old.device != new.device;
         let metadata = metadata_differs(old, new);
         if content || metadata {
             (self.visitor)(path, Change::Changed { old, new, content, metadata });
         }
-        if is_folder && old.content != new.content {
-            let nodes = |folder| NodeList::new(self.blocks, folder).peekable();
-            self.open.push((nodes(old), nodes(new)));
+        if is_folder && differs {
+            self.open.push((self.old.files.nodes(old).peekable(), self.new.files.nodes(new).peekable()));
             self.path = path.to_path_buf();
         }
     }
 
-    fn tell_all(&mut self, path: &Path, node: &Node, change: &dyn for<'n> Fn(&'n Node) -> Change<'n>) {
-        list(self.blocks, node, &mut |listed| {
+    fn tell_all(&mut self, path: &Path, tree: Tree<'_>, change: &dyn for<'n> Fn(&'n Node) -> Change<'n>) {
+        list(tree.files, tree.root, &mut |listed| {
             match listed {
                 Listed::Node { path: below, node } => (self.visitor)(&join(path, below), change(node)),
                 Listed::Unreadable { path: below, error } => {
-                    (self.visitor)(&join(path, below), Change::Unreadable(error));
+                    (self.visitor)(&join(path, below), Change::Unreadable(error.into()));
                 }
             }
             ListNext::Descend
         });
     }
+}
+
+/// Whether the contents of two nodes of one kind differ; of folders, whether they may.
+fn differs(old: Tree<'_>, new: Tree<'_>) -> Result<bool, Box<dyn Error + Send + Sync>> {
+    let is_folder = old.root.kind == NodeKind::Folder;
+    match (old.files.content_key(old.root), new.files.content_key(new.root)) {
+        (ContentKey::Lost, _) | (_, ContentKey::Lost) => {
+            let trouble = old.files.trouble(old.root).or_else(|| new.files.trouble(new.root));
+            Err(trouble.map_or_else(|| "it cannot be read".into(), |trouble| trouble.error))
+        }
+        _ if !is_folder && old.root.size != new.root.size => Ok(true),
+        (ContentKey::Stored(old), ContentKey::Stored(new)) => Ok(old != new),
+        (ContentKey::Image(one), ContentKey::Image(other)) => {
+            let mut is_other = false;
+            one.differences(old.files.blocks(), &other, &mut |_| is_other = true)?;
+            Ok(is_other)
+        }
+        (old, new) if old == new && old != ContentKey::Unknown => Ok(false),
+        _ if is_folder => Ok(true),
+        _ => Ok(bytes_differ(old, new)?),
+    }
+}
+
+fn bytes_differ(old: Tree<'_>, new: Tree<'_>) -> Result<bool, ReadContentError> {
+    let size = old.root.size;
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    let mut start = 0;
+    while start < size {
+        let end = size.min(start.saturating_add(COMPARED_BYTES));
+        read_whole(old, start..end, &mut one)?;
+        read_whole(new, start..end, &mut other)?;
+        if one != other {
+            return Ok(true);
+        }
+        start = end;
+    }
+    Ok(false)
+}
+
+/// Fills `into` with a range of a file, holes too.
+fn read_whole(file: Tree<'_>, range: Range<u64>, into: &mut Vec<u8>) -> Result<(), ReadContentError> {
+    into.clear();
+    into.resize(usize::try_from(range.end - range.start).expect("a bounded range"), 0);
+    file.files.read(file.root, range.clone(), &mut |offset, bytes| {
+        let begin = usize::try_from(offset - range.start).unwrap_or(usize::MAX);
+        let place = into.get_mut(begin..begin.saturating_add(bytes.len()));
+        place.ok_or(io::ErrorKind::InvalidData)?.copy_from_slice(bytes);
+        Ok(())
+    })
 }
 
 /// An empty path below adds no `/`.

@@ -1,12 +1,11 @@
-//! Listing a stored tree.
+//! Listing a tree.
 
 use std::path::{Path, PathBuf};
 
-use varve_block::BlockStore;
-
 use super::read::JoinName;
+use crate::files::Files;
 use crate::node::{Node, NodeKind};
-use crate::node_list::{NodeList, ReadFolderError};
+use crate::node_list::ReadFolderError;
 
 /// What a listing comes to. Paths begin at the node that is listed, which has the empty one.
 #[derive(Debug)]
@@ -39,10 +38,10 @@ pub enum ListNext {
 }
 
 /// Comes to `root` and all below it, depth first, names in the order of their bytes. Holds one node and one list a level.
-pub fn list(blocks: &dyn BlockStore, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) -> ListNext) {
+pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) -> ListNext) {
     let mut path = PathBuf::new();
     let mut open = match visitor(Listed::Node { path: &path, node: root }) {
-        ListNext::Descend => vec![NodeList::new(blocks, root)],
+        ListNext::Descend => vec![files.nodes(root)],
         ListNext::Skip | ListNext::Stop => return,
     };
     while let Some(nodes) = open.last_mut() {
@@ -61,7 +60,7 @@ pub fn list(blocks: &dyn BlockStore, root: &Node, visitor: &mut dyn FnMut(Listed
                 match visitor(Listed::Node { path: &node_path, node: &node }) {
                     ListNext::Stop => return,
                     ListNext::Descend if node.kind == NodeKind::Folder => {
-                        open.push(NodeList::new(blocks, &node));
+                        open.push(files.nodes(&node));
                         path = node_path;
                     }
                     ListNext::Descend | ListNext::Skip => {}

@@ -3,10 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use varve_block::BlockStore;
-
+use crate::files::Files;
 use crate::node::{Node, NodeKind};
-use crate::node_list::{NodeList, ReadFolderError};
+use crate::node_list::ReadFolderError;
 
 /// Why there is no node at a path.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +44,7 @@ pub enum LookupError {
 ///
 /// # Errors
 /// [`LookupError`] says how far the path leads.
-pub fn lookup(blocks: &dyn BlockStore, root: &Node, path: &Path) -> Result<Node, LookupError> {
+pub fn lookup(files: &dyn Files, root: &Node, path: &Path) -> Result<Node, LookupError> {
     let mut node = root.clone();
     let mut passed = PathBuf::new();
     for component in path.components() {
@@ -57,7 +56,7 @@ pub fn lookup(blocks: &dyn BlockStore, root: &Node, path: &Path) -> Result<Node,
         if node.kind != NodeKind::Folder {
             return Err(LookupError::NotAFolder { path: passed, kind: node.kind });
         }
-        let found = match NodeList::new(blocks, &node).find(name.as_bytes()) {
+        let found = match files.find(&node, name.as_bytes()) {
             Ok(found) => found,
             Err(source) => return Err(LookupError::Folder { path: passed, source: Box::new(source) }),
         };

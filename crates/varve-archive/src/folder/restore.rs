@@ -13,7 +13,6 @@ mod tree;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use varve_block::BlockStore;
 use varve_world::Workers;
 
 use self::attributes::Attributes;
@@ -22,6 +21,7 @@ use self::files::FileWriter;
 use self::tree::TreeWriter;
 use super::pipeline;
 use super::watch::Watch;
+use crate::files::Files;
 use crate::node::Node;
 
 /// How a node is restored.
@@ -84,14 +84,14 @@ pub enum RestoreFolderError {
 
 /// Restores a node, and all below it, to `destination`; its own name does not matter.
 ///
-/// The destination comes into being whole, and after it survives power loss, or not at all. What is missing in the store, and
-/// what the system refuses, is reported and left out; the rest is restored. Holes come back as holes. Holds a bounded
+/// The destination comes into being whole, and after it survives power loss, or not at all. What is missing in the store, what cannot
+/// be read in a file system, and what the system refuses, is reported and left out; the rest is restored. Holes come back as holes. Holds a bounded
 /// number of files whatever their size, and a path for each file that has several names.
 ///
 /// # Errors
 /// [`RestoreFolderError`]: nothing has come into being.
 pub fn restore_folder(
-    blocks: &dyn BlockStore,
+    files: &dyn Files,
     workers: &dyn Workers,
     root: &Node,
     destination: &Path,
@@ -100,9 +100,9 @@ pub fn restore_folder(
 ) -> Result<RestoreCounts, RestoreFolderError> {
     let destination = Destination::prepare(destination, root.kind, options.overwrite)?;
     let attributes = Attributes { owners: options.owners };
-    let writer = FileWriter { blocks, watch, attributes };
+    let writer = FileWriter { files, watch, attributes };
     let restored = pipeline::run(workers, &|job| writer.write(job), |pipeline| {
-        TreeWriter::new(blocks, &writer, pipeline, watch).write(root, &destination)
+        TreeWriter::new(files, &writer, pipeline, watch).write(root, &destination)
     });
     match restored {
         Ok(counts) => {

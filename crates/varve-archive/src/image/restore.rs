@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use varve_block::BlockStore;
-use varve_tree::{Entry, Extent, Extents, ReadTreeError, TreeReader};
+use varve_tree::{ReadTreeError, TreeReader};
 use varve_world::{Task, Workers};
 
+use super::part::{Cut, Cuts, ImagePart};
+use crate::files::ReadContentError;
 use crate::progress::Progress;
 
 /// How much is claimed at a time.
@@ -39,6 +41,9 @@ pub enum RestoreImageError {
     /// The image could not be read from the store.
     #[error(transparent)]
     Read(#[from] ReadTreeError),
+    /// The file could not be read in the file system that it lies in.
+    #[error(transparent)]
+    ReadFile(Box<ReadContentError>),
     /// The destination could not be written.
     #[error("cannot write {path}", path = path.display())]
     Write {
@@ -52,7 +57,7 @@ pub enum RestoreImageError {
     Cancelled,
 }
 
-/// Restores an image to a file, which is sparse where the image has zeros and comes into place only when complete; or
+/// Restores an image, or a part of one, to a file, which is sparse where the image has zeros and comes into place only when complete; or
 /// onto a block device. `overwrite` allows either to replace what is there.
 ///
 /// # Errors
@@ -60,7 +65,7 @@ pub enum RestoreImageError {
 pub fn restore_image(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
-    entry: &Entry,
+    image: &ImagePart,
     destination: &Path,
     overwrite: bool,
     progress: &Progress,
@@ -75,16 +80,16 @@ pub fn restore_image(
         return Err(RestoreImageError::Exists { path: destination.into() });
     }
     if existing.is_some_and(|existing| existing.file_type().is_block_device()) {
-        return restore_onto_device(blocks, workers, entry, destination, progress);
+        return restore_onto_device(blocks, workers, image, destination, progress);
     }
     let partial = partial_path(destination);
     let file = File::create(&partial).map_err(failed)?;
     let whole = file
-        .set_len(entry.size())
+        .set_len(image.size())
         .map_err(failed)
         .and_then(|()| {
             let target = Target::Placed { file: &file, writes_zeros: false };
-            restore_to(blocks, workers, entry, target, destination, progress)
+            restore_to(blocks, workers, image, target, destination, progress)
         })
         .and_then(|()| file.sync_all().and_then(|()| fs::rename(&partial, destination)).map_err(failed))
         .and_then(|()| sync_folder_of(destination).map_err(failed));
@@ -98,49 +103,49 @@ pub fn restore_image(
 fn restore_onto_device(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
-    entry: &Entry,
+    image: &ImagePart,
     destination: &Path,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     let failed = |source| RestoreImageError::Write { path: destination.into(), source };
     let mut file = OpenOptions::new().write(true).open(destination).map_err(failed)?;
     let actual = io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(failed)?;
-    if actual < entry.size() {
-        return Err(RestoreImageError::TooSmall { path: destination.into(), actual, needed: entry.size() });
+    if actual < image.size() {
+        return Err(RestoreImageError::TooSmall { path: destination.into(), actual, needed: image.size() });
     }
     let target = Target::Placed { file: &file, writes_zeros: true };
-    restore_to(blocks, workers, entry, target, destination, progress)?;
+    restore_to(blocks, workers, image, target, destination, progress)?;
     file.sync_all().map_err(failed)
 }
 
-/// Writes an image to a stream, in order.
+/// Writes an image, or a part of one, to a stream, in order.
 ///
 /// # Errors
 /// [`RestoreImageError`]; `into` has then got all bytes before the one that could not be had.
 pub fn write_image(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
-    entry: &Entry,
+    image: &ImagePart,
     into: &mut (dyn Write + Send),
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     let target = Target::Stream { into: Mutex::new(into), turn: Turn::default() };
-    restore_to(blocks, workers, entry, target, Path::new("the output"), progress)
+    restore_to(blocks, workers, image, target, Path::new("the output"), progress)
 }
 
 fn restore_to(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
-    entry: &Entry,
+    image: &ImagePart,
     target: Target<'_>,
     destination: &Path,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    progress.set_total(0, entry.size());
-    let reader = TreeReader::new(blocks, entry);
+    progress.set_total(0, image.size());
+    let reader = TreeReader::new(blocks, image.entry());
     let job = Job {
         reader,
-        claims: Mutex::new(Claims { number: 0, extents: reader.extents(0..entry.size()) }),
+        claims: Mutex::new(Claims { number: 0, cuts: image.cuts(reader) }),
         target,
         destination,
         progress,
@@ -165,7 +170,7 @@ struct Job<'a, 'w> {
 
 struct Claims<'a> {
     number: u64,
-    extents: Extents<'a>,
+    cuts: Cuts<'a>,
 }
 
 /// Where the bytes go.
@@ -200,15 +205,15 @@ impl Job<'_, '_> {
         }
     }
 
-    fn claim(&self) -> Option<(u64, Result<Vec<Extent>, RestoreImageError>)> {
+    fn claim(&self) -> Option<(u64, Result<Vec<Cut>, RestoreImageError>)> {
         let mut claims = lock(&self.claims);
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES && batch.len() < BATCH_EXTENTS_MAX {
-            match claims.extents.next() {
+            match claims.cuts.next() {
                 None => break,
-                Some(Ok(extent)) => {
-                    bytes += extent.leaf.map_or(0, |_| extent.length);
-                    batch.push(extent);
+                Some(Ok(cut)) => {
+                    bytes += cut.extent.leaf.map_or(0, |_| cut.extent.length);
+                    batch.push(cut);
                 }
                 Some(Err(damage)) => return Some((claims.number, Err(ReadTreeError::from(damage).into()))),
             }
@@ -220,11 +225,13 @@ impl Job<'_, '_> {
         Some((claims.number - 1, Ok(batch)))
     }
 
-    fn one_batch(&self, number: u64, batch: &[Extent]) -> Result<(), RestoreImageError> {
+    fn one_batch(&self, number: u64, batch: &[Cut]) -> Result<(), RestoreImageError> {
         if self.progress.is_cancelled() {
             return Err(RestoreImageError::Cancelled);
         }
-        let leaves = self.reader.read_extents(batch).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let extents: Vec<_> = batch.iter().map(|cut| cut.extent).collect();
+        let leaves = self.reader.read_extents(&extents).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let leaves: Vec<_> = batch.iter().zip(leaves).map(|(cut, leaf)| cut.of(&leaf)).collect();
         let failed = |source| RestoreImageError::Write { path: self.destination.into(), source };
         match &self.target {
             Target::Placed { file, writes_zeros } => {
@@ -239,7 +246,7 @@ impl Job<'_, '_> {
             }
         }
         self.progress.add_bytes_read(leaves.iter().map(|leaf| leaf.len() as u64).sum());
-        self.progress.add_bytes_done(batch.iter().map(|extent| extent.length).sum());
+        self.progress.add_bytes_done(batch.iter().map(|cut| cut.length).sum());
         Ok(())
     }
 
@@ -262,18 +269,18 @@ impl Turn {
 }
 
 /// Writes neighbouring leaves in one go.
-fn place(file: &File, writes_zeros: bool, batch: &[Extent], leaves: &[bytes::Bytes]) -> io::Result<()> {
+fn place(file: &File, writes_zeros: bool, batch: &[Cut], leaves: &[bytes::Bytes]) -> io::Result<()> {
     let mut run = Vec::new();
     let mut run_offset = 0;
-    for (extent, leaf) in batch.iter().zip(leaves) {
-        if run_offset + run.len() as u64 != extent.offset {
+    for (cut, leaf) in batch.iter().zip(leaves) {
+        if run_offset + run.len() as u64 != cut.offset {
             file.write_all_at(&run, run_offset)?;
             run.clear();
-            run_offset = extent.offset;
+            run_offset = cut.offset;
         }
         run.extend_from_slice(leaf);
         if writes_zeros {
-            let mut zeros = extent.length - leaf.len() as u64;
+            let mut zeros = cut.length - leaf.len() as u64;
             while zeros > 0 {
                 let piece = zeros.min(BATCH_BYTES);
                 run.resize(run.len() + usize::try_from(piece).expect("a batch fits"), 0);
@@ -287,10 +294,10 @@ fn place(file: &File, writes_zeros: bool, batch: &[Extent], leaves: &[bytes::Byt
     file.write_all_at(&run, run_offset)
 }
 
-fn stream(into: &mut dyn Write, batch: &[Extent], leaves: &[bytes::Bytes]) -> io::Result<()> {
-    for (extent, leaf) in batch.iter().zip(leaves) {
+fn stream(into: &mut dyn Write, batch: &[Cut], leaves: &[bytes::Bytes]) -> io::Result<()> {
+    for (cut, leaf) in batch.iter().zip(leaves) {
         into.write_all(leaf)?;
-        io::copy(&mut io::Read::take(io::repeat(0), extent.length - leaf.len() as u64), into)?;
+        io::copy(&mut io::Read::take(io::repeat(0), cut.length - leaf.len() as u64), into)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use varve_archive::{Archive, Progress, Snapshot, SnapshotContent, verify, write_image};
+use varve_archive::{Archive, ImagePart, Progress, Snapshot, SnapshotContent, verify, write_image};
 use varve_sim::Disk;
 use varve_store::{Access, AuditShare, Encryption, Secret, Store, StoreConfig};
 use varve_tree::{Piece, TreeReader};
@@ -53,7 +53,8 @@ pub fn listed(archive: &Archive) -> Vec<String> {
 pub fn restore(store: &Store, snapshot: &Snapshot) -> Result<Vec<u8>, String> {
     let SnapshotContent::Image(entry) = &snapshot.content else { return Err("it is no image".into()) };
     let mut bytes = Vec::new();
-    write_image(store, &InlineWorkers, entry, &mut bytes, &Progress::new()).map_err(|error| chain(&error))?;
+    write_image(store, &InlineWorkers, &ImagePart::whole(entry), &mut bytes, &Progress::new())
+        .map_err(|error| chain(&error))?;
     Ok(bytes)
 }
 

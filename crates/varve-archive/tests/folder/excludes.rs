@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use varve_archive::{Excludes, ExcludesError, ListNext, Listed, Node, list};
+use varve_archive::{Excludes, ExcludesError, ListNext, Listed, Node, StoredFiles, list};
 
 use super::sample::{Place, is_root};
 
 fn paths(place: &Place, root: &Node) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
-    list(&place.blocks, root, &mut |listed| {
+    list(&StoredFiles::new(&place.blocks), root, &mut |listed| {
         let Listed::Node { path, .. } = listed else { panic!("{listed:?}") };
         paths.insert(path.to_str().unwrap().to_owned());
         ListNext::Descend

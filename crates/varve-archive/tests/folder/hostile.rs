@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use varve_archive::{
-    Change, ListNext, Listed, LookupError, Node, NodeKind, NodeList, Problem, ReadFolderError,
-    compare_folders, frame, list, lookup,
+    Change, ListNext, Listed, LookupError, Node, NodeKind, NodeList, Problem, ReadFolderError, StoredFiles,
+    Tree, compare_folders, frame, list, lookup,
 };
 use varve_block::{BlockKind, BlockStore};
 use varve_tree::{ContentWriter, Cutting};
@@ -64,7 +64,7 @@ fn a_link_cannot_be_passed_through() {
     assert_eq!(paths(&problems), [PathBuf::new()], "a name comes once");
     assert!(fs::symlink_metadata(place.destination().join("a")).unwrap().is_symlink());
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-    let found = lookup(&place.blocks, &root, Path::new("a/escaped"));
+    let found = lookup(&StoredFiles::new(&place.blocks), &root, Path::new("a/escaped"));
     assert!(matches!(found, Err(LookupError::NotAFolder { .. })), "{found:?}");
 }
 
@@ -149,7 +149,7 @@ fn damage_hides_only_what_is_below() {
     };
     assert!(place.blocks.lose(&name));
     let (mut seen, mut unreadable) = (Vec::new(), Vec::new());
-    list(&place.blocks, &root, &mut |listed| {
+    list(&StoredFiles::new(&place.blocks), &root, &mut |listed| {
         match listed {
             Listed::Node { path, .. } => seen.push(path.to_path_buf()),
             Listed::Unreadable { path, .. } => unreadable.push(path.to_path_buf()),
@@ -160,15 +160,19 @@ fn damage_hides_only_what_is_below() {
     assert_eq!(unreadable, [PathBuf::from("b")]);
     let other = folder(&place.blocks, "", &[file("a"), folder(&place.blocks, "b", &[]), file("d")]);
     let mut changes = Vec::new();
-    compare_folders(&place.blocks, &root, &other, &mut |path, change| {
-        let what = match change {
-            Change::Added(_) => "added",
-            Change::Removed(_) => "removed",
-            Change::Changed { .. } => "changed",
-            Change::Unreadable(_) => "unreadable",
-        };
-        changes.push((path.to_str().unwrap().to_owned(), what));
-    });
+    compare_folders(
+        Tree { files: &StoredFiles::new(&place.blocks), root: &root },
+        Tree { files: &StoredFiles::new(&place.blocks), root: &other },
+        &mut |path, change| {
+            let what = match change {
+                Change::Added(_) => "added",
+                Change::Removed(_) => "removed",
+                Change::Changed { .. } => "changed",
+                Change::Unreadable(_) => "unreadable",
+            };
+            changes.push((path.to_str().unwrap().to_owned(), what));
+        },
+    );
     let expected = [("b", "unreadable"), ("c", "removed"), ("d", "added")];
     assert_eq!(changes, expected.map(|(path, what)| (path.to_owned(), what)));
     let (counts, problems) = place.restore_with_problems(&root);

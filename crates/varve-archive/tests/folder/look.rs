@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use varve_archive::{Change, ListNext, Listed, LookupError, NodeKind, compare_folders, list, lookup};
+use varve_archive::{
+    Change, ListNext, Listed, LookupError, NodeKind, StoredFiles, Tree, compare_folders, list, lookup,
+};
 use varve_world::Timestamp;
 
 use super::sample::{Place, set_mode};
@@ -16,7 +18,7 @@ fn a_path_leads_to_its_node() {
         place.file(&format!("a/many/{number}"), "");
     }
     let root = place.archive(None).root;
-    let find = |path: &str| lookup(&place.blocks, &root, Path::new(path));
+    let find = |path: &str| lookup(&StoredFiles::new(&place.blocks), &root, Path::new(path));
     assert_eq!(find("a/b/c").unwrap().size, 5);
     assert_eq!(find("/a//./b/c/").unwrap().name, b"c");
     assert_eq!(find("").unwrap(), root);
@@ -34,7 +36,7 @@ fn a_listing_goes_only_where_it_is_wanted() {
     }
     let root = place.archive(None).root;
     let mut seen = Vec::new();
-    list(&place.blocks, &root, &mut |listed| {
+    list(&StoredFiles::new(&place.blocks), &root, &mut |listed| {
         let Listed::Node { path, node } = listed else { panic!("{listed:?}") };
         seen.push(path.to_path_buf());
         match path.to_str().unwrap() {
@@ -68,16 +70,20 @@ fn a_comparison_tells_what_differs() {
     new.mtime = Timestamp(old.mtime.0);
     let read_before = place.blocks.get_count();
     let mut changes = Vec::new();
-    compare_folders(&place.blocks, &old, &new, &mut |path, change| {
-        let what = match change {
-            Change::Added(_) => "added",
-            Change::Removed(_) => "removed",
-            Change::Changed { content: true, metadata: false, .. } => "content",
-            Change::Changed { content: false, metadata: true, .. } => "metadata",
-            other => panic!("{other:?}"),
-        };
-        changes.push((path.to_str().unwrap().to_owned(), what));
-    });
+    compare_folders(
+        Tree { files: &StoredFiles::new(&place.blocks), root: &old },
+        Tree { files: &StoredFiles::new(&place.blocks), root: &new },
+        &mut |path, change| {
+            let what = match change {
+                Change::Added(_) => "added",
+                Change::Removed(_) => "removed",
+                Change::Changed { content: true, metadata: false, .. } => "content",
+                Change::Changed { content: false, metadata: true, .. } => "metadata",
+                other => panic!("{other:?}"),
+            };
+            changes.push((path.to_str().unwrap().to_owned(), what));
+        },
+    );
     let expected = [
         ("changed/content", "content"),
         ("changed/mode", "metadata"),

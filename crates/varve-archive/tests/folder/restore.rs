@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use varve_archive::{Progress, RestoreFolderError, RestoreOptions, Watch, lookup, restore_folder};
+use varve_archive::{
+    Progress, RestoreFolderError, RestoreOptions, StoredFiles, Watch, lookup, restore_folder,
+};
 use varve_block::{BlockKind, BlockName, BlockType};
 use varve_world::{InlineWorkers, RealWorkers};
 
@@ -13,7 +15,8 @@ fn restore(place: &Place, destination: &Path, overwrite: bool) -> Result<(), Res
     let root = place.archive(None).root;
     let watch = Watch { progress: &place.progress, report: &|problem| panic!("{problem}") };
     let options = RestoreOptions { overwrite, ..RestoreOptions::default() };
-    restore_folder(&place.blocks, &InlineWorkers, &root, destination, options, watch).map(|_| ())
+    restore_folder(&StoredFiles::new(&place.blocks), &InlineWorkers, &root, destination, options, watch)
+        .map(|_| ())
 }
 
 #[test]
@@ -61,7 +64,7 @@ fn any_node_can_be_restored() {
     std::os::unix::fs::symlink("target", place.source().join("link")).unwrap();
     let root = place.archive(None).root;
     for path in ["folder", "folder/below/file", "link"] {
-        let node = lookup(&place.blocks, &root, Path::new(path)).unwrap();
+        let node = lookup(&StoredFiles::new(&place.blocks), &root, Path::new(path)).unwrap();
         place.restore(&node);
         assert_eq!(describe(&place.destination()), describe(&place.source().join(path)), "{path}");
         match fs::symlink_metadata(place.destination()).unwrap().is_dir() {
@@ -82,11 +85,11 @@ fn what_is_lost_is_left_out_and_named() {
     let other_name = place.source().join("small, again");
     fs::hard_link(place.source().join("small"), &other_name).unwrap();
     let root = place.archive(None).root;
-    let small = lookup(&place.blocks, &root, Path::new("small")).unwrap().content.unwrap();
+    let small = lookup(&StoredFiles::new(&place.blocks), &root, Path::new("small")).unwrap().content.unwrap();
     assert!(place.blocks.lose(&BlockName { score: small.root(), block_type: BlockType::DATA }));
     let leaf_of_large = varve_tree::TreeReader::new(
         &place.blocks,
-        &lookup(&place.blocks, &root, Path::new("large")).unwrap().content.unwrap(),
+        &lookup(&StoredFiles::new(&place.blocks), &root, Path::new("large")).unwrap().content.unwrap(),
     )
     .extents(30_000_000..30_000_001)
     .next()
@@ -113,7 +116,14 @@ fn a_cancelled_restore_leaves_nothing() {
     let watch = Watch { progress: &progress, report: &|problem| panic!("{problem}") };
     let options = RestoreOptions::default();
     let workers = RealWorkers::new(3);
-    let cancelled = restore_folder(&place.blocks, &workers, &root, &place.destination(), options, watch);
+    let cancelled = restore_folder(
+        &StoredFiles::new(&place.blocks),
+        &workers,
+        &root,
+        &place.destination(),
+        options,
+        watch,
+    );
     assert!(matches!(cancelled, Err(RestoreFolderError::Cancelled)), "{cancelled:?}");
     assert!(!place.destination().exists());
     assert_eq!(place.leftovers(), [""; 0]);

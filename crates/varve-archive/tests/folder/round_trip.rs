@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use varve_archive::{ListNext, Listed, NodeKind, list};
+use varve_archive::{ListNext, Listed, NodeKind, StoredFiles, list};
 
 use super::sample::{Place, describe, is_root, make_everything};
 
@@ -113,7 +113,7 @@ fn each_node_of_a_link_group_has_the_content() {
     assert_eq!((archived.counts.read_count, archived.counts.file_count), (1, 2));
     assert_eq!(archived.counts.bytes, 100_000);
     let mut contents = Vec::new();
-    list(&place.blocks, &archived.root, &mut |listed| {
+    list(&StoredFiles::new(&place.blocks), &archived.root, &mut |listed| {
         if let Listed::Node { node, .. } = listed
             && node.kind == NodeKind::File
         {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use varve_archive::{
     ArchiveFolderError, ArchivedFolder, FolderOptions, Node, Problem, ProblemList, Progress, RestoreCounts,
-    RestoreOptions, Watch, archive_folder, restore_folder,
+    RestoreOptions, StoredFiles, Watch, archive_folder, restore_folder,
 };
 use varve_block::MemoryBlockStore;
 use varve_world::{InlineWorkers, RealWorkers, Workers};
@@ -80,9 +80,15 @@ impl Place {
         let problems = ProblemList::new(100);
         let watch = Watch { progress: &self.progress, report: &|problem| problems.report(problem) };
         let (workers, options) = (self.workers(), RestoreOptions::default());
-        let counts =
-            restore_folder(&self.blocks, workers.as_ref(), root, &self.destination(), options, watch)
-                .unwrap();
+        let counts = restore_folder(
+            &StoredFiles::new(&self.blocks),
+            workers.as_ref(),
+            root,
+            &self.destination(),
+            options,
+            watch,
+        )
+        .unwrap();
         (counts, problems.into_problems().0)
     }
 

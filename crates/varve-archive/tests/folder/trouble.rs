@@ -7,8 +7,8 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use varve_archive::{
-    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, NodeProblem, Problem, ProblemList, Watch,
-    archive_folder, lookup,
+    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, NodeProblem, Problem, ProblemList, StoredFiles,
+    Watch, archive_folder, lookup,
 };
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers};
@@ -59,7 +59,7 @@ fn archive_while(place: &Place, meddle: impl FnOnce() + Send) -> (ArchivedFolder
 }
 
 fn node(place: &Place, archived: &ArchivedFolder, path: &str) -> Node {
-    lookup(&place.blocks, &archived.root, Path::new(path)).unwrap()
+    lookup(&StoredFiles::new(&place.blocks), &archived.root, Path::new(path)).unwrap()
 }
 
 /// Large enough to be read in several pieces.

@@ -51,6 +51,7 @@ impl Sandbox {
             .args(&words[1..])
             .current_dir(self.folder.path())
             .env("LC_ALL", "C.UTF-8")
+            .env("TZ", "UTC")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,14 +1,12 @@
 //! `varve diff`
 
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_archive::{Change, Node, compare_folders};
+use varve_archive::{Change, ImageFiles, ImagePart, Tree, compare_folders};
 use varve_block::BlockStore;
-use varve_tree::{Entry, difference};
 
 use super::Outcome;
 use super::place::{Content, place};
@@ -20,56 +18,71 @@ pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
     let (from, to) = (place(&archive, &words.from)?, place(&archive, &words.to)?);
     let blocks = session::healing(arguments, &archive);
     let outcome = match (from.content(&blocks)?, to.content(&blocks)?) {
-        (Content::Image(from), Content::Image(to)) => images(&blocks, arguments, from, to),
-        (Content::Node(from), Content::Node(to)) => Ok(nodes(&blocks, arguments, &from, &to)),
-        _ => bail!("a disk image and a folder cannot be compared"),
+        (Content::Disk(from), Content::Disk(to)) if has_files(&from) && has_files(&to) => {
+            let (old, new) = (from.root(), to.root());
+            let (old, new) = (Tree { files: &from, root: &old }, Tree { files: &to, root: &new });
+            Ok(trees(arguments, old, new))
+        }
+        (Content::Node { files: from, node: old }, Content::Node { files: to, node: new }) => {
+            let (old, new) = (Tree { files: &*from, root: &old }, Tree { files: &*to, root: &new });
+            Ok(trees(arguments, old, new))
+        }
+        (from, to) => match (bytes(&from), bytes(&to)) {
+            (Some(from), Some(to)) => ranges(&*blocks, arguments, &from, &to),
+            _ => bail!(
+                "the bytes of a disk and a file system's files cannot be compared; name a volume of the disk"
+            ),
+        },
     };
     session::report_lost(&blocks);
     outcome
 }
 
+/// Whether there is more to say of a disk than in which bytes it differs from another.
+fn has_files(disk: &ImageFiles) -> bool {
+    disk.volumes().any(|listed| listed.unreadable.is_none())
+}
+
+fn bytes(content: &Content<'_>) -> Option<ImagePart> {
+    match content {
+        Content::Disk(disk) => Some(disk.raw()),
+        Content::Raw(part) => Some(part.clone()),
+        Content::Node { .. } => None,
+    }
+}
+
 /// Prints the ranges of bytes in which two images differ, neighbours as one.
-fn images(blocks: &dyn BlockStore, arguments: &Arguments, from: &Entry, to: &Entry) -> Result<Outcome> {
-    let mut open: Option<Range<u64>> = None;
+fn ranges(
+    blocks: &dyn BlockStore,
+    arguments: &Arguments,
+    from: &ImagePart,
+    to: &ImagePart,
+) -> Result<Outcome> {
     let mut total = 0;
-    let mut print = |range: Range<u64>| {
+    from.differences(blocks, to, &mut |range| {
         total += range.end - range.start;
         if arguments.json {
             say!("{}", json!({ "start": range.start, "end": range.end }));
         } else {
             say!("bytes {}..{}", range.start, range.end);
         }
-    };
-    for range in difference(blocks, from, to) {
-        let range = range?;
-        match &mut open {
-            Some(open) if open.end == range.start => open.end = range.end,
-            _ => {
-                if let Some(done) = open.replace(range) {
-                    print(done);
-                }
-            }
-        }
-    }
-    if let Some(last) = open {
-        print(last);
-    }
+    })?;
     if !arguments.json && !arguments.quiet {
         say!("{} of {} differ", show::bytes(total), show::bytes(to.size().max(from.size())));
     }
     Ok(Outcome::Done)
 }
 
-fn nodes(blocks: &dyn BlockStore, arguments: &Arguments, from: &Node, to: &Node) -> Outcome {
+fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
     let mut outcome = Outcome::Done;
-    compare_folders(blocks, from, to, &mut |path, change| {
+    compare_folders(old, new, &mut |path, change| {
         let (sign, what) = match change {
             Change::Added(_) => ("+", "added"),
             Change::Removed(_) => ("-", "removed"),
             Change::Changed { content: true, .. } => ("M", "changed"),
             Change::Changed { .. } => ("m", "metadata"),
             Change::Unreadable(error) => {
-                eprintln!("varve: {}: {}", shown(path), complaint::chain(&error));
+                eprintln!("varve: {}: {}", shown(path), complaint::chain(error.as_ref()));
                 outcome = Outcome::Found;
                 return;
             }

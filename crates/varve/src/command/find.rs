@@ -2,12 +2,16 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
-use varve_archive::{ListNext, Listed, Node, Snapshot, SnapshotContent, list};
+use varve_archive::{
+    CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles, list,
+};
 use varve_block::BlockStore;
+use varve_replica::Healing;
 
 use super::place::place;
 use super::{Outcome, ls, snapshots};
@@ -31,9 +35,10 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
         }
     };
     let blocks = session::healing(arguments, &archive);
+    let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
     let mut outcome = Outcome::Done;
     for snapshot in snapshots {
-        if search.snapshot(&blocks, snapshot) == Outcome::Found {
+        if search.snapshot(&blocks, &cache, snapshot) == Outcome::Found {
             outcome = Outcome::Found;
         }
     }
@@ -49,10 +54,19 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Prints what matches in one snapshot. [`Outcome::Found`]: something could not be read.
-    fn snapshot(&self, blocks: &dyn BlockStore, snapshot: &Snapshot) -> Outcome {
-        let SnapshotContent::Folder(root) = &snapshot.content else { return Outcome::Done };
+    fn snapshot(&self, blocks: &Arc<Healing>, cache: &Arc<CachedBlocks>, snapshot: &Snapshot) -> Outcome {
+        match &snapshot.content {
+            SnapshotContent::Folder(root) => self.tree(snapshot, &StoredFiles::new(&**blocks), root),
+            SnapshotContent::Image(entry) => {
+                let disk = ImageFiles::open(Arc::clone(cache), entry, snapshot.time);
+                self.tree(snapshot, &disk, &disk.root())
+            }
+        }
+    }
+
+    fn tree(&self, snapshot: &Snapshot, files: &dyn Files, root: &Node) -> Outcome {
         let mut outcome = Outcome::Done;
-        list(blocks, root, &mut |listed| {
+        list(files, root, &mut |listed| {
             match listed {
                 Listed::Node { path, node } => {
                     if self.matches(path) {

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::{ListNext, Listed, Node, NodeKind, list};
+use varve_archive::{Files, ImageFiles, ListNext, Listed, ListedVolume, Node, NodeKind, list};
+use varve_image::VolumeContent;
 
 use super::Outcome;
 use super::place::{Content, place};
@@ -16,20 +17,29 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let archive = session::read(arguments)?;
     let place = place(&archive, &words.snapshot)?;
     let blocks = session::healing(arguments, &archive);
-    let root = match place.content(&blocks)? {
-        Content::Node(node) => node,
-        Content::Image(entry) => {
+    let (files, root) = match place.content(&blocks)? {
+        Content::Disk(disk) if words.recursive => {
+            let root = Box::new(disk.root());
+            (Box::new(disk) as Box<dyn Files>, root)
+        }
+        Content::Disk(disk) => {
+            volumes(arguments, &disk);
+            session::report_lost(&blocks);
+            return Ok(Outcome::Done);
+        }
+        Content::Raw(part) => {
             if arguments.json {
-                say!("{}", json!({ "path": "", "kind": "image", "size": entry.size() }));
+                say!("{}", json!({ "path": place.path, "kind": "image", "size": part.size() }));
             } else {
-                say!("{} is a disk image of {}", words.snapshot, show::bytes(entry.size()));
+                say!("{} is {} of a disk image", words.snapshot, show::bytes(part.size()));
             }
             return Ok(Outcome::Done);
         }
+        Content::Node { files, node } => (files, node),
     };
     let mut outcome = Outcome::Done;
     let is_folder = root.kind == NodeKind::Folder;
-    list(&blocks, &root, &mut |listed| match listed {
+    list(&*files, &root, &mut |listed| match listed {
         Listed::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
         Listed::Node { path, node } => {
             print(arguments, words, path, node);
@@ -46,6 +56,48 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         bail!("{} is a {}", words.snapshot, root.kind);
     }
     Ok(outcome)
+}
+
+/// Prints what a disk is made of.
+fn volumes(arguments: &Arguments, disk: &ImageFiles) {
+    let mut table = show::table(&["name", "holds", "size", "label", ""], &[2]);
+    for ListedVolume { volume, unreadable } in disk.volumes() {
+        // Of what was never meant to hold files nobody wonders why it shows none.
+        let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
+        let problem = unreadable.filter(|_| is_file_system).map(|error| complaint::chain(error));
+        if arguments.json {
+            say!(
+                "{}",
+                json!({
+                    "path": volume.name(),
+                    "kind": "volume",
+                    "holds": volume.content().to_string(),
+                    "size": volume.size(),
+                    "start": volume.start(),
+                    "label": volume.label(),
+                    "files": unreadable.is_none(),
+                    "problem": problem,
+                })
+            );
+        }
+        table.add_row([
+            format!("{}{}", volume.name(), if unreadable.is_none() { "/" } else { "" }),
+            volume.content().to_string(),
+            show::bytes(volume.size()),
+            show::name(volume.label().unwrap_or_default().as_bytes()),
+            problem.map_or_else(String::new, |problem| show::name(problem.as_bytes())),
+        ]);
+    }
+    let size = disk.raw().size();
+    if arguments.json {
+        say!("{}", json!({ "path": "disk.raw", "kind": "image", "size": size }));
+    } else {
+        table.add_row(["disk.raw", "all of the disk", &show::bytes(size), "", ""]);
+        say!("{}", table.trim_fmt());
+    }
+    for problem in disk.problems() {
+        eprintln!("varve: {}", show::name(problem.to_string().as_bytes()));
+    }
 }
 
 fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node) {

@@ -1,11 +1,15 @@
 //! What `SNAPSHOT[:PATH]` names.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
-use varve_archive::{Archive, Node, Snapshot, SnapshotContent, lookup, select};
+use anyhow::{Context, Result};
+use varve_archive::{
+    Archive, CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent,
+    StoredFiles, lookup, select,
+};
 use varve_block::BlockStore;
-use varve_tree::Entry;
+use varve_replica::Healing;
 
 use crate::moment;
 
@@ -29,26 +33,39 @@ pub(super) fn place<'a>(archive: &'a Archive, text: &'a str) -> Result<Place<'a>
 /// What a place holds.
 pub(super) enum Content<'a> {
     /// A whole disk image.
-    Image(&'a Entry),
-    /// A folder, or something in it.
-    Node(Box<Node>),
+    Disk(ImageFiles),
+    /// The bytes of a disk image, or of a volume of one.
+    Raw(ImagePart),
+    /// A file or a folder, wherever it lies.
+    Node { files: Box<dyn Files + 'a>, node: Box<Node> },
 }
 
 impl Place<'_> {
     /// Finds what is at this place.
-    pub(super) fn content(&self, store: &dyn BlockStore) -> Result<Content<'_>> {
-        match &self.snapshot.content {
-            SnapshotContent::Image(entry) if self.path.is_empty() => Ok(Content::Image(entry)),
-            SnapshotContent::Image(_) => {
-                bail!("{} is a disk image: there is no path {:?} in it", self.snapshot.name, self.path)
+    pub(super) fn content<'a>(&self, blocks: &'a Arc<Healing>) -> Result<Content<'a>> {
+        let content = match &self.snapshot.content {
+            SnapshotContent::Image(entry) => {
+                let below = Arc::clone(blocks) as Arc<dyn BlockStore>;
+                self.inside(ImageFiles::open(Arc::new(CachedBlocks::new(below)), entry, self.snapshot.time))
             }
             SnapshotContent::Folder(root) => {
-                let node = lookup(store, root, Path::new(self.path)).with_context(|| {
-                    format!("{} {}", self.snapshot.name, moment::show(self.snapshot.time))
-                })?;
-                Ok(Content::Node(Box::new(node)))
+                let files = StoredFiles::new(&**blocks);
+                lookup(&files, root, Path::new(self.path))
+                    .map(|node| Content::Node { files: Box::new(files), node: Box::new(node) })
             }
+        };
+        content.with_context(|| format!("{} {}", self.snapshot.name, moment::show(self.snapshot.time)))
+    }
+
+    fn inside<'a>(&self, disk: ImageFiles) -> Result<Content<'a>, LookupError> {
+        if self.path.is_empty() {
+            return Ok(Content::Disk(disk));
         }
+        let node = lookup(&disk, &disk.root(), Path::new(self.path))?;
+        Ok(match disk.raw_of(&node) {
+            Some(part) => Content::Raw(part),
+            None => Content::Node { files: Box::new(disk), node: Box::new(node) },
+        })
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    Node, NodeKind, Problem, Progress, RestoreOptions, Watch, restore_folder, restore_image, write_image,
+    ImagePart, NodeKind, Problem, Progress, RestoreOptions, Tree, Watch, restore_folder, restore_image,
+    write_image,
 };
-use varve_block::BlockStore;
+use varve_replica::Healing;
 use varve_world::Workers;
 
 use super::Outcome;
@@ -43,7 +44,7 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
 /// What is restored from, and who does it.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
-    blocks: &'a dyn BlockStore,
+    blocks: &'a Arc<Healing>,
     workers: &'a dyn Workers,
 }
 
@@ -54,33 +55,40 @@ fn restore(
     overwrite: bool,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let Origin { blocks: store, workers } = from;
-    let to_output = destination == Path::new("-");
-    match place.content(store)? {
-        Content::Image(entry) if to_output => {
-            write_image(store, workers, entry, &mut std::io::stdout(), progress)?
-        }
-        Content::Image(entry) => restore_image(store, workers, entry, destination, overwrite, progress)?,
-        Content::Node(node) if to_output => write_file(from, &node, place, progress)?,
-        Content::Node(node) => return restore_node(from, &node, destination, overwrite, progress),
+    let (files, node) = match place.content(from.blocks)? {
+        Content::Disk(disk) => return restore_bytes(from, &disk.raw(), destination, overwrite, progress),
+        Content::Raw(part) => return restore_bytes(from, &part, destination, overwrite, progress),
+        Content::Node { files, node } => (files, node),
+    };
+    if destination != Path::new("-") {
+        return restore_node(from, Tree { files: &*files, root: &node }, destination, overwrite, progress);
+    }
+    if node.kind != NodeKind::File {
+        bail!("{:?} is a {}: only a file can be written to standard output", place.path, node.kind);
+    }
+    files.write_to(from.workers, &node, &mut std::io::stdout(), progress)?;
+    Ok(Outcome::Done)
+}
+
+fn restore_bytes(
+    from: Origin<'_>,
+    image: &ImagePart,
+    destination: &Path,
+    overwrite: bool,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let Origin { blocks, workers } = from;
+    if destination == Path::new("-") {
+        write_image(&**blocks, workers, image, &mut std::io::stdout(), progress)?;
+    } else {
+        restore_image(&**blocks, workers, image, destination, overwrite, progress)?;
     }
     Ok(Outcome::Done)
 }
 
-fn write_file(from: Origin<'_>, node: &Node, place: &Place<'_>, progress: &Progress) -> Result<()> {
-    match (node.kind, &node.content) {
-        (NodeKind::File, Some(entry)) => {
-            write_image(from.blocks, from.workers, entry, &mut std::io::stdout(), progress)?;
-            Ok(())
-        }
-        (NodeKind::File, None) => Ok(()),
-        (kind, _) => bail!("{:?} is a {kind}: only a file can be written to standard output", place.path),
-    }
-}
-
 fn restore_node(
     from: Origin<'_>,
-    node: &Node,
+    tree: Tree<'_>,
     destination: &Path,
     overwrite: bool,
     progress: &Progress,
@@ -88,7 +96,7 @@ fn restore_node(
     let options = RestoreOptions { overwrite, ..RestoreOptions::default() };
     let report = |problem: Problem| eprintln!("varve: {}", complaint::problem(&problem));
     let watch = Watch { progress, report: &report };
-    let counts = restore_folder(from.blocks, from.workers, node, destination, options, watch)?;
+    let counts = restore_folder(tree.files, from.workers, tree.root, destination, options, watch)?;
     if counts.problem_count > 0 {
         eprintln!("varve: {} files or folders are missing, or lack something", counts.problem_count);
         return Ok(Outcome::Found);

@@ -11,18 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
-use varve_block::{BlockName, BlockStore, BlockType, GetError};
-use varve_tree::{Entry, Extent, ReadTreeError, TreeReader};
 
 use super::super::read::JoinName;
 use super::super::watch::Watch;
 use super::attributes::Attributes;
+use crate::files::{Files, ReadContentError};
 use crate::node::Node;
 
-/// How many bytes of leaves are asked for at a time.
-const BATCH_BYTES: u64 = 4 << 20;
-/// How many leaves are asked for at a time, however small they are.
-const BATCH_LEAF_COUNT_MAX: usize = 1024;
 /// Larger files are written in parts of this size.
 pub(super) const PART_BYTES: u64 = 16 << 20;
 
@@ -46,7 +41,6 @@ pub(super) struct FileToWrite {
 /// A file that many jobs write.
 pub(super) struct LargeFile {
     file: FileToWrite,
-    content: Entry,
     descriptor: OwnedFd,
     bytes_left: AtomicU64,
     has_failed: AtomicBool,
@@ -70,10 +64,10 @@ pub(super) struct Written {
 /// Why a file is left out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteFileError {
-    /// The store does not give its content.
+    /// Its content cannot be had.
     #[error("its content cannot be read; it is left out")]
     Content {
-        /// What the store says.
+        /// What keeps it.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The system does not take it.
@@ -95,15 +89,12 @@ pub(super) struct AttributesLacking {
     pub(super) source: io::Error,
 }
 
-impl From<ReadTreeError> for WriteFileError {
-    fn from(source: ReadTreeError) -> Self {
-        Self::Content { source: Box::new(source) }
-    }
-}
-
-impl From<GetError> for WriteFileError {
-    fn from(source: GetError) -> Self {
-        Self::Content { source: Box::new(source) }
+impl From<ReadContentError> for WriteFileError {
+    fn from(error: ReadContentError) -> Self {
+        match error {
+            ReadContentError::Take(source) => Self::System { source },
+            error => Self::Content { source: Box::new(error) },
+        }
     }
 }
 
@@ -113,9 +104,9 @@ impl From<Errno> for WriteFileError {
     }
 }
 
-/// Writes files with what the store holds of them.
+/// Writes files with what the snapshot holds of them.
 pub(super) struct FileWriter<'a> {
-    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) files: &'a dyn Files,
     pub(super) watch: Watch<'a>,
     pub(super) attributes: Attributes,
 }
@@ -125,52 +116,46 @@ impl FileWriter<'_> {
     pub(super) fn write(&self, job: Job) -> Vec<Written> {
         match job {
             Job::Files(files) => {
-                let leaves = self.read_single_leaves(&files);
-                files.iter().zip(leaves).map(|(file, leaf)| self.write_file(file, leaf)).collect()
+                let nodes: Vec<&Node> = files.iter().map(|file| &file.node).collect();
+                let contents = self.files.small_contents(&nodes);
+                files.iter().zip(contents).map(|(file, content)| self.write_file(file, content)).collect()
             }
             Job::Part { file, range } => self.write_part(&file, range).into_iter().collect(),
         }
     }
 
     /// Makes a large file, of which the parts can then be written.
-    pub(super) fn open_large(&self, file: FileToWrite, content: Entry) -> Result<LargeFile, Written> {
+    pub(super) fn open_large(&self, file: FileToWrite) -> Result<LargeFile, Written> {
         let made = create(&file).and_then(|descriptor| {
-            rustix::fs::ftruncate(&descriptor, content.size())?;
+            rustix::fs::ftruncate(&descriptor, file.node.size)?;
             Ok(descriptor)
         });
         match made {
             Ok(descriptor) => {
-                let bytes_left = AtomicU64::new(content.size());
-                Ok(LargeFile { file, content, descriptor, bytes_left, has_failed: AtomicBool::new(false) })
+                let bytes_left = AtomicU64::new(file.node.size);
+                Ok(LargeFile { file, descriptor, bytes_left, has_failed: AtomicBool::new(false) })
             }
             Err(error) => Err(self.leave_out(&file, error)),
         }
     }
 
-    /// Asks in one batch for the content of all files that have only one leaf.
-    fn read_single_leaves(&self, files: &[FileToWrite]) -> Vec<Option<Result<Bytes, GetError>>> {
-        let empty = self.blocks.empty_score();
-        let name_of = |file: &FileToWrite| {
-            let content = file.node.content?;
-            let is_single = content.depth() == 0 && content.root() != empty;
-            let block_type = BlockType::leaf(content.leaf_kind());
-            is_single.then_some(BlockName { score: content.root(), block_type })
-        };
-        let names: Vec<Option<BlockName>> = files.iter().map(name_of).collect();
-        let wanted: Vec<BlockName> = names.iter().copied().flatten().collect();
-        let mut blocks = self.blocks.get_batch(&wanted).into_iter();
-        names.iter().map(|name| name.and_then(|_| blocks.next())).collect()
-    }
-
-    fn write_file(&self, file: &FileToWrite, leaf: Option<Result<Bytes, GetError>>) -> Written {
+    fn write_file(&self, file: &FileToWrite, content: Option<Result<Bytes, ReadContentError>>) -> Written {
+        let size = file.node.size;
         let written = create(file).and_then(|descriptor| {
-            match (file.node.content, leaf) {
-                (Some(content), Some(leaf)) => self.write_leaf(&descriptor, &content, &leaf?)?,
-                (Some(content), None) => {
-                    rustix::fs::ftruncate(&descriptor, content.size())?;
-                    self.write_range(&descriptor, &content, 0..content.size())?;
+            let written_bytes = match content {
+                Some(bytes) => {
+                    let bytes = bytes?;
+                    write_full(&descriptor, &bytes, 0)?;
+                    self.watch.progress.add_bytes_done(size);
+                    bytes.len() as u64
                 }
-                (None, _) => {}
+                None => 0,
+            };
+            if written_bytes < size {
+                rustix::fs::ftruncate(&descriptor, size)?;
+            }
+            if written_bytes == 0 && size > 0 {
+                self.write_range(&descriptor, &file.node, 0..size)?;
             }
             Ok(descriptor)
         });
@@ -180,25 +165,10 @@ impl FileWriter<'_> {
         }
     }
 
-    fn write_leaf(&self, file: &OwnedFd, content: &Entry, leaf: &[u8]) -> Result<(), WriteFileError> {
-        if leaf.len() as u64 > content.size() || content.size() > u64::from(content.leaf_bytes()) {
-            let reader = TreeReader::new(self.blocks, content);
-            let whole = Extent { offset: 0, length: content.size(), leaf: Some(content.root()) };
-            // The tree's reader refuses it too, and says why.
-            reader.read_extents(&[whole]).into_iter().try_for_each(|read| read.map(|_| ()))?;
-        }
-        write_full(file, leaf, 0)?;
-        if (leaf.len() as u64) < content.size() {
-            rustix::fs::ftruncate(file, content.size())?;
-        }
-        self.watch.progress.add_bytes_done(content.size());
-        Ok(())
-    }
-
     fn write_part(&self, file: &LargeFile, range: Range<u64>) -> Option<Written> {
         let part_bytes = range.end - range.start;
         if !file.has_failed.load(Ordering::Relaxed)
-            && let Err(error) = self.write_range(&file.descriptor, &file.content, range)
+            && let Err(error) = self.write_range(&file.descriptor, &file.file.node, range)
             && !file.has_failed.swap(true, Ordering::Relaxed)
         {
             self.report_left_out(&file.file, error);
@@ -214,33 +184,21 @@ impl FileWriter<'_> {
         }
     }
 
-    /// Writes the leaves that begin in `range`. Holes are left as they are.
-    fn write_range(&self, file: &OwnedFd, content: &Entry, range: Range<u64>) -> Result<(), WriteFileError> {
-        let reader = TreeReader::new(self.blocks, content);
-        let mut extents = reader.extents(range.clone());
-        loop {
+    /// Writes what a file has in `range`. Holes are left as they are.
+    fn write_range(&self, file: &OwnedFd, node: &Node, range: Range<u64>) -> Result<(), WriteFileError> {
+        let range_bytes = range.end - range.start;
+        let read = self.files.read(node, range, &mut |offset, bytes| {
             if self.watch.progress.is_cancelled() {
-                return Err(WriteFileError::Cancelled);
+                return Err(io::ErrorKind::Interrupted.into());
             }
-            let (mut batch, mut leaf_bytes, mut passed_bytes) = (Vec::new(), 0, 0);
-            while leaf_bytes < BATCH_BYTES && batch.len() < BATCH_LEAF_COUNT_MAX {
-                let Some(extent) = extents.next() else { break };
-                let extent = extent.map_err(ReadTreeError::from)?;
-                // A leaf that began before is written with the part in which it began.
-                if extent.leaf.is_some() && extent.offset >= range.start {
-                    leaf_bytes += extent.length;
-                    batch.push(extent);
-                }
-                passed_bytes += extent.range().end.min(range.end) - extent.offset.max(range.start);
-            }
-            for (extent, bytes) in batch.iter().zip(reader.read_extents(&batch)) {
-                write_full(file, &bytes?, extent.offset)?;
-            }
-            self.watch.progress.add_bytes_done(passed_bytes);
-            if passed_bytes == 0 {
-                return Ok(());
-            }
+            Ok(write_full(file, bytes, offset)?)
+        });
+        if self.watch.progress.is_cancelled() {
+            return Err(WriteFileError::Cancelled);
         }
+        read?;
+        self.watch.progress.add_bytes_done(range_bytes);
+        Ok(())
     }
 
     fn complete(&self, file: &FileToWrite, descriptor: &OwnedFd) -> Written {

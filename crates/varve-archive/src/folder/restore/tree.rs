@@ -8,13 +8,13 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use varve_block::BlockStore;
 
 use super::super::pipeline::Pipeline;
 use super::super::read::JoinName;
@@ -24,8 +24,8 @@ use super::files::{
     AttributesLacking, FileToWrite, FileWriter, Job, PART_BYTES, TargetFolder, WriteFileError, Written,
 };
 use super::{RestoreCounts, RestoreFolderError};
-use crate::node::{Node, NodeKind, NodeProblem};
-use crate::node_list::NodeList;
+use crate::files::{Files, Nodes};
+use crate::node::{Node, NodeKind};
 
 /// How many files are written by one job, at most.
 const JOB_FILE_COUNT_MAX: usize = 128;
@@ -51,13 +51,6 @@ enum Event {
     Close { folder: Arc<TargetFolder>, node: Node },
 }
 
-/// Something that is left out because the snapshot does not have it.
-#[derive(Debug, thiserror::Error)]
-#[error("it {problem} when it was archived; what the snapshot lacks is left out")]
-struct NotArchived {
-    problem: NodeProblem,
-}
-
 /// A folder of which some is left out.
 #[derive(Debug, thiserror::Error)]
 #[error("what else it held cannot be read, and is left out")]
@@ -66,11 +59,11 @@ struct FolderCutShort {
 }
 
 pub(super) struct TreeWriter<'a> {
-    blocks: &'a dyn BlockStore,
+    files: &'a dyn Files,
     writer: &'a FileWriter<'a>,
     pipeline: &'a FilePipeline<'a>,
     watch: Watch<'a>,
-    stack: Vec<(Arc<TargetFolder>, Node, NodeList<'a>)>,
+    stack: Vec<(Arc<TargetFolder>, Node, Nodes<'a>)>,
     events: VecDeque<Event>,
     /// How many events have left the queue.
     passed_count: u64,
@@ -85,13 +78,13 @@ pub(super) struct TreeWriter<'a> {
 
 impl<'a> TreeWriter<'a> {
     pub(super) fn new(
-        blocks: &'a dyn BlockStore,
+        files: &'a dyn Files,
         writer: &'a FileWriter<'a>,
         pipeline: &'a FilePipeline<'a>,
         watch: Watch<'a>,
     ) -> Self {
         Self {
-            blocks,
+            files,
             writer,
             pipeline,
             watch,
@@ -202,11 +195,9 @@ impl<'a> TreeWriter<'a> {
 
     fn visit(&mut self, folder: &Arc<TargetFolder>, node: Node) {
         let path = folder.path.join_name(&node.name);
-        if let Some(problem) =
-            node.problem.filter(|problem| *problem != NodeProblem::Changed || lacks_all(&node))
-        {
-            self.report(&path, NotArchived { problem });
-            if lacks_all(&node) {
+        if let Some(trouble) = self.files.trouble(&node) {
+            self.report(&path, trouble.error);
+            if trouble.lacks_all {
                 return;
             }
         }
@@ -237,7 +228,7 @@ impl<'a> TreeWriter<'a> {
     fn enter(&mut self, node: Node, descriptor: OwnedFd, path: PathBuf) -> Arc<TargetFolder> {
         self.watch.progress.set_current(&path);
         let folder = self.target_folder(descriptor, path);
-        let nodes = NodeList::new(self.blocks, &node);
+        let nodes = self.files.nodes(&node);
         self.stack.push((Arc::clone(&folder), node, nodes));
         folder
     }
@@ -254,21 +245,19 @@ impl<'a> TreeWriter<'a> {
         let number = self.passed_count + self.events.len() as u64;
         self.events.push_back(Event::Awaited { link_group: node.link_group });
         let file = FileToWrite { number, folder, node };
-        match file.node.content {
-            Some(content) if content.size() > PART_BYTES => {
-                self.submit_job();
-                match self.writer.open_large(file, content) {
-                    Ok(large) => self.submit_parts(large, content.size()),
-                    Err(written) => self.settle(&written),
-                }
+        let size = file.node.size;
+        if size > PART_BYTES {
+            self.submit_job();
+            match self.writer.open_large(file) {
+                Ok(large) => self.submit_parts(large, size),
+                Err(written) => self.settle(&written),
             }
-            _ => {
-                self.job_bytes += file.node.size;
-                self.job.push(file);
-                if self.job.len() >= JOB_FILE_COUNT_MAX || self.job_bytes >= JOB_BYTES {
-                    self.submit_job();
-                }
-            }
+            return;
+        }
+        self.job_bytes += size;
+        self.job.push(file);
+        if self.job.len() >= JOB_FILE_COUNT_MAX || self.job_bytes >= JOB_BYTES {
+            self.submit_job();
         }
     }
 
@@ -371,23 +360,10 @@ impl<'a> TreeWriter<'a> {
         self.watch.progress.add_files_done(1);
     }
 
-    fn report(&mut self, path: &Path, error: impl std::error::Error + Send + Sync + 'static) {
+    fn report(&mut self, path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) {
         self.counts.problem_count += 1;
         self.watch.report(path, error);
     }
-}
-
-/// Whether the snapshot knows of a node no more than that it was there.
-fn lacks_all(node: &Node) -> bool {
-    let lacks = match node.kind {
-        NodeKind::File => {
-            node.problem.is_some_and(|problem| problem != NodeProblem::Changed || node.size > 0)
-        }
-        NodeKind::SymbolicLink => node.target.is_empty(),
-        NodeKind::CharacterDevice | NodeKind::BlockDevice => node.device.is_none(),
-        NodeKind::Folder | NodeKind::Fifo | NodeKind::Socket => node.problem == Some(NodeProblem::Vanished),
-    };
-    lacks && node.content.is_none()
 }
 
 fn open_folder(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {

@@ -1,0 +1,226 @@
+//! An image, or a part of it that stands for itself: what can be restored and compared without knowing what it means.
+
+use std::io;
+use std::ops::Range;
+
+use bytes::Bytes;
+use varve_block::BlockStore;
+use varve_tree::{Entry, Extent, Extents, ReadPointerError, ReadTreeError, TreeReader, difference};
+
+use crate::files::ReadContentError;
+
+/// How many bytes of leaves are asked for at a time.
+const BATCH_BYTES: u64 = 4 << 20;
+/// How many leaves are asked for at a time, however small they are.
+const BATCH_LEAF_COUNT_MAX: usize = 1024;
+
+/// All bytes of an image, or those of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImagePart {
+    entry: Entry,
+    pieces: Vec<Range<u64>>,
+}
+
+impl ImagePart {
+    /// The whole image, or the whole content of a file.
+    #[must_use]
+    pub fn whole(entry: &Entry) -> Self {
+        Self::of(entry, std::slice::from_ref(&(0..entry.size())))
+    }
+
+    /// Some of it, in this order. Of pieces that go on beyond the end, what is there.
+    #[must_use]
+    pub fn of(entry: &Entry, pieces: &[Range<u64>]) -> Self {
+        let cut = |piece: &Range<u64>| piece.start.min(entry.size())..piece.end.min(entry.size());
+        let pieces = pieces.iter().map(cut).filter(|piece| !piece.is_empty()).collect();
+        Self { entry: *entry, pieces }
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.end - piece.start).sum()
+    }
+
+    /// The image.
+    #[must_use]
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// Where it lies in the image, in its own order.
+    #[must_use]
+    pub fn pieces(&self) -> &[Range<u64>] {
+        &self.pieces
+    }
+
+    /// Hands over what it has in `range` that is no hole, in order, each piece with its place in the part.
+    ///
+    /// # Errors
+    /// [`ReadContentError`] at the first damage, or when `take` fails.
+    pub(crate) fn read(
+        &self,
+        blocks: &dyn BlockStore,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ReadContentError> {
+        let reader = TreeReader::new(blocks, &self.entry);
+        let mut cuts = self.cuts_of(reader, range);
+        loop {
+            let (mut batch, mut leaf_bytes) = (Vec::new(), 0);
+            while leaf_bytes < BATCH_BYTES && batch.len() < BATCH_LEAF_COUNT_MAX {
+                let Some(cut) = cuts.next() else { break };
+                let cut = cut.map_err(ReadTreeError::from)?;
+                if cut.extent.leaf.is_some() {
+                    leaf_bytes += cut.extent.length;
+                    batch.push(cut);
+                }
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let extents: Vec<_> = batch.iter().map(|cut| cut.extent).collect();
+            for (cut, leaf) in batch.iter().zip(reader.read_extents(&extents)) {
+                let bytes = cut.of(&leaf?);
+                if !bytes.is_empty() {
+                    take(cut.offset, &bytes).map_err(ReadContentError::Take)?;
+                }
+            }
+        }
+    }
+
+    /// The leaves and holes that it is made of, each cut to what belongs to it.
+    pub(crate) fn cuts<'a>(&self, reader: TreeReader<'a>) -> Cuts<'a> {
+        self.cuts_of(reader, 0..self.size())
+    }
+
+    fn cuts_of<'a>(&self, reader: TreeReader<'a>, range: Range<u64>) -> Cuts<'a> {
+        let mut passed = 0;
+        let mut pieces = Vec::new();
+        for piece in &self.pieces {
+            let (begin, length) = (passed, piece.end - piece.start);
+            passed += length;
+            let (from, to) = (range.start.max(begin), range.end.min(passed));
+            if from < to {
+                pieces.push((piece.start + (from - begin)..piece.start + (to - begin), from));
+            }
+        }
+        Cuts { reader, pieces: pieces.into_iter(), piece: None }
+    }
+
+    /// The ranges of bytes in which two parts differ, neighbours as one; counted from the part's beginning. Reads no leaf. Parts that lie in
+    /// different places differ wherever one of them has bytes that are not zeros.
+    ///
+    /// # Errors
+    /// [`ReadPointerError`]: what lies below it is out of reach.
+    pub fn differences(
+        &self,
+        blocks: &dyn BlockStore,
+        other: &Self,
+        tell: &mut dyn FnMut(Range<u64>),
+    ) -> Result<(), ReadPointerError> {
+        let (mut own, mut others) = (self.pieces.iter().cloned(), other.pieces.iter().cloned());
+        let (mut run, mut passed): (Option<Range<u64>>, u64) = (None, 0);
+        loop {
+            let (piece, other_piece) = (own.next(), others.next());
+            let found = match (&piece, &other_piece) {
+                (None, None) => break,
+                (Some(one), Some(two)) if one == two => one.clone(),
+                (Some(one), Some(two)) if one.start == two.start => one.start..one.end.max(two.end),
+                // Nothing lies where it lay.
+                _ => {
+                    let rest = self.size().max(other.size());
+                    merge(&mut run, passed..rest, tell);
+                    break;
+                }
+            };
+            for range in difference(blocks, &self.entry, &other.entry) {
+                let range = range?;
+                if range.start >= found.end {
+                    break;
+                }
+                let cut = range.start.max(found.start)..range.end.min(found.end);
+                if !cut.is_empty() {
+                    let shift = |place: u64| place - found.start + passed;
+                    merge(&mut run, shift(cut.start)..shift(cut.end), tell);
+                }
+            }
+            passed += found.end - found.start;
+            if piece != other_piece {
+                let rest = self.size().max(other.size());
+                merge(&mut run, passed.min(rest)..rest, tell);
+                break;
+            }
+        }
+        if let Some(run) = run {
+            tell(run);
+        }
+        Ok(())
+    }
+}
+
+/// Adds a range to the one before, if it goes on with it; else tells of that one.
+fn merge(run: &mut Option<Range<u64>>, range: Range<u64>, tell: &mut dyn FnMut(Range<u64>)) {
+    match run {
+        _ if range.is_empty() => {}
+        Some(open) if open.end == range.start => open.end = range.end,
+        _ => {
+            if let Some(done) = run.replace(range) {
+                tell(done);
+            }
+        }
+    }
+}
+
+/// A leaf or a hole, and what of it belongs to a part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// The whole leaf.
+    pub(crate) extent: Extent,
+    /// Where what belongs to the part begins in the leaf.
+    skipped: u64,
+    /// How many bytes of it belong to the part.
+    pub(crate) length: u64,
+    /// Where it lies in the part.
+    pub(crate) offset: u64,
+}
+
+impl Cut {
+    /// What of the leaf's bytes belongs to the part. What is missing is zeros.
+    pub(crate) fn of(&self, leaf: &Bytes) -> Bytes {
+        let within = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(leaf.len());
+        leaf.slice(within(self.skipped)..within(self.skipped + self.length))
+    }
+}
+
+pub(crate) struct Cuts<'a> {
+    reader: TreeReader<'a>,
+    /// Where they lie in the image, and in the part.
+    pieces: std::vec::IntoIter<(Range<u64>, u64)>,
+    piece: Option<(Range<u64>, u64, Extents<'a>)>,
+}
+
+impl Iterator for Cuts<'_> {
+    type Item = Result<Cut, ReadPointerError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Some((piece, begin, extents)) = &mut self.piece else {
+                let (piece, begin) = self.pieces.next()?;
+                self.piece = Some((piece.clone(), begin, self.reader.extents(piece)));
+                continue;
+            };
+            let extent = match extents.next() {
+                Some(Ok(extent)) => extent,
+                Some(Err(damage)) => return Some(Err(damage)),
+                None => {
+                    self.piece = None;
+                    continue;
+                }
+            };
+            let (from, to) = (extent.offset.max(piece.start), extent.range().end.min(piece.end));
+            let offset = *begin + (from - piece.start);
+            return Some(Ok(Cut { extent, skipped: from - extent.offset, length: to - from, offset }));
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Inside an archived disk: the files of its volumes, as if they were folders of one tree.
+//!
+//! ```text
+//! image ─┬─ p1/        the files of a volume
+//!        ├─ p2         a volume of which the files cannot be read: its bytes, as one file
+//!        ├─ p1.raw     the bytes of any volume      ┐ found by their names, and not listed: they are there
+//!        └─ disk.raw   the bytes of the whole disk  ┘ twice otherwise
+//! ```
+//!
+//! What must always be true:
+//! - Every name is one component of a path, whatever a file system says, and no folder is come to in two ways: a walk ends.
+//! - Nothing is read before it is asked for, and then through one bounded cache.
+
+mod volume;
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use varve_block::BlockStore;
+use varve_image::{Disk, DiskProblem, FileId, FileSystem, FileSystemError, Volume};
+use varve_tree::Entry;
+use varve_world::{Timestamp, Workers};
+
+use self::volume::VolumeFiles;
+use crate::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::image::{CachedBlocks, ImagePart, ImageReader, RestoreImageError, write_image};
+use crate::node::{Node, NodeKind};
+use crate::node_list::ReadFolderError;
+use crate::progress::Progress;
+
+/// What the bytes of the whole disk are called.
+const DISK_RAW: &[u8] = b"disk.raw";
+/// What is added to the name of a volume for its bytes.
+const RAW_ENDING: &str = ".raw";
+/// How a file's number in its volume, and the volume's, make one number.
+const VOLUME_SHIFT: u32 = 56;
+/// How many volumes can be looked into; others are shown as their bytes.
+const VOLUME_COUNT_MAX: usize = 255;
+/// A file that was changed so shortly before the image was taken may have been changed once more without its times telling.
+const SETTLED_NANOSECONDS: i64 = 2_000_000_000;
+
+/// The files inside an archived disk.
+pub struct ImageFiles {
+    blocks: Arc<CachedBlocks>,
+    entry: Entry,
+    time: Timestamp,
+    disk: Disk,
+    /// The volumes' files, each opened when first asked for.
+    opened: Vec<OnceLock<Result<VolumeFiles, FileSystemError>>>,
+}
+
+/// A volume as a listing shows it.
+pub struct ListedVolume<'a> {
+    /// The volume.
+    pub volume: &'a Volume,
+    /// Why it has no files to show, if so.
+    pub unreadable: Option<&'a FileSystemError>,
+}
+
+/// What a node's number stands for.
+enum Place<'a> {
+    Disk,
+    Raw(ImagePart),
+    File(&'a VolumeFiles, FileId),
+}
+
+impl ImageFiles {
+    /// Looks at the disk that `entry` leads to, as it was at `time`. Never fails for what is on it.
+    #[must_use]
+    pub fn open(blocks: Arc<CachedBlocks>, entry: &Entry, time: Timestamp) -> Self {
+        let disk = Disk::open(Arc::new(ImageReader::new(Arc::clone(&blocks), entry)));
+        let opened = disk.volumes().iter().map(|_| OnceLock::new()).collect();
+        Self { blocks, entry: *entry, time, disk, opened }
+    }
+
+    /// The folder that holds the volumes.
+    #[must_use]
+    pub fn root(&self) -> Node {
+        Node { mode: 0o555, ..Node::new(Vec::new(), NodeKind::Folder) }
+    }
+
+    /// All bytes of the disk.
+    #[must_use]
+    pub fn raw(&self) -> ImagePart {
+        ImagePart::whole(&self.entry)
+    }
+
+    /// What the bytes are that a node stands for; `None` if it is a file or a folder of a volume.
+    #[must_use]
+    pub fn raw_of(&self, node: &Node) -> Option<ImagePart> {
+        match self.place(node) {
+            Some(Place::Raw(part)) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// The disk's volumes, in its own order.
+    pub fn volumes(&self) -> impl Iterator<Item = ListedVolume<'_>> {
+        let listed = |(index, volume)| ListedVolume { volume, unreadable: self.volume_files(index).err() };
+        self.disk.volumes().iter().enumerate().map(listed)
+    }
+
+    /// What is wrong with the disk, as far as was seen.
+    #[must_use]
+    pub fn problems(&self) -> &[DiskProblem] {
+        self.disk.problems()
+    }
+
+    /// The files of a volume.
+    fn volume_files(&self, index: usize) -> Result<&VolumeFiles, &FileSystemError> {
+        let open = || {
+            let tag = u64::try_from(index + 1).ok().filter(|_| index < VOLUME_COUNT_MAX);
+            let Some(tag) = tag else {
+                let what = format!("volume {}", self.disk.volumes()[index].name());
+                return Err(FileSystemError::Unsupported { what, feature: "so many volumes".into() });
+            };
+            let files: Arc<dyn FileSystem> = self.disk.volumes()[index].open_file_system()?;
+            VolumeFiles::new(files, tag << VOLUME_SHIFT)
+        };
+        self.opened[index].get_or_init(open).as_ref()
+    }
+
+    /// What stands for a volume among the others: the folder that all its files are in, or its bytes.
+    fn volume_node(&self, index: usize) -> Node {
+        let name = self.disk.volumes()[index].name().as_bytes().to_vec();
+        match self.volume_files(index) {
+            Ok(files) => files.root(name),
+            Err(_) => self.raw_node(name, index),
+        }
+    }
+
+    fn raw_node(&self, name: Vec<u8>, index: usize) -> Node {
+        let size = self.disk.volumes()[index].size();
+        Node { inode: index as u64 + 2, ..self.bytes_node(name, size) }
+    }
+
+    fn bytes_node(&self, name: Vec<u8>, size: u64) -> Node {
+        Node { mode: 0o400, size, inode: 1, ..Node::new(name, NodeKind::File) }
+    }
+
+    fn find_volume(&self, name: &[u8]) -> Option<Node> {
+        if name == DISK_RAW {
+            return Some(self.bytes_node(name.to_vec(), self.entry.size()));
+        }
+        let name = std::str::from_utf8(name).ok()?;
+        let index_of = |name| self.disk.volumes().iter().position(|volume| volume.name() == name);
+        let raw = || Some(self.raw_node(name.into(), index_of(name.strip_suffix(RAW_ENDING)?)?));
+        index_of(name).map(|index| self.volume_node(index)).or_else(raw)
+    }
+
+    fn part(&self, index: usize) -> Option<ImagePart> {
+        Some(ImagePart::of(&self.entry, self.disk.volumes().get(index)?.pieces()))
+    }
+
+    fn place(&self, node: &Node) -> Option<Place<'_>> {
+        let tag = usize::try_from(node.inode >> VOLUME_SHIFT).ok()?;
+        match (tag, node.inode) {
+            (0, 0) => Some(Place::Disk),
+            (0, 1) => Some(Place::Raw(self.raw())),
+            (0, number) => Some(Place::Raw(self.part(usize::try_from(number - 2).ok()?)?)),
+            (tag, number) => {
+                let files = self.opened.get(tag - 1)?.get()?.as_ref().ok()?;
+                Some(Place::File(files, FileId(number & ((1 << VOLUME_SHIFT) - 1))))
+            }
+        }
+    }
+}
+
+impl Files for ImageFiles {
+    fn blocks(&self) -> &dyn BlockStore {
+        &*self.blocks
+    }
+
+    fn nodes(&self, folder: &Node) -> Nodes<'_> {
+        match self.place(folder) {
+            Some(Place::Disk) => {
+                let mut volumes: Vec<_> =
+                    (0..self.opened.len()).map(|index| self.volume_node(index)).collect();
+                volumes.sort_by(|one, other| one.name.cmp(&other.name));
+                Box::new(volumes.into_iter().map(Ok))
+            }
+            Some(Place::File(files, id)) if folder.kind == NodeKind::Folder => files.nodes(id),
+            _ => Box::new(std::iter::empty()),
+        }
+    }
+
+    fn find(&self, folder: &Node, name: &[u8]) -> Result<Option<Node>, ReadFolderError> {
+        match self.place(folder) {
+            Some(Place::Disk) => Ok(self.find_volume(name)),
+            Some(Place::File(files, id)) if folder.kind == NodeKind::Folder => files.find(id, name),
+            _ => Ok(None),
+        }
+    }
+
+    fn trouble(&self, node: &Node) -> Option<Trouble> {
+        node.problem?;
+        match self.place(node) {
+            Some(Place::File(files, id)) => files.trouble(id),
+            _ => None,
+        }
+    }
+
+    fn small_contents(&self, files: &[&Node]) -> Vec<Option<Result<Bytes, ReadContentError>>> {
+        files.iter().map(|_| None).collect()
+    }
+
+    fn read(
+        &self,
+        file: &Node,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ReadContentError> {
+        match self.place(file) {
+            Some(Place::File(files, id)) => files.read(id, file.size, range, take),
+            Some(Place::Raw(part)) => part.read(&*self.blocks, range, take),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_to(
+        &self,
+        workers: &dyn Workers,
+        file: &Node,
+        into: &mut (dyn Write + Send),
+        progress: &Progress,
+    ) -> Result<(), RestoreImageError> {
+        match self.place(file) {
+            Some(Place::Raw(part)) => write_image(&*self.blocks, workers, &part, into, progress),
+            Some(Place::File(files, id)) => files.write_to(id, file.size, into, progress),
+            _ => Ok(()),
+        }
+    }
+
+    fn content_key(&self, node: &Node) -> ContentKey {
+        let settled = |changed: Timestamp| changed.0 < self.time.0.saturating_sub(SETTLED_NANOSECONDS);
+        match (self.place(node), node.kind) {
+            _ if node.problem.is_some() => ContentKey::Lost,
+            (Some(Place::Raw(part)), _) => ContentKey::Image(part),
+            (Some(Place::File(files, id)), NodeKind::Folder) if files.is_root(id) => {
+                let index = usize::try_from(node.inode >> VOLUME_SHIFT).unwrap_or(0);
+                self.part(index.saturating_sub(1)).map_or(ContentKey::Unknown, ContentKey::Image)
+            }
+            (Some(Place::File(..)), NodeKind::File) => match node.ctime.filter(|ctime| settled(*ctime)) {
+                Some(changed) => {
+                    ContentKey::Unchanged { id: node.inode, size: node.size, modified: node.mtime, changed }
+                }
+                None => ContentKey::Unknown,
+            },
+            _ => ContentKey::Unknown,
+        }
+    }
+}

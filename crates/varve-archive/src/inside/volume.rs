@@ -1,0 +1,276 @@
+//! The files of one volume as nodes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, Write};
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError};
+use varve_world::Timestamp;
+
+use super::VOLUME_SHIFT;
+use crate::files::{Nodes, ReadContentError, Trouble};
+use crate::image::RestoreImageError;
+use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr, is_component};
+use crate::node_list::ReadFolderError;
+use crate::progress::Progress;
+
+/// How much of a file is read at a time.
+const READ_BYTES: u64 = 1 << 20;
+/// So many names of one folder are held, and no more.
+const CHILD_COUNT_MAX: usize = 4 << 20;
+/// So much of what is wrong with a folder is told, and no more.
+const TROUBLE_COUNT_MAX: usize = 100;
+
+/// The files of one volume, and what is known of where its folders lie.
+pub(super) struct VolumeFiles {
+    files: Arc<dyn FileSystem>,
+    /// What is added to the numbers of its files.
+    tag: u64,
+    /// In which folder each folder lies that was come to: some bytes for each of them. Without it a damaged volume might lead round
+    /// in circles, or to the same place in a million ways.
+    places: Mutex<BTreeMap<FileId, Option<FileId>>>,
+}
+
+impl VolumeFiles {
+    pub(super) fn new(files: Arc<dyn FileSystem>, tag: u64) -> Result<Self, FileSystemError> {
+        files.status(files.root())?;
+        let places = Mutex::new(BTreeMap::from([(files.root(), None)]));
+        Ok(Self { files, tag, places })
+    }
+
+    pub(super) fn root(&self, name: Vec<u8>) -> Node {
+        self.node(name, self.files.root(), FileKind::Folder)
+    }
+
+    pub(super) fn is_root(&self, id: FileId) -> bool {
+        id == self.files.root()
+    }
+
+    pub(super) fn nodes(&self, folder: FileId) -> Nodes<'_> {
+        let (mut children, mut trouble) = (Vec::new(), Vec::new());
+        let listed = self.files.children(folder, 0, &mut |child| {
+            if children.len() == CHILD_COUNT_MAX {
+                trouble.push(ReadFolderError::TooMany { count: CHILD_COUNT_MAX });
+                return ControlFlow::Break(());
+            }
+            children.push(child);
+            ControlFlow::Continue(())
+        });
+        trouble.extend(listed.err().map(ReadFolderError::from));
+        children.sort_by(|one, other| one.name.cmp(&other.name));
+        Box::new(VolumeNodes {
+            files: self,
+            folder,
+            children: children.into_iter(),
+            last: Vec::new(),
+            folders: BTreeSet::new(),
+            trouble: trouble.into(),
+        })
+    }
+
+    pub(super) fn find(&self, folder: FileId, name: &[u8]) -> Result<Option<Node>, ReadFolderError> {
+        let found = self.files.child(folder, name)?;
+        let Some(node) = found.map(|child| self.node(child.name, child.id, child.kind)) else {
+            return Ok(None);
+        };
+        let id = FileId(node.inode & !self.tag);
+        if node.kind == NodeKind::Folder && !self.lies_in(id, folder) {
+            return Err(ReadFolderError::Elsewhere { name: node.name });
+        }
+        Ok(Some(node))
+    }
+
+    /// Takes note of where a folder lies; `false` if it is known to lie elsewhere.
+    fn lies_in(&self, folder: FileId, parent: FileId) -> bool {
+        *lock(&self.places).entry(folder).or_insert(Some(parent)) == Some(parent)
+    }
+
+    pub(super) fn trouble(&self, id: FileId) -> Option<Trouble> {
+        let status = match self.files.status(id) {
+            Ok(status) => status,
+            Err(error) => return Some(Trouble { error: Box::new(error), lacks_all: true }),
+        };
+        let target = match status.kind {
+            FileKind::SymbolicLink => self.files.link_target(id).err(),
+            _ => None,
+        };
+        let lacks_all = target.is_some();
+        let error = target.or_else(|| self.files.xattrs(id).err())?;
+        Some(Trouble { error: Box::new(error), lacks_all })
+    }
+
+    /// Hands over what is no hole of a file that is said to have `size` bytes.
+    pub(super) fn read(
+        &self,
+        id: FileId,
+        size: u64,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ReadContentError> {
+        let end = range.end.min(size);
+        let mut offset = range.start;
+        let mut buffer = Vec::new();
+        while offset < end {
+            let Some(data) = self.files.next_data(id, offset)? else { return Ok(()) };
+            offset = offset.max(data.start);
+            let data_end = data.end.min(end);
+            if data_end <= offset && offset < end {
+                return Err(damaged(format!("its data at {offset} end before they begin")));
+            }
+            while offset < data_end {
+                let length = (data_end - offset).min(READ_BYTES);
+                buffer.resize(usize::try_from(length).expect("at most 1 MiB"), 0);
+                let count = self.files.read_at(id, offset, &mut buffer)?;
+                let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+                    return Err(damaged(format!("it has {size} bytes and ends at {offset}")));
+                };
+                take(offset, bytes).map_err(ReadContentError::Take)?;
+                offset += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_to(
+        &self,
+        id: FileId,
+        size: u64,
+        into: &mut (dyn Write + Send),
+        progress: &Progress,
+    ) -> Result<(), RestoreImageError> {
+        progress.set_total(0, size);
+        let mut written = 0;
+        let read = self.read(id, size, 0..size, &mut |offset, bytes| {
+            io::copy(&mut io::Read::take(io::repeat(0), offset - written), into)?;
+            into.write_all(bytes)?;
+            written = offset + bytes.len() as u64;
+            Ok(())
+        });
+        let output = |source| RestoreImageError::Write { path: Path::new("the output").into(), source };
+        match read {
+            Ok(()) => {
+                io::copy(&mut io::Read::take(io::repeat(0), size - written), into).map_err(output)?;
+                Ok(())
+            }
+            Err(ReadContentError::Take(source)) => Err(output(source)),
+            Err(source) => Err(RestoreImageError::ReadFile(Box::new(source))),
+        }
+    }
+
+    /// All about a file. What cannot be read is left out, and the node says that there is a problem.
+    fn node(&self, name: Vec<u8>, id: FileId, kind: FileKind) -> Node {
+        let blank = Node { inode: self.tag | id.0, ..Node::new(name, node_kind(kind)) };
+        let unreadable = Some(NodeProblem::Unreadable);
+        let Ok(status) = self.files.status(id) else { return Node { problem: unreadable, ..blank } };
+        let mut node = with_status(blank, &status);
+        if status.kind == FileKind::SymbolicLink {
+            match self.files.link_target(id) {
+                Ok(target) => node.target = target,
+                Err(_) => node.problem = unreadable,
+            }
+        }
+        match self.files.xattrs(id) {
+            Ok(xattrs) => {
+                let taken = |xattr: varve_image::Xattr| Xattr { name: xattr.name, value: xattr.value };
+                node.xattrs = xattrs.into_iter().map(taken).collect();
+            }
+            Err(_) => node.problem = unreadable,
+        }
+        node
+    }
+}
+
+/// The nodes of a folder, and what is wrong with it after them.
+struct VolumeNodes<'a> {
+    files: &'a VolumeFiles,
+    folder: FileId,
+    children: std::vec::IntoIter<Child>,
+    last: Vec<u8>,
+    /// Those that this folder has shown.
+    folders: BTreeSet<u64>,
+    trouble: VecDeque<ReadFolderError>,
+}
+
+impl Iterator for VolumeNodes<'_> {
+    type Item = Result<Node, ReadFolderError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while let Some(child) = self.children.next() {
+            if let Some(problem) = self.problem_with_name(&child) {
+                self.note(problem);
+                continue;
+            }
+            self.last.clone_from(&child.name);
+            let node = self.files.node(child.name, child.id, child.kind);
+            if node.kind == NodeKind::Folder && !self.belongs_here(child.id) {
+                self.note(ReadFolderError::Elsewhere { name: node.name });
+                continue;
+            }
+            return Some(Ok(node));
+        }
+        self.trouble.pop_front().map(Err)
+    }
+}
+
+impl VolumeNodes<'_> {
+    fn problem_with_name(&self, child: &Child) -> Option<ReadFolderError> {
+        let name = child.name.clone();
+        if !is_component(&name) {
+            return Some(ReadFolderError::Name { name });
+        }
+        if name == self.last {
+            return Some(ReadFolderError::Order { previous: name.clone(), name });
+        }
+        (child.id.0 >= 1 << VOLUME_SHIFT).then(|| ReadFolderError::Number { name, number: child.id.0 })
+    }
+
+    fn belongs_here(&mut self, id: FileId) -> bool {
+        self.folders.insert(id.0) && self.files.lies_in(id, self.folder)
+    }
+
+    fn note(&mut self, problem: ReadFolderError) {
+        // A folder of nothing but nonsense is described well enough by some of it.
+        if self.trouble.len() < TROUBLE_COUNT_MAX {
+            self.trouble.push_back(problem);
+        }
+    }
+}
+
+fn with_status(node: Node, status: &FileStatus) -> Node {
+    let is_file = status.kind == FileKind::File;
+    let has_names = status.links > 1 && status.kind != FileKind::Folder;
+    Node {
+        kind: node_kind(status.kind),
+        mode: status.mode & MODE_MASK,
+        uid: status.uid,
+        gid: status.gid,
+        mtime: Timestamp(status.modified),
+        ctime: status.changed.map(Timestamp),
+        link_group: has_names.then_some(node.inode),
+        size: if is_file { status.size } else { 0 },
+        device: status.device.map(|device| DeviceNumber { major: device.major, minor: device.minor }),
+        ..node
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn damaged(problem: String) -> ReadContentError {
+    FileSystemError::Damaged { what: "file".into(), problem }.into()
+}
+
+fn node_kind(kind: FileKind) -> NodeKind {
+    match kind {
+        FileKind::File => NodeKind::File,
+        FileKind::Folder => NodeKind::Folder,
+        FileKind::SymbolicLink => NodeKind::SymbolicLink,
+        FileKind::CharacterDevice => NodeKind::CharacterDevice,
+        FileKind::BlockDevice => NodeKind::BlockDevice,
+        FileKind::Fifo => NodeKind::Fifo,
+        FileKind::Socket => NodeKind::Socket,
+    }
+}
