@@ -1,4 +1,4 @@
-//! Hostile bytes for every structure on disk.
+//! Hostile bytes for every structure on disk, and for what comes through a socket.
 //!
 //! A target takes any bytes, makes a structure of them, and reads it as the program would. It must never panic, and never return
 //! other data than was stored. Structures that carry a code are written with a good one ([`forge`]): so the bytes get past it, as those
@@ -14,6 +14,7 @@ pub mod index;
 pub mod input;
 pub mod log;
 pub mod mutate;
+pub mod nbd;
 pub mod parity;
 pub mod store;
 pub mod tree;
@@ -28,8 +29,8 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them: one for each structure on disk, and one for the files of whole stores.
-pub const TARGETS: [Target; 21] = [
+/// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
+pub const TARGETS: [Target; 23] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -50,6 +51,8 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "last_night", run: store::last_night, seeds: store::last_night_seeds },
     Target { name: "sealed_data_key", run: log::sealed_data_key, seeds: log::sealed_data_key_seeds },
     Target { name: "checkpoint_note", run: store::checkpoint_note, seeds: store::checkpoint_note_seeds },
+    Target { name: "nbd_server", run: nbd::nbd_server, seeds: nbd::nbd_server_seeds },
+    Target { name: "nbd_client", run: nbd::nbd_client, seeds: nbd::nbd_client_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

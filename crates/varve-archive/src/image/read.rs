@@ -60,16 +60,27 @@ impl ImageReader {
     /// # Errors
     /// [`ReadTreeError`]: what leads to the bytes cannot be read.
     pub fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, ReadTreeError> {
+        self.next_data_in(offset..self.entry.size())
+    }
+
+    /// The same within a range, beyond whose end nothing is looked at.
+    ///
+    /// # Errors
+    /// As [`next_data`](Self::next_data).
+    pub fn next_data_in(&self, range: Range<u64>) -> Result<Option<Range<u64>>, ReadTreeError> {
+        let (offset, end) = (range.start, range.end.min(self.entry.size()));
         let mut data: Option<Range<u64>> = None;
-        for extent in self.reader().extents(offset..self.entry.size()).take(EXTENT_COUNT_MAX) {
+        for extent in self.reader().extents(offset..end).take(EXTENT_COUNT_MAX) {
             let extent = match (extent, &data) {
                 (Ok(extent), _) => extent,
                 (Err(_), Some(_)) => break,
                 (Err(damage), None) => return Err(damage.into()),
             };
             match &mut data {
-                None if extent.leaf.is_some() => data = Some(extent.offset.max(offset)..extent.range().end),
-                Some(data) if extent.leaf.is_some() => data.end = extent.range().end,
+                None if extent.leaf.is_some() => {
+                    data = Some(extent.offset.max(offset)..extent.range().end.min(end));
+                }
+                Some(data) if extent.leaf.is_some() => data.end = extent.range().end.min(end),
                 Some(_) => break,
                 None => {}
             }
@@ -248,6 +259,8 @@ mod tests {
         }
         assert_eq!(found, [5..1 << 20, 2 << 20..4 << 20]);
         assert_eq!(reader.next_data(1 << 20).unwrap(), Some(2 << 20..4 << 20));
+        assert_eq!(reader.next_data_in(1 << 20..(2 << 20) + 7).unwrap(), Some(2 << 20..(2 << 20) + 7));
+        assert_eq!(reader.next_data_in(1 << 20..2 << 20).unwrap(), None);
     }
 
     #[test]

@@ -1,0 +1,520 @@
+//! The client's side: the handshake, and what answers are worth believing.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::export::{BlockSizes, ExportInfo, TransmissionFlags};
+use crate::fields::Fields;
+use crate::inbox::Inbox;
+use crate::option::OptionRequest;
+use crate::option_reply::{DecodeOptionReplyError, OptionReply, Refusal, RefusalKind};
+use crate::reply::{Chunk, Reply};
+use crate::request::{Command, CommandFlags, Request};
+use crate::wire::{
+    CHUNK_BYTES, CHUNK_DONE, CHUNK_MAGIC, EXPORT_NAME_ZEROES, ErrorCode, FIXED_NEWSTYLE, INFO_BLOCK_SIZE,
+    INFO_DESCRIPTION, INFO_NAME, NO_ZEROES, OPTION_MAGIC, SERVER_MAGIC, SIMPLE_REPLY_BYTES,
+    SIMPLE_REPLY_MAGIC,
+};
+use crate::{EXTENT_COUNT_MAX, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, QUERY_COUNT_MAX, UNANSWERED_MAX};
+
+/// How many replies one option may have.
+const REPLY_COUNT_MAX: usize = 256;
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The export's name.
+    pub export: String,
+    /// Contexts of block status, such as [`BASE_ALLOCATION`](crate::BASE_ALLOCATION). Those that the server does not have are left out.
+    pub contexts: Vec<String>,
+}
+
+/// What a client has got.
+#[derive(Debug)]
+pub struct Connected {
+    /// What the server says of the export.
+    pub info: ExportInfo,
+    /// The contexts that were granted, each with the number that [`Chunk::Status`] has.
+    pub contexts: Vec<(u32, String)>,
+    /// Sends requests and takes answers.
+    pub replies: Replies,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// There is no server of this kind.
+    #[error("the server begins with {found:#018x} and not as a server of network block devices does")]
+    Magic {
+        /// How.
+        found: u64,
+    },
+    /// There is one, of long ago.
+    #[error("the server knows only the old handshake, which was given up in 2011")]
+    OldStyle,
+    /// It says no.
+    #[error("the server does not give the export {export:?}: {refusal}")]
+    Refused {
+        /// Which.
+        export: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// What it says makes no sense.
+    #[error(transparent)]
+    Reply(#[from] DecodeOptionReplyError),
+    /// It says something that is no answer to what was asked.
+    #[error("the server answers option {asked} with {found}")]
+    Unexpected {
+        /// The number of what was asked.
+        asked: u32,
+        /// What it says.
+        found: String,
+    },
+    /// It lets the client use an export and never says how large that is.
+    #[error("the server gives the export {export:?} without its size")]
+    NoSize {
+        /// Which.
+        export: String,
+    },
+    /// More was wanted than can be asked for.
+    #[error("more than {QUERY_COUNT_MAX} contexts were wanted")]
+    TooManyContexts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Greeting,
+    StructuredReply,
+    Contexts,
+    Go,
+    ExportName,
+}
+
+/// A connection from its beginning until requests can be sent. Bytes go in with [`receive`](Self::receive); after each
+/// [`step`](Self::step), what is [`unsent`](Self::take_unsent) goes out.
+#[derive(Debug)]
+pub struct ClientNegotiation {
+    wanted: Wanted,
+    state: State,
+    inbox: Inbox,
+    unsent: Vec<u8>,
+    reply_count: usize,
+    no_zeroes: bool,
+    structured: bool,
+    contexts: Vec<(u32, String)>,
+    size: Option<(u64, TransmissionFlags)>,
+    info: ExportInfo,
+}
+
+impl ClientNegotiation {
+    /// A connection that has just been made.
+    #[must_use]
+    pub fn new(wanted: Wanted) -> Self {
+        let info = ExportInfo {
+            canonical_name: None,
+            description: None,
+            size: 0,
+            flags: TransmissionFlags(0),
+            block_sizes: BlockSizes::default(),
+            contexts: Vec::new(),
+        };
+        Self {
+            wanted,
+            state: State::Greeting,
+            inbox: Inbox::default(),
+            unsent: Vec::new(),
+            reply_count: 0,
+            no_zeroes: false,
+            structured: false,
+            contexts: Vec::new(),
+            size: None,
+            info,
+        }
+    }
+
+    /// Takes bytes that have come.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.inbox.receive(bytes);
+    }
+
+    /// What is to be sent now.
+    pub fn take_unsent(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Goes on as far as the bytes lead; `None` until more come.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: there will be no connection.
+    pub fn step(&mut self) -> Result<Option<Connected>, ConnectError> {
+        if self.wanted.contexts.len() > QUERY_COUNT_MAX {
+            return Err(ConnectError::TooManyContexts);
+        }
+        loop {
+            match self.state {
+                State::Greeting => {
+                    if !self.greet()? {
+                        return Ok(None);
+                    }
+                }
+                State::ExportName => return Ok(self.take_export_name().then(|| self.connected())),
+                State::StructuredReply | State::Contexts | State::Go => {
+                    let Some((option, reply, byte_count)) = OptionReply::decode(self.inbox.waiting())? else {
+                        return Ok(None);
+                    };
+                    self.inbox.take(byte_count);
+                    if self.take_reply(option, reply)? {
+                        return Ok(Some(self.connected()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self) -> Result<bool, ConnectError> {
+        let mut greeting = Fields(self.inbox.waiting());
+        let Some(magic) = greeting.u64() else { return Ok(false) };
+        if magic != SERVER_MAGIC {
+            return Err(ConnectError::Magic { found: magic });
+        }
+        let Some(style) = greeting.u64() else { return Ok(false) };
+        if style != OPTION_MAGIC {
+            return Err(ConnectError::OldStyle);
+        }
+        let Some(flags) = greeting.u16() else { return Ok(false) };
+        self.inbox.take(18);
+        let answer = flags & (FIXED_NEWSTYLE | NO_ZEROES);
+        self.no_zeroes = answer & NO_ZEROES != 0;
+        self.unsent.extend_from_slice(&u32::from(answer).to_be_bytes());
+        self.ask(if answer & FIXED_NEWSTYLE == 0 { State::ExportName } else { State::StructuredReply });
+        Ok(true)
+    }
+
+    /// Asks what is asked in a state, and waits for the answer.
+    fn ask(&mut self, state: State) {
+        self.state = state;
+        self.reply_count = 0;
+        if let Some(option) = self.question() {
+            option.encode(&mut self.unsent);
+        }
+    }
+
+    fn question(&self) -> Option<OptionRequest> {
+        let export = self.wanted.export.clone();
+        match self.state {
+            State::Greeting => None,
+            State::StructuredReply => Some(OptionRequest::StructuredReply),
+            State::Contexts => Some(OptionRequest::SetContexts(export, self.wanted.contexts.clone())),
+            State::Go => Some(OptionRequest::Go(export, vec![INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE])),
+            State::ExportName => Some(OptionRequest::ExportName(export)),
+        }
+    }
+
+    /// Returns whether requests can be sent.
+    fn take_reply(&mut self, option: u32, reply: OptionReply) -> Result<bool, ConnectError> {
+        let asked = self.question().map_or(0, |question| question.number());
+        let unexpected = |found: String| Err(ConnectError::Unexpected { asked, found });
+        self.reply_count = self.reply_count.saturating_add(1);
+        if option != asked || self.reply_count > REPLY_COUNT_MAX {
+            return unexpected(format!("answer {} to option {option}", self.reply_count));
+        }
+        match (self.state, reply) {
+            (State::StructuredReply, OptionReply::Ack) => {
+                self.structured = true;
+                let next = if self.wanted.contexts.is_empty() { State::Go } else { State::Contexts };
+                self.ask(next);
+            }
+            (State::Contexts, OptionReply::Context { id, name }) => self.contexts.push((id, name)),
+            (State::StructuredReply | State::Contexts, OptionReply::Refused(_)) => {
+                // Without them it works, too; and if the export is not there, the next answer says so.
+                self.contexts.clear();
+                self.ask(State::Go);
+            }
+            (State::Contexts, OptionReply::Ack) => self.ask(State::Go),
+            (State::Go, OptionReply::Export { size, flags }) => self.size = Some((size, flags)),
+            (State::Go, OptionReply::Name(name)) => self.info.canonical_name = Some(name),
+            (State::Go, OptionReply::Description(text)) => self.info.description = Some(text),
+            (State::Go, OptionReply::BlockSize(sizes)) => self.info.block_sizes = sizes,
+            (State::Go, OptionReply::OtherInfo(_)) => {}
+            (State::Go, OptionReply::Ack) if self.size.is_some() => return Ok(true),
+            (State::Go, OptionReply::Ack) => {
+                return Err(ConnectError::NoSize { export: self.wanted.export.clone() });
+            }
+            (State::Go, OptionReply::Refused(refusal)) if refusal.kind == RefusalKind::Unsupported => {
+                self.ask(State::ExportName);
+            }
+            (State::Go, OptionReply::Refused(refusal)) => {
+                return Err(ConnectError::Refused { export: self.wanted.export.clone(), refusal });
+            }
+            (_, other) => return unexpected(format!("{other:?}")),
+        }
+        Ok(false)
+    }
+
+    fn take_export_name(&mut self) -> bool {
+        let zeroes = if self.no_zeroes { 0 } else { EXPORT_NAME_ZEROES };
+        let mut answer = Fields(self.inbox.waiting());
+        let (Some(size), Some(flags), Some(_)) = (answer.u64(), answer.u16(), answer.bytes(zeroes)) else {
+            return false;
+        };
+        self.inbox.take(zeroes.saturating_add(10));
+        self.size = Some((size, TransmissionFlags(flags)));
+        true
+    }
+
+    fn connected(&mut self) -> Connected {
+        let (size, flags) = self.size.unwrap_or((0, TransmissionFlags(0)));
+        let info = ExportInfo { size, flags, ..self.info.clone() };
+        let contexts = std::mem::take(&mut self.contexts);
+        let replies = Replies {
+            inbox: std::mem::take(&mut self.inbox),
+            structured: self.structured,
+            contexts: contexts.iter().map(|(id, _)| *id).collect(),
+            next_cookie: 1,
+            unanswered: BTreeMap::new(),
+        };
+        Connected { info, contexts, replies }
+    }
+}
+
+/// Why what a server sends is no answer. The connection cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// It begins otherwise.
+    #[error("an answer begins with {found:#010x}, which is no answer's magic")]
+    Magic {
+        /// How.
+        found: u32,
+    },
+    /// Nothing was asked that this answers.
+    #[error("an answer with the cookie {cookie}, which no unanswered request has")]
+    Cookie {
+        /// Its cookie.
+        cookie: u64,
+    },
+    /// It announces more than was asked for.
+    #[error("an answer announces {claimed} bytes, and may have {allowed}")]
+    TooLong {
+        /// Its length, as it says.
+        claimed: u32,
+        /// The most that it may have.
+        allowed: u32,
+    },
+    /// It makes no sense, or is no answer to what was asked.
+    #[error("an answer of kind {kind} that {problem}")]
+    Wrong {
+        /// Its kind; 0 for simple replies.
+        kind: u16,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+/// What a request may be answered with.
+#[derive(Debug)]
+struct Unanswered {
+    kind: Kind,
+    offset: u64,
+    length: u32,
+    /// An error has come already.
+    failed: bool,
+    /// Of a read: the ranges that have come, apart from each other and in order.
+    come: Vec<Range<u64>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Status,
+    Other,
+}
+
+/// The requests that a client has sent, and the answers to them.
+#[derive(Debug)]
+pub struct Replies {
+    inbox: Inbox,
+    structured: bool,
+    contexts: Vec<u32>,
+    next_cookie: u64,
+    unanswered: BTreeMap<u64, Unanswered>,
+}
+
+impl Replies {
+    /// Whether another request may be sent before an answer was taken: [`UNANSWERED_MAX`].
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.unanswered.len() < UNANSWERED_MAX
+    }
+
+    /// How many requests have not been answered to their end.
+    #[must_use]
+    pub fn unanswered_count(&self) -> usize {
+        self.unanswered.len()
+    }
+
+    /// Appends a request to what is to be sent, and returns its cookie. Whoever asks keeps to what the server said of the export, and asks
+    /// only while there [is room](Self::has_room).
+    pub fn ask(&mut self, command: Command, flags: CommandFlags, into: &mut Vec<u8>) -> u64 {
+        let cookie = self.next_cookie;
+        self.next_cookie = self.next_cookie.wrapping_add(1);
+        let (kind, offset, length) = match &command {
+            Command::Read { offset, length } => (Kind::Read, *offset, *length),
+            Command::BlockStatus { offset, length } => (Kind::Status, *offset, *length),
+            _ => (Kind::Other, 0, 0),
+        };
+        if command != Command::Disconnect {
+            let unanswered = Unanswered { kind, offset, length, failed: false, come: Vec::new() };
+            self.unanswered.insert(cookie, unanswered);
+        }
+        Request { cookie, flags, command }.encode(into);
+        cookie
+    }
+
+    /// Takes bytes that have come.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.inbox.receive(bytes);
+    }
+
+    /// The next message; `None` until more bytes come. A read that is done and had no error has been answered whole: its data and holes
+    /// cover exactly what was asked for.
+    ///
+    /// # Errors
+    /// [`ReplyError`]: nothing that comes after this can be trusted.
+    pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
+        match Fields(self.inbox.waiting()).u32() {
+            None => Ok(None),
+            Some(SIMPLE_REPLY_MAGIC) => self.simple_reply(),
+            Some(CHUNK_MAGIC) => self.chunk(),
+            Some(found) => Err(ReplyError::Magic { found }),
+        }
+    }
+
+    fn simple_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
+        let mut fields = Fields(self.inbox.waiting());
+        let (Some(_), Some(error), Some(cookie)) = (fields.u32(), fields.u32(), fields.u64()) else {
+            return Ok(None);
+        };
+        let asked = self.unanswered.get(&cookie).ok_or(ReplyError::Cookie { cookie })?;
+        let wrong = |problem| Err(ReplyError::Wrong { kind: 0, problem });
+        let mut byte_count = SIMPLE_REPLY_BYTES;
+        let chunk = match asked.kind {
+            _ if !asked.come.is_empty() => return wrong("comes after chunks"),
+            Kind::Read if self.structured => return wrong("comes where structured replies were agreed on"),
+            Kind::Status if error == 0 => return wrong("tells nothing of block status"),
+            _ if error != 0 => Chunk::Error { code: ErrorCode(error), message: String::new(), offset: None },
+            Kind::Read => {
+                let length = usize::try_from(asked.length).unwrap_or(usize::MAX);
+                let Some(bytes) = fields.bytes(length) else { return Ok(None) };
+                byte_count = byte_count.saturating_add(length);
+                Chunk::Data { offset: asked.offset, bytes: bytes.to_vec() }
+            }
+            Kind::Status | Kind::Other => Chunk::None,
+        };
+        self.inbox.take(byte_count);
+        self.unanswered.remove(&cookie);
+        Ok(Some(Reply { cookie, done: true, chunk }))
+    }
+
+    fn chunk(&mut self) -> Result<Option<Reply>, ReplyError> {
+        let mut fields = Fields(self.inbox.waiting());
+        let (Some(_), Some(flags), Some(kind)) = (fields.u32(), fields.u16(), fields.u16()) else {
+            return Ok(None);
+        };
+        let (Some(cookie), Some(claimed)) = (fields.u64(), fields.u32()) else { return Ok(None) };
+        let wrong = |problem| Err(ReplyError::Wrong { kind, problem });
+        if !self.structured {
+            return wrong("was never agreed on");
+        }
+        let asked = self.unanswered.get_mut(&cookie).ok_or(ReplyError::Cookie { cookie })?;
+        let allowed = asked.bytes_allowed();
+        if claimed > allowed {
+            return Err(ReplyError::TooLong { claimed, allowed });
+        }
+        let length = usize::try_from(claimed).unwrap_or(usize::MAX);
+        let Some(data) = fields.bytes(length) else { return Ok(None) };
+        let Some(chunk) = Chunk::from_data(kind, data) else { return wrong("is malformed or not known") };
+        let done = flags & CHUNK_DONE != 0;
+        if let Err(problem) = asked.take(&chunk, done, &self.contexts) {
+            return wrong(problem);
+        }
+        self.inbox.take(CHUNK_BYTES.saturating_add(length));
+        if done {
+            self.unanswered.remove(&cookie);
+        }
+        Ok(Some(Reply { cookie, done, chunk }))
+    }
+}
+
+impl Unanswered {
+    /// The most bytes that the data of a chunk may have.
+    fn bytes_allowed(&self) -> u32 {
+        let error = u32::try_from(MESSAGE_BYTES_MAX).unwrap_or(u32::MAX).saturating_add(64);
+        let answer = match self.kind {
+            Kind::Read => self.length.min(PAYLOAD_BYTES_MAX).saturating_add(8),
+            Kind::Status => {
+                u32::try_from(EXTENT_COUNT_MAX).unwrap_or(u32::MAX).saturating_mul(8).saturating_add(4)
+            }
+            Kind::Other => 0,
+        };
+        answer.max(error)
+    }
+
+    fn take(&mut self, chunk: &Chunk, done: bool, contexts: &[u32]) -> Result<(), &'static str> {
+        match (self.kind, chunk) {
+            (_, Chunk::Error { .. }) => self.failed = true,
+            (_, Chunk::None) if !done => return Err("says nothing and that more will come"),
+            (_, Chunk::None) => {}
+            (Kind::Read, Chunk::Data { offset, bytes }) => self.cover(*offset, bytes.len() as u64)?,
+            (Kind::Read, Chunk::Hole { offset, length }) => self.cover(*offset, u64::from(*length))?,
+            (Kind::Status, Chunk::Status { context, extents }) => {
+                if !contexts.contains(context) {
+                    return Err("tells of a context that was not agreed on");
+                }
+                if extents.iter().any(|extent| extent.length == 0) {
+                    return Err("has an empty extent");
+                }
+                // The last one may go on beyond what was asked.
+                let (_, before) = extents.split_last().ok_or("has no extent")?;
+                let told: u64 = before.iter().map(|extent| u64::from(extent.length)).sum();
+                if told >= u64::from(self.length) {
+                    return Err("goes on after the end of what was asked");
+                }
+            }
+            _ => return Err("is no answer to what was asked"),
+        }
+        let wanted = self.offset..self.offset.saturating_add(u64::from(self.length));
+        let is_whole = wanted.is_empty() || self.come == [wanted];
+        if done && self.kind == Kind::Read && !self.failed && !is_whole {
+            return Err("is the last one of a read that lacks bytes");
+        }
+        Ok(())
+    }
+
+    /// Notes that bytes of a read have come: only once, and only those that were asked for.
+    fn cover(&mut self, offset: u64, length: u64) -> Result<(), &'static str> {
+        let end = offset.checked_add(length).ok_or("has bytes beyond all ends")?;
+        let asked_end = self.offset.saturating_add(u64::from(self.length));
+        if length == 0 || offset < self.offset || end > asked_end {
+            return Err("has bytes that were not asked for");
+        }
+        let place = self.come.partition_point(|range| range.start < offset);
+        let before = place.checked_sub(1).and_then(|before| self.come.get(before)).map(|range| range.end);
+        let after = self.come.get(place).map(|range| range.start);
+        if before.is_some_and(|before| before > offset) || after.is_some_and(|after| after < end) {
+            return Err("has bytes that have come already");
+        }
+        let joins_before = before == Some(offset);
+        let joins_after = after == Some(end);
+        let new_start = if joins_before { place.saturating_sub(1) } else { place };
+        let new_end = if joins_after { place.saturating_add(1) } else { place };
+        let start = self.come.get(new_start).map_or(offset, |range| range.start.min(offset));
+        let stop = if joins_after { self.come.get(place).map_or(end, |range| range.end) } else { end };
+        drop(self.come.splice(new_start..new_end, std::iter::once(start..stop)));
+        if self.come.len() > EXTENT_COUNT_MAX {
+            return Err("is one of too many pieces");
+        }
+        Ok(())
+    }
+}

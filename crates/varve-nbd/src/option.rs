@@ -1,0 +1,170 @@
+//! What a client asks for before it reads and writes.
+//!
+//! An option is the magic `IHAVEOPT`, a number (4 bytes), the length of its data (4 bytes), and its data.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::fields::{Fields, length_u32, put_text};
+use crate::wire::{
+    OPTION_ABORT, OPTION_EXPORT_NAME, OPTION_GO, OPTION_HEAD_BYTES, OPTION_INFO, OPTION_LIST,
+    OPTION_LIST_META_CONTEXT, OPTION_MAGIC, OPTION_SET_META_CONTEXT, OPTION_STARTTLS,
+    OPTION_STRUCTURED_REPLY,
+};
+use crate::{NAME_BYTES_MAX, OPTION_BYTES_MAX, QUERY_COUNT_MAX};
+
+/// One option, decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OptionRequest {
+    /// Use this export; there is no way to refuse but the connection's end.
+    ExportName(String),
+    /// The client has what it wanted.
+    Abort,
+    /// Which exports are there?
+    List,
+    /// Go on inside TLS.
+    StartTls,
+    /// What is known of this export? With the kinds of information that are of interest.
+    Info(String, Vec<u16>),
+    /// The same, and use it.
+    Go(String, Vec<u16>),
+    /// Replies may be structured.
+    StructuredReply,
+    /// Which contexts are there, of those that match one of the queries?
+    ListContexts(String, Vec<String>),
+    /// Use these contexts.
+    SetContexts(String, Vec<String>),
+    /// Something that is not understood.
+    Unknown(u32),
+    /// An option that is understood, with data that is not.
+    Malformed(u32),
+}
+
+/// Why bytes are no option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeOptionError {
+    /// It begins otherwise.
+    #[error("an option begins with {found:#018x}, which is no option's magic")]
+    Magic {
+        /// How.
+        found: u64,
+    },
+    /// It is longer than any real one.
+    #[error("option {option} announces {claimed} bytes, and none has more than {OPTION_BYTES_MAX}")]
+    TooLong {
+        /// Its number.
+        option: u32,
+        /// Its length, as it says.
+        claimed: u32,
+    },
+}
+
+impl OptionRequest {
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        match self {
+            Self::ExportName(_) => OPTION_EXPORT_NAME,
+            Self::Abort => OPTION_ABORT,
+            Self::List => OPTION_LIST,
+            Self::StartTls => OPTION_STARTTLS,
+            Self::Info(..) => OPTION_INFO,
+            Self::Go(..) => OPTION_GO,
+            Self::StructuredReply => OPTION_STRUCTURED_REPLY,
+            Self::ListContexts(..) => OPTION_LIST_META_CONTEXT,
+            Self::SetContexts(..) => OPTION_SET_META_CONTEXT,
+            Self::Unknown(number) | Self::Malformed(number) => *number,
+        }
+    }
+
+    /// Appends it to what is to be sent.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        let mut data = Vec::new();
+        match self {
+            Self::ExportName(name) => data.extend_from_slice(name.as_bytes()),
+            Self::Info(name, wanted) | Self::Go(name, wanted) => {
+                put_text(&mut data, name);
+                data.extend_from_slice(&u16::try_from(wanted.len()).unwrap_or(u16::MAX).to_be_bytes());
+                wanted
+                    .iter()
+                    .take(usize::from(u16::MAX))
+                    .for_each(|kind| data.extend_from_slice(&kind.to_be_bytes()));
+            }
+            Self::ListContexts(name, queries) | Self::SetContexts(name, queries) => {
+                put_text(&mut data, name);
+                data.extend_from_slice(&length_u32(queries.len()).to_be_bytes());
+                queries.iter().for_each(|query| put_text(&mut data, query));
+            }
+            Self::Abort
+            | Self::List
+            | Self::StartTls
+            | Self::StructuredReply
+            | Self::Unknown(_)
+            | Self::Malformed(_) => {}
+        }
+        into.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+        into.extend_from_slice(&self.number().to_be_bytes());
+        into.extend_from_slice(&length_u32(data.len()).to_be_bytes());
+        into.extend_from_slice(&data);
+    }
+
+    /// Reads the option that `bytes` begin with, and says how many bytes it has; `None` while it is not whole.
+    ///
+    /// # Errors
+    /// [`DecodeOptionError`]: this side speaks another language.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, DecodeOptionError> {
+        let mut head = Fields(bytes);
+        let Some(magic) = head.u64() else { return Ok(None) };
+        if magic != OPTION_MAGIC {
+            return Err(DecodeOptionError::Magic { found: magic });
+        }
+        let (Some(number), Some(claimed)) = (head.u32(), head.u32()) else { return Ok(None) };
+        let length = usize::try_from(claimed).unwrap_or(usize::MAX);
+        if length > OPTION_BYTES_MAX {
+            return Err(DecodeOptionError::TooLong { option: number, claimed });
+        }
+        let Some(data) = head.bytes(length) else { return Ok(None) };
+        let request = Self::from_data(number, data).unwrap_or(Self::Malformed(number));
+        Ok(Some((request, OPTION_HEAD_BYTES.saturating_add(length))))
+    }
+
+    /// `None` if the data is malformed.
+    fn from_data(number: u32, data: &[u8]) -> Option<Self> {
+        let mut data = Fields(data);
+        let request = match number {
+            OPTION_EXPORT_NAME => Self::ExportName(name(data.rest())?),
+            OPTION_ABORT => {
+                // Whatever comes with it, it is meant.
+                data.rest();
+                Self::Abort
+            }
+            OPTION_LIST => Self::List,
+            OPTION_STARTTLS => Self::StartTls,
+            OPTION_STRUCTURED_REPLY => Self::StructuredReply,
+            OPTION_INFO | OPTION_GO => {
+                let name = name(data.text()?)?;
+                let count = data.u16()?;
+                let wanted = (0..count).map(|_| data.u16()).collect::<Option<_>>()?;
+                if number == OPTION_GO { Self::Go(name, wanted) } else { Self::Info(name, wanted) }
+            }
+            OPTION_LIST_META_CONTEXT | OPTION_SET_META_CONTEXT => {
+                let export = name(data.text()?)?;
+                let count = usize::try_from(data.u32()?).ok().filter(|count| *count <= QUERY_COUNT_MAX)?;
+                let queries = (0..count).map(|_| name(data.text()?)).collect::<Option<_>>()?;
+                if number == OPTION_SET_META_CONTEXT {
+                    Self::SetContexts(export, queries)
+                } else {
+                    Self::ListContexts(export, queries)
+                }
+            }
+            other => {
+                data.rest();
+                Self::Unknown(other)
+            }
+        };
+        data.is_empty().then_some(request)
+    }
+}
+
+fn name(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    (text.len() <= NAME_BYTES_MAX).then(|| text.to_owned())
+}

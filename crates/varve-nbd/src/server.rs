@@ -1,0 +1,334 @@
+//! The server's side of the handshake.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::export::{ExportInfo, Listed};
+use crate::fields::Fields;
+use crate::inbox::Inbox;
+use crate::option::{DecodeOptionError, OptionRequest};
+use crate::option_reply::{OptionReply, Refusal, RefusalKind};
+use crate::request::Requests;
+use crate::wire::{EXPORT_NAME_ZEROES, FIXED_NEWSTYLE, NO_ZEROES, OPTION_MAGIC, SERVER_MAGIC};
+use crate::{NAME_BYTES_MAX, OPTION_COUNT_MAX};
+
+/// What a server has to offer.
+pub trait Exports {
+    /// An export that is ready to be used.
+    type Export;
+
+    /// What a client may ask for.
+    fn list(&self) -> Vec<Listed>;
+
+    /// The export that a name stands for. The empty name asks for what is meant where none is given.
+    ///
+    /// # Errors
+    /// What to tell the client instead.
+    fn find(&self, name: &str) -> Result<(ExportInfo, Self::Export), Refusal>;
+}
+
+/// Whether a connection goes on inside TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsPolicy {
+    /// It cannot.
+    Never,
+    /// Nothing is told or done before.
+    Required,
+}
+
+/// What was agreed on.
+#[derive(Debug)]
+pub struct Agreed<E> {
+    /// What is used.
+    pub export: E,
+    /// What the client was told of it.
+    pub info: ExportInfo,
+    /// Replies may be structured.
+    pub structured: bool,
+    /// The contexts of block status, each with its number.
+    pub contexts: Vec<(u32, String)>,
+}
+
+/// How a negotiation goes on.
+#[derive(Debug)]
+pub enum Step<E> {
+    /// What is unsent is to be sent; then everything goes through TLS. Call [`ServerNegotiation::tls_started`].
+    StartTls,
+    /// What is unsent is to be sent; then requests come: [`ServerNegotiation::into_requests`].
+    Ready(Agreed<E>),
+    /// The client has what it wanted. What is unsent is to be sent.
+    Ended,
+}
+
+/// Why a negotiation ends without an export.
+#[derive(Debug, thiserror::Error)]
+pub enum NegotiationError {
+    /// The client wants things that were never offered.
+    #[error("the client begins with flags {flags:#x}, of which some are not known")]
+    ClientFlags {
+        /// Its flags.
+        flags: u32,
+    },
+    /// It sends no option.
+    #[error(transparent)]
+    Option(#[from] DecodeOptionError),
+    /// It never comes to an end.
+    #[error("the client has sent more than {OPTION_COUNT_MAX} options")]
+    TooManyOptions,
+    /// The old way to ask for an export cannot be answered with a no.
+    #[error("the client asks for {name:?} in a way that cannot be refused: {refusal}")]
+    Refused {
+        /// The export that it wants.
+        name: String,
+        /// What it would be told.
+        refusal: Refusal,
+    },
+    /// Somebody may have put words into the client's mouth.
+    #[error("the client has sent more after it asked for TLS, and before TLS was started")]
+    BytesBeforeTls,
+}
+
+/// A connection from its beginning until requests come. Bytes go in with [`receive`](Self::receive); after each [`step`](Self::step), what is
+/// [`unsent`](Self::take_unsent) goes out.
+#[derive(Debug)]
+pub struct ServerNegotiation {
+    inbox: Inbox,
+    unsent: Vec<u8>,
+    tls: TlsPolicy,
+    is_encrypted: bool,
+    has_flags: bool,
+    no_zeroes: bool,
+    structured: bool,
+    option_count: usize,
+    /// The export that contexts were asked for, and those that were granted.
+    contexts: Option<(String, Vec<(u32, String)>)>,
+}
+
+impl ServerNegotiation {
+    /// A connection that has just been made.
+    #[must_use]
+    pub fn new(tls: TlsPolicy) -> Self {
+        let mut unsent = Vec::new();
+        unsent.extend_from_slice(&SERVER_MAGIC.to_be_bytes());
+        unsent.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+        unsent.extend_from_slice(&(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+        Self {
+            inbox: Inbox::default(),
+            unsent,
+            tls,
+            is_encrypted: false,
+            has_flags: false,
+            no_zeroes: false,
+            structured: false,
+            option_count: 0,
+            contexts: None,
+        }
+    }
+
+    /// Takes bytes that have come.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        self.inbox.receive(bytes);
+    }
+
+    /// What is to be sent now.
+    pub fn take_unsent(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// TLS was started, with this connection's bytes inside it.
+    pub fn tls_started(&mut self) {
+        self.is_encrypted = true;
+    }
+
+    /// What comes after the handshake.
+    #[must_use]
+    pub fn into_requests(self) -> Requests {
+        Requests::new(self.inbox)
+    }
+
+    /// Answers one option; `None` until more bytes come.
+    ///
+    /// # Errors
+    /// [`NegotiationError`]: the connection is to be closed, after what is unsent was sent.
+    pub fn step<X: Exports>(&mut self, exports: &X) -> Result<Option<Step<X::Export>>, NegotiationError> {
+        if !self.has_flags && !self.take_flags()? {
+            return Ok(None);
+        }
+        while let Some((option, byte_count)) = OptionRequest::decode(self.inbox.waiting())? {
+            self.inbox.take(byte_count);
+            self.option_count = self.option_count.saturating_add(1);
+            if self.option_count > OPTION_COUNT_MAX {
+                return Err(NegotiationError::TooManyOptions);
+            }
+            if let Some(step) = self.answer(option, exports)? {
+                return Ok(Some(step));
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_flags(&mut self) -> Result<bool, NegotiationError> {
+        let Some(flags) = Fields(self.inbox.waiting()).u32() else { return Ok(false) };
+        if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+            return Err(NegotiationError::ClientFlags { flags });
+        }
+        self.inbox.take(4);
+        self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+        self.has_flags = true;
+        Ok(true)
+    }
+
+    fn answer<X: Exports>(
+        &mut self,
+        option: OptionRequest,
+        exports: &X,
+    ) -> Result<Option<Step<X::Export>>, NegotiationError> {
+        let number = option.number();
+        if self.tls == TlsPolicy::Required && !self.is_encrypted {
+            return self.answer_before_tls(&option);
+        }
+        match option {
+            OptionRequest::ExportName(name) => {
+                return self.use_without_refusal(name, exports).map(Some);
+            }
+            OptionRequest::Abort => {
+                self.reply(number, &OptionReply::Ack);
+                return Ok(Some(Step::Ended));
+            }
+            OptionRequest::List => {
+                for listed in exports.list() {
+                    if listed.name.len() <= NAME_BYTES_MAX && listed.description.len() <= NAME_BYTES_MAX {
+                        self.reply(number, &OptionReply::Server(listed));
+                    }
+                }
+                self.reply(number, &OptionReply::Ack);
+            }
+            OptionRequest::StartTls => {
+                let kind = if self.is_encrypted { RefusalKind::Invalid } else { RefusalKind::Policy };
+                self.refuse(number, Refusal::new(kind, ""));
+            }
+            OptionRequest::Info(name, _) => match exports.find(&name) {
+                Ok((info, _)) => self.tell(number, &info),
+                Err(refusal) => self.refuse(number, refusal),
+            },
+            OptionRequest::Go(name, _) => match exports.find(&name) {
+                Ok((info, export)) => {
+                    self.tell(number, &info);
+                    return Ok(Some(Step::Ready(self.agree(&name, info, export))));
+                }
+                Err(refusal) => self.refuse(number, refusal),
+            },
+            OptionRequest::StructuredReply => {
+                self.structured = true;
+                self.reply(number, &OptionReply::Ack);
+            }
+            OptionRequest::ListContexts(name, queries) => match self.offered(&name, exports) {
+                Ok(offered) => {
+                    let wanted = |context: &String| {
+                        queries.is_empty()
+                            || queries.iter().any(|query| {
+                                query == context || (query.ends_with(':') && context.starts_with(query))
+                            })
+                    };
+                    for context in offered.into_iter().filter(wanted) {
+                        self.reply(number, &OptionReply::Context { id: 0, name: context });
+                    }
+                    self.reply(number, &OptionReply::Ack);
+                }
+                Err(refusal) => self.refuse(number, refusal),
+            },
+            OptionRequest::SetContexts(name, queries) => {
+                self.contexts = None;
+                match self.offered(&name, exports) {
+                    Ok(offered) => {
+                        let wanted = offered.into_iter().filter(|context| queries.contains(context));
+                        let granted: Vec<(u32, String)> = (1..).zip(wanted).collect();
+                        for (id, name) in &granted {
+                            self.reply(number, &OptionReply::Context { id: *id, name: name.clone() });
+                        }
+                        self.contexts = Some((name, granted));
+                        self.reply(number, &OptionReply::Ack);
+                    }
+                    Err(refusal) => self.refuse(number, refusal),
+                }
+            }
+            OptionRequest::Unknown(_) => self.refuse(number, Refusal::new(RefusalKind::Unsupported, "")),
+            OptionRequest::Malformed(_) => {
+                self.refuse(number, Refusal::new(RefusalKind::Invalid, "the option is malformed"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn answer_before_tls<E>(&mut self, option: &OptionRequest) -> Result<Option<Step<E>>, NegotiationError> {
+        let number = option.number();
+        let required = || Refusal::new(RefusalKind::TlsRequired, "this server is only used with TLS");
+        match option {
+            OptionRequest::StartTls if !self.inbox.is_empty() => Err(NegotiationError::BytesBeforeTls),
+            OptionRequest::StartTls => {
+                self.reply(number, &OptionReply::Ack);
+                Ok(Some(Step::StartTls))
+            }
+            OptionRequest::Abort => {
+                self.reply(number, &OptionReply::Ack);
+                Ok(Some(Step::Ended))
+            }
+            OptionRequest::ExportName(name) => {
+                Err(NegotiationError::Refused { name: name.clone(), refusal: required() })
+            }
+            _ => {
+                self.refuse(number, required());
+                Ok(None)
+            }
+        }
+    }
+
+    fn use_without_refusal<X: Exports>(
+        &mut self,
+        name: String,
+        exports: &X,
+    ) -> Result<Step<X::Export>, NegotiationError> {
+        let (info, export) = exports
+            .find(&name)
+            .map_err(|refusal| NegotiationError::Refused { name: name.clone(), refusal })?;
+        self.unsent.extend_from_slice(&info.size.to_be_bytes());
+        self.unsent.extend_from_slice(&info.flags.0.to_be_bytes());
+        if !self.no_zeroes {
+            self.unsent.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
+        }
+        Ok(Step::Ready(self.agree(&name, info, export)))
+    }
+
+    fn agree<E>(&mut self, name: &str, info: ExportInfo, export: E) -> Agreed<E> {
+        // Contexts that were asked for another export are no longer meant.
+        let contexts = self.contexts.take().filter(|(of, _)| of == name).map(|(_, granted)| granted);
+        Agreed { export, info, structured: self.structured, contexts: contexts.unwrap_or_default() }
+    }
+
+    /// The contexts of an export, if they may be asked for now.
+    fn offered<X: Exports>(&self, name: &str, exports: &X) -> Result<Vec<String>, Refusal> {
+        if !self.structured {
+            let message = "contexts come with structured replies: ask for those first";
+            return Err(Refusal::new(RefusalKind::Invalid, message));
+        }
+        exports.find(name).map(|(info, _)| info.contexts)
+    }
+
+    fn tell(&mut self, number: u32, info: &ExportInfo) {
+        self.reply(number, &OptionReply::Export { size: info.size, flags: info.flags });
+        if let Some(name) = &info.canonical_name {
+            self.reply(number, &OptionReply::Name(name.clone()));
+        }
+        if let Some(description) = &info.description {
+            self.reply(number, &OptionReply::Description(description.clone()));
+        }
+        self.reply(number, &OptionReply::BlockSize(info.block_sizes));
+        self.reply(number, &OptionReply::Ack);
+    }
+
+    fn refuse(&mut self, number: u32, refusal: Refusal) {
+        self.reply(number, &OptionReply::Refused(refusal));
+    }
+
+    fn reply(&mut self, number: u32, reply: &OptionReply) {
+        reply.encode(number, &mut self.unsent);
+    }
+}

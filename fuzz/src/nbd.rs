@@ -1,0 +1,152 @@
+//! The network block device protocol, in both roles: the whole input is what the other side sends.
+
+use varve_nbd::{
+    BASE_ALLOCATION, BlockSizes, Chunk, ClientNegotiation, Command, CommandFlags, ErrorCode, ExportInfo,
+    Exports, Extent, Listed, OptionReply, OptionRequest, Refusal, RefusalKind, Request, ServerNegotiation,
+    Step, TlsPolicy, TransmissionFlags, Wanted, encode_chunk, encode_simple_data,
+};
+
+/// How large the one export is.
+const SIZE: u64 = 1 << 20;
+/// Where the client reads, and how much.
+const READ: (u64, u32) = (5000, 1000);
+
+struct OneDisk;
+
+impl Exports for OneDisk {
+    type Export = ();
+
+    fn list(&self) -> Vec<Listed> {
+        vec![Listed { name: "web".into(), description: "a disk".into() }]
+    }
+
+    fn find(&self, name: &str) -> Result<(ExportInfo, ()), Refusal> {
+        let info = ExportInfo {
+            canonical_name: None,
+            description: None,
+            size: SIZE,
+            flags: TransmissionFlags::HAS_FLAGS | TransmissionFlags::WRITE_ZEROES,
+            block_sizes: BlockSizes::default(),
+            contexts: vec![BASE_ALLOCATION.into()],
+        };
+        if name == "web" { Ok((info, ())) } else { Err(Refusal::new(RefusalKind::UnknownExport, name)) }
+    }
+}
+
+/// What a hostile client sends, from its flags on.
+pub fn nbd_server(bytes: &[u8]) {
+    let mut server = ServerNegotiation::new(TlsPolicy::Never);
+    server.receive(bytes);
+    let agreed = match server.step(&OneDisk) {
+        Ok(Some(Step::Ready(agreed))) => agreed,
+        _ => return,
+    };
+    let mut requests = server.into_requests();
+    while let Ok(Some(request)) = requests.next_request() {
+        if request.check(&agreed.info).is_ok()
+            && let Command::Read { offset, length } = request.command
+        {
+            assert!(offset + u64::from(length) <= SIZE);
+        }
+    }
+}
+
+/// A client that lists, looks, reads and writes.
+#[must_use]
+pub fn nbd_server_seeds() -> Vec<Vec<u8>> {
+    let ask = |options: &[OptionRequest], commands: Vec<Command>| {
+        let mut bytes = 3_u32.to_be_bytes().to_vec();
+        options.iter().for_each(|option| option.encode(&mut bytes));
+        for (cookie, command) in (1..).zip(commands) {
+            Request { cookie, flags: CommandFlags::NONE, command }.encode(&mut bytes);
+        }
+        bytes
+    };
+    let contexts = vec![BASE_ALLOCATION.to_owned()];
+    let go = OptionRequest::Go("web".into(), vec![1, 3]);
+    let commands = || {
+        let (offset, length) = READ;
+        vec![
+            Command::Read { offset, length },
+            Command::Write { offset, data: vec![7; 100] },
+            Command::WriteZeroes { offset, length },
+            Command::BlockStatus { offset, length },
+            Command::Flush,
+            Command::Disconnect,
+        ]
+    };
+    let full = [
+        OptionRequest::List,
+        OptionRequest::StructuredReply,
+        OptionRequest::ListContexts("web".into(), vec!["base:".into()]),
+        OptionRequest::SetContexts("web".into(), contexts),
+        OptionRequest::Info("web".into(), vec![1]),
+        go.clone(),
+    ];
+    vec![
+        ask(&full, commands()),
+        ask(&[go], commands()),
+        ask(&[OptionRequest::ExportName("web".into())], commands()),
+        ask(&[OptionRequest::StartTls, OptionRequest::Unknown(11), OptionRequest::Abort], vec![]),
+    ]
+}
+
+/// What a hostile server sends, from its greeting on.
+pub fn nbd_client(bytes: &[u8]) {
+    let wanted = Wanted { export: "web".into(), contexts: vec![BASE_ALLOCATION.into()] };
+    let mut client = ClientNegotiation::new(wanted);
+    client.receive(bytes);
+    let Ok(Some(mut connected)) = client.step() else { return };
+    let (offset, length) = READ;
+    let mut sent = Vec::new();
+    for command in [Command::Read { offset, length }, Command::BlockStatus { offset, length }, Command::Flush]
+    {
+        connected.replies.ask(command, CommandFlags::NONE, &mut sent);
+    }
+    let mut has_failed = false;
+    let mut byte_count = 0;
+    while let Ok(Some(reply)) = connected.replies.next_reply() {
+        if reply.cookie != 1 {
+            continue;
+        }
+        match reply.chunk {
+            Chunk::Data { bytes, .. } => byte_count += bytes.len() as u64,
+            Chunk::Hole { length, .. } => byte_count += u64::from(length),
+            Chunk::Error { .. } => has_failed = true,
+            Chunk::None | Chunk::Status { .. } => {}
+        }
+        assert!(
+            !reply.done || has_failed || byte_count == u64::from(length),
+            "a read lacks bytes or has too many"
+        );
+    }
+}
+
+/// Servers of now and of long ago.
+#[must_use]
+pub fn nbd_client_seeds() -> Vec<Vec<u8>> {
+    let (offset, length) = READ;
+    let mut modern = b"NBDMAGICIHAVEOPT\x00\x03".to_vec();
+    OptionReply::Ack.encode(8, &mut modern);
+    OptionReply::Context { id: 1, name: BASE_ALLOCATION.into() }.encode(10, &mut modern);
+    OptionReply::Ack.encode(10, &mut modern);
+    OptionReply::Export { size: SIZE, flags: TransmissionFlags::HAS_FLAGS }.encode(7, &mut modern);
+    OptionReply::Description("a disk".into()).encode(7, &mut modern);
+    OptionReply::BlockSize(BlockSizes::default()).encode(7, &mut modern);
+    OptionReply::Ack.encode(7, &mut modern);
+    let extents = vec![Extent { length: 500, flags: 0 }, Extent { length: 500, flags: 3 }];
+    for (cookie, done, chunk) in [
+        (1, false, Chunk::Data { offset, bytes: vec![7; 400] }),
+        (2, true, Chunk::Status { context: 1, extents }),
+        (1, true, Chunk::Hole { offset: offset + 400, length: length - 400 }),
+        (3, true, Chunk::Error { code: ErrorCode::IO, message: "gone".into(), offset: Some(1) }),
+    ] {
+        encode_chunk(&mut modern, cookie, done, &chunk);
+    }
+    let mut old = b"NBDMAGICIHAVEOPT\x00\x02".to_vec();
+    old.extend_from_slice(&SIZE.to_be_bytes());
+    old.extend_from_slice(&1_u16.to_be_bytes());
+    let place = encode_simple_data(&mut old, 1, 1000);
+    old[place].fill(7);
+    vec![modern, old]
+}
