@@ -5,6 +5,8 @@ type Table = [[u32; 256]; 8];
 
 /// CRC-32 as in GPT headers.
 static IEEE: Table = table(0xedb8_8320);
+/// CRC-32C as in ext4, LVM and iSCSI.
+static CASTAGNOLI: Table = table(0x82f6_3b78);
 
 const fn table(polynomial: u32) -> Table {
     let mut table = [[0; 256]; 8];
@@ -64,6 +66,20 @@ pub(crate) fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     update(&IEEE, seed, bytes)
 }
 
+/// CRC-32C from `seed` on and without the inversions, as ext4 has it.
+pub(crate) fn crc32c_from(seed: u32, bytes: &[u8]) -> u32 {
+    update(&CASTAGNOLI, seed, bytes)
+}
+
+/// CRC-16 (polynomial 0xA001) from `seed` on, as old ext4 group descriptors have it.
+pub(crate) fn crc16_from(seed: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(seed, |remainder, byte| {
+        (0..8).fold(remainder ^ u16::from(*byte), |remainder, _| {
+            if remainder & 1 == 1 { remainder >> 1 ^ 0xa001 } else { remainder >> 1 }
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,8 +88,11 @@ mod tests {
     fn the_known_values_come_out() {
         let digits = b"123456789";
         assert_eq!(crc32(digits), 0xcbf4_3926);
+        assert_eq!(!crc32c_from(!0, digits), 0xe306_9283);
+        assert_eq!(crc16_from(0, digits), 0xbb3d);
         let long: Vec<u8> = (0..=255).cycle().take(1003).collect();
         let (first, rest) = long.split_at(301);
+        assert_eq!(crc32c_from(crc32c_from(!0, first), rest), crc32c_from(!0, &long));
         assert_eq!(!crc32_from(crc32_from(!0, first), rest), crc32(&long));
     }
 }

@@ -15,17 +15,21 @@
 mod content;
 mod crc;
 mod disk;
+mod ext;
 mod fields;
 mod file_system;
 mod lvm;
 mod open;
 mod partitions;
+mod ranges;
 mod read_at;
 
 pub use content::{FileSystemKind, VolumeContent};
 pub use disk::{Disk, DiskProblem, Volume};
+pub use ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
 pub use file_system::{
     Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
 };
 pub use partitions::{PartitionType, TableKind};
+pub use ranges::Ranges;
 pub use read_at::{Part, ReadAt};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::content::VolumeContent;
 use crate::disk::Volume;
-use crate::{FileSystem, FileSystemError};
+use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
 /// Opens the files of a volume.
 pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSystemError> {
@@ -12,7 +12,10 @@ pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSy
         Err(FileSystemError::Unsupported { what: format!("volume {}", volume.name()), feature })
     };
     match volume.content() {
-        // Each reader has an arm here: `FileSystemKind::Fat => Ok(Arc::new(Fat::open(volume.read())?))`.
+        VolumeContent::FileSystem(Kind::Ext2 | Kind::Ext3 | Kind::Ext4) => {
+            Ok(Arc::new(ExtFileSystem::open(volume.read())?))
+        }
+        // Further readers have their arms here.
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
         content => unreadable(format!("files in what is {content}")),
     }

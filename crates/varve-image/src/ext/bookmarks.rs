@@ -1,0 +1,30 @@
+//! Where folders were left off, so that whoever asks for the next children need not pass the ones before again.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::folder::Bookmark;
+
+/// One for each reader of a big folder, at most.
+const BOOKMARKS_MAX: usize = 64;
+
+/// The newest come first.
+#[derive(Default)]
+pub(super) struct Bookmarks(Mutex<Vec<Bookmark>>);
+
+impl Bookmarks {
+    /// The place nearest before a child.
+    pub(super) fn find(&self, folder: u32, child: u64) -> Option<Bookmark> {
+        let marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = |mark: &&Bookmark| mark.folder == folder && mark.children_before <= child;
+        marks.iter().filter(before).max_by_key(|mark| mark.children_before).copied()
+    }
+
+    pub(super) fn keep(&self, mark: Bookmark) {
+        let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if marks.first() != Some(&mark) {
+            marks.retain(|known| *known != mark);
+            marks.insert(0, mark);
+            marks.truncate(BOOKMARKS_MAX);
+        }
+    }
+}
