@@ -1,15 +1,15 @@
 //! The doors: what is archived, shown as file systems and network block devices.
 //!
 //! ```text
-//! store ─┬▶ days: one tree of all snapshots ─▶ FUSE: a folder of this machine
-//!        │                                 ├▶ NFSv3
-//!        │                                 └▶ WebDAV
-//!        └▶ every disk of every night ──────▶ NBD
+//! store ─▶ days: one tree of all snapshots ─▶ fuse: a folder of this machine
+//!       │                                  ├▶ nfs
+//!       │                                  └▶ webdav
+//!       └▶ disks of snapshots ─▶ nbd: block devices, read, or written to beside the store
 //! ```
 //!
 //! What must always be true:
 //! - Every door only reads. Nothing that a client asks for changes the store.
-//! - A door knows nothing of snapshots: it shows a [`Served`] file system, whatever that is made of.
+//! - A door to files knows nothing of snapshots: it shows a [`Served`] file system, whatever that is made of.
 //! - What cannot be read is an error of that one request, and is named in the log. Everything else goes on.
 //!
 //! This crate is an edge of the house: doors have threads and sockets of their own. What is behind them, `days` too, has none.

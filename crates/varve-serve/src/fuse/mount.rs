@@ -138,7 +138,11 @@ impl Mounted {
     fn take_away(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
         if session.guard.is_finished() {
-            return session.umount_and_join();
+            // Somebody else has unmounted it, or the kernel has given up.
+            return session
+                .guard
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread of the mount has panicked")));
         }
         match session.umount_and_join() {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
