@@ -285,9 +285,6 @@ pub struct TakeSnapshot {
     #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
 
-    #[command(flatten)]
-    pub machine: RunningMachine,
-
     /// What to call it; the source's own name if not given
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
@@ -319,10 +316,14 @@ pub struct TakeSnapshot {
     /// Read everything, even what has not changed since the last snapshot
     #[arg(long)]
     pub reread: bool,
+
+    #[command(flatten)]
+    pub machine: RunningMachine,
 }
 
 /// A machine that runs in QEMU, as a source.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "A machine that runs in QEMU")]
 pub struct RunningMachine {
     /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
     ///
