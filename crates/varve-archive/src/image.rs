@@ -6,6 +6,6 @@ mod served;
 mod source;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
-pub use restore::{RestoreImageError, restore_image, write_image};
+pub use restore::{ImageSink, RestoreImageError, fill_image, restore_image, write_image};
 pub use served::{ServedImage, Told, ToldRun};
 pub use source::{ImageSource, OpenSourceError};

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
+use varve_machine::ImageFormat;
 use varve_store::AuditShare;
 use varve_world::Timestamp;
 
@@ -16,8 +17,8 @@ mod value;
 
 pub use value::parse_name;
 use value::{
-    parse_age, parse_arena_size, parse_block_size, parse_clump_size, parse_compression, parse_parity,
-    parse_sample, parse_share, parse_size, parse_tag, parse_time,
+    parse_age, parse_arena_size, parse_block_size, parse_clump_size, parse_compression, parse_format,
+    parse_parity, parse_sample, parse_share, parse_size, parse_tag, parse_time,
 };
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
@@ -317,6 +318,16 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub reread: bool,
 
+    /// The format of the disk images [default: what their first bytes say; raw for block devices]
+    ///
+    /// Other formats than raw are read through QEMU's tools: the disk is archived, and not the file.
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
+    pub format: Option<ImageFormat>,
+
+    /// A folder in which there may be other files that an image needs, such as the one that it stands on; may be given several times
+    #[arg(long = "allow-backing", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub allow_backing: Vec<PathBuf>,
+
     #[command(flatten)]
     pub machine: RunningMachine,
 }
@@ -405,6 +416,10 @@ pub struct Restore {
     /// Replace what is there
     #[arg(long)]
     pub overwrite: bool,
+
+    /// The format of the file that a disk image becomes: raw, qcow2, vmdk, vhdx, vdi or vhd; all but raw are made with QEMU's tools
+    #[arg(long, value_name = "FORMAT", default_value = "raw", value_parser = parse_format)]
+    pub format: ImageFormat,
 }
 
 #[derive(Debug, Args)]

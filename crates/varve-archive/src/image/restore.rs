@@ -17,6 +17,21 @@ const BATCH_BYTES: u64 = 4 << 20;
 /// How many extents are claimed at a time, at most.
 const BATCH_EXTENTS_MAX: usize = 8192;
 
+/// Where an image can be written at any place, by many at once.
+pub trait ImageSink: Sync {
+    /// Keeps all of `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// Whatever kept them from being written.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+impl ImageSink for File {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+}
+
 /// Why an image was not restored. A file that was to be made is not there then, or is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreImageError {
@@ -113,6 +128,22 @@ fn restore_onto_device(
     file.sync_all().map_err(failed)
 }
 
+/// Writes an image to something that is all zeros, and of which `destination` is the name in messages.
+///
+/// # Errors
+/// [`RestoreImageError`].
+pub fn fill_image(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    entry: &Entry,
+    into: &dyn ImageSink,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<(), RestoreImageError> {
+    let target = Target::Placed { file: into, writes_zeros: false };
+    restore_to(blocks, workers, entry, target, destination, progress)
+}
+
 /// Writes an image to a stream, in order.
 ///
 /// # Errors
@@ -171,7 +202,7 @@ struct Claims<'a> {
 /// Where the bytes go.
 enum Target<'a> {
     /// Anywhere, at any time. A new file is all zeros to begin with; a device is not.
-    Placed { file: &'a File, writes_zeros: bool },
+    Placed { file: &'a dyn ImageSink, writes_zeros: bool },
     /// One batch after the other.
     Stream { into: Mutex<&'a mut (dyn Write + Send)>, turn: Turn },
 }
@@ -228,7 +259,7 @@ impl Job<'_, '_> {
         let failed = |source| RestoreImageError::Write { path: self.destination.into(), source };
         match &self.target {
             Target::Placed { file, writes_zeros } => {
-                place(file, *writes_zeros, batch, &leaves).map_err(failed)?;
+                place(*file, *writes_zeros, batch, &leaves).map_err(failed)?;
             }
             Target::Stream { into, turn } => {
                 drop(turn.wait(number));
@@ -262,7 +293,12 @@ impl Turn {
 }
 
 /// Writes neighbouring leaves in one go.
-fn place(file: &File, writes_zeros: bool, batch: &[Extent], leaves: &[bytes::Bytes]) -> io::Result<()> {
+fn place(
+    file: &dyn ImageSink,
+    writes_zeros: bool,
+    batch: &[Extent],
+    leaves: &[bytes::Bytes],
+) -> io::Result<()> {
     let mut run = Vec::new();
     let mut run_offset = 0;
     for (extent, leaf) in batch.iter().zip(leaves) {

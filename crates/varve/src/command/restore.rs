@@ -8,11 +8,12 @@ use varve_archive::{
     Node, NodeKind, Problem, Progress, RestoreOptions, Watch, restore_folder, restore_image, write_image,
 };
 use varve_block::BlockStore;
+use varve_machine::{ImageFormat, restore_foreign};
 use varve_world::Workers;
 
 use super::Outcome;
 use super::place::{Content, Place, place};
-use crate::arguments::{Arguments, Cat, Restore};
+use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::{complaint, session};
 
@@ -24,7 +25,7 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let shown = Shown::start(&place.snapshot.name, &progress, arguments.quiet);
     let blocks = session::healing(arguments, &archive);
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
-    let outcome = restore(from, &place, &words.destination, words.overwrite, &progress);
+    let outcome = restore(from, &place, words, &progress);
     drop(shown);
     session::report_lost(&blocks);
     outcome.with_context(|| format!("{} was not restored", words.snapshot))
@@ -35,7 +36,13 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
     let place = place(&archive, &words.snapshot)?;
     let blocks = session::healing(arguments, &archive);
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
-    let outcome = restore(from, &place, Path::new("-"), false, &Progress::new());
+    let whole = Restore {
+        snapshot: words.snapshot.clone(),
+        destination: "-".into(),
+        overwrite: false,
+        format: ImageFormat::Raw,
+    };
+    let outcome = restore(from, &place, &whole, &Progress::new());
     session::report_lost(&blocks);
     outcome
 }
@@ -47,16 +54,19 @@ struct Origin<'a> {
     workers: &'a dyn Workers,
 }
 
-fn restore(
-    from: Origin<'_>,
-    place: &Place<'_>,
-    destination: &Path,
-    overwrite: bool,
-    progress: &Progress,
-) -> Result<Outcome> {
+fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Progress) -> Result<Outcome> {
     let Origin { blocks: store, workers } = from;
+    let Restore { destination, overwrite, format, .. } = words;
+    let (overwrite, format) = (*overwrite, *format);
     let to_output = destination == Path::new("-");
-    match place.content(store)? {
+    let content = place.content(store)?;
+    if format != ImageFormat::Raw && (to_output || !matches!(content, Content::Image(_))) {
+        bail!(WrongWords("only a whole image can be restored with --format, and only to a file".into()));
+    }
+    match content {
+        Content::Image(entry) if format != ImageFormat::Raw => {
+            restore_foreign(store, workers, entry, (destination, format), overwrite, progress)?;
+        }
         Content::Image(entry) if to_output => {
             write_image(store, workers, entry, &mut std::io::stdout(), progress)?
         }
