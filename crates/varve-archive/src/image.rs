@@ -12,6 +12,6 @@ pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
 pub use part::ImagePart;
 pub use read::ImageReader;
-pub use restore::{RestoreImageError, restore_image, write_image};
+pub use restore::{ImageSink, RestoreImageError, fill_image, restore_image, write_image};
 pub use served::{ServedImage, Told, ToldRun};
 pub use source::{ImageSource, OpenSourceError};

@@ -42,8 +42,9 @@ pub use folder::{
     RestoreOptions, StoredFiles, Watch, archive_folder, compare_folders, list, lookup, restore_folder,
 };
 pub use image::{
-    ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSource, OpenSourceError,
-    RestoreImageError, ServedImage, Told, ToldRun, archive_image, image_shape, restore_image, write_image,
+    ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,
+    OpenSourceError, RestoreImageError, ServedImage, Told, ToldRun, archive_image, fill_image, image_shape,
+    restore_image, write_image,
 };
 pub use inside::{ImageFiles, ListedVolume};
 pub use machine::{Firmware, Machine, MachineDrive};

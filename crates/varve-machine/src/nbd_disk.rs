@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use varve_archive::{ServedImage, Told, ToldRun};
+use varve_archive::{ImageSink, ServedImage, Told, ToldRun};
 use varve_nbd::{
     BASE_ALLOCATION, BLOCK_ZERO, Chunk, ClientNegotiation, Command, CommandFlags, Connected, Extent, Replies,
     Wanted,
@@ -14,6 +14,8 @@ use varve_nbd::{
 
 /// How many bytes one request reads. A piece of an image is read with sixteen of them under way.
 const REQUEST_BYTES: u32 = 64 << 10;
+/// How many bytes one request writes.
+const WRITE_BYTES: usize = 1 << 20;
 /// How much a server is asked to tell of at once.
 const STATUS_BYTES: u32 = 1 << 30;
 /// In a context made of a dirty bitmap: this has changed.
@@ -160,6 +162,22 @@ impl ServedImage for NbdDisk {
     }
 }
 
+impl NbdDisk {
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn flush(&self) -> io::Result<()> {
+        self.with_connection(Connection::flush)
+    }
+}
+
+impl ImageSink for NbdDisk {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.with_connection(|connection| connection.write(offset, bytes))
+    }
+}
+
 impl Connection {
     fn open(socket: &Path, options: &NbdDiskOptions) -> io::Result<(Self, varve_nbd::ExportInfo)> {
         let mut socket = UnixStream::connect(socket)?;
@@ -219,6 +237,31 @@ impl Connection {
                 _ => Ok(()),
             })?;
         }
+    }
+
+    /// Has all of `bytes` kept. One request after the other, since a server need not read while it waits for us to.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut place = offset;
+        for data in bytes.chunks(WRITE_BYTES) {
+            self.ask(Command::Write { offset: place, data: data.to_vec() })?;
+            place += data.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.ask(Command::Flush)
+    }
+
+    /// Asks for something and waits until it is done.
+    fn ask(&mut self, command: Command) -> io::Result<()> {
+        let mut request = Vec::new();
+        self.replies.ask(command, CommandFlags::default(), &mut request);
+        self.socket.write_all(&request).map_err(late)?;
+        while self.replies.unanswered_count() > 0 {
+            self.answer(&mut |_| Ok(()))?;
+        }
+        Ok(())
     }
 
     /// Runs from `start` on: at least one.

@@ -504,11 +504,11 @@ impl ServedImage for HeldDisk {
         self.disk.read_at(offset, into)
     }
 
-    fn confirm(&self) -> io::Result<()> {
+    fn held_still(&self) -> io::Result<bool> {
         let is_held =
             Point::is_held(self.store, &mut lock(&self.qmp), self.drive_count).map_err(io::Error::other)?;
         if is_held {
-            return Ok(());
+            return Ok(true);
         }
         Err(io::Error::other("QEMU has let go of the moment before all was read: what was read may mix two"))
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
+use varve_machine::ImageFormat;
 use varve_store::AuditShare;
 use varve_world::Timestamp;
 
@@ -18,8 +19,8 @@ mod value;
 pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
-    parse_age, parse_arena_size, parse_block_size, parse_clump_size, parse_compression, parse_parity,
-    parse_sample, parse_share, parse_size, parse_tag, parse_time,
+    parse_age, parse_arena_size, parse_block_size, parse_clump_size, parse_compression, parse_format,
+    parse_parity, parse_sample, parse_share, parse_size, parse_tag, parse_time,
 };
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
@@ -305,9 +306,6 @@ pub struct TakeSnapshot {
     #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
 
-    #[command(flatten)]
-    pub machine: RunningMachine,
-
     /// What to call it; the source's own name if not given
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
@@ -339,10 +337,24 @@ pub struct TakeSnapshot {
     /// Read everything, even what has not changed since the last snapshot
     #[arg(long)]
     pub reread: bool,
+
+    /// The format of the disk images [default: what their first bytes say; raw for block devices]
+    ///
+    /// Other formats than raw are read through QEMU's tools: the disk is archived, and not the file.
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
+    pub format: Option<ImageFormat>,
+
+    /// A folder in which there may be other files that an image needs, such as the one that it stands on; may be given several times
+    #[arg(long = "allow-backing", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub allow_backing: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub machine: RunningMachine,
 }
 
 /// A machine that runs in QEMU, as a source.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "A machine that runs in QEMU")]
 pub struct RunningMachine {
     /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
     ///
@@ -435,6 +447,10 @@ pub struct Restore {
     /// Replace what is there
     #[arg(long)]
     pub overwrite: bool,
+
+    /// The format of the file that a disk image becomes: raw, qcow2, vmdk, vhdx, vdi or vhd; all but raw are made with QEMU's tools
+    #[arg(long, value_name = "FORMAT", default_value = "raw", value_parser = parse_format)]
+    pub format: ImageFormat,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -19,6 +19,21 @@ const BATCH_BYTES: u64 = 4 << 20;
 /// How many extents are claimed at a time, at most.
 const BATCH_EXTENTS_MAX: usize = 8192;
 
+/// Where an image can be written at any place, by many at once.
+pub trait ImageSink: Sync {
+    /// Keeps all of `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// Whatever kept them from being written.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+impl ImageSink for File {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+}
+
 /// Why an image was not restored. A file that was to be made is not there then, or is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreImageError {
@@ -118,6 +133,22 @@ fn restore_onto_device(
     file.sync_all().map_err(failed)
 }
 
+/// Writes an image, or a part of one, to something that is all zeros, and of which `destination` is the name in messages.
+///
+/// # Errors
+/// [`RestoreImageError`].
+pub fn fill_image(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    image: &ImagePart,
+    into: &dyn ImageSink,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<(), RestoreImageError> {
+    let target = Target::Placed { file: into, writes_zeros: false };
+    restore_to(blocks, workers, image, target, destination, progress)
+}
+
 /// Writes an image, or a part of one, to a stream, in order.
 ///
 /// # Errors
@@ -176,7 +207,7 @@ struct Claims<'a> {
 /// Where the bytes go.
 enum Target<'a> {
     /// Anywhere, at any time. A new file is all zeros to begin with; a device is not.
-    Placed { file: &'a File, writes_zeros: bool },
+    Placed { file: &'a dyn ImageSink, writes_zeros: bool },
     /// One batch after the other.
     Stream { into: Mutex<&'a mut (dyn Write + Send)>, turn: Turn },
 }
@@ -235,7 +266,7 @@ impl Job<'_, '_> {
         let failed = |source| RestoreImageError::Write { path: self.destination.into(), source };
         match &self.target {
             Target::Placed { file, writes_zeros } => {
-                place(file, *writes_zeros, batch, &leaves).map_err(failed)?;
+                place(*file, *writes_zeros, batch, &leaves).map_err(failed)?;
             }
             Target::Stream { into, turn } => {
                 drop(turn.wait(number));
@@ -269,7 +300,7 @@ impl Turn {
 }
 
 /// Writes neighbouring leaves in one go.
-fn place(file: &File, writes_zeros: bool, batch: &[Cut], leaves: &[bytes::Bytes]) -> io::Result<()> {
+fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[Cut], leaves: &[bytes::Bytes]) -> io::Result<()> {
     let mut run = Vec::new();
     let mut run_offset = 0;
     for (cut, leaf) in batch.iter().zip(leaves) {

@@ -23,7 +23,7 @@ pub struct ToldRun {
     pub end: u64,
 }
 
-/// A disk of a known size that shows one moment as long as it is open, and is read at any place by many at once.
+/// A disk of a known size that is read at any place by many at once.
 pub trait ServedImage: Send + Sync {
     /// In bytes.
     fn size(&self) -> u64;
@@ -40,12 +40,12 @@ pub trait ServedImage: Send + Sync {
     /// Whatever kept them from being read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Called when all is read: whether all that was told and read was of the one moment.
+    /// Called when all is read: whether all of it was of one moment. If not, the image mixes several, and is kept with that said of it.
     ///
     /// # Errors
-    /// It was not, or nobody can tell.
-    fn confirm(&self) -> io::Result<()> {
-        Ok(())
+    /// Nobody can tell, or it is no image of any kind: nothing is kept.
+    fn held_still(&self) -> io::Result<bool> {
+        Ok(true)
     }
 }
 
@@ -62,7 +62,7 @@ impl<T: ServedImage + ?Sized> ServedImage for Arc<T> {
         (**self).read_at(offset, into)
     }
 
-    fn confirm(&self) -> io::Result<()> {
-        (**self).confirm()
+    fn held_still(&self) -> io::Result<bool> {
+        (**self).held_still()
     }
 }

@@ -117,7 +117,7 @@ impl ImageSource {
                 let now = file.metadata()?;
                 Ok(now.len() != *size || (now.mtime(), now.mtime_nsec()) != *changed)
             }
-            Kind::Served { image, .. } => image.confirm().map(|()| false),
+            Kind::Served { image, .. } => image.held_still().map(|held| !held),
             _ => Ok(false),
         }
     }

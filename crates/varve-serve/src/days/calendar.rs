@@ -168,6 +168,7 @@ mod tests {
             new_bytes: 0,
             stored_bytes: 0,
             elapsed: 0,
+            machine: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
+use varve_machine::ImageFormat;
 use varve_store::StoreConfig;
 use varve_world::Timestamp;
 
@@ -25,6 +26,11 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
+}
+
+/// A format of disk images: `qcow2`.
+pub fn parse_format(text: &str) -> Result<ImageFormat, String> {
+    ImageFormat::from_name(text).ok_or_else(|| "write raw, qcow2, vmdk, vhdx, vdi or vhd".into())
 }
 
 pub fn parse_block_size(text: &str) -> Result<u32, String> {

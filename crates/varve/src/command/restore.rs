@@ -8,12 +8,13 @@ use varve_archive::{
     ImagePart, NodeKind, Problem, Progress, RestoreOptions, Tree, Watch, restore_folder, restore_image,
     write_image,
 };
+use varve_machine::{ImageFormat, restore_foreign};
 use varve_replica::Healing;
 use varve_world::Workers;
 
 use super::Outcome;
 use super::place::{Content, Place, place};
-use crate::arguments::{Arguments, Cat, Restore};
+use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::{complaint, session};
 
@@ -25,7 +26,7 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let shown = Shown::start(&place.snapshot.name, &progress, arguments.quiet);
     let blocks = session::healing(arguments, &archive);
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
-    let outcome = restore(from, &place, &words.destination, words.overwrite, &progress);
+    let outcome = restore(from, &place, words, &progress);
     drop(shown);
     session::report_lost(&blocks);
     outcome.with_context(|| format!("{} was not restored", words.snapshot))
@@ -36,7 +37,13 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
     let place = place(&archive, &words.snapshot)?;
     let blocks = session::healing(arguments, &archive);
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
-    let outcome = restore(from, &place, Path::new("-"), false, &Progress::new());
+    let whole = Restore {
+        snapshot: words.snapshot.clone(),
+        destination: "-".into(),
+        overwrite: false,
+        format: ImageFormat::Raw,
+    };
+    let outcome = restore(from, &place, &whole, &Progress::new());
     session::report_lost(&blocks);
     outcome
 }
@@ -48,20 +55,18 @@ struct Origin<'a> {
     workers: &'a dyn Workers,
 }
 
-fn restore(
-    from: Origin<'_>,
-    place: &Place<'_>,
-    destination: &Path,
-    overwrite: bool,
-    progress: &Progress,
-) -> Result<Outcome> {
+fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Progress) -> Result<Outcome> {
+    let Restore { destination, overwrite, format, .. } = words;
     let (files, node) = match place.content(from.blocks)? {
-        Content::Disk(disk) => return restore_bytes(from, &disk.raw(), destination, overwrite, progress),
-        Content::Raw(part) => return restore_bytes(from, &part, destination, overwrite, progress),
+        Content::Disk(disk) => return restore_bytes(from, &disk.raw(), words, progress),
+        Content::Raw(part) => return restore_bytes(from, &part, words, progress),
         Content::Node { files, node } => (files, node),
     };
+    if *format != ImageFormat::Raw {
+        bail!(WrongWords("--format is for disk images: this is no image".into()));
+    }
     if destination != Path::new("-") {
-        return restore_node(from, Tree { files: &*files, root: &node }, destination, overwrite, progress);
+        return restore_node(from, Tree { files: &*files, root: &node }, destination, *overwrite, progress);
     }
     if node.kind != NodeKind::File {
         bail!("{:?} is a {}: only a file can be written to standard output", place.path, node.kind);
@@ -73,15 +78,20 @@ fn restore(
 fn restore_bytes(
     from: Origin<'_>,
     image: &ImagePart,
-    destination: &Path,
-    overwrite: bool,
+    words: &Restore,
     progress: &Progress,
 ) -> Result<Outcome> {
     let Origin { blocks, workers } = from;
-    if destination == Path::new("-") {
-        write_image(&**blocks, workers, image, &mut std::io::stdout(), progress)?;
-    } else {
-        restore_image(&**blocks, workers, image, destination, overwrite, progress)?;
+    let Restore { destination, overwrite, format, .. } = words;
+    match (*format, destination == Path::new("-")) {
+        (ImageFormat::Raw, true) => write_image(&**blocks, workers, image, &mut std::io::stdout(), progress)?,
+        (ImageFormat::Raw, false) => {
+            restore_image(&**blocks, workers, image, destination, *overwrite, progress)?
+        }
+        (_, true) => bail!(WrongWords("an image can be restored with --format only to a file".into())),
+        (format, false) => {
+            restore_foreign(&**blocks, workers, image, (destination, format), *overwrite, progress)?;
+        }
     }
     Ok(Outcome::Done)
 }

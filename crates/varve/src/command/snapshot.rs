@@ -1,5 +1,6 @@
 //! `varve snapshot`
 
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{
     Archive, Excludes, FolderOptions, ImageSource, Problem, Progress, Request, Snapshot, Taken, Watch,
 };
+use varve_machine::{ForeignImage, ImageFormat};
 
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
@@ -105,12 +107,38 @@ fn take(
         return Ok(archive.take_folder(source, options, words.reread, request, watch)?);
     }
     let block_bytes = archive.store().config().block_bytes;
-    let image = if source == Path::new("-") {
-        ImageSource::stream(Box::new(std::io::stdin()), source)
-    } else {
-        ImageSource::open(source)?
-    };
+    let image = image(arguments, words, source)?;
     Ok(archive.take_image(&image, block_bytes, request, progress)?)
+}
+
+/// A disk image of any format.
+fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<ImageSource> {
+    if source == Path::new("-") {
+        if words.format.is_some_and(|format| format != ImageFormat::Raw) {
+            bail!(WrongWords("standard input can only be a raw image".into()));
+        }
+        return Ok(ImageSource::stream(Box::new(std::io::stdin()), source));
+    }
+    // Only a file says what it is. The first bytes of a device are its owner's, whoever that is; and a fifo would keep us.
+    let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
+    let format = match words.format {
+        Some(format) => format,
+        None if is_file => {
+            File::open(source).and_then(|file| ImageFormat::detect(&file)).unwrap_or(ImageFormat::Raw)
+        }
+        None => ImageFormat::Raw,
+    };
+    if format == ImageFormat::Raw {
+        return Ok(ImageSource::open(source)?);
+    }
+    if words.format.is_none() && !arguments.quiet {
+        let (path, name) = (source.display(), format.name());
+        eprintln!(
+            "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw: the file)"
+        );
+    }
+    let disk = ForeignImage::open(source, format, &words.allow_backing)?;
+    Ok(ImageSource::served(Box::new(disk), source, None))
 }
 
 fn folder_options(arguments: &Arguments, words: &TakeSnapshot) -> Result<FolderOptions> {

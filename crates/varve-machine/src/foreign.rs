@@ -1,0 +1,201 @@
+//! Disk images in other formats than raw, read through QEMU's own server of block devices.
+
+mod header;
+mod layer;
+mod make;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use varve_archive::{ServedImage, ToldRun};
+
+pub use header::ImageFormat;
+pub use layer::LayerError;
+use layer::{Layers, layers};
+pub use make::{RestoreForeignError, restore_foreign};
+
+use crate::edge::{Deadline, sleep};
+use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
+
+const CONNECTION_COUNT: usize = 4;
+/// How long QEMU may take to open an image, and for each answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(5);
+/// How much of what QEMU complains of is passed on.
+const COMPLAINT_BYTES_MAX: u64 = 2000;
+
+/// Why an image in another format cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenForeignError {
+    /// It names files that it may not, or makes no sense.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// QEMU's tools are not there.
+    #[error(
+        "{program} is not installed: images in other formats than raw are read through QEMU's tools (on Debian the package qemu-utils)"
+    )]
+    NotInstalled {
+        /// What was looked for.
+        program: &'static str,
+    },
+    /// QEMU's tool cannot be started.
+    #[error("cannot start {program}")]
+    Start {
+        /// Which.
+        program: &'static str,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// QEMU cannot open it.
+    #[error("{path}: QEMU cannot open it: {said}", path = path.display())]
+    Refused {
+        /// The image.
+        path: PathBuf,
+        /// What QEMU says.
+        said: String,
+    },
+    /// QEMU does not serve it as it should.
+    #[error("{path}: cannot be read through QEMU", path = path.display())]
+    Connect {
+        /// The image.
+        path: PathBuf,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+/// A disk in an image of any format, while a program of QEMU's serves it. The program ends when this is dropped; if we are killed, it
+/// ends by itself, since nobody is connected to it any longer.
+pub struct ForeignImage {
+    disk: NbdDisk,
+    _server: Server,
+    /// Each file, and how it was when it was opened.
+    files: Vec<(PathBuf, FileState)>,
+}
+
+type FileState = Option<(u64, i64, i64)>;
+
+impl ForeignImage {
+    /// Opens an image. Other files that it names must lie in one of the folders `allowed`.
+    ///
+    /// # Errors
+    /// [`OpenForeignError`].
+    pub fn open(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> Result<Self, OpenForeignError> {
+        let Layers { node, files } = layers(path, format, allowed)?;
+        let files = files.into_iter().map(|file| (file.clone(), state_of(&file))).collect();
+        let mut server = Server::start(&["--read-only".into(), format!("json:{node}").into()])?;
+        let disk = server.connect(path)?;
+        Ok(Self { disk, _server: server, files })
+    }
+}
+
+impl ServedImage for ForeignImage {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+        self.disk.told_at(offset)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(offset, into)
+    }
+
+    fn held_still(&self) -> io::Result<bool> {
+        Ok(self.files.iter().all(|(file, before)| state_of(file) == *before))
+    }
+}
+
+fn state_of(file: &Path) -> FileState {
+    fs::metadata(file).ok().map(|now| (now.len(), now.mtime(), now.mtime_nsec()))
+}
+
+/// `qemu-nbd`, which ends when its last client has gone.
+struct Server {
+    child: Child,
+    complaints: File,
+    folder: tempfile::TempDir,
+}
+
+impl Server {
+    const PROGRAM: &'static str = "qemu-nbd";
+
+    fn start(words: &[std::ffi::OsString]) -> Result<Self, OpenForeignError> {
+        let failed = |source| OpenForeignError::Start { program: Self::PROGRAM, source };
+        let folder = tempfile::Builder::new().prefix("varve-").tempdir().map_err(failed)?;
+        let complaints = tempfile::tempfile().map_err(failed)?;
+        let mut command = Command::new(Self::PROGRAM);
+        command.arg("--socket").arg(folder.path().join("nbd")).arg(format!("--shared={CONNECTION_COUNT}"));
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(complaints.try_clone().map_err(failed)?);
+        match command.spawn() {
+            Ok(child) => Ok(Self { child, complaints, folder }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(OpenForeignError::NotInstalled { program: Self::PROGRAM })
+            }
+            Err(source) => Err(failed(source)),
+        }
+    }
+
+    fn connect(&mut self, path: &Path) -> Result<NbdDisk, OpenForeignError> {
+        let failed = |source| OpenForeignError::Connect { path: path.into(), source };
+        let options =
+            NbdDiskOptions { connection_count: CONNECTION_COUNT, patience: PATIENCE, ..Default::default() };
+        let deadline = Deadline::after(PATIENCE);
+        loop {
+            // Only once it listens: a client that comes and goes would end it.
+            let is_early = |error: &io::Error| {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+            };
+            match NbdDisk::connect(&self.folder.path().join("nbd"), &options) {
+                Ok(disk) => return Ok(disk),
+                Err(error) if !is_early(&error) || deadline.left().is_none() => return Err(failed(error)),
+                Err(_) => {}
+            }
+            if self.child.try_wait().map_err(failed)?.is_some() {
+                return Err(OpenForeignError::Refused { path: path.into(), said: self.complaint() });
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Waits until it has ended, now that nobody is connected to it, and has closed what it served.
+    fn finish(mut self, path: &Path) -> Result<(), OpenForeignError> {
+        let failed = |source| OpenForeignError::Connect { path: path.into(), source };
+        let deadline = Deadline::after(PATIENCE);
+        loop {
+            match self.child.try_wait().map_err(failed)? {
+                Some(status) if status.success() => return Ok(()),
+                Some(_) => {
+                    return Err(OpenForeignError::Refused { path: path.into(), said: self.complaint() });
+                }
+                None if deadline.left().is_some() => sleep(PAUSE),
+                None => return Err(failed(io::Error::new(io::ErrorKind::TimedOut, "qemu-nbd does not end"))),
+            }
+        }
+    }
+
+    fn complaint(&mut self) -> String {
+        let mut said = Vec::new();
+        let read = self.complaints.rewind().and_then(|()| {
+            Read::by_ref(&mut self.complaints).take(COMPLAINT_BYTES_MAX).read_to_end(&mut said)
+        });
+        match read {
+            Ok(count) if count > 0 => String::from_utf8_lossy(&said).trim().replace('\n', "; "),
+            _ => "it gives no reason".into(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has no clients by now and may have ended. Either way it is gone after this.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

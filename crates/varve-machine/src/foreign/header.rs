@@ -1,0 +1,346 @@
+//! What a disk image is, and which other files it names, read from its beginning and nothing opened but itself.
+//!
+//! Whoever fills a disk can make its first bytes say anything; so what is found here decides what QEMU is told to open, and QEMU
+//! never decides that by itself.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// A format of disk images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// Byte for byte.
+    Raw,
+    /// QEMU's own.
+    Qcow2,
+    /// `VMware`'s.
+    Vmdk,
+    /// Hyper-V's.
+    Vhdx,
+    /// `VirtualBox`'s.
+    Vdi,
+    /// Virtual PC's, `.vhd`.
+    Vpc,
+}
+
+/// What the beginning of an image says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Header {
+    /// The image that it stands on, and its format if that is said.
+    pub backing: Option<(String, Option<String>)>,
+    /// The file that has its data (qcow2).
+    pub data_file: Option<String>,
+    /// The files that have its parts (VMDK).
+    pub extents: Vec<String>,
+}
+
+const QCOW2_MAGIC: &[u8] = b"QFI\xfb";
+const QCOW2_BACKING_FORMAT: u32 = 0xe279_2aca;
+const QCOW2_DATA_FILE: u32 = 0x4441_5441;
+const QCOW2_END: u32 = 0;
+/// The feature bit that says that the data is in a file of its own.
+const QCOW2_HAS_DATA_FILE: u64 = 1 << 2;
+/// The longest name of a backing file, by its format's definition.
+const QCOW2_NAME_BYTES_MAX: u32 = 1023;
+const QCOW2_CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
+const VMDK_MAGIC: &[u8] = b"KDMV";
+const VMDK_OLD_MAGIC: &[u8] = b"COWD";
+const VMDK_TEXT: &[u8] = b"# Disk DescriptorFile";
+/// Where the text is in an image that has data too.
+const VMDK_TEXT_OFFSET: u64 = 512;
+/// As much of the text as is looked at; QEMU looks at 20 sectors where there is data too.
+const VMDK_TEXT_BYTES_MAX: usize = 64 << 10;
+const VDI_MAGIC: [u8; 4] = 0xbeda_107f_u32.to_le_bytes();
+const VDI_MAGIC_OFFSET: usize = 64;
+
+impl ImageFormat {
+    /// QEMU's word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+            Self::Vmdk => "vmdk",
+            Self::Vhdx => "vhdx",
+            Self::Vdi => "vdi",
+            Self::Vpc => "vpc",
+        }
+    }
+
+    /// The format of a word of QEMU's, or of a common name of it.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "vhd" => Some(Self::Vpc),
+            _ => [Self::Raw, Self::Qcow2, Self::Vmdk, Self::Vhdx, Self::Vdi, Self::Vpc]
+                .into_iter()
+                .find(|format| format.name() == name),
+        }
+    }
+
+    /// The format that the first bytes of a file say it is; raw if they say nothing.
+    ///
+    /// # Errors
+    /// [`io::Error`] if they cannot be read.
+    pub fn detect(file: &File) -> io::Result<Self> {
+        let start = read(file, 0, 512)?;
+        Ok(match start.as_slice() {
+            start if start.starts_with(QCOW2_MAGIC) => Self::Qcow2,
+            start if [VMDK_MAGIC, VMDK_OLD_MAGIC, VMDK_TEXT].iter().any(|magic| start.starts_with(magic)) => {
+                Self::Vmdk
+            }
+            start if start.starts_with(b"vhdxfile") => Self::Vhdx,
+            start if start.starts_with(b"conectix") => Self::Vpc,
+            start if start.get(VDI_MAGIC_OFFSET..).is_some_and(|rest| rest.starts_with(&VDI_MAGIC)) => {
+                Self::Vdi
+            }
+            _ => Self::Raw,
+        })
+    }
+
+    /// Which other files an image of this format names.
+    ///
+    /// # Errors
+    /// [`io::Error`] if it cannot be read, or makes no sense.
+    pub(super) fn header(self, file: &File) -> io::Result<Header> {
+        match self {
+            Self::Qcow2 => qcow2(file),
+            Self::Vmdk => vmdk(file),
+            // QEMU knows no images of these that stand on others.
+            Self::Raw | Self::Vhdx | Self::Vdi | Self::Vpc => Ok(Header::default()),
+        }
+    }
+}
+
+/// As many bytes as there are, up to so many.
+fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(count) => filled = filled.saturating_add(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+fn wrong(said: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, said)
+}
+
+fn text(bytes: &[u8]) -> io::Result<String> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| wrong("it names a file by bytes that are no text"))
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> io::Result<u32> {
+    let field = bytes.get(offset..).and_then(|rest| rest.first_chunk());
+    field.map(|field| u32::from_be_bytes(*field)).ok_or_else(|| wrong("its header is cut short"))
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> io::Result<u64> {
+    let field = bytes.get(offset..).and_then(|rest| rest.first_chunk());
+    field.map(|field| u64::from_be_bytes(*field)).ok_or_else(|| wrong("its header is cut short"))
+}
+
+fn qcow2(file: &File) -> io::Result<Header> {
+    let start = read(file, 0, 512)?;
+    if !start.starts_with(QCOW2_MAGIC) {
+        return Err(wrong("it is no qcow2"));
+    }
+    let version = u32_at(&start, 4)?;
+    if !(2..=3).contains(&version) {
+        return Err(wrong(&format!("it is a qcow of version {version}: 2 and 3 are known")));
+    }
+    let cluster_bits = u32_at(&start, 20)?;
+    if !QCOW2_CLUSTER_BITS.contains(&cluster_bits) {
+        return Err(wrong("its clusters have no size that there is"));
+    }
+    let cluster = read(file, 0, 1 << cluster_bits)?;
+    let (backing_offset, backing_bytes) = (u64_at(&cluster, 8)?, u32_at(&cluster, 16)?);
+    if backing_offset > 0 && backing_bytes > QCOW2_NAME_BYTES_MAX {
+        return Err(wrong("the name of the image that it stands on is too long"));
+    }
+    let (features, extensions_at) = match version {
+        2 => (0, 72),
+        _ => (u64_at(&cluster, 72)?, u32_at(&cluster, 100)?),
+    };
+    let mut extensions =
+        cluster.get(usize::try_from(extensions_at).unwrap_or(usize::MAX)..).unwrap_or_default();
+    let (mut format, mut data_file) = (None, None);
+    while let (Ok(kind), Ok(length)) = (u32_at(extensions, 0), u32_at(extensions, 4)) {
+        if kind == QCOW2_END {
+            break;
+        }
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some(data) = extensions.get(8..).and_then(|rest| rest.get(..length)) else { break };
+        match kind {
+            QCOW2_BACKING_FORMAT => format = Some(text(data)?),
+            QCOW2_DATA_FILE => data_file = Some(text(data)?),
+            _ => {}
+        }
+        extensions = extensions.get(length.next_multiple_of(8).saturating_add(8)..).unwrap_or_default();
+    }
+    if features & QCOW2_HAS_DATA_FILE == 0 {
+        data_file = None;
+    } else if data_file.is_none() {
+        return Err(wrong("its data is in another file, which it does not name"));
+    }
+    let backing = if backing_offset > 0 && backing_bytes > 0 {
+        let name = read(file, backing_offset, usize::try_from(backing_bytes).unwrap_or(0))?;
+        Some((text(&name)?, format))
+    } else {
+        None
+    };
+    Ok(Header { backing, data_file, extents: Vec::new() })
+}
+
+fn vmdk(file: &File) -> io::Result<Header> {
+    let start = read(file, 0, 64)?;
+    if start.starts_with(VMDK_OLD_MAGIC) {
+        return Ok(Header::default());
+    }
+    if !start.starts_with(VMDK_MAGIC) {
+        return Ok(vmdk_text(&read(file, 0, VMDK_TEXT_BYTES_MAX)?));
+    }
+    let little = |offset: usize| {
+        start.get(offset..).and_then(|rest| rest.first_chunk()).map(|b| u64::from_le_bytes(*b))
+    };
+    let (capacity, text_sector) = (little(12).unwrap_or(0), little(28).unwrap_or(0));
+    if capacity == 0 {
+        // It only says where its parts are, though it looks as if it had data.
+        return Ok(vmdk_text(&read(file, text_sector.saturating_mul(512), VMDK_TEXT_BYTES_MAX)?));
+    }
+    let said = vmdk_text(&read(file, VMDK_TEXT_OFFSET, VMDK_TEXT_BYTES_MAX)?);
+    // The only part that its text names is itself.
+    Ok(Header { extents: Vec::new(), ..said })
+}
+
+fn vmdk_text(bytes: &[u8]) -> Header {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
+    let mut header = Header::default();
+    let mut has_parent = false;
+    for line in text.lines() {
+        let quoted = line.split('"').nth(1);
+        let word = line.split_whitespace().next().unwrap_or_default();
+        if ["RW", "RDONLY", "NOACCESS"].contains(&word) {
+            header.extents.extend(quoted.map(str::to_owned));
+        } else if let Some(parent) = line.trim_start().strip_prefix("parentFileNameHint") {
+            header.backing = parent.split('"').nth(1).map(|name| (name.to_owned(), Some("vmdk".to_owned())));
+        } else if let Some(id) = line.trim_start().strip_prefix("parentCID=") {
+            has_parent = !id.trim().eq_ignore_ascii_case("ffffffff");
+        }
+    }
+    if !has_parent {
+        header.backing = None;
+    }
+    header
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn file_of(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    fn qcow2_of(backing: &str, extensions: &[(u32, &[u8])], features: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 1 << 16];
+        bytes[..4].copy_from_slice(QCOW2_MAGIC);
+        bytes[4..8].copy_from_slice(&3_u32.to_be_bytes());
+        bytes[8..16].copy_from_slice(&(if backing.is_empty() { 0_u64 } else { 4096 }).to_be_bytes());
+        bytes[16..20].copy_from_slice(&u32::try_from(backing.len()).unwrap().to_be_bytes());
+        bytes[20..24].copy_from_slice(&16_u32.to_be_bytes());
+        bytes[72..80].copy_from_slice(&features.to_be_bytes());
+        bytes[100..104].copy_from_slice(&104_u32.to_be_bytes());
+        bytes[4096..4096 + backing.len()].copy_from_slice(backing.as_bytes());
+        let mut at = 104;
+        for (kind, data) in extensions {
+            bytes[at..at + 4].copy_from_slice(&kind.to_be_bytes());
+            bytes[at + 4..at + 8].copy_from_slice(&u32::try_from(data.len()).unwrap().to_be_bytes());
+            bytes[at + 8..at + 8 + data.len()].copy_from_slice(data);
+            at += 8 + data.len().next_multiple_of(8);
+        }
+        bytes
+    }
+
+    fn header(format: ImageFormat, bytes: &[u8]) -> Header {
+        format.header(&file_of(bytes)).unwrap()
+    }
+
+    #[test]
+    fn a_qcow2_says_what_it_stands_on() {
+        let plain = qcow2_of("", &[(0x6803_f857, &[1; 9])], 0);
+        assert_eq!(ImageFormat::detect(&file_of(&plain)).unwrap(), ImageFormat::Qcow2);
+        assert_eq!(header(ImageFormat::Qcow2, &plain), Header::default());
+        let standing = qcow2_of("base.img", &[(1, &[1; 3]), (QCOW2_BACKING_FORMAT, b"raw")], 0);
+        let backing = header(ImageFormat::Qcow2, &standing).backing;
+        assert_eq!(backing, Some(("base.img".into(), Some("raw".into()))));
+        let elsewhere = qcow2_of("", &[(QCOW2_DATA_FILE, b"/etc/shadow")], QCOW2_HAS_DATA_FILE);
+        assert_eq!(header(ImageFormat::Qcow2, &elsewhere).data_file.as_deref(), Some("/etc/shadow"));
+        let nowhere = qcow2_of("", &[], QCOW2_HAS_DATA_FILE);
+        assert!(ImageFormat::Qcow2.header(&file_of(&nowhere)).is_err());
+    }
+
+    #[test]
+    fn a_vmdk_says_where_its_parts_are() {
+        let text = "# Disk DescriptorFile\nCID=1\nparentCID=1234\nparentFileNameHint=\"base.vmdk\"\n\
+                    RW 2048 FLAT \"disk-flat.vmdk\" 0\n RW 5 ZERO\nRDONLY 1 SPARSE \"/etc/passwd\"\n";
+        assert_eq!(ImageFormat::detect(&file_of(text.as_bytes())).unwrap(), ImageFormat::Vmdk);
+        let said = header(ImageFormat::Vmdk, text.as_bytes());
+        assert_eq!(said.extents, ["disk-flat.vmdk", "/etc/passwd"]);
+        assert_eq!(said.backing, Some(("base.vmdk".into(), Some("vmdk".into()))));
+        // With data, and with none at all, which makes it a list of parts.
+        let mut sparse = [VMDK_MAGIC, &[0; 60], &[0; 448], text.as_bytes()].concat();
+        sparse[28] = 1;
+        assert_eq!(header(ImageFormat::Vmdk, &sparse).extents.len(), 2);
+        sparse[12] = 1;
+        let said = header(ImageFormat::Vmdk, &sparse);
+        assert_eq!((said.extents.len(), said.backing.is_some()), (0, true));
+        let alone = text.replace("1234", "ffffffff");
+        assert_eq!(header(ImageFormat::Vmdk, alone.as_bytes()).backing, None);
+    }
+
+    #[test]
+    fn formats_are_told_apart() {
+        let mut vdi = [0; 512];
+        vdi[64..68].copy_from_slice(&VDI_MAGIC);
+        let detect = |bytes: &[u8]| ImageFormat::detect(&file_of(bytes)).unwrap();
+        assert_eq!(detect(&vdi), ImageFormat::Vdi);
+        assert_eq!(detect(b"vhdxfile"), ImageFormat::Vhdx);
+        assert_eq!(detect(b"conectix"), ImageFormat::Vpc);
+        assert_eq!(detect(b""), ImageFormat::Raw);
+        assert_eq!(detect(b"QFI"), ImageFormat::Raw);
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_panics(
+            changes in proptest::collection::vec((0..4200_usize, any::<u8>()), 0..12),
+            length in 0..5000_usize,
+            noise in proptest::collection::vec(any::<u8>(), 0..2000),
+        ) {
+            let mut bytes = qcow2_of("base", &[(QCOW2_BACKING_FORMAT, b"raw"), (QCOW2_DATA_FILE, b"x")], 4);
+            for (place, byte) in changes {
+                bytes[place] = byte;
+            }
+            bytes[..4].copy_from_slice(QCOW2_MAGIC);
+            bytes.truncate(length);
+            let _ = ImageFormat::Qcow2.header(&file_of(&bytes));
+            let _ = ImageFormat::Vmdk.header(&file_of(&noise));
+            let _ = ImageFormat::Vmdk.header(&file_of(&[VMDK_MAGIC, &noise].concat()));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Restoring an image in another format than raw: QEMU makes an empty one and we fill it, so it takes no more room than it has.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use varve_archive::{ImagePart, Progress, RestoreImageError, ServedImage, fill_image};
+use varve_block::BlockStore;
+use varve_world::Workers;
+
+use super::layer::protocol;
+use super::{ImageFormat, OpenForeignError, Server};
+
+const PROGRAM: &str = "qemu-img";
+/// What a format may add to the size of a disk: the rest of a sector.
+const SECTOR_BYTES: u64 = 512;
+
+/// Why an image was not restored. What was there before is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreForeignError {
+    /// It could not be filled, or there is something already.
+    #[error(transparent)]
+    Restore(#[from] RestoreImageError),
+    /// QEMU does not do it.
+    #[error(transparent)]
+    Qemu(#[from] OpenForeignError),
+    /// A device has no format but its own.
+    #[error("{path} is a block device: only a raw image goes onto one", path = path.display())]
+    Device {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The format has no disk of this size.
+    #[error("{path}: as {format} the disk would have {actual} bytes, and the image has {needed}", path = path.display())]
+    Size {
+        /// The destination.
+        path: PathBuf,
+        /// QEMU's word for the format.
+        format: &'static str,
+        /// What QEMU has made.
+        actual: u64,
+        /// The image's size.
+        needed: u64,
+    },
+}
+
+/// Restores an image to a file in a format that QEMU knows. It comes into place only when complete. A size that is no whole number of
+/// sectors is rounded up to one.
+///
+/// # Errors
+/// [`RestoreForeignError`].
+pub fn restore_foreign(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    image: &ImagePart,
+    (destination, format): (&Path, ImageFormat),
+    overwrite: bool,
+    progress: &Progress,
+) -> Result<(), RestoreForeignError> {
+    let failed = |source| RestoreImageError::Write { path: destination.into(), source };
+    match fs::metadata(destination) {
+        Ok(existing) if existing.file_type().is_block_device() => {
+            return Err(RestoreForeignError::Device { path: destination.into() });
+        }
+        Ok(_) if !overwrite => return Err(RestoreImageError::Exists { path: destination.into() }.into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
+        _ => {}
+    }
+    let whole = std::path::absolute(destination).map_err(failed)?;
+    let mut name = OsString::from(".");
+    name.push(whole.file_name().unwrap_or_default());
+    name.push(".varve-partial");
+    let partial = whole.with_file_name(name);
+    let made = make(&partial, format, image.size())
+        .and_then(|()| fill(blocks, workers, image, (&partial, format), progress))
+        .and_then(|()| {
+            File::open(&partial)
+                .and_then(|file| file.sync_all())
+                .and_then(|()| fs::rename(&partial, &whole))
+                .and_then(|()| File::open(whole.parent().unwrap_or(Path::new("/")))?.sync_all())
+                .map_err(|error| failed(error).into())
+        });
+    if made.is_err() {
+        // What is left of it is of no use; that it cannot be removed adds nothing to the error.
+        let _ = fs::remove_file(&partial);
+    }
+    made
+}
+
+/// An empty image.
+fn make(partial: &Path, format: ImageFormat, size: u64) -> Result<(), RestoreForeignError> {
+    let mut command = Command::new(PROGRAM);
+    command.args(["create", "-q", "-f", format.name()]);
+    if format == ImageFormat::Vpc {
+        // Else it has the next size that could be told in cylinders and heads.
+        command.args(["-o", "force_size=on"]);
+    }
+    command.arg(partial).arg(size.to_string()).stdin(Stdio::null());
+    let output = command.output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => OpenForeignError::NotInstalled { program: PROGRAM },
+        _ => OpenForeignError::Start { program: PROGRAM, source: error },
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(OpenForeignError::Refused { path: partial.into(), said }.into())
+}
+
+fn fill(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    image: &ImagePart,
+    (partial, format): (&Path, ImageFormat),
+    progress: &Progress,
+) -> Result<(), RestoreForeignError> {
+    let failed = |source| OpenForeignError::Connect { path: partial.into(), source };
+    let file = protocol(partial).map_err(OpenForeignError::from)?;
+    let node = json!({ "driver": format.name(), "file": file });
+    let mut server = Server::start(&[format!("json:{node}").into()])?;
+    let disk = server.connect(partial)?;
+    let (actual, needed) = (disk.size(), image.size());
+    if actual < needed || actual - needed >= SECTOR_BYTES {
+        return Err(RestoreForeignError::Size {
+            path: partial.into(),
+            format: format.name(),
+            actual,
+            needed,
+        });
+    }
+    fill_image(blocks, workers, image, &disk, partial, progress)?;
+    disk.flush().map_err(failed)?;
+    drop(disk);
+    Ok(server.finish(partial)?)
+}

@@ -1,0 +1,174 @@
+//! Disk images in other formats than raw: archived through QEMU's tools, and restored.
+
+mod qemu;
+mod sandbox;
+
+use std::fs;
+
+use qemu::{has, tool};
+use sandbox::{Sandbox, noise, sparse_image};
+
+const PROGRAMS: [&str; 2] = ["qemu-img", "qemu-nbd"];
+const FORMATS: [&str; 5] = ["qcow2", "vmdk", "vhdx", "vdi", "vpc"];
+const MIB: u64 = 1 << 20;
+
+/// A raw image of 24 MiB, most of it holes, as `disk.raw`.
+fn raw(sandbox: &Sandbox) -> Vec<u8> {
+    let path = sandbox.path("disk.raw");
+    sparse_image(
+        &path,
+        24 * MIB,
+        &[(0, &noise(1, 3 << 20)), (10 * MIB + 512, &[7; 4096]), (24 * MIB - 512, &[9; 512])],
+    );
+    fs::read(path).unwrap()
+}
+
+/// The same in another format, as `disk.FORMAT`.
+fn convert(sandbox: &Sandbox, format: &str) -> String {
+    let to = sandbox.arg(&format!("disk.{format}"));
+    let more: &[&str] = if format == "vpc" { &["-o", "force_size=on"] } else { &[] };
+    tool(
+        "qemu-img",
+        &[&["convert", "-f", "raw", "-O", format], more, &[&sandbox.arg("disk.raw"), &to]].concat(),
+    );
+    to
+}
+
+#[test]
+fn a_disk_is_the_same_in_every_format() {
+    if !has(&PROGRAMS, "a_disk_is_the_same_in_every_format") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let bytes = raw(&sandbox);
+    sandbox.ok(["snapshot", &sandbox.arg("disk.raw"), "--name", "raw"]);
+    for format in FORMATS {
+        let path = convert(&sandbox, format);
+        // The same disk is the same blocks, whatever it came in.
+        assert_eq!(sandbox.json(["snapshot", &path, "--name", format])[0]["new_bytes"], 0, "{format}");
+        assert!(sandbox.run(["cat", format]).stdout == bytes, "{format}");
+
+        let back = sandbox.arg(&format!("back.{format}"));
+        sandbox.ok(["restore", "raw", &back, "--format", format]);
+        tool("qemu-img", &["compare", "-f", "raw", "-F", format, &sandbox.arg("disk.raw"), &back]);
+        assert!(sandbox::bytes_on_disk(back.as_ref()) < 12 * MIB, "{format} takes room for its holes");
+        let said = sandbox.fails(1, ["restore", "raw", &back, "--format", format]);
+        assert!(said.contains("--overwrite"), "{said}");
+        sandbox.ok(["restore", "raw", &back, "--format", format, "--overwrite"]);
+        assert!(!sandbox.path(&format!(".back.{format}.varve-partial")).exists());
+    }
+    tool("qemu-img", &["check", "-q", &sandbox.arg("back.qcow2")]);
+    // The file itself, if that is wanted.
+    let path = sandbox.arg("disk.qcow2");
+    sandbox.ok(["snapshot", &path, "--name", "file", "--format", "raw"]);
+    assert!(sandbox.run(["cat", "file"]).stdout == fs::read(path).unwrap());
+    let said = sandbox.fails(2, ["restore", "raw", "-", "--format", "qcow2"]);
+    assert!(said.contains("only to a file"), "{said}");
+}
+
+#[test]
+fn an_image_stands_only_on_what_is_allowed() {
+    if !has(&PROGRAMS, "an_image_stands_only_on_what_is_allowed") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let bytes = raw(&sandbox);
+    fs::create_dir_all(sandbox.path("base")).unwrap();
+    fs::create_dir_all(sandbox.path("other")).unwrap();
+    fs::rename(sandbox.path("disk.raw"), sandbox.path("base/disk.raw")).unwrap();
+    let create = |base: &str, format: &str, top: &str| {
+        tool("qemu-img", &["create", "-q", "-f", "qcow2", "-b", base, "-F", format, &sandbox.arg(top)]);
+    };
+    create("disk.raw", "raw", "base/middle.qcow2");
+    create("base/middle.qcow2", "qcow2", "top.qcow2");
+    tool("qemu-io", &["-f", "qcow2", "-c", "write -P 5 1M 64k", &sandbox.arg("top.qcow2")]);
+    let (top, base, other) = (sandbox.arg("top.qcow2"), sandbox.arg("base"), sandbox.arg("other"));
+    let said = sandbox.fails(1, ["snapshot", &top]);
+    assert!(said.contains("base/middle.qcow2") && said.contains("--allow-backing"), "{said}");
+    sandbox.fails(1, ["snapshot", &top, "--allow-backing", &other]);
+    sandbox.ok(["snapshot", &top, "--allow-backing", &other, "--allow-backing", &base]);
+    let mut expected = bytes;
+    expected[1 << 20..(1 << 20) + (64 << 10)].fill(5);
+    assert!(sandbox.run(["cat", "top"]).stdout == expected);
+
+    // A guest has made its raw disk say that it stands on a file of its host, or is one.
+    fs::write(sandbox.path("secret"), [0x42; 512]).unwrap();
+    tool(
+        "qemu-img",
+        &[
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-u",
+            "-b",
+            &sandbox.arg("secret"),
+            "-F",
+            "raw",
+            &sandbox.arg("evil.img"),
+            "1M",
+        ],
+    );
+    let said = sandbox.fails(1, ["snapshot", &sandbox.arg("evil.img")]);
+    assert!(said.contains("secret") && said.contains("--allow-backing"), "{said}");
+    sandbox.ok(["snapshot", &sandbox.arg("evil.img"), "--format", "raw"]);
+    tool(
+        "qemu-img",
+        &[
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-u",
+            "-b",
+            "nbd:localhost:10809",
+            "-F",
+            "raw",
+            &sandbox.arg("net.img"),
+            "1M",
+        ],
+    );
+    let said = sandbox.fails(1, ["snapshot", &sandbox.arg("net.img"), "--allow-backing", "/"]);
+    assert!(said.contains("is no file"), "{said}");
+    let parts = format!(
+        "# Disk DescriptorFile\nversion=1\nCID=1\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\nRW 1 FLAT \"{}\" 0\n",
+        sandbox.arg("secret")
+    );
+    fs::write(sandbox.path("evil.vmdk"), parts).unwrap();
+    let said = sandbox.fails(1, ["snapshot", &sandbox.arg("evil.vmdk")]);
+    assert!(said.contains("secret") && said.contains("--allow-backing"), "{said}");
+
+    // One that stands on itself.
+    for (top, base) in [("other/a.qcow2", "b.qcow2"), ("other/b.qcow2", "a.qcow2")] {
+        tool(
+            "qemu-img",
+            &["create", "-q", "-f", "qcow2", "-u", "-b", base, "-F", "qcow2", &sandbox.arg(top), "1M"],
+        );
+    }
+    let said = sandbox.fails(1, ["snapshot", &sandbox.arg("other/a.qcow2"), "--allow-backing", &other]);
+    assert!(said.contains("or on itself"), "{said}");
+}
+
+#[test]
+fn without_the_tools_it_says_which() {
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("disk.vhdx"), b"vhdxfile").unwrap();
+    sandbox.ok(["snapshot", &sandbox.arg("disk.vhdx"), "--format", "raw", "--name", "a"]);
+    for words in [
+        vec!["snapshot".into(), sandbox.arg("disk.vhdx")],
+        vec!["restore".into(), "a".into(), sandbox.arg("b"), "--format".into(), "vdi".into()],
+    ] {
+        let run = sandbox::Run::new(sandbox.command().env("PATH", "/nowhere").args(words).output().unwrap());
+        assert_eq!(run.code, Some(1));
+        assert!(
+            run.stderr.contains("is not installed") && run.stderr.contains("qemu-utils"),
+            "{}",
+            run.stderr
+        );
+    }
+    // And with them, if it is damaged, what they say.
+    if has(&PROGRAMS, "without_the_tools_it_says_which: damaged images") {
+        let said = sandbox.fails(1, ["snapshot", &sandbox.arg("disk.vhdx")]);
+        assert!(said.contains("QEMU cannot open it"), "{said}");
+    }
+}
