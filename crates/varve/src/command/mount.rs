@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
 /// The days of the store, for as long as the program runs.
 pub(super) fn open_days(arguments: &Arguments) -> Result<Days> {
     let archive = session::read(arguments)?;
-    let blocks = Arc::new(session::healing(arguments, &archive));
+    let blocks = session::healing(arguments, &archive);
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Ok(Days::new(archive, blocks, Box::new(moment::civil), owner))
 }

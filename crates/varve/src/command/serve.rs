@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     // Before anything is open: a signal that comes early is not lost.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let archive = session::read(arguments)?;
-    let blocks = Arc::new(session::healing(arguments, &archive));
+    let blocks = session::healing(arguments, &archive);
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
     let mut doors: Vec<Box<dyn Door>> = Vec::new();
     if let Some(endpoint) = &words.nbd {
