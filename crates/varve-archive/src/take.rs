@@ -94,7 +94,13 @@ impl Archive {
         } else {
             Catalog::unread(&store.newest_catalogs())
         };
-        Ok(Self { store, catalog })
+        Ok(Self::with_catalog(store, catalog))
+    }
+
+    /// The store with a catalog that was read in another way, as from a replica where it is lost here.
+    #[must_use]
+    pub fn with_catalog(store: Store, catalog: Catalog) -> Self {
+        Self { store, catalog }
     }
 
     /// The store.

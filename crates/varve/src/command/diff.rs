@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
         (Content::Node(from), Content::Node(to)) => Ok(nodes(&blocks, arguments, &from, &to)),
         _ => bail!("a disk image and a folder cannot be compared"),
     };
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     outcome
 }
 

@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
             ListNext::Skip
         }
     });
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     if !is_folder && words.recursive && root.kind != NodeKind::File {
         bail!("{} is a {}", words.snapshot, root.kind);
     }

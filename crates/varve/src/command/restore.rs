@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
     let outcome = restore(from, &place, &words.destination, words.overwrite, &progress);
     drop(shown);
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     outcome.with_context(|| format!("{} was not restored", words.snapshot))
 }
 
@@ -36,7 +36,7 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
     let blocks = session::healing(arguments, &archive);
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
     let outcome = restore(from, &place, Path::new("-"), false, &Progress::new());
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     outcome
 }
 
