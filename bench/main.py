@@ -15,6 +15,8 @@ cold. A store's size is what it occupies on disk, without the tool's cache in it
 process; nothing below 20 MB can be told apart.
 
 Cold means /proc/sys/vm/drop_caches for root; others only take the files concerned out of the page cache. The tmpfs is /dev/shm.
+How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how.
+
 The data comes from script/workloads; what that cannot make here is skipped, and so is a tool that is not installed: both by name.
 """
 
@@ -25,6 +27,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from bench import upkeep
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -58,6 +61,18 @@ def main() -> int:
         results += measured
         write_json(chosen.json, versions, skipped, results)
         print(table(scenario, measured), flush=True)
+    kept = upkeep.measure(
+        [name for name in chosen.scenarios if name in upkeep.NAMES],
+        chosen.rounds,
+        upkeep.Upkeep(str(TARGET / "release" / "varve"), TARGET / "python" / "bin" / "python", chosen.data / "upkeep", chosen.quick),
+        skipped,
+    )
+    if kept:
+        write_json(chosen.json, versions, skipped, results, kept)
+        print(upkeep.table(kept), flush=True)
+    for name in upkeep.NAMES:
+        if name in skipped:
+            print(f"{name}: skipped: {skipped[name]}")
     print(f"\nall measurements: {chosen.json}")
     return 1 if any(isinstance(result, Failure) for result in results) else 0
 
@@ -66,7 +81,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS]
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -81,6 +96,7 @@ def parse() -> argparse.Namespace:
         print("scenarios:")
         for scenario in SCENARIOS:
             print(f"  {scenario.name:<10} {scenario.title}")
+        print(f"  {', '.join(upkeep.NAMES)}: what it costs to keep a store")
         print("tools:\n  varve")
         for tool in PEERS:
             print(f"  {tool.name:<10} {tool.note}".rstrip())
@@ -126,6 +142,9 @@ def find_tools(names: list[str], no_build: bool, skipped: dict[str, str]) -> tup
 def find_scenarios(names: list[str], data: Path, quick: bool, skipped: dict[str, str]) -> list[Scenario]:
     """The scenarios asked for whose data is there once script/workloads has run. The others go to `skipped`."""
     asked = [scenario for scenario in SCENARIOS if scenario.name in names]
+    if not asked:
+        data.mkdir(parents=True, exist_ok=True)
+        return []
     workloads = sorted({scenario.workload for scenario in asked})
     options = ["--quick"] if quick else []
     subprocess.run([ROOT / "script" / "workloads", data, *workloads, *options], check=True)

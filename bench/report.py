@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bench.rounds import Failure, Measurement
 from bench.scenarios import Scenario
+from bench.upkeep import Pair
 
 COLUMNS = f"{'':<12}{'best s':>9}{'median s':>10}{'MB/s':>8}{'of raw':>8}{'store MB':>10}{'grew MB':>9}{'peak MB':>9}"
 
@@ -73,12 +74,19 @@ def machine() -> dict[str, object]:
     return {"cores": len(os.sched_getaffinity(0)), "system": platform.system(), "kernel": platform.release()}
 
 
-def write_json(path: Path, versions: dict[str, str], skipped: dict[str, str], results: list[Measurement | Failure]) -> None:
+def write_json(
+    path: Path,
+    versions: dict[str, str],
+    skipped: dict[str, str],
+    results: list[Measurement | Failure],
+    kept: Iterable[Pair] = (),
+) -> None:
     whole = {
         "machine": machine(),
         "versions": versions,
         "skipped": skipped,
         "measurements": [asdict(result) for result in results if isinstance(result, Measurement)],
+        "upkeep": [asdict(pair) for pair in kept],
         "failures": [asdict(result) for result in results if isinstance(result, Failure)],
     }
     path.write_text(json.dumps(whole, indent=1) + "\n")

@@ -114,8 +114,14 @@ impl Archive {
         } else {
             Catalog::unread(&store.newest_catalogs())
         };
+        Ok(Self::with_catalog(Arc::new(store), catalog))
+    }
+
+    /// The store with a catalog that was read in another way, as from a replica where it is lost here.
+    #[must_use]
+    pub fn with_catalog(store: Arc<Store>, catalog: Catalog) -> Self {
         let roots = store.catalogs();
-        Ok(Self { store: Arc::new(store), catalog, roots })
+        Self { store, catalog, roots }
     }
 
     /// The store.

@@ -38,16 +38,18 @@ impl Runtime {
         builder.build().map(|runtime| Self(Some(runtime)))
     }
 
-    /// Runs `future` to its end, or for as long as `time`.
-    ///
-    /// # Panics
-    /// On a thread of an asynchronous runtime, which must not block.
+    /// Runs `future` to its end, or for as long as `time`. On a thread of an asynchronous runtime, which must not block, it is refused.
     pub fn wait<T>(
         &self,
         time: Duration,
         future: impl Future<Output = Result<T, Trouble>>,
     ) -> Result<T, Trouble> {
         let runtime = self.0.as_ref().expect("a runtime is taken away only when it is dropped");
+        if tokio::runtime::Handle::try_current().is_ok() {
+            let text = "a target waits for its answers, and a thread of an asynchronous runtime must not: call it from another one, \
+                        as `spawn_blocking` has them";
+            return Err(Trouble::refused(text));
+        }
         let timed = async { tokio::time::timeout(time, future).await };
         runtime.block_on(timed).unwrap_or_else(|_| Err(timed_out(time)))
     }
@@ -65,4 +67,18 @@ impl Drop for Runtime {
 fn timed_out(time: Duration) -> Trouble {
     let text = format!("no answer within {} s", time.as_secs_f32().ceil());
     Trouble::Passing(io::Error::new(io::ErrorKind::TimedOut, text), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_must_not_wait_is_told_so() {
+        let ours = Runtime::new().unwrap();
+        let theirs = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let refused = theirs.block_on(async { ours.wait(Duration::from_secs(1), async { Ok(()) }) });
+        assert!(matches!(refused, Err(Trouble::Refused(_))), "{refused:?}");
+        assert!(ours.wait(Duration::from_secs(1), async { Ok(()) }).is_ok());
+    }
 }

@@ -8,6 +8,7 @@
 mod known_hosts;
 mod login;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use russh::client::Handle;
 use russh_sftp::client::RawSftpSession;
@@ -40,6 +42,8 @@ const PIECES_AT_ONCE: usize = 64;
 /// How many calls use the connection at once. The library keeps handles as text, so one with a byte above 127 would be damaged; OpenSSH
 /// numbers them from zero, and each call has one open.
 const CALLS_AT_ONCE: usize = 32;
+/// How many folders are listed at once. Each has one open, too.
+const FOLDERS_AT_ONCE: usize = 8;
 
 const FSYNC: &str = "fsync@openssh.com";
 const HARDLINK: &str = "hardlink@openssh.com";
@@ -283,38 +287,59 @@ impl Sftp {
         Ok(piece)
     }
 
+    /// Lists all that is below a folder; several folders at a time, as far as no other call wants the connection.
     async fn list_folders(&self, session: &Session, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        let mut more = Vec::new();
+        more.extend((1..FOLDERS_AT_ONCE).map_while(|_| self.calls.try_acquire().ok()));
         let mut left = vec![folder.to_owned()];
-        while let Some(folder) = left.pop() {
-            let handle = match session.sftp.opendir(self.path(&folder)).await {
-                Err(error) if is_absent(&error) => continue,
-                // OpenSSH says no more than this of what is no folder.
-                Err(error) if is_failure(&error) && !session.is_folder(&self.path(&folder)).await? => {
-                    continue;
-                }
-                handle => handle.map_err(of_sftp)?.handle,
-            };
-            let outcome = take_members(session, &handle, &folder, &mut left, into).await;
-            let closed = session.sftp.close(handle).await.map_err(of_sftp);
-            outcome.and(closed.map(drop))?;
+        let into = RefCell::new(into);
+        let mut asked = FuturesUnordered::new();
+        loop {
+            while asked.len() <= more.len()
+                && let Some(folder) = left.pop()
+            {
+                asked.push(self.list_folder(session, folder, &into));
+            }
+            let Some(folders) = asked.next().await else { return Ok(()) };
+            left.extend(folders?);
         }
-        Ok(())
+    }
+
+    /// Adds the objects of a folder, and returns the folders in it.
+    async fn list_folder(
+        &self,
+        session: &Session,
+        folder: String,
+        into: &RefCell<&mut Listing>,
+    ) -> Result<Vec<String>, Trouble> {
+        let handle = match session.sftp.opendir(self.path(&folder)).await {
+            Err(error) if is_absent(&error) => return Ok(Vec::new()),
+            // OpenSSH says no more than this of what is no folder.
+            Err(error) if is_failure(&error) && !session.is_folder(&self.path(&folder)).await? => {
+                return Ok(Vec::new());
+            }
+            handle => handle.map_err(of_sftp)?.handle,
+        };
+        let outcome = take_members(session, &handle, &folder, into).await;
+        let closed = session.sftp.close(handle).await.map_err(of_sftp);
+        outcome.and_then(|folders| closed.map(|_| folders))
     }
 }
 
-/// Adds the objects of a folder that is open, and remembers the folders in it.
+/// Adds the objects of a folder that is open, and returns the folders in it.
 async fn take_members(
     session: &Session,
     handle: &str,
     folder: &str,
-    left: &mut Vec<String>,
-    into: &mut Listing,
-) -> Result<(), Trouble> {
+    into: &RefCell<&mut Listing>,
+) -> Result<Vec<String>, Trouble> {
+    let mut folders = Vec::new();
     loop {
         let members = match session.sftp.readdir(handle).await {
-            Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => return Ok(()),
+            Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => return Ok(folders),
             members => members.map_err(of_sftp)?.files,
         };
+        let mut into = into.borrow_mut();
         // A server that sends nothing for ever would otherwise never end.
         into.pass()?;
         for member in members {
@@ -324,7 +349,7 @@ async fn take_members(
                 Some(bytes) if member.attrs.is_regular() => into.push(&name, bytes)?,
                 _ => {
                     into.pass()?;
-                    left.extend((member.attrs.is_dir() && is_folder_of_a_store(&name)).then_some(name));
+                    folders.extend((member.attrs.is_dir() && is_folder_of_a_store(&name)).then_some(name));
                 }
             }
         }

@@ -9,6 +9,8 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RANGE};
 use reqwest::{Method, Request, StatusCode};
@@ -23,6 +25,9 @@ use crate::persistent::Home;
 use crate::trouble::{Trouble, chain};
 use crate::xml::{self, Step};
 use crate::{Capabilities, OpenOptions, PutMode, Secret};
+
+/// How many collections are listed at once.
+const COLLECTIONS_AT_ONCE: usize = 8;
 
 /// What stands for itself in a path.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
@@ -172,27 +177,37 @@ impl Webdav {
         outcome
     }
 
+    /// Lists all that is below a collection, several collections at a time: one by one, the line's delay would decide how long that takes.
     async fn list_collections(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
         let mut left = vec![folder.to_owned()];
-        while let Some(folder) = left.pop() {
-            let path = format!("{}/", self.path(&folder).trim_end_matches('/'));
-            let mut request = self.request(method(b"PROPFIND"), &path)?;
-            request.headers_mut().insert(HeaderName::from_static("depth"), HeaderValue::from_static("1"));
-            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-            self.http.fill(&mut request, Bytes::from_static(PROPERTIES.as_bytes()));
-            let answer = match self.http.send(request).await?.success() {
-                Err(Trouble::NotFound) => continue,
-                answer => answer?,
-            };
-            if answer.status != StatusCode::MULTI_STATUS {
-                return Err(Trouble::refused(format!(
-                    "{}: the server does not list collections",
-                    answer.status
-                )));
+        let mut asked = FuturesUnordered::new();
+        loop {
+            while asked.len() < COLLECTIONS_AT_ONCE
+                && let Some(folder) = left.pop()
+            {
+                asked.push(self.list_collection(folder));
             }
-            left.extend(take_members(&answer.body, &path, &folder, into)?);
+            let Some(members) = asked.next().await else { return Ok(()) };
+            let Some((folder, path, members)) = members? else { continue };
+            left.extend(take_members(&members, &path, &folder, into)?);
         }
-        Ok(())
+    }
+
+    /// What the server says of the members of one collection, with its name to a store and its path; `None` if it is not there.
+    async fn list_collection(&self, folder: String) -> Result<Option<(String, String, Bytes)>, Trouble> {
+        let path = format!("{}/", self.path(&folder).trim_end_matches('/'));
+        let mut request = self.request(method(b"PROPFIND"), &path)?;
+        request.headers_mut().insert(HeaderName::from_static("depth"), HeaderValue::from_static("1"));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        self.http.fill(&mut request, Bytes::from_static(PROPERTIES.as_bytes()));
+        let answer = match self.http.send(request).await?.success() {
+            Err(Trouble::NotFound) => return Ok(None),
+            answer => answer?,
+        };
+        if answer.status != StatusCode::MULTI_STATUS {
+            return Err(Trouble::refused(format!("{}: the server does not list collections", answer.status)));
+        }
+        Ok(Some((folder, path, answer.body)))
     }
 }
 

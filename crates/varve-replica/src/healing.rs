@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_store::Store;
 
 /// Opens replicas, once the first block is missed: who loses nothing does not wait for them.
 pub type OpenReplicas = Box<dyn Fn() -> Vec<Box<dyn BlockStore>> + Send + Sync>;
@@ -20,6 +21,20 @@ pub struct Healing {
     lost: Mutex<BTreeSet<BlockName>>,
 }
 
+/// So many blocks are fetched together to be stored again.
+const HEALED_AT_ONCE: usize = 64;
+
+/// Why lost blocks were not stored again. Those before the one at fault may have been.
+#[derive(Debug, thiserror::Error)]
+pub enum HealError {
+    /// A block could not be stored.
+    #[error("a block cannot be stored again")]
+    Put(#[from] PutError),
+    /// What was stored could not be made durable.
+    #[error("what was stored again cannot be made durable")]
+    Sync(#[from] SyncError),
+}
+
 /// So many lost blocks are noted, and no more: who has lost more needs the whole replica.
 const LOST_MAX: usize = 1 << 20;
 
@@ -33,6 +48,30 @@ impl Healing {
     /// The blocks that a replica had and the store had not, or had damaged, since this was last asked: to be healed.
     pub fn take_lost(&self) -> Vec<BlockName> {
         std::mem::take(&mut *self.lost()).into_iter().collect()
+    }
+
+    /// Stores blocks again in `store`, which is open to be written: those of `names` that it cannot read and a replica has. They are
+    /// durable when this returns. Says how many they were.
+    ///
+    /// # Errors
+    /// [`HealError`].
+    pub fn heal(&self, store: &Store, names: &[BlockName]) -> Result<u64, HealError> {
+        let mut healed_count = 0;
+        for names in names.chunks(HEALED_AT_ONCE) {
+            // Looked for there first, too: so the store knows that its own copy is damaged, and somebody may have healed it meanwhile.
+            let here = store.get_batch(names);
+            let lost: Vec<_> =
+                names.iter().zip(here).filter(|(_, found)| found.is_err()).map(|(name, _)| *name).collect();
+            for (name, found) in lost.iter().zip(self.get_batch(&lost)) {
+                let Ok(bytes) = found else { continue };
+                if store.put(Block { block_type: name.block_type, bytes: &bytes })? == name.score {
+                    healed_count += 1;
+                    tracing::info!(block = %name, "a block that was lost is stored again");
+                }
+            }
+        }
+        store.sync()?;
+        Ok(healed_count)
     }
 
     fn lost(&self) -> MutexGuard<'_, BTreeSet<BlockName>> {

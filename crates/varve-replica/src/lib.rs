@@ -38,7 +38,7 @@ mod upload;
 pub use audit::{Audit, AuditError, Audited, Finding, FindingKind, Share, audit};
 pub use cache::RangeCache;
 pub use clone::{CloneError, CloneOptions, Cloned, DamagedThere, clone_replica};
-pub use healing::{Healing, OpenReplicas};
+pub use healing::{HealError, Healing, OpenReplicas};
 pub use listing::{Assembly, Listing, Segment};
 pub use name::{SegmentEnd, SegmentName};
 pub use observer::Observer;

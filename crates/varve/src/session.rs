@@ -2,12 +2,12 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use varve_archive::Archive;
-use varve_block::{BlockStore, to_hex};
+use varve_archive::{Archive, Catalog};
+use varve_block::{BlockName, BlockStore, to_hex};
 use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
 use varve_store::{
     Access, Encryption, Keyring, PassphraseCost, Permission, RebuildProgress, Secret, Store, StoreConfig,
@@ -145,9 +145,12 @@ pub fn host_name() -> String {
 
 /// Opens the store to be read, with its catalog.
 pub fn read(arguments: &Arguments) -> Result<Archive> {
-    let store = read_store(arguments)?;
+    let store = Arc::new(read_store(arguments)?);
     store.role().require(Permission::Read)?;
-    Ok(Archive::open(store)?)
+    let blocks = healing_of(arguments, Arc::clone(&store));
+    let catalog = Catalog::load_all(&*blocks, &store.catalogs());
+    report_lost(arguments, &blocks);
+    Ok(Archive::with_catalog(store, catalog?))
 }
 
 /// Opens the store to be looked at as far as the key allows.
@@ -240,18 +243,33 @@ pub fn secret_of(arguments: &Arguments, world: &World, name: &str) -> Result<Opt
 
 /// The blocks of a store. What it has lost comes from the replicas that it remembers.
 pub fn healing(arguments: &Arguments, archive: &Archive) -> Arc<Healing> {
-    let (arguments, config) = (arguments.clone(), archive.store().config().clone());
-    let open = Box::new(move || open_remembered(&arguments, &config));
-    Arc::new(Healing::new(archive.blocks(), open))
+    healing_of(arguments, archive.blocks())
 }
 
-/// Says what had to come from elsewhere.
-pub fn report_lost(blocks: &Healing) {
-    let count = blocks.take_lost().len();
-    if count > 0 {
-        eprintln!("varve: blocks that are lost here were read from a replica: {count}");
-        eprintln!("hint: `varve verify --data` says what else is lost");
+fn healing_of(arguments: &Arguments, store: Arc<Store>) -> Arc<Healing> {
+    let (arguments, config) = (arguments.clone(), store.config().clone());
+    Arc::new(Healing::new(store, Box::new(move || open_remembered(&arguments, &config))))
+}
+
+/// Says what had to come from elsewhere, and stores it here again.
+pub fn report_lost(arguments: &Arguments, blocks: &Healing) {
+    let lost = blocks.take_lost();
+    if lost.is_empty() {
+        return;
     }
+    eprintln!("varve: blocks that are lost here were read from a replica: {}", lost.len());
+    match heal(arguments, blocks, &lost) {
+        Ok(count) => eprintln!("varve: blocks that were stored here again: {count}"),
+        Err(error) => eprintln!("varve: they were not stored here again: {error:#}"),
+    }
+    eprintln!("hint: `varve verify --data` says what else is lost");
+}
+
+fn heal(arguments: &Arguments, blocks: &Healing, lost: &[BlockName]) -> Result<u64> {
+    let store = write_store(arguments)?;
+    let count = blocks.heal(&store, lost)?;
+    store.close()?;
+    Ok(count)
 }
 
 fn open_remembered(arguments: &Arguments, config: &StoreConfig) -> Vec<Box<dyn BlockStore>> {
@@ -299,7 +317,17 @@ pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if !std::io::stdin().is_terminal() {
         return Err(varve_store::KeyError::Missing.into());
     }
-    ask("Passphrase: ", asked)
+    // A command may open the store twice, and its replicas; the first answer does for all of them.
+    static ANSWER: Mutex<Option<Zeroizing<String>>> = Mutex::new(None);
+    let mut answer = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {
+        return Ok(Secret::Passphrase(known.clone()));
+    }
+    let secret = ask("Passphrase: ", asked)?;
+    if let Secret::Passphrase(passphrase) = &secret {
+        *answer = Some(passphrase.clone());
+    }
+    Ok(secret)
 }
 
 fn ask(prompt: &str, asked: Asked) -> Result<Secret> {

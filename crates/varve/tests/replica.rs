@@ -204,29 +204,64 @@ fn a_clone_is_the_whole_store() {
 fn what_is_lost_here_comes_from_the_replica() {
     let sandbox = replicated();
     sandbox.ok(["replicate", "replica", "--remember"]);
-    // The catalog is in the last arena; what it leads to is damaged here and there.
-    let arenas = sandbox.arenas();
-    for arena in &arenas[..arenas.len() - 1] {
-        let mut bytes = fs::read(arena).unwrap();
-        for place in (2000..bytes.len() / 2).step_by(60_000) {
-            bytes[place] ^= 1;
+    let damage = || {
+        // The catalog is in the last arena; what it leads to is damaged here and there.
+        let arenas = sandbox.arenas();
+        for arena in &arenas[..arenas.len() - 1] {
+            let mut bytes = fs::read(arena).unwrap();
+            for place in (2000..bytes.len() / 2).step_by(60_000) {
+                bytes[place] ^= 1;
+            }
+            fs::write(arena, bytes).unwrap();
         }
-        fs::write(arena, bytes).unwrap();
-    }
+    };
+    damage();
     let read = sandbox.run(["cat", "disk"]);
     assert!(read.code == Some(0) && read.stdout == noise(3, 3_000_000), "{}", read.stderr);
     assert!(read.stderr.contains("were read from a replica"), "{}", read.stderr);
-    sandbox.ok(["restore", "home", "out"]);
+    assert!(read.stderr.contains("were stored here again"), "{}", read.stderr);
+    let restored = sandbox.run(["restore", "home", "out"]);
+    assert_eq!(restored.code, Some(0), "{}", restored.stderr);
     assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("home")));
     sandbox.ok(["ls", "-R", "home"]);
 
+    // All of it is here again.
     fs::rename(sandbox.path("replica"), sandbox.path("gone")).unwrap();
+    let healed = sandbox.run(["cat", "disk"]);
+    assert!(healed.stdout == noise(3, 3_000_000) && healed.stderr.is_empty(), "{}", healed.stderr);
+    assert!(sandbox.run(["verify", "--data", "--json"]).text().contains("\"harm\":[]"), "nothing is harmed");
+    damage();
+    for arena in sandbox.arenas() {
+        let bytes = fs::read(&arena).unwrap();
+        fs::write(&arena, [&bytes[..900], &noise(9, 3000), &bytes[3900..]].concat()).unwrap();
+    }
     let told = sandbox.fails(1, ["cat", "disk"]);
     assert!(told.contains("cannot be asked") && told.contains("damaged"), "{told}");
     let other = Sandbox::made_with(&["--plaintext"]);
     other.ok(["replicate", &sandbox.arg("replica")]);
     let told = sandbox.fails(1, ["cat", "disk"]);
     assert!(told.contains("another store"), "{told}");
+}
+
+#[test]
+fn a_catalog_that_is_lost_here_is_read_from_the_replica() {
+    let sandbox = replicated();
+    sandbox.ok(["replicate", "replica", "--remember"]);
+    let arena = sandbox.arenas().pop().unwrap();
+    let whole = fs::read(&arena).unwrap();
+    // Whichever of its bytes belongs to the catalog's root.
+    let hurt = (4..whole.len() / 128).rev().find_map(|granule| {
+        let mut bytes = whole.clone();
+        bytes[granule * 128 + 70] ^= 1;
+        fs::write(&arena, bytes).unwrap();
+        let listed = sandbox.run(["snapshots"]);
+        listed.stderr.contains("were read from a replica").then_some(listed)
+    });
+    let listed = hurt.expect("the catalog is in the last arena");
+    assert!(listed.code == Some(0) && listed.text().contains("disk") && listed.text().contains("home"));
+    assert!(listed.stderr.contains("were stored here again"), "{}", listed.stderr);
+    fs::rename(sandbox.path("replica"), sandbox.path("gone")).unwrap();
+    assert_eq!(sandbox.ids().len(), 2, "and now it is here again");
 }
 
 #[test]

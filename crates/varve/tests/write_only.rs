@@ -68,6 +68,57 @@ fn it_archives_every_night_and_reads_nothing() {
     assert!(owner.json(["verify", "--data"])[0]["damage"].as_array().unwrap().is_empty());
 }
 
+/// Whoever takes over a machine with such a key must not be able to destroy anything, here or at a replica.
+#[test]
+fn no_key_that_only_adds_destroys_anything() {
+    let (owner, mut machine) = shared();
+    owner.snapshot_bytes("disk", &noise(6, 2_000_000));
+    owner.ok(["replicate", &owner.arg("replica")]);
+    let replica = owner.arg("replica");
+    fs::write(owner.path("adder"), noise(7, 32)).unwrap();
+    owner.ok(["key", "add", "--append-only", "--new-key-file", "adder"]);
+    let damaged = owner.arenas().remove(0);
+    let mut contents = fs::read(&damaged).unwrap();
+    contents[40_000] ^= 1;
+    fs::write(&damaged, contents).unwrap();
+    let object = "arenas/0000000000.0/x";
+    let destroying: [(&[&str], &str); 6] = [
+        (&["repair"], "may not remove anything"),
+        (&["repair", "--from", &replica], "may not remove anything"),
+        (&["replicate", &replica, "--replace", object], "may not remove anything"),
+        (&["replicate", &replica, "--delete-extra-keys"], "may not make, change or remove keys"),
+        (&["key", "remove", "a"], "may not make, change or remove keys"),
+        (&["key", "export"], "may not make, change or remove keys"),
+    ];
+    let before = files(&owner);
+    for (key, role) in [("machine", "write-only"), ("adder", "append-only")] {
+        machine.set_key(Some(owner.path(key)));
+        for (words, reason) in destroying {
+            let refused = machine.fails(1, words);
+            assert!(refused.contains(&format!("{role}: it {reason}")), "{words:?}: {refused}");
+        }
+    }
+    assert!(files(&owner) == before, "nothing was changed");
+    owner.ok(["repair", "--from", &replica]);
+}
+
+/// The log, the keys, and all that the replica has.
+fn files(owner: &Sandbox) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![owner.store().join("arenas"), owner.store().join("keys"), owner.path("replica")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push((path.clone(), fs::read(path).unwrap())),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
 #[test]
 fn damage_is_found_by_codes_alone() {
     let (owner, machine) = shared();

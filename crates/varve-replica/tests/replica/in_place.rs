@@ -117,8 +117,20 @@ fn lost_blocks_come_from_the_replica() {
         assert_eq!(found.unwrap(), bytes);
     }
     assert_eq!(healing.get(&names[0]).unwrap(), sample.blocks[0].1);
-    assert_eq!(healing.take_lost().len(), lost);
+    let names_lost = healing.take_lost();
+    assert_eq!(names_lost.len(), lost);
     assert!(healing.take_lost().is_empty());
+
+    // Stored again, they are read here, and nobody asks the replica for them.
+    let access = Access::Write { holder: "test" };
+    let writer = Store::open(broken.world(), Some(&secret()), access, &mut |_| {}).unwrap();
+    assert_eq!(healing.heal(&writer, &names_lost).unwrap(), lost as u64);
+    assert_eq!(healing.heal(&writer, &names_lost).unwrap(), 0, "once is enough");
+    writer.close().unwrap();
+    let local = Store::open(broken.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    for (found, (name, bytes)) in local.get_batch(&names).into_iter().zip(&sample.blocks) {
+        assert_eq!(found.unwrap(), bytes, "{name}");
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
             ),
         },
     };
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     outcome
 }
 

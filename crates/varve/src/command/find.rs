@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
             outcome = Outcome::Found;
         }
     }
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     Ok(outcome)
 }
 

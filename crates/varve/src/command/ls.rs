@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         }
         Content::Disk(disk) => {
             volumes(arguments, &disk);
-            session::report_lost(&blocks);
+            session::report_lost(arguments, &blocks);
             return Ok(Outcome::Done);
         }
         Content::Raw(part) => {
@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
             ListNext::Skip
         }
     });
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     if !is_folder && words.recursive && root.kind != NodeKind::File {
         bail!("{} is a {}", words.snapshot, root.kind);
     }

@@ -9,7 +9,7 @@ use varve_remote::Target;
 use varve_replica::{
     DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, Source,
 };
-use varve_store::Store;
+use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers};
 
 use super::Outcome;
@@ -45,6 +45,9 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
         bail!("where to? Name a target, or remember one with --remember");
     }
     let secret = session::secret_of(arguments, &world, &name)?;
+    if let Some(secret) = &secret {
+        require_permission(arguments, words, secret)?;
+    }
     let context = || format!("cannot open the store {name}");
     let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
     let source = Source { world: &world, config: &config, log: &log };
@@ -71,6 +74,16 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
         }
     }
     Ok(if failure.is_some() { Outcome::Found } else { outcome })
+}
+
+/// What is at a target is changed and removed only by whoever may destroy: a key that only adds is for machines that may be taken over.
+fn require_permission(arguments: &Arguments, words: &Replicate, secret: &Secret) -> Result<()> {
+    if words.replaced.is_empty() && !words.delete_extra_keys {
+        return Ok(());
+    }
+    let role = session::keyring(arguments)?.unlock(secret)?.entry.role;
+    role.require(if words.delete_extra_keys { Permission::ManageKeys } else { Permission::Destroy })?;
+    Ok(())
 }
 
 /// A folder is remembered by its whole path: the next night may begin somewhere else.

@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
     let outcome = restore(from, &place, words, &progress);
     drop(shown);
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     outcome.with_context(|| format!("{} was not restored", words.snapshot))
 }
 
@@ -44,7 +44,7 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
         format: ImageFormat::Raw,
     };
     let outcome = restore(from, &place, &whole, &Progress::new());
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     outcome
 }
 

@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     signals.forever().next();
     end_at_next_signal(signals);
     doors.into_iter().for_each(Door::close);
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     Ok(Outcome::Done)
 }
 

@@ -1,0 +1,238 @@
+"""What it costs to keep a store: verified, replicated, cloned, repaired, and with parity. Only varve is measured here, each time right
+beside what limits it: the disk, one core, or what another program reaches with the same objects on the same server.
+
+  verify      `verify --data` with a cold cache, beside `cat` of the log's files, and beside one core that decrypts (AES-256-GCM)
+              and hashes (BLAKE3) as many bytes; the slower of the two is the limit
+  replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same objects to the same server
+  clone       from there, beside `s5cmd cp` of the objects to this disk; both with `sync -f`
+  repair      one arena is lost, and comes from a replica in a folder: beside `verify --data` of the same store, which a repair begins with
+  parity      a snapshot into a store with `init --parity 5%`, beside one into a store without
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import Command, Cost, logical_bytes, make_cold, make_warm, remove, run
+
+NAMES = ["verify", "replicate", "clone", "repair", "parity"]
+SOURCE_BYTES = 1 << 30
+QUICK_SOURCE_BYTES = 24 << 20
+BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "not a secret", "AWS_REGION": "us-east-1"}
+DECRYPT_AND_HASH = """
+import os, sys, time
+from blake3 import blake3
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+cipher, nonce, wanted = AESGCM(bytes(32)), bytes(12), int(sys.argv[1])
+sealed = cipher.encrypt(nonce, os.urandom(256 << 10), None)
+begun = time.monotonic()
+for _ in range(wanted // (256 << 10)):
+    blake3(cipher.decrypt(nonce, sealed, None)).digest()
+print(time.monotonic() - begun)
+"""
+
+
+class CannotMeasure(Exception):
+    """Something that this needs is not here."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One measurement, and the limit measured right beside it."""
+
+    name: str
+    row: str
+    limit: str
+    round: int
+    seconds: float
+    limit_seconds: float
+    work_bytes: int
+
+
+class Upkeep:
+    def __init__(self, program: str, python: Path, work: Path, quick: bool):
+        self.program, self.python, self.work = program, python, work
+        self.source, self.key, self.store = work / "source", work / "key", work / "store"
+        self.source_bytes = QUICK_SOURCE_BYTES if quick else SOURCE_BYTES
+
+    def varve(self, *words: object, store: Path | None = None) -> Command:
+        argv = [self.program, "--quiet", "-s", str(store or self.store), "--key-file", str(self.key), *map(str, words)]
+        return Command(argv, environment={"HOME": str(self.work / "home"), **BUCKET_KEYS})
+
+    def prepare(self) -> None:
+        remove(self.work)
+        self.work.mkdir(parents=True)
+        self.key.write_bytes(os.urandom(32))
+        with open(self.source, "wb") as source:
+            for _ in range(self.source_bytes >> 20):
+                source.write(os.urandom(1 << 20))
+        run(self.varve("init", "--arena-size", "64M" if self.source_bytes > 1 << 28 else "1M"))
+        run(self.varve("snapshot", self.source))
+
+    def take(self, name: str, round_number: int) -> list[Pair]:
+        """One round."""
+        measure: dict[str, Callable[[], list[tuple[str, str, float, float, int]]]] = {
+            "verify": self.verify,
+            "replicate": self.replicate,
+            "clone": self.clone,
+            "repair": self.repair,
+            "parity": self.parity,
+        }
+        return [Pair(name, row, limit, round_number, *figures) for row, limit, *figures in measure[name]()]
+
+    def verify(self) -> list[tuple[str, str, float, float, int]]:
+        log = self.store / "arenas"
+        log_bytes = logical_bytes(log)
+        make_cold(log)
+        raw = run(Command(["cat", *map(str, sorted(log.iterdir()))]))
+        make_cold(log)
+        ours = run(self.varve("verify", "--data"))
+        core = self.one_core(log_bytes)
+        row = "verify --data, cold cache"
+        return [
+            (row, "cat of the log, cold cache", ours.seconds, raw.seconds, log_bytes),
+            (row, "one core decrypts and hashes as much", ours.seconds, core, log_bytes),
+        ]
+
+    def one_core(self, byte_count: int) -> float:
+        said = subprocess.run(
+            ["taskset", "-c", str(min(os.sched_getaffinity(0))), self.python, "-c", DECRYPT_AND_HASH, str(byte_count)],
+            capture_output=True, text=True, check=False,
+        )
+        if said.returncode != 0:
+            raise CannotMeasure(f"{self.python} has no cryptography and blake3: `script/test rosetta` installs them")
+        return float(said.stdout)
+
+    def replicate(self) -> list[tuple[str, str, float, float, int]]:
+        return self.with_server(is_clone=False)
+
+    def clone(self) -> list[tuple[str, str, float, float, int]]:
+        return self.with_server(is_clone=True)
+
+    def with_server(self, is_clone: bool) -> list[tuple[str, str, float, float, int]]:
+        with s3_server(self.work / "server") as server:
+            target = f"s3://bench/replica?endpoint={server}"
+            make_warm(self.store)
+            os.sync()
+            up = run(self.varve("replicate", target), then_sync=self.work)
+            objects = self.work / "server" / "files" / "bench" / "replica"
+            byte_count = logical_bytes(objects)
+            copy = self.work / "objects"
+            s5cmd = ["s5cmd", "--endpoint-url", server, "--log", "error", "cp"]
+            if is_clone:
+                os.sync()
+                clone = run(self.varve("clone", target, self.work / "clone"), then_sync=self.work)
+                os.sync()
+                raw = run(Command([*s5cmd, "s3://bench/replica/*", f"{copy}/"], environment=BUCKET_KEYS), then_sync=self.work)
+                remove(self.work / "clone")
+                remove(copy)
+                return [("clone from S3", "s5cmd cp of the same objects", clone.seconds, raw.seconds, byte_count)]
+            shutil.copytree(objects, copy)
+            make_warm(copy)
+            os.sync()
+            raw = run(Command([*s5cmd, f"{copy}/", "s3://bench/raw/"], environment=BUCKET_KEYS), then_sync=self.work)
+            remove(copy)
+            return [("replicate to S3", "s5cmd cp of the same objects", up.seconds, raw.seconds, byte_count)]
+
+    def repair(self) -> list[tuple[str, str, float, float, int]]:
+        replica, hurt = self.work / "replica", self.work / "hurt"
+        run(self.varve("replicate", replica))
+        shutil.copytree(self.store, hurt)
+        os.sync()
+        whole = run(self.varve("verify", "--data", store=hurt))
+        lost = sorted((hurt / "arenas").iterdir())[1]
+        lost_bytes = lost.stat().st_size
+        lost.unlink()
+        mended = run(self.varve("repair", "--from", replica, store=hurt), then_sync=self.work)
+        run(self.varve("verify", store=hurt))
+        remove(replica)
+        remove(hurt)
+        return [("repair of one lost arena", "verify --data of the whole store", mended.seconds, whole.seconds, lost_bytes)]
+
+    def parity(self) -> list[tuple[str, str, float, float, int]]:
+        def night(*words: str) -> Cost:
+            store = self.work / "other"
+            run(self.varve("init", *words, store=store))
+            make_warm(self.source)
+            os.sync()
+            cost = run(self.varve("snapshot", self.source, store=store), then_sync=self.work)
+            remove(store)
+            return cost
+
+        without, with_parity = night(), night("--parity", "5%")
+        row = "a snapshot with --parity 5%"
+        return [(row, "the same without", with_parity.seconds, without.seconds, self.source_bytes)]
+
+
+@contextlib.contextmanager
+def s3_server(folder: Path) -> Iterator[str]:
+    """versitygw on a free port, with a bucket; ended, and its files removed, when the block ends."""
+    program = shutil.which("versitygw")
+    for needed in ("versitygw", "s5cmd"):
+        if shutil.which(needed) is None:
+            raise CannotMeasure(f"{needed} is not installed")
+    remove(folder)
+    (folder / "files" / "bench").mkdir(parents=True)
+    (folder / "meta").mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    access = ["--access", BUCKET_KEYS["AWS_ACCESS_KEY_ID"], "--secret", BUCKET_KEYS["AWS_SECRET_ACCESS_KEY"], "--quiet"]
+    kept = ["posix", "--sidecar", str(folder / "meta"), str(folder / "files")]
+    server = subprocess.Popen(
+        [program, *access, "--port", f"127.0.0.1:{port}", *kept], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(500):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+        remove(folder)
+
+
+def measure(names: list[str], rounds: int, upkeep: Upkeep, skipped: dict[str, str]) -> list[Pair]:
+    """All that was asked for, round by round. What cannot be measured here goes to `skipped`."""
+    if not names:
+        return []
+    pairs: list[Pair] = []
+    try:
+        upkeep.prepare()
+        for round_number in range(1, rounds + 1):
+            for name in [name for name in names if name not in skipped]:
+                try:
+                    taken = upkeep.take(name, round_number)
+                except CannotMeasure as reason:
+                    skipped[name] = str(reason)
+                    continue
+                for pair in taken:
+                    print(f"  {name}, round {round_number}: {pair.row} {pair.seconds:.2f} s, {pair.limit} {pair.limit_seconds:.2f} s",
+                          file=sys.stderr)
+                pairs += taken
+    finally:
+        remove(upkeep.work)
+    return pairs
+
+
+def table(pairs: list[Pair]) -> str:
+    """A line for each row and limit: the median round, and the median of the limit's time divided by ours."""
+    lines = [f"\n## upkeep\n\n{'':<28}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
+    for row, limit in dict.fromkeys((pair.row, pair.limit) for pair in pairs):
+        taken = [pair for pair in pairs if (pair.row, pair.limit) == (row, limit)]
+        seconds = statistics.median(pair.seconds for pair in taken)
+        limit_seconds = statistics.median(pair.limit_seconds for pair in taken)
+        ratio = statistics.median(pair.limit_seconds / pair.seconds for pair in taken)
+        rate = taken[0].work_bytes / seconds / 1e6
+        lines.append(f"{row:<28}{seconds:>10.2f}{rate:>8.0f}   {limit:<40}{limit_seconds:>10.2f}{ratio:>8.2f}")
+    return "\n".join(lines)
