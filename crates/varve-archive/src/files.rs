@@ -104,16 +104,14 @@ pub enum ContentKey {
     Stored(Option<Entry>),
     /// A part of an image.
     Image(ImagePart),
-    /// A file of a file system that keeps the time of every change: it cannot have changed and be the same in all of these.
-    Unchanged {
-        /// Which file, of which volume.
-        id: u64,
-        /// Its size.
-        size: u64,
-        /// When its content changed.
-        modified: Timestamp,
-        /// When anything of it changed.
-        changed: Timestamp,
+    /// A file that lies in a volume as it is: of the same bytes, if it lies in the same places and nothing has changed there.
+    Placed {
+        /// The volume.
+        volume: ImagePart,
+        /// Where the file lies in it, in its own order, but for its holes.
+        places: Vec<Range<u64>>,
+        /// Set where the file has holes: when it last changed. Nothing else tells that they are where they were.
+        changed: Option<Timestamp>,
     },
     /// The file cannot be read.
     Lost,

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_image::{Disk, DiskProblem, FileId, FileSystem, FileSystemError, Volume};
 use varve_tree::Entry;
-use varve_world::{Timestamp, Workers};
+use varve_world::Workers;
 
 use self::volume::VolumeFiles;
 use crate::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
@@ -38,14 +38,10 @@ const RAW_ENDING: &str = ".raw";
 const VOLUME_SHIFT: u32 = 56;
 /// How many volumes can be looked into; others are shown as their bytes.
 const VOLUME_COUNT_MAX: usize = 255;
-/// A file that was changed so shortly before the image was taken may have been changed once more without its times telling.
-const SETTLED_NANOSECONDS: i64 = 2_000_000_000;
-
 /// The files inside an archived disk.
 pub struct ImageFiles {
     blocks: Arc<CachedBlocks>,
     entry: Entry,
-    time: Timestamp,
     disk: Disk,
     /// The volumes' files, each opened when first asked for.
     opened: Vec<OnceLock<Result<VolumeFiles, FileSystemError>>>,
@@ -67,12 +63,12 @@ enum Place<'a> {
 }
 
 impl ImageFiles {
-    /// Looks at the disk that `entry` leads to, as it was at `time`. Never fails for what is on it.
+    /// Looks at the disk that `entry` leads to. Never fails for what is on it.
     #[must_use]
-    pub fn open(blocks: Arc<CachedBlocks>, entry: &Entry, time: Timestamp) -> Self {
+    pub fn open(blocks: Arc<CachedBlocks>, entry: &Entry) -> Self {
         let disk = Disk::open(Arc::new(ImageReader::new(Arc::clone(&blocks), entry)));
         let opened = disk.volumes().iter().map(|_| OnceLock::new()).collect();
-        Self { blocks, entry: *entry, time, disk, opened }
+        Self { blocks, entry: *entry, disk, opened }
     }
 
     /// The folder that holds the volumes.
@@ -148,6 +144,11 @@ impl ImageFiles {
         let index_of = |name| self.disk.volumes().iter().position(|volume| volume.name() == name);
         let raw = || Some(self.raw_node(name.into(), index_of(name.strip_suffix(RAW_ENDING)?)?));
         index_of(name).map(|index| self.volume_node(index)).or_else(raw)
+    }
+
+    /// The volume that a file is of.
+    fn part_of(&self, node: &Node) -> Option<ImagePart> {
+        self.part(usize::try_from(node.inode >> VOLUME_SHIFT).ok()?.checked_sub(1)?)
     }
 
     fn part(&self, index: usize) -> Option<ImagePart> {
@@ -234,20 +235,17 @@ impl Files for ImageFiles {
     }
 
     fn content_key(&self, node: &Node) -> ContentKey {
-        let settled = |changed: Timestamp| changed.0 < self.time.0.saturating_sub(SETTLED_NANOSECONDS);
         match (self.place(node), node.kind) {
             _ if node.problem.is_some() => ContentKey::Lost,
             (Some(Place::Raw(part)), _) => ContentKey::Image(part),
-            (Some(Place::File(files, id)), NodeKind::Folder) if files.is_root(id) => {
-                let index = usize::try_from(node.inode >> VOLUME_SHIFT).unwrap_or(0);
-                self.part(index.saturating_sub(1)).map_or(ContentKey::Unknown, ContentKey::Image)
-            }
-            (Some(Place::File(..)), NodeKind::File) => match node.ctime.filter(|ctime| settled(*ctime)) {
-                Some(changed) => {
-                    ContentKey::Unchanged { id: node.inode, size: node.size, modified: node.mtime, changed }
+            (Some(Place::File(files, id)), kind) => {
+                let Some(volume) = self.part_of(node) else { return ContentKey::Unknown };
+                match kind {
+                    NodeKind::Folder if files.is_root(id) => ContentKey::Image(volume),
+                    NodeKind::File => files.content_key(id, node, volume),
+                    _ => ContentKey::Unknown,
                 }
-                None => ContentKey::Unknown,
-            },
+            }
             _ => ContentKey::Unknown,
         }
     }

@@ -2,6 +2,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::FileSystemError;
@@ -162,6 +163,18 @@ impl Clusters {
         let left = u64::from(run.count).checked_mul(self.cluster_bytes)?.checked_sub(within)?;
         let position = self.position(run.cluster)?.checked_add(within)?;
         (left > 0).then_some((position, left))
+    }
+
+    /// Where the first bytes of a chain lie in the volume.
+    pub(crate) fn places(&self, chain: &[Run], bytes: u64) -> Vec<Range<u64>> {
+        let of_run = |run: &Run| {
+            let before = u64::from(run.before).saturating_mul(self.cluster_bytes);
+            let length = u64::from(run.count).saturating_mul(self.cluster_bytes);
+            let start = self.position(run.cluster)?;
+            let used = length.min(bytes.saturating_sub(before));
+            (used > 0).then(|| start..start.saturating_add(used))
+        };
+        chain.iter().filter_map(of_run).collect()
     }
 
     fn next(&self, cluster: u32, window: &mut Window, what: &str) -> Result<Next, FileSystemError> {

@@ -188,6 +188,17 @@ impl FileSystem for Fat {
         Ok(length)
     }
 
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        if file == ROOT {
+            return Ok(None);
+        }
+        let entry = self.entry(file)?;
+        if entry.is_folder {
+            return Ok(None);
+        }
+        Ok(Some(self.clusters.places(&self.chain(&entry)?, u64::from(entry.size))))
+    }
+
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
         Err(FileSystemError::Absent { what: format!("symbolic link of number {}", link.0) })
     }

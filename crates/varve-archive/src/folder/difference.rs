@@ -7,14 +7,20 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use varve_block::BlockStore;
+use varve_tree::ReadPointerError;
+
 use super::list::{ListNext, Listed, list};
 use super::read::JoinName;
 use crate::files::{ContentKey, Nodes, ReadContentError, Tree};
+use crate::image::ImagePart;
 use crate::node::{Node, NodeKind};
 use crate::node_list::ReadFolderError;
 
 /// How much of two files is compared at a time.
 const COMPARED_BYTES: u64 = 1 << 20;
+/// So many changed places of a volume are told apart; beyond, all counts as changed.
+const CHANGE_COUNT_MAX: usize = 1 << 20;
 
 /// How a path differs between an old tree and a new one.
 #[derive(Debug)]
@@ -42,7 +48,14 @@ pub enum Change<'a> {
 /// Tells of each path in which `new` differs from `old`, depth first, names in the order of their bytes. Folders that are known to have
 /// the same content are not read, nor are files. Something that is of another kind is removed, and added.
 pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Path, Change<'_>)) {
-    let mut comparison = Comparison { old, new, visitor, open: Vec::new(), path: PathBuf::new() };
+    let mut comparison = Comparison {
+        old,
+        new,
+        visitor,
+        open: Vec::new(),
+        path: PathBuf::new(),
+        volumes: VolumeChanges::default(),
+    };
     comparison.compare(Path::new(""), old.root, new.root);
     comparison.run();
 }
@@ -53,6 +66,52 @@ struct Comparison<'a, 'v> {
     visitor: &'v mut dyn FnMut(&Path, Change<'_>),
     open: Vec<(Side<'a>, Side<'a>)>,
     path: PathBuf,
+    volumes: VolumeChanges,
+}
+
+/// Where the volume that was asked for last differs between two nights.
+#[derive(Default)]
+struct VolumeChanges {
+    of: Option<(ImagePart, ImagePart)>,
+    /// In ascending order.
+    ranges: Vec<Range<u64>>,
+}
+
+impl VolumeChanges {
+    fn changes(
+        &mut self,
+        blocks: &dyn BlockStore,
+        one: &ImagePart,
+        other: &ImagePart,
+    ) -> Result<&[Range<u64>], ReadPointerError> {
+        if self.of.as_ref().is_none_or(|(known, known_other)| (known, known_other) != (one, other)) {
+            *self = Self::default();
+            one.differences(blocks, other, &mut |range| {
+                let is_much = self.ranges.len() == CHANGE_COUNT_MAX;
+                match self.ranges.last_mut() {
+                    Some(last) if is_much => last.end = range.end,
+                    _ => self.ranges.push(range),
+                }
+            })?;
+            self.of = Some((one.clone(), other.clone()));
+        }
+        Ok(&self.ranges)
+    }
+
+    /// Whether these places of a volume have the same bytes in both nights, as far as can be told without reading them.
+    fn is_untouched(
+        &mut self,
+        blocks: &dyn BlockStore,
+        one: &ImagePart,
+        other: &ImagePart,
+        places: &[Range<u64>],
+    ) -> bool {
+        let Ok(changes) = self.changes(blocks, one, other) else { return false };
+        places.iter().all(|place| {
+            let next = changes.partition_point(|change| change.end <= place.start);
+            changes.get(next).is_none_or(|change| change.start >= place.end)
+        })
+    }
 }
 
 /// A folder's nodes, the next one looked at.
@@ -113,7 +172,7 @@ impl Comparison<'_, '_> {
             self.tell_all(path, self.new.at(new), &|node| Change::Added(node));
             return;
         }
-        let differs = match differs(self.old.at(old), self.new.at(new)) {
+        let differs = match self.differs(self.old.at(old), self.new.at(new)) {
             Ok(differs) => differs,
             Err(error) => return (self.visitor)(path, Change::Unreadable(error)),
         };
@@ -130,6 +189,33 @@ impl Comparison<'_, '_> {
         }
     }
 
+    /// Whether the contents of two nodes of one kind differ; of folders, whether they may.
+    fn differs(&mut self, old: Tree<'_>, new: Tree<'_>) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        let is_folder = old.root.kind == NodeKind::Folder;
+        match (old.files.content_key(old.root), new.files.content_key(new.root)) {
+            (ContentKey::Lost, _) | (_, ContentKey::Lost) => {
+                let trouble = old.files.trouble(old.root).or_else(|| new.files.trouble(new.root));
+                Err(trouble.map_or_else(|| "it cannot be read".into(), |trouble| trouble.error))
+            }
+            _ if !is_folder && old.root.size != new.root.size => Ok(true),
+            (ContentKey::Stored(old), ContentKey::Stored(new)) => Ok(old != new),
+            (ContentKey::Image(one), ContentKey::Image(other)) => {
+                Ok(!self.volumes.changes(old.files.blocks(), &one, &other)?.is_empty())
+            }
+            (
+                ContentKey::Placed { volume: one, places, changed },
+                ContentKey::Placed { volume: other, places: others, changed: other_changed },
+            ) if places == others
+                && changed == other_changed
+                && self.volumes.is_untouched(old.files.blocks(), &one, &other, &places) =>
+            {
+                Ok(false)
+            }
+            _ if is_folder => Ok(true),
+            _ => Ok(bytes_differ(old, new)?),
+        }
+    }
+
     fn tell_all(&mut self, path: &Path, tree: Tree<'_>, change: &dyn for<'n> Fn(&'n Node) -> Change<'n>) {
         list(tree.files, tree.root, &mut |listed| {
             match listed {
@@ -140,27 +226,6 @@ impl Comparison<'_, '_> {
             }
             ListNext::Descend
         });
-    }
-}
-
-/// Whether the contents of two nodes of one kind differ; of folders, whether they may.
-fn differs(old: Tree<'_>, new: Tree<'_>) -> Result<bool, Box<dyn Error + Send + Sync>> {
-    let is_folder = old.root.kind == NodeKind::Folder;
-    match (old.files.content_key(old.root), new.files.content_key(new.root)) {
-        (ContentKey::Lost, _) | (_, ContentKey::Lost) => {
-            let trouble = old.files.trouble(old.root).or_else(|| new.files.trouble(new.root));
-            Err(trouble.map_or_else(|| "it cannot be read".into(), |trouble| trouble.error))
-        }
-        _ if !is_folder && old.root.size != new.root.size => Ok(true),
-        (ContentKey::Stored(old), ContentKey::Stored(new)) => Ok(old != new),
-        (ContentKey::Image(one), ContentKey::Image(other)) => {
-            let mut is_other = false;
-            one.differences(old.files.blocks(), &other, &mut |_| is_other = true)?;
-            Ok(is_other)
-        }
-        (old, new) if old == new && old != ContentKey::Unknown => Ok(false),
-        _ if is_folder => Ok(true),
-        _ => Ok(bytes_differ(old, new)?),
     }
 }
 

@@ -10,8 +10,8 @@ use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemErr
 use varve_world::Timestamp;
 
 use super::VOLUME_SHIFT;
-use crate::files::{Nodes, ReadContentError, Trouble};
-use crate::image::RestoreImageError;
+use crate::files::{ContentKey, Nodes, ReadContentError, Trouble};
+use crate::image::{ImagePart, RestoreImageError};
 use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr, is_component};
 use crate::node_list::ReadFolderError;
 use crate::progress::Progress;
@@ -99,6 +99,18 @@ impl VolumeFiles {
         let lacks_all = target.is_some();
         let error = target.or_else(|| self.files.xattrs(id).err())?;
         Some(Trouble { error: Box::new(error), lacks_all })
+    }
+
+    /// Where a file lies in its volume, if it lies there as it is.
+    pub(super) fn content_key(&self, id: FileId, node: &Node, volume: ImagePart) -> ContentKey {
+        let Ok(Some(places)) = self.files.places(id) else { return ContentKey::Unknown };
+        let placed_bytes: u64 = places.iter().map(|place| place.end.saturating_sub(place.start)).sum();
+        let has_holes = placed_bytes < node.size;
+        match (has_holes, node.ctime) {
+            (true, None) => ContentKey::Unknown,
+            (true, changed) => ContentKey::Placed { volume, places, changed },
+            (false, _) => ContentKey::Placed { volume, places, changed: None },
+        }
     }
 
     /// Hands over what is no hole of a file that is said to have `size` bytes.

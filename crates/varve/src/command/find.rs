@@ -58,7 +58,7 @@ impl Search<'_> {
         match &snapshot.content {
             SnapshotContent::Folder(root) => self.tree(snapshot, &StoredFiles::new(&**blocks), root),
             SnapshotContent::Image(entry) => {
-                let disk = ImageFiles::open(Arc::clone(cache), entry, snapshot.time);
+                let disk = ImageFiles::open(Arc::clone(cache), entry);
                 self.tree(snapshot, &disk, &disk.root())
             }
         }

@@ -46,7 +46,7 @@ impl Place<'_> {
         let content = match &self.snapshot.content {
             SnapshotContent::Image(entry) => {
                 let below = Arc::clone(blocks) as Arc<dyn BlockStore>;
-                self.inside(ImageFiles::open(Arc::new(CachedBlocks::new(below)), entry, self.snapshot.time))
+                self.inside(ImageFiles::open(Arc::new(CachedBlocks::new(below)), entry))
             }
             SnapshotContent::Folder(root) => {
                 let files = StoredFiles::new(&**blocks);
