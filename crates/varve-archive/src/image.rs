@@ -1,6 +1,7 @@
 //! Disk images: archived and restored by many hands at once, in order, without a byte of memory for their size.
 
 mod archive;
+mod leave_out;
 mod restore;
 mod source;
 

@@ -18,11 +18,13 @@ mod disk;
 mod ext;
 mod fields;
 mod file_system;
+mod left_out;
 mod lvm;
 mod open;
 mod partitions;
 mod ranges;
 mod read_at;
+mod swap;
 
 pub use content::{FileSystemKind, VolumeContent};
 pub use disk::{Disk, DiskProblem, Volume};
@@ -30,6 +32,7 @@ pub use ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
 pub use file_system::{
     Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
 };
+pub use left_out::{LeaveOut, LeftOut, LeftOutPart};
 pub use partitions::{PartitionType, TableKind};
 pub use ranges::Ranges;
 pub use read_at::{Part, ReadAt};

@@ -307,6 +307,14 @@ pub struct TakeSnapshot {
     /// Read every file, even those that have not changed since the last snapshot
     #[arg(long)]
     pub reread: bool,
+
+    /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and hiberfil.sys become zeros
+    #[arg(long)]
+    pub keep_swap: bool,
+
+    /// Archive as zeros what belongs to no file in disk images, of ext file systems that were unmounted in order
+    #[arg(long)]
+    pub skip_free: bool,
 }
 
 #[derive(Debug, Args)]

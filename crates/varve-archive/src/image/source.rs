@@ -4,9 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Advice, OFlags, SeekFrom as HoleSeek, fadvise, seek};
+use varve_image::{Ranges, ReadAt};
+
+use super::leave_out::part_of;
 
 /// How much is claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -15,6 +18,8 @@ pub(super) const PIECE_BYTES: u64 = 1 << 20;
 pub struct ImageSource {
     kind: Kind,
     path: PathBuf,
+    /// What is archived as zeros.
+    left_out: Ranges,
 }
 
 enum Kind {
@@ -64,13 +69,41 @@ impl ImageSource {
         // Only a hint: what cannot be advised is read all the same.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let changed = (metadata.mtime(), metadata.mtime_nsec());
-        Ok(Self { kind: Kind::Placed { file, size, changed, has_holes }, path: path.into() })
+        Ok(Self::of(Kind::Placed { file, size, changed, has_holes }, path))
     }
 
     /// A stream of unknown length, such as standard input.
     #[must_use]
     pub fn stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
-        Self { kind: Kind::Stream(Mutex::new(reader)), path: path.into() }
+        Self::of(Kind::Stream(Mutex::new(reader)), path)
+    }
+
+    fn of(kind: Kind, path: &Path) -> Self {
+        Self { kind, path: path.into(), left_out: Ranges::default() }
+    }
+
+    /// Archives these bytes as zeros, and does not read them. Whoever says so knows that nobody will miss them.
+    #[must_use]
+    pub fn leaving_out(mut self, ranges: Ranges) -> Self {
+        self.left_out = ranges;
+        self
+    }
+
+    /// Its bytes, to be looked at before it is archived; `None` if they can be read only once.
+    ///
+    /// # Errors
+    /// The system has no more open files to give.
+    pub fn reader(&self) -> io::Result<Option<Arc<dyn ReadAt>>> {
+        Ok(match &self.kind {
+            Kind::Placed { file, size, .. } => {
+                Some(Arc::new(Placed { file: file.try_clone()?, size: *size }))
+            }
+            Kind::Stream(_) => None,
+        })
+    }
+
+    pub(super) fn left_out(&self) -> &Ranges {
+        &self.left_out
     }
 
     /// What it was opened from.
@@ -110,6 +143,22 @@ impl ImageSource {
             Kind::Placed { file, .. } => file.read_exact_at(into, offset),
             Kind::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
         }
+    }
+}
+
+/// A file or a device, of the size that it had when it was opened.
+struct Placed {
+    file: File,
+    size: u64,
+}
+
+impl ReadAt for Placed {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
     }
 }
 
@@ -159,6 +208,7 @@ impl Pieces<'_> {
                 (!bytes.is_empty()).then_some(Piece::Bytes(bytes))
             }
         };
+        let piece = piece.map(|piece| part_of(piece, &self.source.left_out, self.block_bytes));
         self.offset += piece.as_ref().map_or(0, Piece::len);
         Ok(piece)
     }
