@@ -2,6 +2,7 @@
 
 mod archive;
 mod cached_blocks;
+mod leave_out;
 mod part;
 mod read;
 mod restore;

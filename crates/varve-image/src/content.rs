@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::fields::{array_at, has_at, u8_at, u16_at, u32_at, u64_at};
 use crate::read_at::ReadAt;
+use crate::swap;
 
 /// What a volume holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -167,18 +168,6 @@ const MAGIC: &[(VolumeContent, usize, &[u8])] = {
     ]
 };
 
-/// A page is as long as this, and swap says in its end what it is.
-const SWAP_PAGES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
-const SWAP_MAGIC: &[&[u8]] =
-    &[b"SWAPSPACE2", b"SWAP-SPACE", b"S1SUSPEND", b"S2SUSPEND", b"ULSUSPEND", b"LINHIB0001"];
-
-/// The length of the page in which swap says that it is such.
-pub(crate) fn swap_page_bytes(head: &[u8]) -> Option<u64> {
-    let page =
-        SWAP_PAGES.into_iter().find(|page| SWAP_MAGIC.iter().any(|magic| has_at(head, page - 10, magic)))?;
-    Some(page as u64)
-}
-
 /// The beginning of a volume, in which nearly all say what they are; what cannot be read is zeros.
 pub(crate) fn read_head(volume: &dyn ReadAt) -> Vec<u8> {
     let length = usize::try_from(volume.size()).unwrap_or(usize::MAX).min(HEAD_BYTES);
@@ -206,14 +195,15 @@ pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
     if let Some((content, _, _)) = MAGIC.iter().find(|(_, at, magic)| has_at(&head, *at, magic)) {
         return *content;
     }
-    if swap_page_bytes(&head).is_some() {
-        return VolumeContent::Swap;
-    }
     if let Some(kind) = ext_kind(&head) {
         return VolumeContent::FileSystem(kind);
     }
     if is_fat(&head) {
         return VolumeContent::FileSystem(FileSystemKind::Fat);
+    }
+    // After all that may have been made over it and left its page as it was.
+    if swap::memory_in(&head).is_some() {
+        return VolumeContent::Swap;
     }
     if u16_at(&head, 1030) == 0x3434 && u32_at(&head, 1024) == 2 {
         return VolumeContent::FileSystem(FileSystemKind::Nilfs2);

@@ -167,6 +167,21 @@ impl Volume {
         &self.pieces
     }
 
+    /// Where a range of it lies on the disk, as far as it is there.
+    pub(crate) fn on_disk(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        let mut before = 0_u64;
+        for piece in &self.pieces {
+            let end = before.saturating_add(piece.end.saturating_sub(piece.start));
+            let part = range.start.clamp(before, end)..range.end.clamp(before, end);
+            let place = |at: u64| piece.start.saturating_add(at.saturating_sub(before));
+            found.push(place(part.start)..place(part.end));
+            before = end;
+        }
+        found.retain(|place| !place.is_empty());
+        found
+    }
+
     /// What the partition table says that it is for.
     #[must_use]
     pub fn partition_type(&self) -> Option<PartitionType> {

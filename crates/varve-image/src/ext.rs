@@ -265,7 +265,7 @@ impl FileSystem for ExtFileSystem {
 
     fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
         let inode = self.file(file)?;
-        if !self.has_blocks(&inode) {
+        if !self.has_blocks(&inode) || !self.superblock.is_in_order() {
             return Ok(None);
         }
         let block_bytes = u64::from(self.superblock.block_bytes);

@@ -184,7 +184,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Where the bytes of a file lie in its volume: ranges in the order of the file, none for its holes, and every byte of them
     /// the file's own. `None` if they do not lie there as they are (compressed, or packed beside others), or if the reader does
-    /// not know. Such a range may be longer than the file, by what is left of its last block.
+    /// not know for certain, as of a file system that was not left in order. Such a range may be longer than the file, by what is left of its last block.
     ///
     /// # Errors
     ///

@@ -21,11 +21,13 @@ mod ext;
 mod fat;
 mod fields;
 mod file_system;
+mod left_out;
 mod lvm;
 mod open;
 mod partitions;
 mod ranges;
 mod read_at;
+mod swap;
 mod wide_names;
 
 pub use content::{FileSystemKind, VolumeContent};
@@ -34,6 +36,7 @@ pub use ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
 pub use file_system::{
     Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
 };
+pub use left_out::{LeaveOut, LeftOut, LeftOutPart};
 pub use partitions::{PartitionType, TableKind};
 pub use ranges::Ranges;
 pub use read_at::{Part, ReadAt};

@@ -338,6 +338,14 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub reread: bool,
 
+    /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and hiberfil.sys become zeros
+    #[arg(long)]
+    pub keep_swap: bool,
+
+    /// Archive as zeros what belongs to no file in disk images, of ext file systems that were unmounted in order
+    #[arg(long)]
+    pub skip_free: bool,
+
     /// The format of the disk images [default: what their first bytes say; raw for block devices]
     ///
     /// Other formats than raw are read through QEMU's tools: the disk is archived, and not the file.

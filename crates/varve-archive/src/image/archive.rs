@@ -9,6 +9,7 @@ use varve_block::{BlockKind, BlockStore, PutError, Score};
 use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
 use varve_world::{Task, Workers};
 
+use super::leave_out::blank;
 use super::source::{ImageSource, Piece, Pieces};
 use crate::progress::Progress;
 
@@ -178,6 +179,7 @@ impl Job<'_> {
             Piece::Data { offset, bytes } => {
                 buffer.resize(usize::try_from(bytes).expect("pieces are small"), 0);
                 self.source.read_at(offset, buffer).map_err(|source| self.read_failed(offset, source))?;
+                blank(buffer, offset, self.source.left_out());
                 self.store(buffer)?
             }
         };

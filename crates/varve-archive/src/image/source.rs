@@ -4,11 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Advice, OFlags, SeekFrom as HoleSeek, fadvise, seek};
+use varve_image::{Ranges, ReadAt};
 use varve_tree::Entry;
 
+use super::leave_out::part_of;
 use super::served::{ServedImage, Told};
 
 /// How much is claimed and read at a time. A multiple of every block size.
@@ -18,6 +20,8 @@ pub(super) const PIECE_BYTES: u64 = 1 << 20;
 pub struct ImageSource {
     kind: Kind,
     path: PathBuf,
+    /// What is archived as zeros.
+    left_out: Ranges,
 }
 
 enum Kind {
@@ -26,7 +30,7 @@ enum Kind {
     /// Read once, from its beginning to its end.
     Stream(Mutex<Box<dyn Read + Send>>),
     /// Read at any place, by many at once, from whoever keeps it.
-    Served { image: Box<dyn ServedImage>, earlier: Option<Entry> },
+    Served { image: Arc<dyn ServedImage>, earlier: Option<Entry> },
 }
 
 /// Why a source cannot be archived as an image.
@@ -69,13 +73,42 @@ impl ImageSource {
         // Only a hint: what cannot be advised is read all the same.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let changed = (metadata.mtime(), metadata.mtime_nsec());
-        Ok(Self { kind: Kind::Placed { file, size, changed, has_holes }, path: path.into() })
+        Ok(Self::of(Kind::Placed { file, size, changed, has_holes }, path))
     }
 
     /// A stream of unknown length, such as standard input.
     #[must_use]
     pub fn stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
-        Self { kind: Kind::Stream(Mutex::new(reader)), path: path.into() }
+        Self::of(Kind::Stream(Mutex::new(reader)), path)
+    }
+
+    fn of(kind: Kind, path: &Path) -> Self {
+        Self { kind, path: path.into(), left_out: Ranges::default() }
+    }
+
+    /// Archives these bytes as zeros, and does not read them. Whoever says so knows that nobody will miss them.
+    #[must_use]
+    pub fn leaving_out(mut self, ranges: Ranges) -> Self {
+        self.left_out = ranges;
+        self
+    }
+
+    /// Its bytes, to be looked at before it is archived; `None` if they can be read only once.
+    ///
+    /// # Errors
+    /// The system has no more open files to give.
+    pub fn reader(&self) -> io::Result<Option<Arc<dyn ReadAt>>> {
+        Ok(match &self.kind {
+            Kind::Placed { file, size, .. } => {
+                Some(Arc::new(Placed { file: file.try_clone()?, size: *size }))
+            }
+            Kind::Stream(_) => None,
+            Kind::Served { image, .. } => Some(Arc::new(Served(Arc::clone(image)))),
+        })
+    }
+
+    pub(super) fn left_out(&self) -> &Ranges {
+        &self.left_out
     }
 
     /// A disk that somebody else keeps; `path` is what it is called in messages. What it says is unchanged is as in `earlier`,
@@ -83,7 +116,7 @@ impl ImageSource {
     #[must_use]
     pub fn served(image: Box<dyn ServedImage>, path: &Path, earlier: Option<Entry>) -> Self {
         let earlier = earlier.filter(|entry| entry.size() == image.size());
-        Self { kind: Kind::Served { image, earlier }, path: path.into() }
+        Self::of(Kind::Served { image: image.into(), earlier }, path)
     }
 
     /// What it was opened from.
@@ -137,6 +170,38 @@ impl ImageSource {
     }
 }
 
+/// A file or a device, of the size that it had when it was opened.
+struct Placed {
+    file: File,
+    size: u64,
+}
+
+/// What a keeper of disks gives, to be looked at.
+struct Served(Arc<dyn ServedImage>);
+
+impl ReadAt for Served {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        match offset.checked_add(into.len() as u64) {
+            Some(end) if end <= self.0.size() => self.0.read_at(offset, into),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl ReadAt for Placed {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+}
+
 /// A part of an image, as its source offers it.
 pub(super) enum Piece {
     /// To be read from there.
@@ -187,6 +252,7 @@ impl Pieces<'_> {
             Kind::Served { image, .. } if self.offset >= image.size() => None,
             Kind::Served { image, earlier } => Some(self.next_served(image.as_ref(), earlier.is_some())?),
         };
+        let piece = piece.map(|piece| part_of(piece, &self.source.left_out, self.block_bytes));
         self.offset += piece.as_ref().map_or(0, Piece::len);
         Ok(piece)
     }

@@ -238,9 +238,14 @@ impl Superblock {
         self.needs(incompatible::RECOVER)
     }
 
+    /// Whether what it says is so: nothing waits in the journal, nothing was seen to be wrong.
+    pub(super) fn is_in_order(&self) -> bool {
+        self.is_valid && !self.has_errors && !self.needs_recovery()
+    }
+
     /// Whether it was left in order: unmounted, no errors seen, nothing half removed.
     pub(super) fn is_clean(&self) -> bool {
         let orphans = self.has_orphans || self.has(read_only::ORPHANS_PRESENT);
-        self.is_valid && !self.has_errors && !orphans && !self.needs_recovery()
+        self.is_in_order() && !orphans
     }
 }

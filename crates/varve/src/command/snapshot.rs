@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{
     Archive, Excludes, FolderOptions, ImageSource, Problem, Progress, Request, Snapshot, Taken, Watch,
 };
+use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 
 use super::{Outcome, snapshots};
@@ -28,7 +29,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     for (source, request) in words.sources.iter().zip(requests) {
         let progress = Arc::clone(&progress);
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
-        let taken = take(&mut archive, arguments, words, source, request, &progress)
+        let (taken, left_out) = take(&mut archive, arguments, words, source, request, &progress)
             .with_context(|| format!("{} was not archived", source.display()))?;
         drop(shown);
         if taken.changed_meanwhile {
@@ -41,7 +42,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             eprintln!("varve: the snapshot lacks {} files, or parts of them", taken.snapshot.problem_count);
             outcome = Outcome::Found;
         }
-        print(arguments, &taken.snapshot);
+        print(arguments, &taken.snapshot, &left_out);
     }
     archive.close()?;
     Ok(outcome)
@@ -99,16 +100,44 @@ fn take(
     source: &Path,
     request: Request,
     progress: &Progress,
-) -> Result<Taken> {
+) -> Result<(Taken, LeftOut)> {
     if source.is_dir() {
         let options = folder_options(arguments, words)?;
         let report = |problem: Problem| eprintln!("varve: {}", complaint::problem(&problem));
         let watch = Watch { progress, report: &report };
-        return Ok(archive.take_folder(source, options, words.reread, request, watch)?);
+        let taken = archive.take_folder(source, options, words.reread, request, watch)?;
+        return Ok((taken, LeftOut::default()));
     }
     let block_bytes = archive.store().config().block_bytes;
     let image = image(arguments, words, source)?;
-    Ok(archive.take_image(&image, block_bytes, request, progress)?)
+    let left_out = left_out(words, &image)?;
+    let image = image.leaving_out(left_out.ranges().clone());
+    Ok((archive.take_image(&image, block_bytes, request, progress)?, left_out))
+}
+
+/// What of an image is not worth keeping. Found before any of it is archived; nothing, if it can be read only once.
+fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
+    let wanted = LeaveOut { swap: !words.keep_swap, free: words.skip_free };
+    let Some(disk) = image.reader()? else {
+        if words.skip_free {
+            let said =
+                "what is free on standard input is known only when it has been read: give a file or a device";
+            bail!(WrongWords(said.into()));
+        }
+        return Ok(LeftOut::default());
+    };
+    let found = LeftOut::find(disk, wanted);
+    for part in found.parts() {
+        if let Some(reason) = &part.kept_because {
+            eprintln!(
+                "varve: {}: {} of {} is kept: {reason}",
+                image.path().display(),
+                part.what,
+                part.volume
+            );
+        }
+    }
+    Ok(found)
 }
 
 /// A disk image of any format.
@@ -151,11 +180,19 @@ fn folder_options(arguments: &Arguments, words: &TakeSnapshot) -> Result<FolderO
     })
 }
 
-fn print(arguments: &Arguments, snapshot: &Snapshot) {
+fn print(arguments: &Arguments, snapshot: &Snapshot, left_out: &LeftOut) {
     if arguments.json {
-        say!("{}", snapshots::as_json(snapshot));
-    } else if !arguments.quiet {
-        say!("{}", as_line(snapshot));
+        let mut shown = snapshots::as_json(snapshot);
+        shown["left_out_bytes"] = left_out.ranges().total().into();
+        say!("{shown}");
+        return;
+    }
+    if arguments.quiet {
+        return;
+    }
+    say!("{}", as_line(snapshot));
+    for part in left_out.parts().iter().filter(|part| part.bytes > 0) {
+        say!("  left out: {} of {}, {}", part.what, part.volume, show::bytes(part.bytes));
     }
 }
 

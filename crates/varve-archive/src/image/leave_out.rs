@@ -1,0 +1,84 @@
+//! Parts of an image that are archived as zeros, whatever the source has there.
+
+use varve_image::Ranges;
+
+use super::source::Piece;
+
+/// The next piece, as far as it is all to be read or all left out. Of data only: whatever else a source offers costs no reading.
+///
+/// Pieces begin at multiples of the block size. So what is left out is a hole only as far as it fills blocks, and is
+/// [blanked](blank) in those that it shares.
+pub(super) fn part_of(piece: Piece, left_out: &Ranges, block_bytes: u64) -> Piece {
+    let Piece::Data { offset, bytes } = piece else { return piece };
+    let end = offset + bytes;
+    let Some(next) = left_out.next_after(offset).filter(|next| next.start < end) else { return piece };
+    if next.start > offset {
+        let start = next.start.next_multiple_of(block_bytes).min(end);
+        return Piece::Data { offset, bytes: start - offset };
+    }
+    let hole_end = if next.end >= end { end } else { next.end / block_bytes * block_bytes };
+    if hole_end > offset {
+        return Piece::Hole { bytes: hole_end - offset };
+    }
+    Piece::Data { offset, bytes: block_bytes.min(bytes) }
+}
+
+/// Makes zeros of what is left out among bytes that were read from `offset` on.
+pub(super) fn blank(bytes: &mut [u8], offset: u64, left_out: &Ranges) {
+    let end = offset + bytes.len() as u64;
+    let mut place = offset;
+    while let Some(range) = left_out.next_after(place).filter(|range| range.start < end) {
+        let inside = |at: u64| usize::try_from(at.clamp(offset, end) - offset).expect("it is in memory");
+        bytes[inside(range.start)..inside(range.end)].fill(0);
+        place = range.end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BLOCK: u64 = 8;
+
+    proptest! {
+        #[test]
+        fn all_that_is_left_out_is_zeros_and_nothing_else(
+            size in 1..300_u64,
+            left_out in prop::collection::vec((0..300_u64, 0..60_u64), 0..6),
+        ) {
+            let left_out: Ranges = left_out.into_iter().map(|(start, length)| start..start + length).collect();
+            let source: Vec<u8> = (0..size).map(|at| u8::try_from(at % 255 + 1).unwrap()).collect();
+            let mut expected = source.clone();
+            for at in left_out.iter().flatten().filter(|at| *at < size) {
+                expected[usize::try_from(at).unwrap()] = 0;
+            }
+            let mut archived = Vec::new();
+            let mut read = 0;
+            while (archived.len() as u64) < size {
+                let offset = archived.len() as u64;
+                prop_assert_eq!(offset % BLOCK, 0);
+                let piece = Piece::Data { offset, bytes: (size - offset).min(4 * BLOCK) };
+                match part_of(piece, &left_out, BLOCK) {
+                    Piece::Hole { bytes } => archived.extend(std::iter::repeat_n(0, usize::try_from(bytes).unwrap())),
+                    Piece::Data { offset: from, bytes } => {
+                        prop_assert!(from == offset && bytes > 0);
+                        let from = usize::try_from(offset).unwrap();
+                        let mut part = source[from..from + usize::try_from(bytes).unwrap()].to_vec();
+                        blank(&mut part, offset, &left_out);
+                        archived.extend(part);
+                        read += bytes;
+                    }
+                    Piece::Bytes(_) | Piece::Unchanged { .. } => prop_assert!(false, "it was data"),
+                }
+            }
+            prop_assert_eq!(archived, expected);
+            // Only what shares a block with something that is kept is read.
+            let needed = (0..size).step_by(8).filter(|block| (*block..(block + BLOCK).min(size)).any(|at| {
+                left_out.next_after(at).is_none_or(|range| range.start > at)
+            }));
+            prop_assert_eq!(read.div_ceil(BLOCK), needed.count() as u64);
+        }
+    }
+}
