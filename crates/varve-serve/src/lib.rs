@@ -17,6 +17,13 @@
 pub mod days;
 pub mod fuse;
 pub mod nbd;
+pub mod nfs;
+pub mod webdav;
+
+mod chain;
+mod network;
+
+pub use network::ListenError;
 
 use varve_image::{FileId, FileSystem};
 
