@@ -22,6 +22,7 @@ pub mod webdav;
 
 mod chain;
 mod network;
+mod path;
 
 pub use network::ListenError;
 

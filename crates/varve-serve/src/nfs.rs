@@ -4,6 +4,7 @@
 //! server ends. What a client was shown is noted, in some 200 bytes a file, until then: NFS does not say what is forgotten.
 
 mod adapter;
+mod read_only;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ impl NfsServer {
             return Err(ListenError::OnlyIpv4 { address });
         }
         let threads = threads("nfs")?;
-        let listening = threads.block_on(NFSTcpListener::bind_ro(&address.to_string(), Adapter::new(files)));
+        let listening = threads.block_on(NFSTcpListener::bind(&address.to_string(), Adapter::new(files)));
         let listener = listening.map_err(|source| ListenError::Listen { address, source })?;
         let address = SocketAddr::new(listener.get_listen_ip(), listener.get_listen_port());
         threads.spawn(async move {

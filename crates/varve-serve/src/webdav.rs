@@ -4,7 +4,6 @@
 //! links that lead nowhere are left out. Whoever can connect can read everything.
 
 mod adapter;
-mod path;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -11,6 +11,7 @@ use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
 
 use crate::Served;
 use crate::chain::chain;
+use crate::path::find;
 
 /// The most that is read at once.
 const READ_BYTES_MAX: u32 = 1 << 20;
@@ -102,6 +103,18 @@ impl NfsReadFileSystem for Adapter {
         }
         match block_in_place(|| self.files.child(file(folder), name.0.as_ref())) {
             Ok(Some(child)) => Ok(FileHandleU64::new(child.id.0)),
+            Ok(None) => Err(nfsstat3::NFS3ERR_NOENT),
+            Err(FileSystemError::Absent { .. }) if self.files.status(file(folder)).is_ok() => {
+                Err(nfsstat3::NFS3ERR_NOTDIR)
+            }
+            Err(error) => Err(refuse(&error)),
+        }
+    }
+
+    /// A client that mounts a folder cannot follow the links that lead to it, such as `latest/NAME`.
+    async fn lookup_by_path(&self, path: &str) -> Result<FileHandleU64, nfsstat3> {
+        match block_in_place(|| find(&*self.files, path.as_bytes())) {
+            Ok(Some(found)) => Ok(FileHandleU64::new(found.0)),
             Ok(None) => Err(nfsstat3::NFS3ERR_NOENT),
             Err(error) => Err(refuse(&error)),
         }

@@ -14,9 +14,9 @@ use futures_util::stream;
 use tokio::task::block_in_place;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
 
-use super::path::{find, follow};
 use crate::Served;
 use crate::chain::chain;
+use crate::path::{find, follow};
 
 /// A file system as clients of WebDAV see it.
 #[derive(Clone)]

@@ -9,12 +9,12 @@ const COMPONENTS_MAX: usize = 4096;
 
 /// What is at the end of a path of components that `/` separates; `None` if there is nothing. What `..` leads to above the root is the
 /// root. A link to a path that begins at a root leads nowhere: whose root that would be is not known.
-pub(super) fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<FileId>, FileSystemError> {
+pub(crate) fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<FileId>, FileSystemError> {
     walk(files, vec![files.root()], FileKind::Folder, path)
 }
 
 /// What a symbolic link in a folder leads to, whose path is known; else as [`find`].
-pub(super) fn follow(
+pub(crate) fn follow(
     files: &dyn FileSystem,
     folder: &[u8],
     name: &[u8],
