@@ -17,6 +17,14 @@
 pub mod days;
 pub mod fuse;
 pub mod nbd;
+pub mod nfs;
+pub mod webdav;
+
+mod chain;
+mod network;
+mod path;
+
+pub use network::ListenError;
 
 use varve_image::{FileId, FileSystem};
 

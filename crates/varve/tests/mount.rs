@@ -345,8 +345,9 @@ mount --bind "$ROOM/fuse" /dev/fuse
 chown -R 65534:65534 "$ROOM/days" "$ROOM/store" "$ROOM/key"
 chmod 755 "$ROOM"
 as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
-as_user "$@" mount "$ROOM/days" 2> "$ROOM/user.log" &
+setpriv --reuid=65534 --regid=65534 --clear-groups "$@" mount "$ROOM/days" > "$ROOM/user.log" 2>&1 &
 pid=$!
+trap 'kill $pid' EXIT
 for i in $(seq 200); do as_user test -e "$ROOM/days/latest/home/letter.txt" && break; sleep 0.1; done
 test "$(as_user cat "$ROOM/days/latest/home/secret")" = "of root alone"
 as_user diff -r --no-dereference -x fifo -x null -x socket "$ROOM/home" "$ROOM/days/latest/home/"
@@ -354,13 +355,14 @@ as_user diff -r --no-dereference -x fifo -x null -x socket "$ROOM/home" "$ROOM/d
 ! ls "$ROOM/days/latest" 2> /dev/null
 kill -TERM $pid
 wait $pid
+trap - EXIT
 ! grep -q "$ROOM/days" /proc/self/mounts
 "#;
     let given = sandbox.command();
     let room = sandbox.path("");
     let program = std::iter::once(given.get_program()).chain(given.get_args());
     // `diff` is to read what it compares with.
-    for (path, mode) in [("home/secret", 0o644), ("home/nothing", 0o755)] {
+    for (path, mode) in [("home/secret", 0o644), ("home/nothing", 0o755), ("home/letter.txt", 0o755)] {
         fs::set_permissions(sandbox.path(path), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     }
     let output = Command::new("unshare")

@@ -17,6 +17,7 @@ use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemE
 
 use super::lookups::Lookups;
 use crate::Served;
+use crate::chain::chain;
 
 /// How long the kernel may believe what never changes.
 const SETTLED: Duration = Duration::from_secs(24 * 3600);
@@ -195,20 +196,6 @@ fn refuse(error: &FileSystemError) -> Errno {
             Errno::EIO
         }
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 fn time(nanoseconds: i64) -> SystemTime {

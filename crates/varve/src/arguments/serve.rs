@@ -1,8 +1,9 @@
 //! The words of `varve serve`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{ArgGroup, Args, ValueHint};
 use varve_serve::nbd::Endpoint;
 
 pub const SERVE_HELP: &str = "\
@@ -15,12 +16,16 @@ Examples:
   qemu-img compare vm.raw nbd://localhost/vm@2026-05-01      is it the same?
   nbd-client localhost /dev/nbd0 -N vm@2026-05-01            as a block device of this machine
   varve -s /backup/store serve --nbd unix:vm.sock --export vm@2026-05-01 --overlay changes
-                                                             that night, to be written to";
+                                                             that night, to be written to
+  varve -s /backup/store serve --nfs 127.0.0.1:11111         all days, as `varve mount` shows them
+  mount -t nfs -o ro,nolock,vers=3,tcp,port=11111,mountport=11111 127.0.0.1:/ days
+  varve -s /backup/store serve --webdav 127.0.0.1:8080       the same, for http://127.0.0.1:8080/";
 
 #[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav"]))]
 pub struct Serve {
     /// Serve disk images as network block devices: at HOST:PORT, :PORT (on all addresses) or unix:PATH
-    #[arg(long, value_name = "ADDRESS", required = true)]
+    #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<Endpoint>,
 
     /// Serve only this snapshot; it is then also what a client gets that names none
@@ -42,6 +47,18 @@ pub struct Serve {
     /// How many clients of network block devices there may be at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub nbd_clients: u16,
+
+    /// Serve all snapshots as a file system of days by NFS (version 3): at IP:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub nfs: Option<SocketAddr>,
+
+    /// Serve the same by WebDAV: at IP:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub webdav: Option<SocketAddr>,
+
+    /// Let --nfs and --webdav be reached from other machines: whoever comes reads the whole archive, in plain
+    #[arg(long)]
+    pub expose: bool,
 }
 
 /// Where the parts of an identity are.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use varve_archive::Archive;
+use varve_block::BlockStore;
 use varve_serve::days::Days;
 use varve_serve::fuse;
 
@@ -19,7 +21,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     let is_over = over_on_signal().context("signals cannot be caught")?;
-    let days = Arc::new(open_days(arguments)?);
+    let archive = session::read(arguments)?;
+    let blocks = session::healing(arguments, &archive);
+    let days = Arc::new(days(archive, Arc::clone(&blocks) as _));
     let source = session::store_path(arguments)?.display().to_string();
     let options = fuse::Options { source, allow_other: words.allow_other };
     let mounted = fuse::mount(days, &words.folder, &options)?;
@@ -31,15 +35,14 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
         std::thread::park_timeout(LOOK);
     }
     mounted.unmount().with_context(|| format!("{} is still mounted", words.folder.display()))?;
+    session::report_lost(arguments, &blocks);
     Ok(Outcome::Done)
 }
 
-/// The days of the store, for as long as the program runs.
-pub(super) fn open_days(arguments: &Arguments) -> Result<Days> {
-    let archive = session::read(arguments)?;
-    let blocks = session::healing(arguments, &archive);
+/// The days of a store, for as long as the program runs; what they hold is read from `blocks`.
+pub(super) fn days(archive: Archive, blocks: Arc<dyn BlockStore>) -> Days {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Ok(Days::new(archive, blocks, Box::new(moment::civil), owner))
+    Days::new(archive, blocks, Box::new(moment::civil), owner)
 }
 
 /// Set by the first signal to end; the second one ends the program at once.

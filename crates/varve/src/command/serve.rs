@@ -6,11 +6,14 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use varve_archive::{Archive, CachedBlocks};
+use varve_serve::days::Days;
 use varve_serve::nbd::{
     Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks, TlsIdentity,
 };
+use varve_serve::nfs::NfsServer;
+use varve_serve::webdav::WebDavServer;
 
-use super::Outcome;
+use super::{Outcome, mount};
 use crate::arguments::{Arguments, Serve, TlsFiles};
 use crate::{moment, session};
 
@@ -38,6 +41,27 @@ impl Door for NbdServer {
     }
 }
 
+impl Door for NfsServer {
+    fn address(&self) -> String {
+        let (ip, port) = (NfsServer::address(self).ip(), NfsServer::address(self).port());
+        format!("nfs://{ip}/?nfsport={port}&mountport={port}")
+    }
+
+    fn close(self: Box<Self>) {
+        NfsServer::close(*self);
+    }
+}
+
+impl Door for WebDavServer {
+    fn address(&self) -> String {
+        format!("http://{}/", WebDavServer::address(self))
+    }
+
+    fn close(self: Box<Self>) {
+        WebDavServer::close(*self);
+    }
+}
+
 pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     // Before anything is open: a signal that comes early is not lost.
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -47,6 +71,15 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     let mut doors: Vec<Box<dyn Door>> = Vec::new();
     if let Some(endpoint) = &words.nbd {
         doors.push(Box::new(nbd_server(words, endpoint, &archive, &cached)?));
+    }
+    if words.nfs.is_some() || words.webdav.is_some() {
+        let days: Arc<Days> = Arc::new(mount::days(archive, Arc::clone(&blocks) as _));
+        if let Some(address) = words.nfs {
+            doors.push(Box::new(NfsServer::start(address, words.expose, Arc::clone(&days) as _)?));
+        }
+        if let Some(address) = words.webdav {
+            doors.push(Box::new(WebDavServer::start(address, words.expose, days)?));
+        }
     }
     for door in &doors {
         say!("serving at {}", door.address());

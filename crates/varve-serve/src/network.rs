@@ -1,0 +1,72 @@
+//! What the doors to files that listen on sockets share: where they may listen, and the threads that answer.
+//!
+//! NFS and WebDAV send what they serve as it is, to whoever asks: out of an encrypted store, without its encryption, and without asking for
+//! a key. So they listen where only this machine comes, unless whoever starts them says that the network may come, too.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::runtime::{Builder, Runtime};
+
+/// How many requests are answered at the same time, at least: most of them wait for a disk.
+const THREADS_MIN: usize = 4;
+
+/// Why a door does not open.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Other machines would come, and nobody said that they may.
+    #[error(
+        "{address} can be reached from other machines, and whoever comes there reads the whole archive, in plain: say --expose if that is meant"
+    )]
+    Exposed {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
+    /// The server for this protocol knows only the older addresses.
+    #[error("{address}: NFS is served at IPv4 addresses only")]
+    OnlyIpv4 {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
+    /// Nothing can listen there.
+    #[error("nothing can listen at {address}")]
+    Listen {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There are no threads for it.
+    #[error("no threads can be started")]
+    Threads(#[source] io::Error),
+}
+
+/// Refuses an address at which other machines come, unless they may.
+pub(crate) fn check_address(address: SocketAddr, is_exposed: bool) -> Result<(), ListenError> {
+    if is_exposed || address.ip().is_loopback() { Ok(()) } else { Err(ListenError::Exposed { address }) }
+}
+
+/// The threads of a door.
+pub(crate) fn threads(name: &str) -> Result<Runtime, ListenError> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads((2 * cores).max(THREADS_MIN)).thread_name(name).enable_all();
+    builder.build().map_err(ListenError::Threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_network_comes_only_if_it_may() {
+        for local in ["127.0.0.1:0", "127.3.2.1:80", "[::1]:80"] {
+            assert!(check_address(local.parse().unwrap(), false).is_ok(), "{local}");
+        }
+        for open in ["0.0.0.0:80", "192.0.2.1:80", "[::]:80"] {
+            let refused = check_address(open.parse().unwrap(), false).unwrap_err().to_string();
+            assert!(refused.contains("--expose"), "{refused}");
+            assert!(check_address(open.parse().unwrap(), true).is_ok(), "{open}");
+        }
+    }
+}

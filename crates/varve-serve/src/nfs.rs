@@ -1,0 +1,63 @@
+//! NFS, version 3, over TCP, read-only: a file system for other machines, and for programs without FUSE.
+//!
+//! Whoever can connect can read everything: NFS believes its clients who they are. A handle is the number of a file, and holds until the
+//! server ends. What a client was shown is noted, in some 200 bytes a file, until then: NFS does not say what is forgotten.
+
+mod adapter;
+mod read_only;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nfs3_server::tcp::{NFSTcp, NFSTcpListener};
+use tokio::runtime::Runtime;
+
+use crate::Served;
+use crate::network::{ListenError, check_address, threads};
+use adapter::Adapter;
+
+/// How long answers that were begun may take when the server ends.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// A server that runs until it is closed.
+pub struct NfsServer {
+    address: SocketAddr,
+    threads: Runtime,
+}
+
+impl NfsServer {
+    /// Serves `files` at an address of this machine alone, or at any if it `is_exposed`.
+    ///
+    /// # Errors
+    /// [`ListenError`]
+    pub fn start(address: SocketAddr, is_exposed: bool, files: Arc<dyn Served>) -> Result<Self, ListenError> {
+        check_address(address, is_exposed)?;
+        if !address.is_ipv4() {
+            return Err(ListenError::OnlyIpv4 { address });
+        }
+        let threads = threads("nfs")?;
+        let listening = threads.block_on(NFSTcpListener::bind(&address.to_string(), Adapter::new(files)));
+        let listener = listening.map_err(|source| ListenError::Listen { address, source })?;
+        let address = SocketAddr::new(listener.get_listen_ip(), listener.get_listen_port());
+        threads.spawn(async move {
+            // Accepting fails where there are too many connections: others end.
+            while let Err(error) = listener.handle_forever().await {
+                tracing::warn!(%error, "a client of NFS could not be taken in");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        Ok(Self { address, threads })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it.
+    pub fn close(self) {
+        self.threads.shutdown_timeout(ENDING);
+    }
+}

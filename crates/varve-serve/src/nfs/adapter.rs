@@ -1,0 +1,240 @@
+//! What clients of NFS ask, put to a file system.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use nfs3_server::nfs3_types::nfs3::{fattr3, filename3, ftype3, nfspath3, nfsstat3, nfstime3, specdata3};
+use nfs3_server::vfs::{DirEntryPlus, FileHandleU64, NextResult, NfsReadFileSystem, ReadDirPlusIterator};
+use tokio::task::block_in_place;
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
+
+use crate::Served;
+use crate::chain::chain;
+use crate::path::find;
+
+/// The most that is read at once.
+const READ_BYTES_MAX: u32 = 1 << 20;
+/// How many children of a folder are looked at in one go.
+const BATCH: usize = 256;
+/// The number of the file system: there is one.
+const FILE_SYSTEM: u64 = 1;
+
+/// A file system as clients of NFS see it.
+pub(super) struct Adapter {
+    files: Arc<dyn Served>,
+}
+
+impl Adapter {
+    pub(super) fn new(files: Arc<dyn Served>) -> Self {
+        Self { files }
+    }
+}
+
+fn file(handle: &FileHandleU64) -> FileId {
+    FileId(handle.as_u64())
+}
+
+/// What a client is told of an error. Damage is named in the log.
+fn refuse(error: &FileSystemError) -> nfsstat3 {
+    match error {
+        // A number that is not known was known to a server that has ended.
+        FileSystemError::Absent { .. } => nfsstat3::NFS3ERR_STALE,
+        FileSystemError::Unsupported { .. } => nfsstat3::NFS3ERR_NOTSUPP,
+        FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
+            tracing::error!(error = %chain(error), "a file cannot be read");
+            nfsstat3::NFS3ERR_IO
+        }
+    }
+}
+
+fn time(nanoseconds: i64) -> nfstime3 {
+    const SECOND: i64 = 1_000_000_000;
+    // The protocol's time begins in 1970 and ends in 2106.
+    match u32::try_from(nanoseconds.div_euclid(SECOND)) {
+        Ok(seconds) => {
+            let nseconds = u32::try_from(nanoseconds.rem_euclid(SECOND)).unwrap_or(0);
+            nfstime3 { seconds, nseconds }
+        }
+        Err(_) if nanoseconds < 0 => nfstime3 { seconds: 0, nseconds: 0 },
+        Err(_) => nfstime3 { seconds: u32::MAX, nseconds: 0 },
+    }
+}
+
+fn attributes(file: FileId, status: &FileStatus) -> fattr3 {
+    fattr3 {
+        type_: match status.kind {
+            FileKind::File => ftype3::NF3REG,
+            FileKind::Folder => ftype3::NF3DIR,
+            FileKind::SymbolicLink => ftype3::NF3LNK,
+            FileKind::CharacterDevice => ftype3::NF3CHR,
+            FileKind::BlockDevice => ftype3::NF3BLK,
+            FileKind::Fifo => ftype3::NF3FIFO,
+            FileKind::Socket => ftype3::NF3SOCK,
+        },
+        mode: u32::from(status.mode & 0o7777),
+        nlink: status.links,
+        uid: status.uid,
+        gid: status.gid,
+        size: status.size,
+        used: status.allocated,
+        rdev: status.device.map_or(specdata3 { specdata1: 0, specdata2: 0 }, |device| specdata3 {
+            specdata1: device.major,
+            specdata2: device.minor,
+        }),
+        fsid: FILE_SYSTEM,
+        fileid: file.0,
+        atime: time(status.accessed.unwrap_or(status.modified)),
+        mtime: time(status.modified),
+        ctime: time(status.changed.unwrap_or(status.modified)),
+    }
+}
+
+impl NfsReadFileSystem for Adapter {
+    type Handle = FileHandleU64;
+
+    fn root_dir(&self) -> FileHandleU64 {
+        FileHandleU64::new(self.files.root().0)
+    }
+
+    async fn lookup(&self, folder: &FileHandleU64, name: &filename3<'_>) -> Result<FileHandleU64, nfsstat3> {
+        if name.0.as_ref() == b"." {
+            return Ok(*folder);
+        }
+        match block_in_place(|| self.files.child(file(folder), name.0.as_ref())) {
+            Ok(Some(child)) => Ok(FileHandleU64::new(child.id.0)),
+            Ok(None) => Err(nfsstat3::NFS3ERR_NOENT),
+            Err(FileSystemError::Absent { .. }) if self.files.status(file(folder)).is_ok() => {
+                Err(nfsstat3::NFS3ERR_NOTDIR)
+            }
+            Err(error) => Err(refuse(&error)),
+        }
+    }
+
+    /// A client that mounts a folder cannot follow the links that lead to it, such as `latest/NAME`.
+    async fn lookup_by_path(&self, path: &str) -> Result<FileHandleU64, nfsstat3> {
+        match block_in_place(|| find(&*self.files, path.as_bytes())) {
+            Ok(Some(found)) => Ok(FileHandleU64::new(found.0)),
+            Ok(None) => Err(nfsstat3::NFS3ERR_NOENT),
+            Err(error) => Err(refuse(&error)),
+        }
+    }
+
+    async fn getattr(&self, handle: &FileHandleU64) -> Result<fattr3, nfsstat3> {
+        let status = block_in_place(|| self.files.status(file(handle)));
+        status.map(|status| attributes(file(handle), &status)).map_err(|error| refuse(&error))
+    }
+
+    async fn read(
+        &self,
+        handle: &FileHandleU64,
+        offset: u64,
+        count: u32,
+    ) -> Result<(Vec<u8>, bool), nfsstat3> {
+        let asked = usize::try_from(count.min(READ_BYTES_MAX)).unwrap_or(0);
+        block_in_place(|| {
+            let size = self.files.status(file(handle))?.size;
+            // No more than there is, whatever is asked for.
+            let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let mut bytes = vec![0; asked.min(left)];
+            let read = self.files.read_at(file(handle), offset, &mut bytes)?;
+            bytes.truncate(read);
+            let is_end = offset.saturating_add(read as u64) >= size;
+            Ok((bytes, is_end))
+        })
+        .map_err(|error| refuse(&error))
+    }
+
+    async fn readdirplus(
+        &self,
+        folder: &FileHandleU64,
+        cookie: u64,
+    ) -> Result<impl ReadDirPlusIterator<FileHandleU64>, nfsstat3> {
+        let mut listing = Listing {
+            files: Arc::clone(&self.files),
+            folder: file(folder),
+            next: cookie,
+            children: VecDeque::new(),
+            is_over: false,
+        };
+        // What cannot be listed at all is said at once.
+        block_in_place(|| listing.fill())?;
+        Ok(listing)
+    }
+
+    async fn readlink(&self, handle: &FileHandleU64) -> Result<nfspath3<'_>, nfsstat3> {
+        let target = block_in_place(|| self.files.link_target(file(handle)));
+        target.map(nfspath3::from).map_err(|error| refuse(&error))
+    }
+}
+
+/// A folder that is being listed, from some child on.
+struct Listing {
+    files: Arc<dyn Served>,
+    folder: FileId,
+    /// The number of the first child that is not in `children` and was not given yet.
+    next: u64,
+    children: VecDeque<Child>,
+    is_over: bool,
+}
+
+impl Listing {
+    fn fill(&mut self) -> Result<(), nfsstat3> {
+        let mut found = VecDeque::new();
+        let listed = self.files.children(self.folder, self.next, &mut |child| {
+            found.push_back(child);
+            if found.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        self.is_over = found.len() < BATCH;
+        self.children = found;
+        match listed {
+            // What was listed before the damage is given first.
+            Err(_) if !self.children.is_empty() => {
+                self.is_over = false;
+                Ok(())
+            }
+            Err(error) => Err(refuse(&error)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn next_child(&mut self) -> Result<Option<Child>, nfsstat3> {
+        if self.children.is_empty() && !self.is_over {
+            self.fill()?;
+        }
+        let child = self.children.pop_front();
+        self.next = self.next.saturating_add(u64::from(child.is_some()));
+        Ok(child)
+    }
+}
+
+impl ReadDirPlusIterator<FileHandleU64> for Listing {
+    async fn next(&mut self) -> NextResult<DirEntryPlus<FileHandleU64>> {
+        block_in_place(|| match self.next_child() {
+            Err(error) => NextResult::Err(error),
+            Ok(None) => NextResult::Eof,
+            Ok(Some(child)) => NextResult::Ok(DirEntryPlus {
+                fileid: child.id.0,
+                cookie: self.next,
+                // What cannot be told now is asked for by whoever cares.
+                name_attributes: self.files.status(child.id).ok().map(|status| attributes(child.id, &status)),
+                name_handle: Some(FileHandleU64::new(child.id.0)),
+                name: child.name.into(),
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_the_protocol_cannot_tell_are_its_first_or_last() {
+        let seconds = |nanoseconds| time(nanoseconds).seconds;
+        assert_eq!((seconds(-1), time(-1).nseconds), (0, 0));
+        assert_eq!((seconds(1_500_000_000), time(1_500_000_000).nseconds), (1, 500_000_000));
+        assert_eq!(seconds(i64::MAX), u32::MAX);
+        assert_eq!(seconds(i64::MIN), 0);
+    }
+}

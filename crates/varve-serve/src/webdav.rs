@@ -1,0 +1,103 @@
+//! WebDAV, read-only: the same tree for browsers, file managers and whatever speaks HTTP.
+//!
+//! WebDAV knows files and folders. A symbolic link is shown as what it leads to, if that lies in the same tree; devices, sockets, fifos and
+//! links that lead nowhere are left out. Whoever can connect can read everything.
+
+mod adapter;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dav_server::{DavHandler, DavMethodSet};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use crate::Served;
+use crate::network::{ListenError, check_address, threads};
+use adapter::Adapter;
+
+/// How many clients there are at the same time; who comes then waits.
+const CLIENTS_MAX: usize = 256;
+/// How long a client may take to say what it wants.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much of a file is read at a time.
+const READ_BYTES: usize = 256 << 10;
+/// How long answers that were begun may take when the server ends.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// A server that runs until it is closed.
+pub struct WebDavServer {
+    address: SocketAddr,
+    threads: Runtime,
+}
+
+impl WebDavServer {
+    /// Serves `files` at an address of this machine alone, or at any if it `is_exposed`.
+    ///
+    /// # Errors
+    /// [`ListenError`]
+    pub fn start(address: SocketAddr, is_exposed: bool, files: Arc<dyn Served>) -> Result<Self, ListenError> {
+        check_address(address, is_exposed)?;
+        let threads = threads("webdav")?;
+        let failed = |source| ListenError::Listen { address, source };
+        let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let handler = DavHandler::builder()
+            .filesystem(Box::new(Adapter::new(files)))
+            .methods(DavMethodSet::WEBDAV_RO)
+            .autoindex(true)
+            .read_buf_size(READ_BYTES)
+            .build_handler();
+        threads.spawn(accept(listener, handler));
+        Ok(Self { address, threads })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it.
+    pub fn close(self) {
+        self.threads.shutdown_timeout(ENDING);
+    }
+}
+
+async fn accept(listener: TcpListener, handler: DavHandler) {
+    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let handler = handler.clone();
+                tokio::spawn(async move {
+                    answer(socket, handler).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a client of WebDAV could not be taken in");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn answer(socket: TcpStream, handler: DavHandler) {
+    let service = service_fn(move |request| {
+        let handler = handler.clone();
+        async move { Ok::<_, Infallible>(handler.handle(request).await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {
+        tracing::debug!(%error, "a client of WebDAV went away");
+    }
+}

@@ -1,0 +1,240 @@
+//! What clients of WebDAV ask, put to a file system.
+
+use std::io::SeekFrom;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use dav_server::davpath::DavPath;
+use dav_server::fs::{
+    DavDirEntry, DavFile, DavFileSystem, DavMetaData, FsError, FsFuture, FsResult, FsStream, OpenOptions,
+    ReadDirMeta,
+};
+use futures_util::stream;
+use tokio::task::block_in_place;
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
+
+use crate::Served;
+use crate::chain::chain;
+use crate::path::{find, follow};
+
+/// A file system as clients of WebDAV see it.
+#[derive(Clone)]
+pub(super) struct Adapter {
+    files: Arc<dyn Served>,
+}
+
+impl Adapter {
+    pub(super) fn new(files: Arc<dyn Served>) -> Self {
+        Self { files }
+    }
+
+    fn find(&self, path: &DavPath) -> FsResult<(FileId, About)> {
+        let found = find(&*self.files, path.as_bytes()).map_err(|error| refuse(&error))?;
+        let file = found.ok_or(FsError::NotFound)?;
+        Ok((file, self.about(file)?))
+    }
+
+    fn about(&self, file: FileId) -> FsResult<About> {
+        let status = self.files.status(file).map_err(|error| refuse(&error))?;
+        About::of(file, &status).ok_or(FsError::NotFound)
+    }
+
+    /// What a folder shows of a child; `None` if it shows nothing.
+    fn entry(&self, folder: &[u8], child: Child) -> Option<Entry> {
+        let file = match child.kind {
+            FileKind::SymbolicLink => follow(&*self.files, folder, &child.name).ok()??,
+            _ => child.id,
+        };
+        // What cannot be told of it is asked for, and refused, when somebody wants it.
+        let about = match self.files.status(file) {
+            Ok(status) => About::of(file, &status)?,
+            Err(_) => About { file, is_folder: child.kind == FileKind::Folder, size: 0, modified: 0 },
+        };
+        Some(Entry { name: child.name, about })
+    }
+
+    fn list(&self, path: &DavPath) -> FsResult<Vec<FsResult<Box<dyn DavDirEntry>>>> {
+        let (folder, about) = self.find(path)?;
+        if !about.is_folder {
+            return Err(FsError::Forbidden);
+        }
+        let mut entries: Vec<FsResult<Box<dyn DavDirEntry>>> = Vec::new();
+        let mut children = Vec::new();
+        let listed = self.files.children(folder, 0, &mut |child| {
+            children.push(child);
+            ControlFlow::Continue(())
+        });
+        for child in children {
+            entries.extend(self.entry(path.as_bytes(), child).map(|entry| Ok(Box::new(entry) as _)));
+        }
+        if let Err(error) = listed {
+            entries.push(Err(refuse(&error)));
+        }
+        Ok(entries)
+    }
+}
+
+/// What a client is told of an error. Damage is named in the log.
+fn refuse(error: &FileSystemError) -> FsError {
+    match error {
+        FileSystemError::Absent { .. } => FsError::NotFound,
+        FileSystemError::Unsupported { .. } => FsError::NotImplemented,
+        FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
+            tracing::error!(error = %chain(error), "a file cannot be read");
+            FsError::GeneralFailure
+        }
+    }
+}
+
+/// What WebDAV tells of a file.
+#[derive(Debug, Clone)]
+struct About {
+    file: FileId,
+    is_folder: bool,
+    size: u64,
+    modified: i64,
+}
+
+impl About {
+    /// `None` for what WebDAV has no word for.
+    fn of(file: FileId, status: &FileStatus) -> Option<Self> {
+        let is_folder = match status.kind {
+            FileKind::Folder => true,
+            FileKind::File => false,
+            _ => return None,
+        };
+        Some(Self { file, is_folder, size: status.size, modified: status.modified })
+    }
+}
+
+impl DavMetaData for About {
+    fn len(&self) -> u64 {
+        self.size
+    }
+
+    fn modified(&self) -> FsResult<SystemTime> {
+        let distance = Duration::from_nanos(self.modified.unsigned_abs());
+        let moment = if self.modified < 0 {
+            UNIX_EPOCH.checked_sub(distance)
+        } else {
+            UNIX_EPOCH.checked_add(distance)
+        };
+        moment.ok_or(FsError::NotImplemented)
+    }
+
+    fn is_dir(&self) -> bool {
+        self.is_folder
+    }
+
+    fn etag(&self) -> Option<String> {
+        // The number of a file that never changes, and its time where it is a name that may come to mean another.
+        Some(format!("{:x}-{:x}-{:x}", self.file.0, self.size, self.modified))
+    }
+}
+
+/// What a folder holds.
+struct Entry {
+    name: Vec<u8>,
+    about: About,
+}
+
+impl DavDirEntry for Entry {
+    fn name(&self) -> Vec<u8> {
+        self.name.clone()
+    }
+
+    fn metadata(&self) -> FsFuture<'_, Box<dyn DavMetaData>> {
+        Box::pin(async { Ok(Box::new(self.about.clone()) as _) })
+    }
+}
+
+/// A file that is read.
+struct OpenFile {
+    files: Arc<dyn Served>,
+    about: About,
+    place: u64,
+}
+
+impl std::fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenFile")
+            .field("about", &self.about)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DavFile for OpenFile {
+    fn metadata(&mut self) -> FsFuture<'_, Box<dyn DavMetaData>> {
+        Box::pin(async { Ok(Box::new(self.about.clone()) as _) })
+    }
+
+    fn write_buf(&mut self, _: Box<dyn bytes::Buf + Send>) -> FsFuture<'_, ()> {
+        Box::pin(async { Err(FsError::Forbidden) })
+    }
+
+    fn write_bytes(&mut self, _: bytes::Bytes) -> FsFuture<'_, ()> {
+        Box::pin(async { Err(FsError::Forbidden) })
+    }
+
+    fn read_bytes(&mut self, count: usize) -> FsFuture<'_, bytes::Bytes> {
+        Box::pin(async move {
+            let mut buffer = vec![0; count.min(super::READ_BYTES)];
+            let read = block_in_place(|| self.files.read_at(self.about.file, self.place, &mut buffer));
+            let read = read.map_err(|error| refuse(&error))?;
+            buffer.truncate(read);
+            self.place = self.place.saturating_add(read as u64);
+            Ok(buffer.into())
+        })
+    }
+
+    fn seek(&mut self, to: SeekFrom) -> FsFuture<'_, u64> {
+        Box::pin(async move {
+            let place = match to {
+                SeekFrom::Start(place) => Some(place),
+                SeekFrom::End(distance) => self.about.size.checked_add_signed(distance),
+                SeekFrom::Current(distance) => self.place.checked_add_signed(distance),
+            };
+            self.place = place.ok_or(FsError::Forbidden)?;
+            Ok(self.place)
+        })
+    }
+
+    fn flush(&mut self) -> FsFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl DavFileSystem for Adapter {
+    fn open<'a>(&'a self, path: &'a DavPath, options: OpenOptions) -> FsFuture<'a, Box<dyn DavFile>> {
+        Box::pin(async move {
+            if options.write || options.append || options.create || options.create_new || options.truncate {
+                return Err(FsError::Forbidden);
+            }
+            let (_, about) = block_in_place(|| self.find(path))?;
+            if about.is_folder {
+                return Err(FsError::Forbidden);
+            }
+            Ok(Box::new(OpenFile { files: Arc::clone(&self.files), about, place: 0 }) as _)
+        })
+    }
+
+    fn read_dir<'a>(
+        &'a self,
+        path: &'a DavPath,
+        _: ReadDirMeta,
+    ) -> FsFuture<'a, FsStream<Box<dyn DavDirEntry>>> {
+        Box::pin(async move {
+            let entries = block_in_place(|| self.list(path))?;
+            Ok(Box::pin(stream::iter(entries)) as _)
+        })
+    }
+
+    fn metadata<'a>(&'a self, path: &'a DavPath) -> FsFuture<'a, Box<dyn DavMetaData>> {
+        Box::pin(async move {
+            let (_, about) = block_in_place(|| self.find(path))?;
+            Ok(Box::new(about) as _)
+        })
+    }
+}
