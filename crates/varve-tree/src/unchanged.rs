@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn the_cost_is_that_of_the_change() {
         let store = MemoryBlockStore::new();
-        let before: Vec<u8> = (0..1_000_000u32).map(|number| (number >> 4) as u8 | 1).collect();
+        let before: Vec<u8> = (0..1_000_000_u32).map(|number| (number >> 4).to_le_bytes()[0] | 1).collect();
         let entry = whole(&store, &before);
         let mut after = before.clone();
         after[500_000] ^= 0xff;

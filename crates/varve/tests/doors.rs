@@ -1,5 +1,6 @@
 //! The file system of days by NFS and by WebDAV: served by the real program, read by real clients.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
+#![allow(clippy::disallowed_methods, reason = "waits for another process")]
 
 mod sandbox;
 
@@ -49,8 +50,11 @@ impl Drop for Server {
     }
 }
 
+/// What is in a folder, by path.
+type Contents = BTreeMap<String, (Vec<u8>, fs::Metadata)>;
+
 /// A night of a folder on the first of May, another one on the second.
-fn two_nights() -> (Sandbox, Vec<BTreeMap<String, (Vec<u8>, fs::Metadata)>>) {
+fn two_nights() -> (Sandbox, Vec<Contents>) {
     let sandbox = Sandbox::encrypted();
     let source = sandbox.path("home");
     sample_folder(&source);

@@ -1,6 +1,7 @@
 //! A mount by the real program, that goes away with the test.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
+#![allow(clippy::disallowed_methods, reason = "waits for another process")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
