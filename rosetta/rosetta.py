@@ -318,7 +318,7 @@ Fields = dict[str, Any]
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:bytes size content:entry target:bytes "
         "device:bytes xattr:list problem")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
-            "file_count problem_count stored_bytes elapsed new_bytes")
+            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes")
 ROOT = "sequence list:entry previous:list"
 ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "entry": None}
 

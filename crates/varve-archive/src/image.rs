@@ -4,10 +4,12 @@ mod archive;
 mod cached_blocks;
 mod read;
 mod restore;
+mod served;
 mod source;
 
-pub use archive::{ArchiveImageError, ArchivedImage, archive_image};
+pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
 pub use read::ImageReader;
 pub use restore::{RestoreImageError, restore_image, write_image};
+pub use served::{ServedImage, Told, ToldRun};
 pub use source::{ImageSource, OpenSourceError};

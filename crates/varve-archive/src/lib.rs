@@ -18,6 +18,7 @@ mod fields;
 mod folder;
 mod image;
 mod last_night;
+mod machine;
 mod node;
 mod node_list;
 mod progress;
@@ -37,8 +38,9 @@ pub use folder::{
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImageReader, ImageSource, OpenSourceError,
-    RestoreImageError, archive_image, restore_image, write_image,
+    RestoreImageError, ServedImage, Told, ToldRun, archive_image, image_shape, restore_image, write_image,
 };
+pub use machine::{Firmware, Machine, MachineDrive};
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
 pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};

@@ -6,6 +6,7 @@ use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
 use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
+use crate::machine::Machine;
 use crate::node::{DecodeNodeError, Node};
 
 /// The identity of a snapshot: random.
@@ -62,6 +63,8 @@ pub struct Snapshot {
     pub stored_bytes: u64,
     /// How long it took, in nanoseconds.
     pub elapsed: u64,
+    /// The machine whose disk it is, where that is known.
+    pub machine: Option<Machine>,
 }
 
 /// Why a record of the catalog is not a snapshot.
@@ -109,6 +112,7 @@ impl Snapshot {
             .number(13, self.stored_bytes)
             .number(14, self.elapsed)
             .number(15, self.new_bytes)
+            .optional_bytes(16, self.machine.as_ref().map(Machine::encode).as_deref())
             .finish()
     }
 
@@ -122,7 +126,7 @@ impl Snapshot {
         for field in FieldReader::new(fields) {
             parts.take(&field?, score_bytes)?;
         }
-        let Parts { id, name, time, content, source, host, tags, numbers } = parts;
+        let Parts { id, name, time, content, source, host, tags, numbers, machine } = parts;
         let [size, file_count, problem_count, stored_bytes, elapsed, new_bytes] = numbers;
         Ok(Self {
             id: id.ok_or(missing("an id"))?,
@@ -138,6 +142,7 @@ impl Snapshot {
             new_bytes,
             stored_bytes,
             elapsed,
+            machine,
         })
     }
 }
@@ -153,6 +158,7 @@ struct Parts {
     tags: Vec<String>,
     /// Fields 10 to 15.
     numbers: [u64; 6],
+    machine: Option<Machine>,
 }
 
 impl Parts {
@@ -174,6 +180,7 @@ impl Parts {
                     *place = field.value()?;
                 }
             }
+            16 => self.machine = Some(Machine::decode(field.bytes)?),
             _ => {}
         }
         Ok(())
@@ -211,6 +218,7 @@ pub(crate) mod tests {
             new_bytes: 9,
             stored_bytes: 10,
             elapsed: 11,
+            machine: is_image.then(crate::machine::tests::machine),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 use crate::folder::{ArchiveFolderError, Before, FolderOptions, Watch, archive_folder_after};
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
+use crate::machine::Machine;
 use crate::node::Node;
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
@@ -35,6 +36,10 @@ pub struct Request {
     pub host: String,
     /// `KEY=VALUE`.
     pub tags: Vec<String>,
+    /// Its identity, where something had to be named after it before it was there; drawn at random if not given.
+    pub id: Option<SnapshotId>,
+    /// The machine whose disk it is.
+    pub machine: Option<Machine>,
 }
 
 /// A snapshot that was taken, and is durable.
@@ -191,6 +196,16 @@ impl Archive {
         Ok(Taken { snapshot, changed_meanwhile: false })
     }
 
+    /// An identity for a snapshot that is yet to be taken.
+    ///
+    /// # Errors
+    /// [`TakeError::Random`].
+    pub fn draw_id(&self) -> Result<SnapshotId, TakeError> {
+        let mut id = [0; 16];
+        self.store.world().random.fill(&mut id).map_err(TakeError::Random)?;
+        Ok(SnapshotId(id))
+    }
+
     /// The root of the newest snapshot of the same name and source.
     fn previous_root(&self, request: &Request) -> Option<Node> {
         let same = |snapshot: &&Snapshot| snapshot.name == request.name && snapshot.source == request.source;
@@ -208,12 +223,14 @@ impl Archive {
 
     /// Enters it in the catalog, which makes all of it durable first.
     fn finish(&mut self, begun: Begun, content: Content, request: Request) -> Result<Snapshot, TakeError> {
-        let mut id = [0; 16];
-        self.store.world().random.fill(&mut id).map_err(TakeError::Random)?;
+        let id = match request.id {
+            Some(id) => id,
+            None => self.draw_id()?,
+        };
         self.store.write_out().map_err(TakeError::WriteOut)?;
         let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);
         let snapshot = Snapshot {
-            id: SnapshotId(id),
+            id,
             name: request.name,
             time: request.time.unwrap_or(begun.at),
             content: content.content,
@@ -226,6 +243,7 @@ impl Archive {
             new_bytes: self.store.session_growth().1 - begun.new_bytes,
             stored_bytes: self.store.stats()?.log_bytes.saturating_sub(begun.log_bytes),
             elapsed: u64::try_from(elapsed).unwrap_or(0),
+            machine: request.machine,
         };
         self.catalog.add(&*self.store, snapshot.clone())?;
         Ok(snapshot)

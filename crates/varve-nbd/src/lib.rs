@@ -54,7 +54,7 @@ pub const QUERY_COUNT_MAX: usize = 64;
 /// The most bytes that one request may read or write. It is what QEMU and the protocol's description take for granted.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 /// The most extents in one answer about block status.
-pub const EXTENT_COUNT_MAX: usize = 1 << 16;
+pub const EXTENT_COUNT_MAX: usize = 1 << 17;
 /// The longest text of an error.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
 /// How many requests a client may have unanswered.

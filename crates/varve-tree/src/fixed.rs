@@ -130,6 +130,23 @@ impl<'a> FixedBuilder<'a> {
         Ok(entry.with_root(root))
     }
 
+    /// The sizes that it builds with.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Appends a subtree of `leaf_count` leaves whose root stands `level` levels above them. It is full, and as many leaves as
+    /// it has, or a multiple of that, come before it.
+    pub(crate) fn push_full_subtree(
+        &mut self,
+        level: u8,
+        root: &Score,
+        leaf_count: u64,
+    ) -> Result<(), PutError> {
+        self.leaf_count = self.leaf_count.saturating_add(leaf_count);
+        self.push_pointer(usize::from(level), root)
+    }
+
     fn open(&mut self, level: usize) -> &mut OpenPointer {
         if self.levels.len() <= level {
             self.levels.resize_with(level + 1, OpenPointer::default);

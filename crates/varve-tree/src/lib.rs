@@ -9,7 +9,8 @@
 //! ```
 //!
 //! An [`Entry`] leads to a tree. A *fixed* tree has leaves of one size and is what disk images are made of:
-//! [`put_leaves`] stores leaves on as many threads as the caller likes, [`FixedBuilder`] takes their scores in order. A
+//! [`put_leaves`] stores leaves on as many threads as the caller likes, [`FixedBuilder`] takes their scores in order, or
+//! takes what has not changed from an [`Earlier`] tree, a subtree at a time. A
 //! tree that is *cut by content* is what the files of a folder are made of: [`ContentWriter`] takes bytes,
 //! [`put_whole`] many small files at once. Both are read by [`TreeReader`]; [`walk`] names every block of a tree, and
 //! [`difference`] compares two trees by what they do not share.
@@ -35,6 +36,7 @@ mod leaves;
 mod pointers;
 mod read;
 mod rows;
+mod unchanged;
 mod walk;
 
 pub use content::{ContentWriter, put_whole};
@@ -46,4 +48,5 @@ pub use extents::{Extent, Extents};
 pub use fixed::{FixedBuilder, Shape, put_leaves};
 pub use pointers::MalformedPointer;
 pub use read::{Piece, ReadTreeError, StreamError, TreeReader};
+pub use unchanged::{Earlier, PushUnchangedError};
 pub use walk::{Node, Visit, walk};

@@ -287,7 +287,7 @@ pub struct Parity(pub Option<ParityPercent>);
 #[derive(Debug, Clone, Args)]
 pub struct TakeSnapshot {
     /// Disk images, block devices or folders; `-` archives standard input as an image
-    #[arg(required = true, value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
+    #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
 
     /// What to call it; the source's own name if not given
@@ -318,9 +318,36 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub one_file_system: bool,
 
-    /// Read every file, even those that have not changed since the last snapshot
+    /// Read everything, even what has not changed since the last snapshot
     #[arg(long)]
     pub reread: bool,
+
+    #[command(flatten)]
+    pub machine: RunningMachine,
+}
+
+/// A machine that runs in QEMU, as a source.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "A machine that runs in QEMU")]
+pub struct RunningMachine {
+    /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
+    ///
+    /// All disks are archived as they are at one moment; each becomes a snapshot of its own, named NAME-DRIVE after the machine or --name. The
+    /// first night reads everything, and each one after it only what has changed since.
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
+    pub qmp: Option<PathBuf>,
+
+    /// Only this drive of the machine; may be given several times
+    #[arg(long = "drive", value_name = "DRIVE", requires = "qmp")]
+    pub drives: Vec<String>,
+
+    /// Hold the guest's file systems still for the moment, through its guest agent at this socket
+    #[arg(long, value_name = "SOCKET", requires = "qmp", value_hint = ValueHint::FilePath)]
+    pub agent: Option<PathBuf>,
+
+    /// Where to keep what the machine overwrites while it is archived
+    #[arg(long, value_name = "FOLDER", requires = "qmp", default_value = "/var/tmp", value_hint = ValueHint::DirPath)]
+    pub scratch: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -6,6 +6,7 @@ mod find;
 mod init;
 mod key;
 mod ls;
+mod machine;
 mod pages;
 mod paper_page;
 mod place;

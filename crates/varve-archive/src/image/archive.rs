@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use varve_block::{BlockKind, BlockStore, PutError, Score};
-use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
+use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
 use varve_world::{Task, Workers};
 
 use super::source::{ImageSource, Piece, Pieces};
@@ -45,6 +45,9 @@ pub enum ArchiveImageError {
         /// Where in it, in bytes.
         offset: u64,
     },
+    /// What has not changed cannot be taken from the earlier image.
+    #[error("the earlier image, of which this one is to share what has not changed, cannot be read")]
+    Earlier(#[source] ReadPointerError),
     /// The store did not take it.
     #[error(transparent)]
     Put(#[from] PutError),
@@ -53,10 +56,28 @@ pub enum ArchiveImageError {
     Cancelled,
 }
 
+impl From<PushUnchangedError> for ArchiveImageError {
+    fn from(error: PushUnchangedError) -> Self {
+        match error {
+            PushUnchangedError::Read(error) => Self::Earlier(error),
+            PushUnchangedError::Put(error) => Self::Put(error),
+        }
+    }
+}
+
+/// The tree that images in blocks of `block_bytes` become.
+#[must_use]
+pub fn image_shape(block_bytes: u32) -> Shape {
+    Shape { leaf_kind: BlockKind::Data, leaf_bytes: block_bytes, pointer_bytes: POINTER_BYTES }
+}
+
 /// Stores an image in blocks of `block_bytes`.
 ///
 /// # Errors
 /// [`ArchiveImageError`]. What was stored so far stays, and is found as duplicates the next time.
+///
+/// # Panics
+/// When the source shares what has not changed with an earlier image of another shape than [`image_shape`].
 pub fn archive_image(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
@@ -64,7 +85,10 @@ pub fn archive_image(
     block_bytes: u32,
     progress: &Progress,
 ) -> Result<ArchivedImage, ArchiveImageError> {
-    let shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: block_bytes, pointer_bytes: POINTER_BYTES };
+    let shape = image_shape(block_bytes);
+    let earlier = source.earlier().map(|entry| {
+        Earlier::new(blocks, entry, &shape).expect("who gives an earlier image has looked at its shape")
+    });
     progress.set_total(0, source.size().unwrap_or(0));
     let job = Job {
         blocks,
@@ -74,6 +98,7 @@ pub fn archive_image(
         claims: Mutex::new(Claims { number: 0, pieces: source.pieces(block_bytes) }),
         assembly: Mutex::new(Assembly {
             builder: FixedBuilder::new(blocks, shape),
+            earlier,
             next: 0,
             early: BTreeMap::new(),
         }),
@@ -103,6 +128,8 @@ struct Claims<'a> {
 /// The tree, as far as it is known without a gap, and what was finished too early.
 struct Assembly<'a> {
     builder: FixedBuilder<'a>,
+    /// What has not changed is taken from here.
+    earlier: Option<Earlier<'a>>,
     next: u64,
     early: BTreeMap<u64, Leaves>,
 }
@@ -110,6 +137,7 @@ struct Assembly<'a> {
 enum Leaves {
     Scores(Vec<Score>),
     Zeros { leaf_count: u64 },
+    Unchanged { leaf_count: u64 },
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -141,6 +169,10 @@ impl Job<'_> {
             Piece::Hole { bytes } => {
                 self.progress.add_bytes_done(bytes);
                 Leaves::Zeros { leaf_count: bytes.div_ceil(u64::from(self.shape.leaf_bytes)) }
+            }
+            Piece::Unchanged { bytes } => {
+                self.progress.add_bytes_done(bytes);
+                Leaves::Unchanged { leaf_count: bytes.div_ceil(u64::from(self.shape.leaf_bytes)) }
             }
             Piece::Bytes(bytes) => self.store(&bytes)?,
             Piece::Data { offset, bytes } => {
@@ -194,13 +226,17 @@ impl Job<'_> {
 }
 
 impl Assembly<'_> {
-    fn add(&mut self, number: u64, leaves: Leaves) -> Result<(), PutError> {
+    fn add(&mut self, number: u64, leaves: Leaves) -> Result<(), ArchiveImageError> {
         self.early.insert(number, leaves);
         while let Some(leaves) = self.early.remove(&self.next) {
             self.next += 1;
             match leaves {
                 Leaves::Scores(scores) => self.builder.push(&scores)?,
                 Leaves::Zeros { leaf_count } => self.builder.push_zeros(leaf_count)?,
+                Leaves::Unchanged { leaf_count } => {
+                    let earlier = self.earlier.as_mut().expect("only what has an earlier image is unchanged");
+                    self.builder.push_unchanged(earlier, leaf_count)?;
+                }
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Where the bytes of an image come from: a file with holes, a block device, or a stream.
+//! Where the bytes of an image come from: a file with holes, a block device, a stream, or a disk that somebody else keeps.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Advice, OFlags, SeekFrom as HoleSeek, fadvise, seek};
+use varve_tree::Entry;
+
+use super::served::{ServedImage, Told};
 
 /// How much is claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -22,6 +25,8 @@ enum Kind {
     Placed { file: File, size: u64, changed: (i64, i64), has_holes: bool },
     /// Read once, from its beginning to its end.
     Stream(Mutex<Box<dyn Read + Send>>),
+    /// Read at any place, by many at once, from whoever keeps it.
+    Served { image: Box<dyn ServedImage>, earlier: Option<Entry> },
 }
 
 /// Why a source cannot be archived as an image.
@@ -73,6 +78,14 @@ impl ImageSource {
         Self { kind: Kind::Stream(Mutex::new(reader)), path: path.into() }
     }
 
+    /// A disk that somebody else keeps; `path` is what it is called in messages. What it says is unchanged is as in `earlier`,
+    /// which must have its size; without that, all is read.
+    #[must_use]
+    pub fn served(image: Box<dyn ServedImage>, path: &Path, earlier: Option<Entry>) -> Self {
+        let earlier = earlier.filter(|entry| entry.size() == image.size());
+        Self { kind: Kind::Served { image, earlier }, path: path.into() }
+    }
+
     /// What it was opened from.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -85,16 +98,26 @@ impl ImageSource {
         match &self.kind {
             Kind::Placed { size, .. } => Some(*size),
             Kind::Stream(_) => None,
+            Kind::Served { image, .. } => Some(image.size()),
         }
     }
 
-    /// Whether it is now another than when it was opened.
+    /// The tree with what it says is unchanged.
+    pub(super) fn earlier(&self) -> Option<&Entry> {
+        match &self.kind {
+            Kind::Served { earlier, .. } => earlier.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is now another than when it was opened. An error if what was read may be no image at all.
     pub(super) fn has_changed(&self) -> io::Result<bool> {
         match &self.kind {
             Kind::Placed { file, size, changed, has_holes: true } => {
                 let now = file.metadata()?;
                 Ok(now.len() != *size || (now.mtime(), now.mtime_nsec()) != *changed)
             }
+            Kind::Served { image, .. } => image.confirm().map(|()| false),
             _ => Ok(false),
         }
     }
@@ -109,6 +132,7 @@ impl ImageSource {
         match &self.kind {
             Kind::Placed { file, .. } => file.read_exact_at(into, offset),
             Kind::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
+            Kind::Served { image, .. } => image.read_at(offset, into),
         }
     }
 }
@@ -121,12 +145,14 @@ pub(super) enum Piece {
     Bytes(Vec<u8>),
     /// Zeros that need not be read; a multiple of the block size, but for the last.
     Hole { bytes: u64 },
+    /// As in the earlier tree; a multiple of the block size, but for the last.
+    Unchanged { bytes: u64 },
 }
 
 impl Piece {
     fn len(&self) -> u64 {
         match self {
-            Self::Data { bytes, .. } | Self::Hole { bytes } => *bytes,
+            Self::Data { bytes, .. } | Self::Hole { bytes } | Self::Unchanged { bytes } => *bytes,
             Self::Bytes(bytes) => bytes.len() as u64,
         }
     }
@@ -158,6 +184,8 @@ impl Pieces<'_> {
                 reader.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes)?;
                 (!bytes.is_empty()).then_some(Piece::Bytes(bytes))
             }
+            Kind::Served { image, .. } if self.offset >= image.size() => None,
+            Kind::Served { image, earlier } => Some(self.next_served(image.as_ref(), earlier.is_some())?),
         };
         self.offset += piece.as_ref().map_or(0, Piece::len);
         Ok(piece)
@@ -172,6 +200,27 @@ impl Pieces<'_> {
             let start = (start / self.block_bytes * self.block_bytes).max(from);
             if start > from {
                 return Ok(Piece::Hole { bytes: start - from });
+            }
+        }
+        Ok(Piece::Data { offset: from, bytes: self.data_end.min(from + PIECE_BYTES) - from })
+    }
+
+    fn next_served(&mut self, image: &dyn ServedImage, has_earlier: bool) -> io::Result<Piece> {
+        let (from, size) = (self.offset, image.size());
+        if from >= self.data_end {
+            let run = image.told_at(from)?;
+            if run.end <= from || run.end > size {
+                let said = format!("it says that what is at {from} goes on to {} of {size} bytes", run.end);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+            }
+            let whole = if run.end == size { size } else { run.end / self.block_bytes * self.block_bytes };
+            match run.told {
+                Told::Zeros if whole > from => return Ok(Piece::Hole { bytes: whole - from }),
+                Told::Unchanged if has_earlier && whole > from => {
+                    return Ok(Piece::Unchanged { bytes: whole - from });
+                }
+                // A block that is not of one kind all through is read.
+                _ => self.data_end = run.end.next_multiple_of(self.block_bytes).min(size),
             }
         }
         Ok(Piece::Data { offset: from, bytes: self.data_end.min(from + PIECE_BYTES) - from })

@@ -15,6 +15,9 @@ use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::{complaint, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome> {
+    if let Some(qmp) = &words.machine.qmp {
+        return super::machine::run(arguments, words, qmp);
+    }
     let requests = requests(words)?;
     let mut archive = session::write(arguments)?;
     let progress = Arc::new(Progress::new());
@@ -62,6 +65,7 @@ fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
                 source: remembered_path(source),
                 host: host.clone(),
                 tags: words.tags.clone(),
+                ..Request::default()
             })
         })
         .collect()
@@ -122,14 +126,16 @@ fn folder_options(arguments: &Arguments, words: &TakeSnapshot) -> Result<FolderO
 fn print(arguments: &Arguments, snapshot: &Snapshot) {
     if arguments.json {
         say!("{}", snapshots::as_json(snapshot));
-        return;
+    } else if !arguments.quiet {
+        say!("{}", as_line(snapshot));
     }
-    if arguments.quiet {
-        return;
-    }
+}
+
+/// A snapshot that was taken, for people.
+pub(super) fn as_line(snapshot: &Snapshot) -> String {
     let files =
         if snapshot.file_count > 0 { format!(" in {} files", snapshot.file_count) } else { String::new() };
-    say!(
+    format!(
         "{} {}: {}{files}, {} new, {} stored, {}",
         snapshots::short_id(snapshot),
         show::name(snapshot.name.as_bytes()),
@@ -137,7 +143,7 @@ fn print(arguments: &Arguments, snapshot: &Snapshot) {
         show::bytes(snapshot.new_bytes),
         show::bytes(snapshot.stored_bytes),
         show::duration(snapshot.elapsed)
-    );
+    )
 }
 
 #[cfg(test)]

@@ -1,0 +1,229 @@
+//! The machine whose disk an image is, as far as it takes to start it again. Pure.
+//!
+//! | number | field        | value                                                                                      |
+//! |-------:|--------------|--------------------------------------------------------------------------------------------|
+//! |      1 | name         | UTF-8: what its owner calls it                                                             |
+//! |      2 | uuid         | 16 bytes; absent if it has none                                                            |
+//! |      3 | architecture | UTF-8, as QEMU says: `x86_64`, `aarch64`                                                   |
+//! |      4 | board        | UTF-8, as QEMU says: `pc-i440fx-7.2`, `pc-q35-8.0`                                         |
+//! |      5 | processor    | UTF-8, as QEMU says: `qemu64`                                                              |
+//! |      6 | cpu_count    |                                                                                            |
+//! |      7 | memory       | bytes                                                                                      |
+//! |      8 | firmware     | 1 BIOS, 2 UEFI; 0 is not known                                                             |
+//! |      9 | drive *      | the fields of a drive, in the order in which the machine has them                          |
+//!
+//! Of a drive:
+//!
+//! | number | field        | value                                                                                      |
+//! |-------:|--------------|--------------------------------------------------------------------------------------------|
+//! |      1 | name         | UTF-8: its place in the machine, the same from start to start                              |
+//! |      2 | device       | UTF-8, as QEMU says: `virtio-blk-pci`, `ide-hd`, `scsi-hd`, `nvme`                         |
+//! |      3 | controller   | UTF-8, what it hangs on: `virtio-scsi-pci`, `ich9-ahci`; empty if it needs none            |
+//! |      4 | boot_index   | 1 more than its place in the order of booting; 0 if it has none                            |
+//! |      5 | size         | bytes                                                                                      |
+//! |      6 | file         | UTF-8: where the machine keeps it                                                          |
+//! |      7 | format       | UTF-8: how, as QEMU says: `raw`, `qcow2`                                                   |
+//! |      8 | snapshot     | 16 bytes: the id of the snapshot of the same moment; absent if it was not archived         |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
+use crate::snapshot::SnapshotId;
+
+/// The most drives that are read of one machine.
+const DRIVE_COUNT_MAX: usize = 4096;
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Machine {
+    /// What its owner calls it; may be empty.
+    pub name: String,
+    /// What tells it from others.
+    pub uuid: Option<[u8; 16]>,
+    /// As QEMU says: `x86_64`.
+    pub architecture: String,
+    /// As QEMU says: `pc-q35-8.0`.
+    pub board: String,
+    /// As QEMU says: `qemu64`.
+    pub processor: String,
+    /// How many processors it has.
+    pub cpu_count: u64,
+    /// In bytes.
+    pub memory: u64,
+    /// What it starts with.
+    pub firmware: Firmware,
+    /// In the order in which it has them.
+    pub drives: Vec<MachineDrive>,
+}
+
+/// What a machine starts with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Firmware {
+    /// Not known.
+    #[default]
+    Unknown = 0,
+    /// A BIOS of the old kind.
+    Bios = 1,
+    /// UEFI.
+    Uefi = 2,
+}
+
+/// A drive of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MachineDrive {
+    /// Its place in the machine, the same from start to start.
+    pub name: String,
+    /// As QEMU says: `virtio-blk-pci`.
+    pub device: String,
+    /// What it hangs on; may be empty.
+    pub controller: String,
+    /// Its place in the order of booting.
+    pub boot_index: Option<u64>,
+    /// In bytes.
+    pub size: u64,
+    /// Where the machine keeps it.
+    pub file: String,
+    /// How: `qcow2`.
+    pub format: String,
+    /// The snapshot of the same moment, if it was archived.
+    pub snapshot: Option<SnapshotId>,
+}
+
+impl Machine {
+    /// Its record's fields.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let head = FieldWriter::new()
+            .bytes(1, self.name.as_bytes())
+            .optional_bytes(2, self.uuid.as_ref().map(<[u8; 16]>::as_slice))
+            .bytes(3, self.architecture.as_bytes())
+            .bytes(4, self.board.as_bytes())
+            .bytes(5, self.processor.as_bytes())
+            .number(6, self.cpu_count)
+            .number(7, self.memory)
+            .number(8, self.firmware as u64);
+        self.drives.iter().fold(head, |fields, drive| fields.bytes(9, &drive.encode())).finish()
+    }
+
+    /// Reads a record's fields.
+    ///
+    /// # Errors
+    /// [`FieldError`].
+    pub fn decode(fields: &[u8]) -> Result<Self, FieldError> {
+        let mut machine = Self::default();
+        for field in FieldReader::new(fields) {
+            let field = field?;
+            match field.number {
+                1 => machine.name = field.text()?.into(),
+                2 => machine.uuid = Some(sixteen(&field)?),
+                3 => machine.architecture = field.text()?.into(),
+                4 => machine.board = field.text()?.into(),
+                5 => machine.processor = field.text()?.into(),
+                6 => machine.cpu_count = field.value()?,
+                7 => machine.memory = field.value()?,
+                8 => {
+                    machine.firmware = match field.value()? {
+                        1_u64 => Firmware::Bios,
+                        2 => Firmware::Uefi,
+                        _ => Firmware::Unknown,
+                    }
+                }
+                9 if machine.drives.len() < DRIVE_COUNT_MAX => {
+                    machine.drives.push(MachineDrive::decode(field.bytes)?);
+                }
+                9 => return Err(field.unexpected()),
+                _ => {}
+            }
+        }
+        Ok(machine)
+    }
+}
+
+impl MachineDrive {
+    fn encode(&self) -> Vec<u8> {
+        FieldWriter::new()
+            .bytes(1, self.name.as_bytes())
+            .bytes(2, self.device.as_bytes())
+            .bytes(3, self.controller.as_bytes())
+            .optional_number(4, self.boot_index.map(|index| index.saturating_add(1)))
+            .number(5, self.size)
+            .bytes(6, self.file.as_bytes())
+            .bytes(7, self.format.as_bytes())
+            .optional_bytes(8, self.snapshot.as_ref().map(|id| id.0.as_slice()))
+            .finish()
+    }
+
+    fn decode(fields: &[u8]) -> Result<Self, FieldError> {
+        let mut drive = Self::default();
+        for field in FieldReader::new(fields) {
+            let field = field?;
+            match field.number {
+                1 => drive.name = field.text()?.into(),
+                2 => drive.device = field.text()?.into(),
+                3 => drive.controller = field.text()?.into(),
+                4 => drive.boot_index = field.value::<u64>()?.checked_sub(1),
+                5 => drive.size = field.value()?,
+                6 => drive.file = field.text()?.into(),
+                7 => drive.format = field.text()?.into(),
+                8 => drive.snapshot = Some(SnapshotId(sixteen(&field)?)),
+                _ => {}
+            }
+        }
+        Ok(drive)
+    }
+}
+
+fn sixteen(field: &Field<'_>) -> Result<[u8; 16], FieldError> {
+    field.bytes.try_into().map_err(|_| field.unexpected())
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A machine of two drives.
+    pub(crate) fn machine() -> Machine {
+        let drive = |name: &str, boot_index, snapshot| MachineDrive {
+            name: name.into(),
+            device: "ide-hd".into(),
+            controller: "ich9-ahci".into(),
+            boot_index,
+            size: 1 << 40,
+            file: "/srv/web.qcow2".into(),
+            format: "qcow2".into(),
+            snapshot,
+        };
+        Machine {
+            name: "web".into(),
+            uuid: Some([7; 16]),
+            architecture: "x86_64".into(),
+            board: "pc-q35-7.2".into(),
+            processor: "qemu64".into(),
+            cpu_count: 4,
+            memory: 1 << 31,
+            firmware: Firmware::Uefi,
+            drives: vec![drive("a", Some(0), Some(SnapshotId([9; 16]))), drive("b", None, None)],
+        }
+    }
+
+    #[test]
+    fn a_machine_survives_the_round_trip() {
+        assert_eq!(Machine::decode(&machine().encode()), Ok(machine()));
+        assert_eq!(Machine::decode(&[]), Ok(Machine::default()));
+        assert!(Machine::decode(&[2, 1, 0]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_panics(place in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
+            let mut fields = machine().encode();
+            let place = place % fields.len();
+            fields[place] ^= byte;
+            fields.truncate(cut % (fields.len() + 1));
+            let _ = Machine::decode(&fields);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The guest agent: a program inside the machine that can hold its file systems still for a moment.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::edge::Deadline;
+use crate::json_lines::{JsonLines, LineError};
+
+/// Why the guest did not hold still.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Nothing sensible came back.
+    #[error("the guest agent does not answer {command}")]
+    Line {
+        /// The command.
+        command: String,
+        /// What went wrong below.
+        source: LineError,
+    },
+    /// The agent did not do it.
+    #[error("the guest agent refused {command}: {said}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// What it says.
+        said: String,
+    },
+}
+
+/// A connection to the agent of a machine.
+pub struct Agent {
+    lines: JsonLines,
+    patience: Duration,
+}
+
+/// A guest whose file systems hold still. It goes on when this is dropped.
+pub struct Frozen<'a> {
+    agent: &'a mut Agent,
+    is_thawed: bool,
+}
+
+impl Agent {
+    /// Connects and makes sure that somebody is there. A guest that a killed run has left frozen goes on.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub fn connect(path: &Path, patience: Duration) -> Result<Self, AgentError> {
+        let command = "guest-sync-delimited";
+        let lines = JsonLines::connect(path)
+            .map_err(|source| AgentError::Line { command: command.into(), source })?;
+        let mut agent = Self { lines, patience };
+        // Whatever an earlier client has left unread comes before the answer that has this number.
+        let number = u64::from(std::process::id());
+        agent.send(command, &json!({ "id": number }), b"\xff")?;
+        let deadline = Deadline::after(patience);
+        loop {
+            let answer = agent.receive(command, deadline);
+            match answer {
+                Ok(answer) if answer["return"].as_u64() == Some(number) => break,
+                Ok(_) => {}
+                // The rest of a line that was meant for somebody else.
+                Err(AgentError::Line { source: LineError::Nonsense { .. }, .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if agent.ask("guest-fsfreeze-status")?.as_str() == Some("frozen") {
+            tracing::warn!("the guest was found frozen: it goes on now");
+            agent.ask("guest-fsfreeze-thaw")?;
+        }
+        Ok(agent)
+    }
+
+    /// Holds the guest's file systems still.
+    ///
+    /// # Errors
+    /// [`AgentError`]; the guest goes on.
+    pub fn freeze(&mut self) -> Result<Frozen<'_>, AgentError> {
+        // Made first: an agent that gives no answer may well have frozen.
+        let mut frozen = Frozen { agent: self, is_thawed: false };
+        frozen.agent.ask("guest-fsfreeze-freeze")?;
+        let _ = &mut frozen;
+        Ok(frozen)
+    }
+
+    fn ask(&mut self, command: &str) -> Result<Value, AgentError> {
+        self.send(command, &json!({}), &[])?;
+        let mut answer = self.receive(command, Deadline::after(self.patience))?;
+        if let Some(error) = answer.get("error") {
+            let said = error["desc"].as_str().unwrap_or("it gives no reason").to_owned();
+            return Err(AgentError::Refused { command: command.into(), said });
+        }
+        Ok(answer["return"].take())
+    }
+
+    fn send(&mut self, command: &str, arguments: &Value, before: &[u8]) -> Result<(), AgentError> {
+        let line = json!({ "execute": command, "arguments": arguments });
+        let sent = self.lines.send(before, &line, None, self.patience);
+        sent.map_err(|source| AgentError::Line { command: command.into(), source })
+    }
+
+    fn receive(&mut self, command: &str, deadline: Deadline) -> Result<Value, AgentError> {
+        let received = self.lines.receive(deadline, self.patience);
+        received.map_err(|source| AgentError::Line { command: command.into(), source })
+    }
+}
+
+impl Frozen<'_> {
+    /// Lets the guest go on.
+    ///
+    /// # Errors
+    /// [`AgentError`]: it may still be frozen.
+    pub fn thaw(mut self) -> Result<(), AgentError> {
+        self.is_thawed = true;
+        // Once more if need be: a frozen guest is the worst that can be left behind.
+        self.agent.ask("guest-fsfreeze-thaw").or_else(|_| self.agent.ask("guest-fsfreeze-thaw")).map(drop)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        if self.is_thawed {
+            return;
+        }
+        if let Err(error) = self.agent.ask("guest-fsfreeze-thaw") {
+            tracing::warn!(%error, "the guest may still be frozen: run guest-fsfreeze-thaw through its agent");
+        }
+    }
+}

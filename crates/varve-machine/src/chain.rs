@@ -1,0 +1,267 @@
+//! Whether a record of changes proves what has changed since an archived night. Pure.
+//!
+//! ```text
+//! varve-STORE-NIGHT          what has changed since the moment of NIGHT
+//! varve-STORE-NIGHT-BEFORE   the same; at that moment the record that began with BEFORE was stopped
+//! ```
+//!
+//! NIGHT is the id of a snapshot. A record is begun and the one before it stopped in the same transaction in which the
+//! machine's disk is held for reading; so if the night fails, the two together say what has changed since BEFORE.
+//!
+//! What must always be true: a record is believed only if its night is in the catalog and QEMU says that it recorded without
+//! a gap. Whatever cannot be proven is read whole.
+
+use varve_archive::SnapshotId;
+
+/// A dirty bitmap: QEMU's record of what was written to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Bitmap {
+    /// What it is called.
+    pub name: String,
+    /// Whether what is written now is noted.
+    pub is_recording: bool,
+    /// Whether QEMU could not save it when it ended.
+    pub is_inconsistent: bool,
+    /// Whether somebody uses it.
+    pub is_busy: bool,
+}
+
+/// The name of a record, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecordName {
+    /// Which store's.
+    pub store: StoreTag,
+    /// The night that it begins with.
+    pub night: SnapshotId,
+    /// The night whose record was stopped then.
+    pub before: Option<SnapshotId>,
+}
+
+/// What tells the records of one store from another's: the first bytes of its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreTag(pub [u8; 4]);
+
+impl std::fmt::Display for StoreTag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Display for RecordName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "varve-{}-{}", self.store, self.night)?;
+        self.before.map_or(Ok(()), |before| write!(f, "-{before}"))
+    }
+}
+
+impl RecordName {
+    /// What a name says; `None` if it is not one of ours.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.strip_prefix("varve-")?.split('-');
+        let store = StoreTag(from_hex(parts.next()?)?);
+        let night = SnapshotId(from_hex(parts.next()?)?);
+        let before = parts.next().map(from_hex).map(|id| id.map(SnapshotId));
+        let parsed = Self { store, night, before: before.map_or(Some(None), |id| id.map(Some))? };
+        // Only the one way to write it: nobody else's name is taken for ours.
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+fn from_hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
+    if text.len() != 2 * BYTES || !text.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; BYTES];
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * place..2 * place + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// What the records on a drive allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// The record that says what has changed, and since which night; or why all has to be read.
+    pub since: Result<Since, String>,
+    /// Our other records, of which nothing can be had any more.
+    pub useless: Vec<String>,
+}
+
+/// A record that is believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Since {
+    /// The night.
+    pub night: SnapshotId,
+    /// The record.
+    pub record: String,
+    /// What goes on from it, since it was stopped for a night that failed.
+    pub goes_on: Option<String>,
+}
+
+/// Finds the record to go by. `rank` says how new an archived night is, and why a night that may not be built on may not.
+pub(crate) fn find(
+    store: StoreTag,
+    bitmaps: &[Bitmap],
+    rank: &dyn Fn(&SnapshotId) -> Result<u64, String>,
+) -> Chain {
+    let ours: Vec<(RecordName, &Bitmap)> = bitmaps
+        .iter()
+        .filter_map(|bitmap| Some((RecordName::parse(&bitmap.name)?, bitmap)))
+        .filter(|(name, _)| name.store == store)
+        .collect();
+    let since = choose(&ours, rank);
+    let kept = |name: &String| {
+        since.as_ref().is_ok_and(|since| since.record == *name || since.goes_on.as_ref() == Some(name))
+    };
+    let useless = ours.iter().map(|(_, bitmap)| bitmap.name.clone()).filter(|name| !kept(name)).collect();
+    Chain { since, useless }
+}
+
+fn choose(
+    ours: &[(RecordName, &Bitmap)],
+    rank: &dyn Fn(&SnapshotId) -> Result<u64, String>,
+) -> Result<Since, String> {
+    if ours.is_empty() {
+        return Err("QEMU has no record of what has changed since an archived night".into());
+    }
+    let mut reason = String::new();
+    let mut newest: Option<(u64, RecordName, &Bitmap)> = None;
+    for (name, bitmap) in ours {
+        match rank(&name.night) {
+            Ok(rank) if newest.is_none_or(|(other, _, _)| other < rank) => {
+                newest = Some((rank, *name, bitmap))
+            }
+            Ok(_) => {}
+            Err(said) => reason = said,
+        }
+    }
+    let Some((_, name, bitmap)) = newest else { return Err(reason) };
+    sound(bitmap)?;
+    if bitmap.is_recording {
+        return Ok(Since { night: name.night, record: bitmap.name.clone(), goes_on: None });
+    }
+    let mut followers = ours.iter().filter(|(other, _)| other.before == Some(name.night));
+    let (Some((_, follower)), None) = (followers.next(), followers.next()) else {
+        return Err("the record of changes was stopped, and none goes on from it".into());
+    };
+    sound(follower)?;
+    if !follower.is_recording {
+        return Err("the record of changes was stopped, and so was the one that goes on from it".into());
+    }
+    Ok(Since { night: name.night, record: bitmap.name.clone(), goes_on: Some(follower.name.clone()) })
+}
+
+fn sound(bitmap: &Bitmap) -> Result<(), String> {
+    if bitmap.is_inconsistent {
+        return Err("QEMU did not end properly and could not save its record of changes".into());
+    }
+    if bitmap.is_busy {
+        return Err("the record of changes is used by another program".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STORE: StoreTag = StoreTag([1, 2, 3, 4]);
+
+    fn night(number: u8) -> SnapshotId {
+        SnapshotId([number; 16])
+    }
+
+    fn name(of: u8, before: Option<u8>) -> RecordName {
+        RecordName { store: STORE, night: night(of), before: before.map(night) }
+    }
+
+    fn record(of: u8, before: Option<u8>, is_recording: bool) -> Bitmap {
+        Bitmap { name: name(of, before).to_string(), is_recording, ..Bitmap::default() }
+    }
+
+    /// Nights 1 to 5 are archived, in this order.
+    fn chain(bitmaps: &[Bitmap]) -> Chain {
+        find(STORE, bitmaps, &|id| match id.0[0] {
+            number @ 1..=5 => Ok(number.into()),
+            _ => Err("the night was not archived".into()),
+        })
+    }
+
+    fn since(of: &Chain) -> (SnapshotId, bool) {
+        let since = of.since.as_ref().unwrap();
+        (since.night, since.goes_on.is_some())
+    }
+
+    #[test]
+    fn names_say_what_they_say() {
+        for written in [name(7, None), name(7, Some(9))] {
+            assert_eq!(RecordName::parse(&written.to_string()), Some(written));
+            assert!(written.to_string().len() < 255);
+        }
+        let good = name(7, None).to_string();
+        for bad in [
+            "",
+            "varve-",
+            "backup-1",
+            &good.to_uppercase(),
+            &good[..good.len() - 1],
+            &format!("{good}-"),
+            "varve-+1020304-",
+        ] {
+            assert_eq!(RecordName::parse(bad), None, "{bad}");
+        }
+        assert_eq!(RecordName::parse(&good.replace("07", "0A")), None, "one way to write it");
+    }
+
+    #[test]
+    fn the_newest_archived_night_is_gone_by() {
+        assert_eq!(since(&chain(&[record(3, Some(2), true)])), (night(3), false));
+        // A run was killed after its snapshot was archived, and before it removed the record before.
+        let both = chain(&[record(3, Some(2), false), record(4, Some(3), true)]);
+        assert_eq!(since(&both), (night(4), false));
+        assert_eq!(both.useless, [name(3, Some(2)).to_string()]);
+        // It was killed before that: night 9 is not archived.
+        let failed = chain(&[record(3, Some(2), false), record(9, Some(3), true)]);
+        assert_eq!(since(&failed), (night(3), true));
+        assert!(failed.useless.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_proven_is_read() {
+        let reason = |bitmaps: &[Bitmap]| chain(bitmaps).since.unwrap_err();
+        assert!(reason(&[]).contains("no record"));
+        assert!(reason(&[record(9, None, true)]).contains("not archived"));
+        assert!(reason(&[record(3, None, false)]).contains("none goes on"));
+        assert!(reason(&[record(3, None, false), record(9, Some(2), true)]).contains("none goes on"));
+        assert!(reason(&[record(3, None, false), record(9, None, true)]).contains("none goes on"));
+        assert!(reason(&[record(3, None, false), record(9, Some(3), false)]).contains("so was"));
+        let two = [record(3, None, false), record(8, Some(3), true), record(9, Some(3), true)];
+        assert!(reason(&two).contains("none goes on"));
+        let inconsistent = Bitmap { is_inconsistent: true, ..record(3, None, true) };
+        assert!(reason(std::slice::from_ref(&inconsistent)).contains("did not end properly"));
+        let useless = chain(std::slice::from_ref(&inconsistent)).useless;
+        assert_eq!(useless.first(), Some(&inconsistent.name));
+        let follower = Bitmap { is_inconsistent: true, ..record(9, Some(3), true) };
+        assert!(reason(&[record(3, None, false), follower]).contains("did not end properly"));
+        assert!(reason(&[Bitmap { is_busy: true, ..record(3, None, true) }]).contains("another program"));
+    }
+
+    #[test]
+    fn records_of_others_are_left_alone() {
+        let other = RecordName { store: StoreTag([9; 4]), ..name(3, None) }.to_string();
+        let theirs = Bitmap { name: other, is_recording: true, ..Bitmap::default() };
+        let libvirt = Bitmap { name: "checkpoint-1".into(), is_recording: true, ..Bitmap::default() };
+        let chain = chain(&[theirs, libvirt]);
+        assert!(chain.since.unwrap_err().contains("no record"));
+        assert!(chain.useless.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_panics(name in ".{0,100}", hex in "varve-[0-9a-f]{8}-[0-9a-f-]{0,70}") {
+            let _ = (RecordName::parse(&name), RecordName::parse(&hex));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What disks a running machine has, and what QEMU knows of each.
+
+use serde_json::{Value, json};
+
+use crate::chain::Bitmap;
+use crate::qmp::{Qmp, QmpError};
+
+/// A disk of a running machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Drive {
+    /// What we call it, as far as possible the same from start to start.
+    pub name: String,
+    /// All that its owner may call it.
+    pub words: Vec<String>,
+    /// The node that the machine writes to.
+    pub node: String,
+    /// In bytes.
+    pub size: u64,
+    /// Of the node.
+    pub format: String,
+    /// Where its bytes are.
+    pub file: String,
+    /// Its device, as a path in QEMU's tree of objects.
+    pub device_path: Option<String>,
+    /// Whether it is a disk that is written to; not so a medium that can be changed, or firmware.
+    pub is_disk: bool,
+    /// The records of changes that are attached to the node.
+    pub bitmaps: Vec<Bitmap>,
+}
+
+/// All drives that have something in them, in the machine's order.
+pub(crate) fn list(qmp: &mut Qmp) -> Result<Vec<Drive>, QmpError> {
+    let blocks = qmp.execute("query-block", json!({}))?;
+    let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+    let lacks = |what| QmpError::Lacks { command: "query-block".into(), what };
+    let blocks = blocks.as_array().ok_or(lacks("list of drives"))?;
+    let mut drives: Vec<Drive> = Vec::new();
+    for (number, block) in blocks.iter().enumerate() {
+        let Some(inserted) = block.get("inserted") else { continue };
+        let mut drive = read(block, inserted, number).ok_or(lacks("node, size or format of a drive"))?;
+        if drives.iter().any(|other| other.name == drive.name) {
+            drive.name = format!("{}-{number}", drive.name);
+        }
+        drive.bitmaps = bitmaps(&nodes, &drive.node).unwrap_or_else(|| bitmaps_of(inserted));
+        drives.push(drive);
+    }
+    Ok(drives)
+}
+
+fn read(block: &Value, inserted: &Value, number: usize) -> Option<Drive> {
+    let text = |of: &Value, key: &str| of[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let node = text(inserted, "node-name")?;
+    let device_path = text(block, "qdev").map(|path| match path.strip_suffix("/virtio-backend") {
+        Some(device) => device.to_owned(),
+        None => path,
+    });
+    let size = inserted["image"]["virtual-size"].as_u64()?;
+    // A path in QEMU's tree begins with a slash if its owner gave the device no name, and a node's with # likewise.
+    let own_words = [
+        text(block, "device"),
+        device_path.as_deref().and_then(own_name),
+        (!node.starts_with('#')).then(|| node.clone()),
+    ];
+    let words: Vec<String> = own_words.into_iter().flatten().collect();
+    let is_read_only = inserted["ro"].as_bool() == Some(true);
+    let is_removable = block["removable"].as_bool() == Some(true);
+    Some(Drive {
+        name: words.first().cloned().unwrap_or_else(|| format!("disk{number}")),
+        words,
+        size,
+        format: text(inserted, "drv")?,
+        file: text(inserted, "file").unwrap_or_default(),
+        is_disk: !is_read_only && !is_removable && size > 0 && device_path.is_some(),
+        device_path,
+        node,
+        bitmaps: Vec::new(),
+    })
+}
+
+/// The name that its owner gave a device.
+fn own_name(path: &str) -> Option<String> {
+    let name = match path.strip_prefix("/machine/peripheral/") {
+        Some(rest) => rest.split('/').next()?,
+        None if path.starts_with('/') => return None,
+        None => path,
+    };
+    Some(name.to_owned())
+}
+
+fn bitmaps(nodes: &Value, name: &str) -> Option<Vec<Bitmap>> {
+    let node = nodes.as_array()?.iter().find(|node| node["node-name"].as_str() == Some(name))?;
+    Some(bitmaps_of(node))
+}
+
+fn bitmaps_of(node: &Value) -> Vec<Bitmap> {
+    let is = |bitmap: &Value, key: &str| bitmap[key].as_bool() == Some(true);
+    let read = |bitmap: &Value| {
+        Some(Bitmap {
+            name: bitmap["name"].as_str()?.to_owned(),
+            is_recording: is(bitmap, "recording"),
+            is_inconsistent: is(bitmap, "inconsistent"),
+            is_busy: is(bitmap, "busy"),
+        })
+    };
+    node["dirty-bitmaps"].as_array().map(|list| list.iter().filter_map(read).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_called_what_their_owner_calls_them() {
+        let block = |device: &str, qdev: &str| json!({"device": device, "qdev": qdev, "removable": false});
+        let inserted = |node: &str| json!({"node-name": node, "drv": "raw", "ro": false, "file": "a", "image": {"virtual-size": 5}});
+        let name = |device, qdev, node| read(&block(device, qdev), &inserted(node), 3).unwrap().name;
+        assert_eq!(name("drive0", "/machine/peripheral-anon/device[0]/virtio-backend", "#block1"), "drive0");
+        assert_eq!(name("", "/machine/peripheral/vda/virtio-backend", "libvirt-1-format"), "vda");
+        assert_eq!(name("", "disk1", "b"), "disk1");
+        assert_eq!(name("", "/machine/unattached/device[1]", "root"), "root");
+        assert_eq!(name("", "/machine/unattached/device[1]", "#block1"), "disk3");
+    }
+
+    #[test]
+    fn what_is_no_disk_is_known() {
+        let inserted =
+            |ro: bool| json!({"node-name": "n", "drv": "raw", "ro": ro, "image": {"virtual-size": 5}});
+        let is_disk = |removable, ro| {
+            read(&json!({"qdev": "d", "removable": removable}), &inserted(ro), 0).unwrap().is_disk
+        };
+        assert!(is_disk(false, false));
+        assert!(!is_disk(true, false) && !is_disk(false, true));
+        assert!(read(&json!({}), &json!({"node-name": "n"}), 0).is_none(), "no size");
+    }
+}

@@ -1,0 +1,159 @@
+//! Lines of JSON over a socket, with a bound on their length and on the time that they may take.
+
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde_json::Value;
+
+use crate::edge::Deadline;
+
+/// The longest line that is taken. What QEMU says of a machine with hundreds of disks is far shorter.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
+/// A socket on which both sides write lines of JSON.
+pub(crate) struct JsonLines {
+    socket: UnixStream,
+    path: PathBuf,
+    read: Vec<u8>,
+    /// How much of `read` is known to have no end of a line.
+    searched: usize,
+}
+
+/// Why a line did not come or go.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// Nobody listens.
+    #[error("cannot connect to {path}", path = path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the connection to {path} broke", path = path.display())]
+    Broken {
+        /// The socket.
+        path: PathBuf,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// It was closed at the other end.
+    #[error("{path} was closed at the other end", path = path.display())]
+    Closed {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// No line came in time.
+    #[error("no answer from {path} within {seconds} s", path = path.display())]
+    Late {
+        /// The socket.
+        path: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// What came is no line of JSON.
+    #[error("{path} does not speak as it should: {problem}", path = path.display())]
+    Nonsense {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl JsonLines {
+    pub(crate) fn connect(path: &Path) -> Result<Self, LineError> {
+        let socket =
+            UnixStream::connect(path).map_err(|source| LineError::Connect { path: path.into(), source })?;
+        Ok(Self { socket, path: path.into(), read: Vec::new(), searched: 0 })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a line, and passes an open file along with its first byte.
+    pub(crate) fn send(
+        &mut self,
+        before: &[u8],
+        line: &Value,
+        file: Option<BorrowedFd<'_>>,
+        patience: Duration,
+    ) -> Result<(), LineError> {
+        let deadline = Deadline::after(patience);
+        let bytes = [before, line.to_string().as_bytes(), b"\n"].concat();
+        let mut rest = bytes.as_slice();
+        let mut files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+        while !rest.is_empty() {
+            let left = deadline.left().ok_or_else(|| self.late(patience))?;
+            self.socket.set_write_timeout(Some(left)).map_err(|source| self.broken(source))?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if !files.is_empty() {
+                ancillary.push(SendAncillaryMessage::ScmRights(&files));
+            }
+            match sendmsg(&self.socket, &[IoSlice::new(rest)], &mut ancillary, SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    rest = rest.get(count..).unwrap_or_default();
+                    files.clear();
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Err(self.late(patience)),
+                Err(error) => return Err(self.broken(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next line, by the deadline.
+    pub(crate) fn receive(&mut self, deadline: Deadline, patience: Duration) -> Result<Value, LineError> {
+        loop {
+            let fresh = self.read.get(self.searched..).unwrap_or_default();
+            if let Some(found) = fresh.iter().position(|byte| *byte == b'\n') {
+                let end = self.searched + found;
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                self.searched = 0;
+                // The guest agent marks the first answer to a new client with a byte that no JSON has.
+                let line = line.trim_ascii();
+                let line = line.strip_prefix(b"\xff").unwrap_or(line);
+                if line.is_empty() {
+                    continue;
+                }
+                return serde_json::from_slice(line)
+                    .map_err(|error| self.nonsense(format!("no line of JSON: {error}")));
+            }
+            self.searched = self.read.len();
+            if self.searched > LINE_BYTES_MAX {
+                return Err(self.nonsense(format!("a line of more than {LINE_BYTES_MAX} bytes")));
+            }
+            let left = deadline.left().ok_or_else(|| self.late(patience))?;
+            self.socket.set_read_timeout(Some(left)).map_err(|source| self.broken(source))?;
+            let mut chunk = [0; 1 << 14];
+            match self.socket.read(&mut chunk) {
+                Ok(0) => return Err(LineError::Closed { path: self.path.clone() }),
+                Ok(count) => self.read.extend_from_slice(&chunk[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(self.late(patience)),
+                Err(source) => return Err(self.broken(source)),
+            }
+        }
+    }
+
+    pub(crate) fn nonsense(&self, problem: String) -> LineError {
+        LineError::Nonsense { path: self.path.clone(), problem }
+    }
+
+    fn broken(&self, source: io::Error) -> LineError {
+        LineError::Broken { path: self.path.clone(), source }
+    }
+
+    fn late(&self, patience: Duration) -> LineError {
+        LineError::Late { path: self.path.clone(), seconds: patience.as_secs() }
+    }
+}

@@ -1,0 +1,372 @@
+//! A disk behind a server of network block devices: read over a few connections, with many requests under way on each.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use varve_archive::{ServedImage, Told, ToldRun};
+use varve_nbd::{
+    BASE_ALLOCATION, BLOCK_ZERO, Chunk, ClientNegotiation, Command, CommandFlags, Connected, Extent, Replies,
+    Wanted,
+};
+
+/// How many bytes one request reads. A piece of an image is read with sixteen of them under way.
+const REQUEST_BYTES: u32 = 64 << 10;
+/// How much a server is asked to tell of at once.
+const STATUS_BYTES: u32 = 1 << 30;
+/// In a context made of a dirty bitmap: this has changed.
+const DIRTY: u32 = 1;
+
+/// A disk of which a server shows one moment.
+pub struct NbdDisk {
+    connections: Mutex<Connections>,
+    returned: Condvar,
+    size: u64,
+    request_bytes: u32,
+    alignment: u32,
+    has_changes: bool,
+    told: Mutex<ToldRuns>,
+}
+
+struct Connections {
+    idle: Vec<Connection>,
+    open_count: usize,
+}
+
+struct Connection {
+    socket: UnixStream,
+    replies: Replies,
+    allocation: Option<u32>,
+    changes: Option<u32>,
+}
+
+/// What was told last: runs in order, the first of which begins at `start`.
+#[derive(Default)]
+struct ToldRuns {
+    start: u64,
+    runs: Vec<ToldRun>,
+}
+
+/// Which disk, and of which moment what has changed is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct NbdDiskOptions {
+    /// The export's name.
+    pub export: String,
+    /// The context that says what has changed, such as `qemu:dirty-bitmap:b0`. A server that does not have it is refused.
+    pub changes: Option<String>,
+    /// How many connections.
+    pub connection_count: usize,
+    /// How long an answer may take.
+    pub patience: Duration,
+}
+
+impl NbdDisk {
+    /// Connects to a server on a Unix socket.
+    ///
+    /// # Errors
+    /// [`io::Error`] that says what the server did wrong.
+    pub fn connect(socket: &Path, options: &NbdDiskOptions) -> io::Result<Self> {
+        let (first, info) = Connection::open(socket, options)?;
+        let mut idle = vec![first];
+        while idle.len() < options.connection_count {
+            let (more, again) = Connection::open(socket, options)?;
+            if again.size != info.size {
+                return Err(io::Error::other("the disk has another size on each connection"));
+            }
+            idle.push(more);
+        }
+        let alignment = info.block_sizes.minimum.max(1);
+        if !alignment.is_power_of_two() || alignment > REQUEST_BYTES {
+            let said = format!("the server reads only {alignment} bytes at a time");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+        }
+        let request_bytes = REQUEST_BYTES.min(info.block_sizes.maximum) / alignment * alignment;
+        Ok(Self {
+            connections: Mutex::new(Connections { open_count: idle.len(), idle }),
+            returned: Condvar::new(),
+            size: info.size,
+            request_bytes: request_bytes.max(alignment),
+            alignment,
+            has_changes: options.changes.is_some(),
+            told: Mutex::default(),
+        })
+    }
+
+    /// Does something with a connection that nobody else uses meanwhile. One that has failed is not used again.
+    fn with_connection<T>(&self, work: impl FnOnce(&mut Connection) -> io::Result<T>) -> io::Result<T> {
+        let mut connection = {
+            let mut connections = lock(&self.connections);
+            loop {
+                if let Some(idle) = connections.idle.pop() {
+                    break idle;
+                }
+                if connections.open_count == 0 {
+                    return Err(io::Error::new(io::ErrorKind::NotConnected, "every connection has failed"));
+                }
+                connections = self.returned.wait(connections).unwrap_or_else(PoisonError::into_inner);
+            }
+        };
+        let done = work(&mut connection);
+        let mut connections = lock(&self.connections);
+        if done.is_ok() {
+            connections.idle.push(connection);
+        } else {
+            connections.open_count -= 1;
+        }
+        drop(connections);
+        self.returned.notify_all();
+        done
+    }
+}
+
+impl ServedImage for NbdDisk {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+        let mut told = lock(&self.told);
+        if offset < told.start || told.runs.last().is_none_or(|run| run.end <= offset) {
+            let start = offset / u64::from(self.alignment) * u64::from(self.alignment);
+            let has_changes = self.has_changes;
+            let length = u32::try_from(self.size - start).map_or(STATUS_BYTES, |left| left.min(STATUS_BYTES));
+            let runs = self.with_connection(|connection| connection.status(start, length, has_changes))?;
+            *told = ToldRuns { start, runs };
+        }
+        let place = told.runs.partition_point(|run| run.end <= offset);
+        let run =
+            told.runs.get(place).ok_or_else(|| wrong("the server tells nothing of a part of the disk"))?;
+        // The last one may go on beyond the end.
+        Ok(ToldRun { end: run.end.min(self.size), ..*run })
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let alignment = u64::from(self.alignment);
+        let end = offset + into.len() as u64;
+        if end > self.size {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (start, stop) = (offset / alignment * alignment, end.next_multiple_of(alignment).min(self.size));
+        if (start, stop) == (offset, end) {
+            return self.with_connection(|connection| connection.read(offset, into, self.request_bytes));
+        }
+        let mut wider = vec![0; usize::try_from(stop - start).map_err(io::Error::other)?];
+        self.with_connection(|connection| connection.read(start, &mut wider, self.request_bytes))?;
+        let skipped = usize::try_from(offset - start).map_err(io::Error::other)?;
+        into.copy_from_slice(&wider[skipped..skipped + into.len()]);
+        Ok(())
+    }
+}
+
+impl Connection {
+    fn open(socket: &Path, options: &NbdDiskOptions) -> io::Result<(Self, varve_nbd::ExportInfo)> {
+        let mut socket = UnixStream::connect(socket)?;
+        socket.set_read_timeout(Some(options.patience))?;
+        socket.set_write_timeout(Some(options.patience))?;
+        let contexts = [BASE_ALLOCATION.to_owned()].into_iter().chain(options.changes.clone()).collect();
+        let wanted = Wanted { export: options.export.clone(), contexts };
+        let mut negotiation = ClientNegotiation::new(wanted);
+        let connected = loop {
+            let step = negotiation.step().map_err(io::Error::other)?;
+            let unsent = negotiation.take_unsent();
+            socket.write_all(&unsent).map_err(late)?;
+            match step {
+                Some(connected) => break connected,
+                None => negotiation.receive(&some(&mut socket)?),
+            }
+        };
+        let Connected { info, contexts, replies } = connected;
+        let context = |name: &str| contexts.iter().find(|(_, own)| own == name).map(|(id, _)| *id);
+        let changes = options.changes.as_deref().map(|name| {
+            let said = || wrong(&format!("the server does not tell what has changed: it has no {name}"));
+            context(name).ok_or_else(said)
+        });
+        let allocation = context(BASE_ALLOCATION);
+        Ok((Self { socket, replies, allocation, changes: changes.transpose()? }, info))
+    }
+
+    /// Fills `into`, with up to sixteen requests or so under way.
+    fn read(&mut self, offset: u64, into: &mut [u8], request_bytes: u32) -> io::Result<()> {
+        const UNDER_WAY_MAX: usize = 32;
+        let (mut asked, mut requests) = (0, Vec::new());
+        loop {
+            while asked < into.len() && self.replies.unanswered_count() < UNDER_WAY_MAX {
+                let length = (into.len() - asked).min(request_bytes as usize);
+                let command = Command::Read {
+                    offset: offset + asked as u64,
+                    length: u32::try_from(length).map_err(io::Error::other)?,
+                };
+                self.replies.ask(command, CommandFlags::default(), &mut requests);
+                asked += length;
+            }
+            self.socket.write_all(&requests).map_err(late)?;
+            requests.clear();
+            if self.replies.unanswered_count() == 0 {
+                return Ok(());
+            }
+            self.answer(&mut |chunk| match chunk {
+                Chunk::Data { offset: place, bytes } => {
+                    let target = target(into, offset, place, bytes.len())?;
+                    target.copy_from_slice(&bytes);
+                    Ok(())
+                }
+                Chunk::Hole { offset: place, length } => {
+                    target(into, offset, place, length as usize)?.fill(0);
+                    Ok(())
+                }
+                _ => Ok(()),
+            })?;
+        }
+    }
+
+    /// Runs from `start` on: at least one.
+    fn status(&mut self, start: u64, length: u32, has_changes: bool) -> io::Result<Vec<ToldRun>> {
+        if self.allocation.is_none() && !has_changes {
+            return Ok(vec![ToldRun { told: Told::Data, end: start + u64::from(length) }]);
+        }
+        let mut requests = Vec::new();
+        self.replies.ask(
+            Command::BlockStatus { offset: start, length },
+            CommandFlags::default(),
+            &mut requests,
+        );
+        self.socket.write_all(&requests).map_err(late)?;
+        let (mut allocation, mut changes) = (Vec::new(), Vec::new());
+        while self.replies.unanswered_count() > 0 {
+            let (allocation_id, changes_id) = (self.allocation, self.changes);
+            self.answer(&mut |chunk| {
+                if let Chunk::Status { context, extents } = chunk {
+                    if Some(context) == allocation_id {
+                        allocation = extents;
+                    } else if Some(context) == changes_id {
+                        changes = extents;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        if has_changes && changes.is_empty() {
+            return Err(wrong("the server does not tell what has changed"));
+        }
+        // Of what nothing is said, everything has to be read.
+        let everything = |flags| vec![Extent { length, flags }];
+        let allocation = if allocation.is_empty() { everything(0) } else { allocation };
+        let changes = if changes.is_empty() { everything(DIRTY) } else { changes };
+        Ok(joined(start, &allocation, &changes))
+    }
+
+    /// Takes what comes next, and hands over what of it has come whole.
+    fn answer(&mut self, take: &mut dyn FnMut(Chunk) -> io::Result<()>) -> io::Result<()> {
+        let bytes = some(&mut self.socket)?;
+        self.replies.receive(&bytes);
+        while let Some(reply) = self.replies.next_reply().map_err(io::Error::other)? {
+            if let Chunk::Error { code, message, offset } = &reply.chunk {
+                let place = offset.map_or_else(String::new, |offset| format!(" at {offset}"));
+                return Err(io::Error::other(format!("the server answers with {code}{place} {message}")));
+            }
+            take(reply.chunk)?;
+        }
+        Ok(())
+    }
+}
+
+/// What two contexts say of the same bytes, as far as both say something.
+fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ToldRun> {
+    let mut runs: Vec<ToldRun> = Vec::new();
+    let (mut first, mut second) = (allocation.iter().copied(), changes.iter().copied());
+    let (mut one, mut other) = (first.next(), second.next());
+    let mut end = start;
+    while let (Some(mut stored), Some(mut changed)) = (one, other) {
+        let length = stored.length.min(changed.length);
+        let told = match (changed.flags & DIRTY != 0, stored.flags & BLOCK_ZERO != 0) {
+            (false, _) => Told::Unchanged,
+            (true, true) => Told::Zeros,
+            (true, false) => Told::Data,
+        };
+        end += u64::from(length);
+        match runs.last_mut() {
+            Some(run) if run.told == told => run.end = end,
+            _ => runs.push(ToldRun { told, end }),
+        }
+        stored.length -= length;
+        changed.length -= length;
+        one = if stored.length > 0 { Some(stored) } else { first.next() };
+        other = if changed.length > 0 { Some(changed) } else { second.next() };
+    }
+    runs
+}
+
+/// The part of `into`, which begins at `offset` of the disk, for so many bytes from `place` on.
+fn target(into: &mut [u8], offset: u64, place: u64, length: usize) -> io::Result<&mut [u8]> {
+    let from = place.checked_sub(offset).and_then(|from| usize::try_from(from).ok());
+    let range = from.and_then(|from| Some(from..from.checked_add(length)?));
+    range
+        .and_then(|range| into.get_mut(range))
+        .ok_or_else(|| wrong("the server sends what was not asked for"))
+}
+
+/// Bytes that have come: at least one.
+fn some(socket: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 256 << 10];
+    let count = loop {
+        match socket.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read.map_err(late)?,
+        }
+    };
+    if count == 0 {
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server has closed the connection"));
+    }
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+fn late(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return io::Error::new(io::ErrorKind::TimedOut, "the server does not answer");
+    }
+    error
+}
+
+fn wrong(said: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, said)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extents(of: &[(u32, u32)]) -> Vec<Extent> {
+        of.iter().map(|(length, flags)| Extent { length: *length, flags: *flags }).collect()
+    }
+
+    #[test]
+    fn what_two_contexts_say_is_one_story() {
+        let allocation = extents(&[(100, 3), (50, 0), (150, 3)]);
+        let changes = extents(&[(20, 0), (100, 1), (80, 0), (10, 1)]);
+        let runs = joined(1000, &allocation, &changes);
+        let expected = [
+            (Told::Unchanged, 1020),
+            (Told::Zeros, 1100),
+            (Told::Data, 1120),
+            (Told::Unchanged, 1200),
+            (Told::Zeros, 1210),
+        ];
+        assert_eq!(runs.iter().map(|run| (run.told, run.end)).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_server_cannot_write_elsewhere() {
+        let mut bytes = [0; 10];
+        assert!(target(&mut bytes, 100, 105, 5).is_ok());
+        for (place, length) in [(99, 1), (105, 6), (u64::MAX, 1), (100, usize::MAX)] {
+            assert!(target(&mut bytes, 100, place, length).is_err());
+        }
+    }
+}

@@ -1,0 +1,544 @@
+//! A night of a running machine: its disks at one moment, archived while it goes on.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use varve_archive::{
+    Archive, ArchiveImageError, ImageSource, Machine, Progress, Request, ServedImage, Snapshot,
+    SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
+};
+use varve_store::Permission;
+use varve_tree::{Earlier, Entry};
+use varve_world::Timestamp;
+
+use crate::agent::{Agent, AgentError};
+use crate::chain::{Chain, RecordName, Since, StoreTag, find};
+use crate::description::describe;
+use crate::drives::{Drive, list};
+use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
+use crate::point::{Held, HoldError, Point, dismantle, part, prepare};
+use crate::qmp::{Qmp, QmpError};
+use crate::records;
+
+/// How many connections a drive is read over.
+const CONNECTION_COUNT: usize = 4;
+/// How much room the scratch folder must keep: the night is given up before the machine's writes have nowhere to go.
+const SCRATCH_ROOM_MIN: u64 = 64 << 20;
+/// The room is looked at once in so many reads.
+const READS_A_LOOK: u64 = 16;
+
+/// What is to be archived, and how.
+#[derive(Debug, Clone)]
+pub struct NightOptions {
+    /// The machine's monitor.
+    pub qmp: PathBuf,
+    /// The guest agent, if the guest's file systems are to hold still at the moment that is archived.
+    pub agent: Option<PathBuf>,
+    /// Which drives; all disks if empty.
+    pub drives: Vec<String>,
+    /// Where there is room for what the machine overwrites meanwhile.
+    pub scratch: PathBuf,
+    /// Read all, whatever has changed.
+    pub whole: bool,
+    /// How long QEMU, or the agent, may take for an answer.
+    pub patience: Duration,
+}
+
+/// What of a drive had to be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// What has changed since a night.
+    Since {
+        /// Its snapshot.
+        night: SnapshotId,
+        /// The moment that it shows.
+        time: Timestamp,
+    },
+    /// All but holes.
+    Whole {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A drive that was archived.
+#[derive(Debug, Clone)]
+pub struct DriveTaken {
+    /// What the machine calls it.
+    pub drive: String,
+    /// Its snapshot.
+    pub taken: Taken,
+    /// What had to be read.
+    pub reading: Reading,
+    /// How much was read.
+    pub read_bytes: u64,
+}
+
+/// Who is told what happens.
+#[derive(Clone, Copy)]
+pub struct NightWatch<'a> {
+    /// Of the drive that is being read.
+    pub progress: &'a Progress,
+    /// A drive is begun: the name of its snapshot.
+    pub begun: &'a dyn Fn(&str),
+    /// A drive is done.
+    pub done: &'a dyn Fn(&DriveTaken),
+    /// Something is not as it should be, and the night goes on.
+    pub warn: &'a dyn Fn(&str),
+}
+
+/// Why a night failed. Drives that were reported as done are archived.
+#[derive(Debug, thiserror::Error)]
+pub enum NightError {
+    /// QEMU does not do what it takes.
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    /// The moment could not be held.
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    /// The guest did not hold still.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// There is no such drive.
+    #[error("the machine has no drive {wanted}; it has {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
+    NoDrive {
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// There is nothing to archive.
+    #[error("the machine has no disks that it writes to")]
+    NoDisks,
+    /// Nobody has said what to call it.
+    #[error("the machine has no name: give one with --name, or start QEMU with -name")]
+    NoName,
+    /// The disk cannot be read.
+    #[error("{drive}: cannot be read from QEMU")]
+    Connect {
+        /// Which.
+        drive: String,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// Its snapshot was not taken.
+    #[error("{drive} was not archived")]
+    Take {
+        /// Which.
+        drive: String,
+        /// What went wrong below.
+        source: TakeError,
+    },
+}
+
+/// A drive of this night, and what is gone by.
+struct Planned {
+    drive: Drive,
+    reading: Reading,
+    since: Option<(Since, Entry)>,
+    record: RecordName,
+    is_persistent: bool,
+}
+
+/// Archives the drives of a running machine as they are at one moment. Each becomes a snapshot of its own, durable when it is
+/// reported as done. Whatever was made in QEMU for it is gone when this returns, but for the record of what changes from now on.
+///
+/// # Errors
+/// [`NightError`].
+pub fn archive_night(
+    archive: &mut Archive,
+    options: &NightOptions,
+    request: &Request,
+    watch: NightWatch<'_>,
+) -> Result<(), NightError> {
+    let [a, b, c, d, ..] = archive.store().config().id;
+    let store = StoreTag([a, b, c, d]);
+    let mut qmp = Qmp::connect(&options.qmp, options.patience)?;
+    let leftovers = dismantle(&mut qmp, store)?;
+    if leftovers > 0 {
+        (watch.warn)("an earlier run was killed: what it left in QEMU was removed");
+    }
+    let all = list(&mut qmp)?;
+    let mut machine = describe(&mut qmp, &all)?;
+    let chosen = choose(&all, &options.drives)?;
+    let mut planned = Vec::new();
+    for drive in chosen {
+        planned.push(plan(archive, options, &mut qmp, store, &machine, drive)?);
+    }
+    for described in &mut machine.drives {
+        let of = planned.iter().find(|planned| planned.drive.name == described.name);
+        described.snapshot = of.map(|planned| planned.record.night);
+    }
+    let mut night = Night {
+        archive,
+        options,
+        request,
+        watch,
+        store,
+        machine,
+        planned: &planned,
+        archived: Vec::new(),
+        scratch: Vec::new(),
+    };
+    let qmp = Arc::new(Mutex::new(qmp));
+    let taken = night.run(&qmp);
+    let archived = night.archived;
+    if let Err(error) = clean_up(&mut lock(&qmp), store, &planned, &archived) {
+        let said =
+            format!("not all could be removed from QEMU, the next run tries again: {}", chain_of(&error));
+        (watch.warn)(&said);
+    }
+    taken
+}
+
+fn chain_of(error: &dyn std::error::Error) -> String {
+    let below = error.source().map(|source| format!(": {}", chain_of(source)));
+    format!("{error}{}", below.unwrap_or_default())
+}
+
+/// Which drives are meant.
+fn choose<'a>(all: &'a [Drive], wanted: &[String]) -> Result<Vec<&'a Drive>, NightError> {
+    if wanted.is_empty() {
+        let disks: Vec<_> = all.iter().filter(|drive| drive.is_disk).collect();
+        return if disks.is_empty() { Err(NightError::NoDisks) } else { Ok(disks) };
+    }
+    let mut chosen: Vec<&Drive> = Vec::new();
+    for word in wanted {
+        let meant = all.iter().find(|drive| drive.name == *word || drive.words.contains(word));
+        let meant = meant.ok_or_else(|| NightError::NoDrive {
+            wanted: word.clone(),
+            known: all.iter().map(|drive| drive.name.clone()).collect(),
+        })?;
+        if !chosen.iter().any(|drive| drive.node == meant.node) {
+            chosen.push(meant);
+        }
+    }
+    Ok(chosen)
+}
+
+/// Finds what can be gone by, and puts the records in order that an earlier run has left.
+fn plan(
+    archive: &Archive,
+    options: &NightOptions,
+    qmp: &mut Qmp,
+    store: StoreTag,
+    machine: &Machine,
+    drive: &Drive,
+) -> Result<Planned, NightError> {
+    let mut chain = if may_build(archive, options).is_ok() {
+        find(store, &drive.bitmaps, &|id| rank(archive, machine, drive, id))
+    } else {
+        // The records of earlier nights are of use to nobody once there is a new one.
+        find(store, &drive.bitmaps, &|_| Err(String::new()))
+    };
+    if let Err(reason) = may_build(archive, options) {
+        chain.since = Err(reason);
+    }
+    let Chain { mut since, useless } = chain;
+    for name in &useless {
+        records::remove(qmp, drive, name)?;
+    }
+    if let Ok(Since { record, goes_on, .. }) = &mut since
+        && let Some(goes_on) = goes_on.take()
+    {
+        match records::join(qmp, drive, record, &goes_on) {
+            Err(QmpError::Refused { said, .. }) => {
+                since = Err(format!("QEMU does not join the records of changes: {said}"));
+            }
+            joined => joined?,
+        }
+    }
+    let night = archive.draw_id().map_err(|source| NightError::Take { drive: drive.name.clone(), source })?;
+    let record = RecordName { store, night, before: since.as_ref().ok().map(|since| since.night) };
+    let is_persistent = records::can_persist(qmp, drive, record)?;
+    let base = |since: Since| {
+        let snapshot = find_snapshot(archive, &since.night)?;
+        match &snapshot.content {
+            SnapshotContent::Image(entry) => Some((since, *entry, snapshot.time)),
+            SnapshotContent::Folder(_) => None,
+        }
+    };
+    let (reading, since) = match since.map(base) {
+        Ok(Some((since, entry, time))) => (Reading::Since { night: since.night, time }, Some((since, entry))),
+        Ok(None) => (Reading::Whole { reason: "the night before is not in the catalog".into() }, None),
+        Err(reason) => (Reading::Whole { reason }, None),
+    };
+    Ok(Planned { drive: drive.clone(), reading, since, record, is_persistent })
+}
+
+/// Whether an earlier night may be gone by at all.
+fn may_build(archive: &Archive, options: &NightOptions) -> Result<(), String> {
+    if options.whole {
+        return Err("--reread asks for all of it".into());
+    }
+    if !archive.store().role().allows(Permission::Read) {
+        return Err("the key may not read the nights before".into());
+    }
+    if !archive.store().lost_blocks().is_empty() {
+        return Err("the store has lost blocks, which come back when all is read".into());
+    }
+    Ok(())
+}
+
+fn find_snapshot<'a>(archive: &'a Archive, id: &SnapshotId) -> Option<&'a Snapshot> {
+    archive.snapshots().iter().find(|snapshot| snapshot.id == *id)
+}
+
+/// How new an archived night of this very drive is; or why it may not be built on.
+fn rank(archive: &Archive, machine: &Machine, drive: &Drive, id: &SnapshotId) -> Result<u64, String> {
+    let place = archive.snapshots().iter().position(|snapshot| snapshot.id == *id);
+    let no_night = "the night that the record of changes begins with was not finished, or is not in the archive any more";
+    let (Some(place), Some(snapshot)) = (place, find_snapshot(archive, id)) else {
+        return Err(no_night.into());
+    };
+    let SnapshotContent::Image(entry) = &snapshot.content else { return Err(no_night.into()) };
+    let shape = image_shape(archive.store().config().block_bytes);
+    if Earlier::new(archive.store(), entry, &shape).is_none() {
+        return Err("the night before is stored in blocks of another size".into());
+    }
+    if entry.size() != drive.size {
+        return Err(format!("the disk had {} bytes the night before, and has {}", entry.size(), drive.size));
+    }
+    let Some(before) = &snapshot.machine else { return Err("the night before is of no machine".into()) };
+    if (&before.name, &before.uuid) != (&machine.name, &machine.uuid) {
+        return Err("the night before is of another machine".into());
+    }
+    let same_drive = before
+        .drives
+        .iter()
+        .any(|other| other.snapshot == Some(*id) && (&other.name, &other.file) == (&drive.name, &drive.file));
+    if !same_drive {
+        return Err("the night before is of another drive, or of another file".into());
+    }
+    u64::try_from(place).map_err(|_| no_night.into())
+}
+
+struct Night<'a> {
+    archive: &'a mut Archive,
+    options: &'a NightOptions,
+    request: &'a Request,
+    watch: NightWatch<'a>,
+    store: StoreTag,
+    machine: Machine,
+    planned: &'a [Planned],
+    /// The new nights that are in the catalog.
+    archived: Vec<SnapshotId>,
+    /// The scratch files, as long as QEMU has them.
+    scratch: Vec<Arc<File>>,
+}
+
+impl Night<'_> {
+    fn run(&mut self, qmp: &Arc<Mutex<Qmp>>) -> Result<(), NightError> {
+        let names = self.names()?;
+        let patience = self.options.patience;
+        let mut agent =
+            self.options.agent.as_deref().map(|path| Agent::connect(path, patience)).transpose()?;
+        let drives: Vec<_> = self.planned.iter().map(|planned| &planned.drive).collect();
+        let point = prepare(&mut lock(qmp), self.store, &drives, &self.options.scratch)?;
+        self.scratch.clone_from(&point.scratch);
+        let time = self.hold(&mut lock(qmp), &point, agent.as_mut())?;
+        let mut disks = Vec::new();
+        for (number, planned) in self.planned.iter().enumerate() {
+            disks.push(self.open(&mut lock(qmp), &point, number, planned)?);
+        }
+        for ((planned, name), (disk, scratch)) in
+            self.planned.iter().zip(&names).zip(disks.into_iter().zip(point.scratch))
+        {
+            (self.watch.begun)(name);
+            let held = HeldDisk {
+                disk,
+                scratch,
+                reads: AtomicU64::new(0),
+                qmp: Arc::clone(qmp),
+                store: self.store,
+                drive_count: self.planned.len(),
+            };
+            let taken = self.take(planned, Arc::new(held), name, time)?;
+            self.archived.push(planned.record.night);
+            (self.watch.done)(&taken);
+        }
+        Ok(())
+    }
+
+    /// What the snapshot of each drive is called.
+    fn names(&self) -> Result<Vec<String>, NightError> {
+        let given = Some(&self.request.name).filter(|name| !name.is_empty());
+        if let (Some(name), [_]) = (given, self.planned) {
+            return Ok(vec![name.clone()]);
+        }
+        let machine = given.or(Some(&self.machine.name).filter(|name| !name.is_empty()));
+        let machine = machine.ok_or(NightError::NoName)?;
+        let name =
+            |planned: &Planned| format!("{machine}-{}", planned.drive.name).replace([':', '@', '/'], "-");
+        Ok(self.planned.iter().map(name).collect())
+    }
+
+    /// The moment itself; the guest's file systems hold still for as long as it takes.
+    fn hold(&self, qmp: &mut Qmp, point: &Point, agent: Option<&mut Agent>) -> Result<Timestamp, NightError> {
+        let held: Vec<_> = self
+            .planned
+            .iter()
+            .map(|planned| Held {
+                drive: &planned.drive,
+                since: planned.since.as_ref().map(|(since, _)| since),
+                record: planned.record,
+                is_persistent: planned.is_persistent,
+            })
+            .collect();
+        let frozen = agent.map(Agent::freeze).transpose()?;
+        let time = self.archive.store().world().clock.now();
+        let done = point.hold(qmp, &held);
+        // First of all, and whatever came of it.
+        let thawed = frozen.map_or(Ok(()), crate::agent::Frozen::thaw);
+        done?;
+        if let Err(error) = thawed {
+            (self.watch.warn)(&format!("the guest may still be frozen: {}", chain_of(&error)));
+        }
+        Ok(time)
+    }
+
+    fn open(
+        &self,
+        qmp: &mut Qmp,
+        point: &Point,
+        number: usize,
+        planned: &Planned,
+    ) -> Result<NbdDisk, NightError> {
+        let record = planned.since.as_ref().map(|(since, _)| since.record.as_str());
+        point.export(qmp, number, record)?;
+        let options = NbdDiskOptions {
+            export: part(self.store, number),
+            changes: record.map(|record| format!("qemu:dirty-bitmap:{record}")),
+            connection_count: CONNECTION_COUNT,
+            patience: self.options.patience,
+        };
+        let failed = |source| NightError::Connect { drive: planned.drive.name.clone(), source };
+        let disk = NbdDisk::connect(&point.socket(), &options).map_err(failed)?;
+        if disk.size() != planned.drive.size {
+            let said = format!("it has {} bytes, and QEMU said {}", disk.size(), planned.drive.size);
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, said)));
+        }
+        Ok(disk)
+    }
+
+    fn take(
+        &mut self,
+        planned: &Planned,
+        held: Arc<HeldDisk>,
+        name: &str,
+        time: Timestamp,
+    ) -> Result<DriveTaken, NightError> {
+        let drive = planned.drive.name.clone();
+        let request = Request {
+            name: name.to_owned(),
+            time: self.request.time.or(Some(time)),
+            source: planned.drive.file.clone().into_bytes(),
+            id: Some(planned.record.night),
+            machine: Some(self.machine.clone()),
+            ..self.request.clone()
+        };
+        let block_bytes = self.archive.store().config().block_bytes;
+        let before = self.watch.progress.snapshot().bytes_read;
+        let path = Path::new(&drive);
+        let mut archive_from = |earlier: Option<Entry>| {
+            let source = ImageSource::served(Box::new(Arc::clone(&held)), path, earlier);
+            self.archive.take_image(&source, block_bytes, request.clone(), self.watch.progress)
+        };
+        let mut reading = planned.reading.clone();
+        let taken = match archive_from(planned.since.as_ref().map(|(_, entry)| *entry)) {
+            // The moment is still held: so it is read whole, and what was lost comes back with it.
+            Err(TakeError::Image(ArchiveImageError::Earlier(damage))) => {
+                let reason = format!("the night before is damaged: {}", chain_of(&damage));
+                reading = Reading::Whole { reason };
+                archive_from(None)
+            }
+            taken => taken,
+        };
+        let taken = taken.map_err(|source| NightError::Take { drive: drive.clone(), source })?;
+        let read_bytes = self.watch.progress.snapshot().bytes_read.saturating_sub(before);
+        Ok(DriveTaken { drive, taken, reading, read_bytes })
+    }
+}
+
+/// A drive as it was at the moment, as long as QEMU holds it.
+struct HeldDisk {
+    disk: NbdDisk,
+    scratch: Arc<File>,
+    reads: AtomicU64,
+    qmp: Arc<Mutex<Qmp>>,
+    store: StoreTag,
+    drive_count: usize,
+}
+
+impl HeldDisk {
+    /// The machine's writes must not wait for us, and must not fail for want of room either.
+    fn check_room(&self) -> io::Result<()> {
+        if !self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_A_LOOK) {
+            return Ok(());
+        }
+        let folder = rustix::fs::fstatvfs(&self.scratch)?;
+        if folder.f_bavail.saturating_mul(folder.f_frsize) < SCRATCH_ROOM_MIN {
+            let said = "the scratch folder is nearly full of what the machine has overwritten meanwhile: \
+                        give one with more room with --scratch";
+            return Err(io::Error::new(io::ErrorKind::StorageFull, said));
+        }
+        Ok(())
+    }
+}
+
+impl ServedImage for HeldDisk {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+        self.disk.told_at(offset)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.check_room()?;
+        self.disk.read_at(offset, into)
+    }
+
+    fn confirm(&self) -> io::Result<()> {
+        let is_held =
+            Point::is_held(self.store, &mut lock(&self.qmp), self.drive_count).map_err(io::Error::other)?;
+        if is_held {
+            return Ok(());
+        }
+        Err(io::Error::other("QEMU has let go of the moment before all was read: what was read may mix two"))
+    }
+}
+
+/// Takes everything out of QEMU that was made for this night, and leaves on each drive the one record that the next one goes by.
+fn clean_up(
+    qmp: &mut Qmp,
+    store: StoreTag,
+    planned: &[Planned],
+    archived: &[SnapshotId],
+) -> Result<(), QmpError> {
+    if qmp.is_lost() {
+        qmp.again()?;
+    }
+    dismantle(qmp, store)?;
+    let drives = list(qmp)?;
+    for Planned { drive, since, record, .. } in planned {
+        // If the moment never came there is no new record, and the old one was not stopped.
+        let has_new = drives.iter().any(|now| {
+            now.node == drive.node && now.bitmaps.iter().any(|bitmap| bitmap.name == record.to_string())
+        });
+        if has_new {
+            let since = since.as_ref().map(|(since, _)| since);
+            records::settle(qmp, drive, since, *record, archived.contains(&record.night))?;
+        }
+    }
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

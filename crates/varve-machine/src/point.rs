@@ -1,0 +1,305 @@
+//! A moment of a running machine's disks, held in QEMU for reading while the machine goes on.
+//!
+//! ```text
+//! machine ─▶ drive ◀──backing── scratch ─▶ export ─▶ us
+//!              └─ before a write: what was there ─▶┘
+//! ```
+//!
+//! Each drive gets a scratch image that shows the drive through itself. From the moment of the transaction on, QEMU copies to
+//! it what the machine is about to overwrite. The scratch file and the socket are ours, open and without a name, and are handed
+//! over as open files: so QEMU needs no rights in our folders, and a crash of either side leaves no file behind.
+//!
+//! Whatever is made in QEMU has a name that begins with that of the store, which only one program writes to at a time. So
+//! [`dismantle`] removes what this run has made, or a run that was killed, and never what belongs to another.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::chain::{RecordName, Since, StoreTag};
+use crate::drives::Drive;
+use crate::edge::{Deadline, sleep};
+use crate::qmp::{Qmp, QmpError};
+
+/// How often QEMU is asked whether something has ended.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What keeps a moment from being held.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// QEMU does not do it.
+    #[error(transparent)]
+    Qmp(#[from] QmpError),
+    /// There is no room for what the machine overwrites meanwhile.
+    #[error("cannot make a scratch file in {folder}", folder = folder.display())]
+    Scratch {
+        /// Where it was to be.
+        folder: std::path::PathBuf,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// There is no socket to read through.
+    #[error("cannot make a socket to read through")]
+    Socket(#[source] io::Error),
+    /// A job of QEMU did not end as it should.
+    #[error("QEMU did not prepare the scratch file: {said}")]
+    Job {
+        /// What it says.
+        said: String,
+    },
+    /// Its only server of block devices is taken.
+    #[error(
+        "this QEMU serves block devices for another program already ({said}): try again when that is done, or end its server with nbd-server-stop"
+    )]
+    ServerTaken {
+        /// What it says.
+        said: String,
+    },
+}
+
+/// A drive that is to be held, and what is to be noted from then on.
+pub(crate) struct Held<'a> {
+    pub drive: &'a Drive,
+    pub since: Option<&'a Since>,
+    /// The record that begins with this moment.
+    pub record: RecordName,
+    /// Whether the record outlives QEMU.
+    pub is_persistent: bool,
+}
+
+/// What was made to hold a moment.
+pub(crate) struct Point {
+    store: StoreTag,
+    /// What the machine overwrites goes here; one for each drive.
+    pub scratch: Vec<Arc<File>>,
+    /// Where the socket is.
+    folder: TempDir,
+}
+
+/// Prepares to hold drives. The machine does not notice.
+pub(crate) fn prepare(
+    qmp: &mut Qmp,
+    store: StoreTag,
+    drives: &[&Drive],
+    scratch_folder: &Path,
+) -> Result<Point, HoldError> {
+    let mut scratch = Vec::new();
+    for (number, drive) in drives.iter().enumerate() {
+        let no_room = |source| HoldError::Scratch { folder: scratch_folder.into(), source };
+        let file = tempfile::tempfile_in(scratch_folder).map_err(no_room)?;
+        add_scratch(qmp, store, number, drive, &file)?;
+        scratch.push(Arc::new(file));
+    }
+    let folder = tempfile::Builder::new().prefix("varve-").tempdir().map_err(HoldError::Socket)?;
+    let listener = UnixListener::bind(folder.path().join("nbd")).map_err(HoldError::Socket)?;
+    let name = format!("varve-{store}");
+    qmp.execute_with("getfd", json!({ "fdname": name }), Some(listener.as_fd()))?;
+    let address = json!({ "addr": { "type": "fd", "data": { "str": name } } });
+    match qmp.execute("nbd-server-start", address) {
+        Err(QmpError::Refused { said, .. }) => {
+            let _ = qmp.execute("closefd", json!({ "fdname": name }));
+            return Err(HoldError::ServerTaken { said });
+        }
+        started => drop(started?),
+    }
+    Ok(Point { store, scratch, folder })
+}
+
+fn add_scratch(
+    qmp: &mut Qmp,
+    store: StoreTag,
+    number: usize,
+    drive: &Drive,
+    file: &File,
+) -> Result<(), HoldError> {
+    let (node, file_node) = (part(store, number), format!("{}f", part(store, number)));
+    let opaque = json!({ "opaque": format!("varve-{store}") });
+    let set = qmp.execute_with("add-fd", opaque, Some(file.as_fd()))?;
+    let number_of_set = set["fdset-id"].as_u64();
+    let number_of_set =
+        number_of_set.ok_or(QmpError::Lacks { command: "add-fd".into(), what: "fdset-id" })?;
+    qmp.execute(
+        "blockdev-add",
+        json!({ "driver": "file", "node-name": file_node, "filename": format!("/dev/fdset/{number_of_set}") }),
+    )?;
+    let job = format!("{}c", part(store, number));
+    let options = json!({ "driver": "qcow2", "file": file_node, "size": drive.size });
+    qmp.execute("blockdev-create", json!({ "job-id": job, "options": options }))?;
+    finish_job(qmp, &job)?;
+    let scratch = json!({ "driver": "qcow2", "node-name": node, "file": file_node, "backing": drive.node });
+    qmp.execute("blockdev-add", scratch)?;
+    Ok(())
+}
+
+/// Waits until a job that ends by itself has ended.
+fn finish_job(qmp: &mut Qmp, id: &str) -> Result<(), HoldError> {
+    let deadline = Deadline::after(Duration::from_secs(60));
+    loop {
+        let job = find(&qmp.execute("query-jobs", json!({}))?, id);
+        match job.as_ref().and_then(|job| job["status"].as_str()) {
+            Some("concluded") => {
+                qmp.execute("job-dismiss", json!({ "id": id }))?;
+                let said = job.as_ref().and_then(|job| job["error"].as_str());
+                return said.map_or(Ok(()), |said| Err(HoldError::Job { said: said.into() }));
+            }
+            Some(_) if deadline.left().is_some() => sleep(PAUSE),
+            Some(status) => return Err(HoldError::Job { said: format!("it is still {status}") }),
+            None => return Err(HoldError::Job { said: "it has forgotten about it".into() }),
+        }
+    }
+}
+
+fn find(list: &Value, id: &str) -> Option<Value> {
+    list.as_array()?.iter().find(|job| job["id"].as_str() == Some(id)).cloned()
+}
+
+/// What a part of ours is called in QEMU: a node, a job, an export. At most 31 bytes, which is what nodes may have.
+pub(crate) fn part(store: StoreTag, number: usize) -> String {
+    format!("varve-{store}-{number}")
+}
+
+impl Point {
+    /// The moment: for all drives the same.
+    ///
+    /// The order matters where a drive has a thread of its own. What is written between two of these steps is noted in both
+    /// records, so that neither night lacks it.
+    pub(crate) fn hold(&self, qmp: &mut Qmp, drives: &[Held<'_>]) -> Result<(), QmpError> {
+        // Where QEMU knows it, a full scratch file costs us the night, and not the machine its write.
+        match self.transact(qmp, drives, &json!({ "on-cbw-error": "break-snapshot" })) {
+            Err(QmpError::Refused { said, .. }) if said.contains("on-cbw-error") => {
+                self.transact(qmp, drives, &json!({}))
+            }
+            done => done,
+        }
+    }
+
+    fn transact(&self, qmp: &mut Qmp, drives: &[Held<'_>], more: &Value) -> Result<(), QmpError> {
+        let mut actions = Vec::new();
+        for held in drives {
+            let data = json!({
+                "node": held.drive.node, "name": held.record.to_string(), "persistent": held.is_persistent,
+            });
+            actions.push(json!({ "type": "block-dirty-bitmap-add", "data": data }));
+        }
+        for (number, held) in drives.iter().enumerate() {
+            let name = part(self.store, number);
+            let mut data =
+                json!({ "device": held.drive.node, "target": name, "sync": "none", "job-id": name });
+            for (key, value) in more.as_object().into_iter().flatten() {
+                data[key] = value.clone();
+            }
+            actions.push(json!({ "type": "blockdev-backup", "data": data }));
+        }
+        for held in drives {
+            if let Some(since) = held.since {
+                let data = json!({ "node": held.drive.node, "name": since.record });
+                actions.push(json!({ "type": "block-dirty-bitmap-disable", "data": data }));
+            }
+        }
+        qmp.execute("transaction", json!({ "actions": actions })).map(drop)
+    }
+
+    /// Makes what is held readable. The name of the export is the part's.
+    pub(crate) fn export(&self, qmp: &mut Qmp, number: usize, record: Option<&str>) -> Result<(), QmpError> {
+        let name = part(self.store, number);
+        let mut export =
+            json!({ "type": "nbd", "id": name, "node-name": name, "name": name, "writable": false });
+        if let Some(record) = record {
+            export["bitmaps"] = json!([record]);
+        }
+        qmp.execute("block-export-add", export).map(drop)
+    }
+
+    /// Where it is read.
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("nbd")
+    }
+
+    /// Whether every drive is still held: a job that has ended has let go.
+    pub(crate) fn is_held(store: StoreTag, qmp: &mut Qmp, count: usize) -> Result<bool, QmpError> {
+        let jobs = qmp.execute("query-jobs", json!({}))?;
+        let is_held = |number: usize| {
+            let job = find(&jobs, &part(store, number));
+            let job = job.as_ref();
+            job.is_some_and(|job| job["error"].is_null())
+                && job.and_then(|job| job["status"].as_str()).is_some_and(|status| status == "running")
+        };
+        Ok((0..count).all(is_held))
+    }
+}
+
+/// Removes everything of ours from QEMU but the records of changes. Returns how much there was.
+pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpError> {
+    let is_ours =
+        |name: &str| name == format!("varve-{store}") || name.starts_with(&format!("varve-{store}-"));
+    let ours = |list: &Value, key: &str| -> Vec<String> {
+        let names = list.as_array().into_iter().flatten().filter_map(|part| part[key].as_str());
+        names.filter(|name| is_ours(name)).map(str::to_owned).collect()
+    };
+    let mut count = 0;
+    let deadline = Deadline::after(Duration::from_secs(60));
+    loop {
+        let exports = qmp.execute("query-block-exports", json!({}))?;
+        let jobs = qmp.execute("query-jobs", json!({}))?;
+        let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+        let (our_exports, our_jobs) = (ours(&exports, "id"), ours(&jobs, "id"));
+        let mut our_nodes = ours(&nodes, "node-name");
+        let left = our_exports.len() + our_jobs.len() + our_nodes.len();
+        if left == 0 {
+            break;
+        }
+        count = count.max(left);
+        for export in &our_exports {
+            refused_is_well(qmp.execute("block-export-del", json!({ "id": export, "mode": "hard" })))?;
+        }
+        for job in &our_jobs {
+            let is_over = find(&jobs, job).is_some_and(|job| job["status"].as_str() == Some("concluded"));
+            let command = if is_over { "job-dismiss" } else { "job-cancel" };
+            refused_is_well(qmp.execute(command, json!({ "id": job })))?;
+        }
+        if our_exports.is_empty() && our_jobs.is_empty() {
+            // The server may go once nothing is exported; if it serves others, it stays.
+            if exports.as_array().is_none_or(Vec::is_empty) {
+                refused_is_well(qmp.execute("nbd-server-stop", json!({})))?;
+            }
+            // What stands on a file goes before the file, whose name is longer.
+            our_nodes.sort_by_key(String::len);
+            for node in &our_nodes {
+                refused_is_well(qmp.execute("blockdev-del", json!({ "node-name": node })))?;
+            }
+        }
+        if deadline.left().is_none() {
+            let said = format!("{left} parts of an earlier night are in use and cannot be removed");
+            return Err(QmpError::Refused { command: "blockdev-del".into(), said });
+        }
+        sleep(PAUSE);
+    }
+    let sets = refused_is_well(qmp.execute("query-fdsets", json!({})))?.unwrap_or_default();
+    for set in sets.as_array().into_iter().flatten() {
+        let files = set["fds"].as_array().into_iter().flatten();
+        let is_our_file = |file: &Value| file["opaque"].as_str().is_some_and(is_ours);
+        if files.clone().count() > 0 && files.clone().all(is_our_file) {
+            refused_is_well(qmp.execute("remove-fd", json!({ "fdset-id": set["fdset-id"] })))?;
+        }
+    }
+    Ok(count)
+}
+
+/// What is refused here is gone already, or is asked for again.
+pub(crate) fn refused_is_well(done: Result<Value, QmpError>) -> Result<Option<Value>, QmpError> {
+    match done {
+        Ok(answer) => Ok(Some(answer)),
+        Err(QmpError::Refused { command, said }) => {
+            tracing::debug!(command, said, "refused");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,75 @@
+//! `varve snapshot --qmp`
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use varve_archive::{Progress, Request};
+use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night};
+
+use super::{Outcome, snapshot, snapshots};
+use crate::arguments::{Arguments, TakeSnapshot};
+use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::{moment, session, show};
+
+/// How long QEMU, or a guest that is to hold still, is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Result<Outcome> {
+    let mut archive = session::write(arguments)?;
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let options = NightOptions {
+        qmp: qmp.into(),
+        agent: words.machine.agent.clone(),
+        drives: words.machine.drives.clone(),
+        scratch: words.machine.scratch.clone(),
+        whole: words.reread,
+        patience: PATIENCE,
+    };
+    let request = Request {
+        name: words.name.clone().unwrap_or_default(),
+        time: words.time,
+        host: session::host_name(),
+        tags: words.tags.clone(),
+        ..Request::default()
+    };
+    let shown = Mutex::new(None);
+    let show_bar = |bar: Option<Shown>| *shown.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    let begun = |name: &str| show_bar(Some(Shown::start(name, &progress, arguments.quiet || arguments.json)));
+    let done = |drive: &DriveTaken| {
+        show_bar(None);
+        print(arguments, drive);
+    };
+    let warn = |said: &str| eprintln!("varve: {said}");
+    let watch = NightWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
+    let night = archive_night(&mut archive, &options, &request, watch);
+    show_bar(None);
+    archive.into_store().close()?;
+    night.with_context(|| format!("the machine at {} was not archived", qmp.display()))?;
+    Ok(Outcome::Done)
+}
+
+fn print(arguments: &Arguments, drive: &DriveTaken) {
+    let taken = &drive.taken.snapshot;
+    if arguments.json {
+        let (since, reason) = match &drive.reading {
+            Reading::Since { night, .. } => (Some(night.to_string()), None),
+            Reading::Whole { reason } => (None, Some(reason)),
+        };
+        let mut line = snapshots::as_json(taken);
+        line["drive"] = json!(drive.drive);
+        line["read_bytes"] = json!(drive.read_bytes);
+        line["changed_since"] = json!(since);
+        line["read_whole_because"] = json!(reason);
+        say!("{line}");
+    } else if !arguments.quiet {
+        let why = match &drive.reading {
+            Reading::Since { time, .. } => format!("what has changed since {}", moment::show(*time)),
+            Reading::Whole { reason } => format!("all of it: {reason}"),
+        };
+        say!("{}; read {}, {why}", snapshot::as_line(taken), show::bytes(drive.read_bytes));
+    }
+}

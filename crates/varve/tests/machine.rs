@@ -1,0 +1,373 @@
+//! Machines that run while they are archived: real ones in QEMU, and some that lie.
+
+mod qemu;
+mod sandbox;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use qemu::{Machine, has, tool, wait_for};
+use sandbox::Sandbox;
+use serde_json::{Value, json};
+
+const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
+const MIB: u64 = 1 << 20;
+
+/// The lines that a night prints for programs.
+fn night(sandbox: &Sandbox, machine: &Machine, more: &[&str]) -> Vec<Value> {
+    let socket = machine.socket.to_str().unwrap();
+    let scratch = sandbox.arg("");
+    let words = [&["--json", "snapshot", "--qmp", socket, "--scratch", &scratch], more].concat();
+    sandbox.ok(words).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn image(sandbox: &Sandbox, snapshot: &str) -> Vec<u8> {
+    sandbox.run(["cat", snapshot]).stdout
+}
+
+/// What the disks hold, read by QEMU's own tool; the machine must have ended.
+fn disks(sandbox: &Sandbox) -> [Vec<u8>; 2] {
+    let [a, b] = [("a.qcow2", "qcow2"), ("b.raw", "raw")].map(|(file, format)| {
+        let raw = sandbox.arg("whole");
+        tool("qemu-img", &["convert", "-f", format, "-O", "raw", &sandbox.arg(file), &raw]);
+        fs::read(raw).unwrap()
+    });
+    [a, b]
+}
+
+#[test]
+fn a_night_reads_what_has_changed_since_the_last() {
+    if !has(&PROGRAMS, "a_night_reads_what_has_changed_since_the_last") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    Machine::make_disks(&sandbox.path(""), 64, 16);
+    let mut machine = Machine::start(&sandbox.path(""));
+    machine.write("d0", MIB, 24 * MIB, 5);
+    machine.write("disk1", 0, MIB, 6);
+
+    let first = night(&sandbox, &machine, &[]);
+    let field = |lines: &[Value], key: &str| lines.iter().map(|line| line[key].clone()).collect::<Vec<_>>();
+    assert_eq!(field(&first, "name"), ["web-d0", "web-disk1"]);
+    assert_eq!(field(&first, "read_bytes"), [24 * MIB, MIB]);
+    let reason = "QEMU has no record of what has changed since an archived night";
+    assert_eq!(field(&first, "read_whole_because"), [reason, reason]);
+    assert_eq!(first[0]["time"], first[1]["time"], "one moment");
+
+    // A write, and the taking away of something; the rest is not read again.
+    machine.write("d0", 20 * MIB + 512, 4096, 7);
+    machine.write("d0", 40 * MIB, MIB, 8);
+    machine.qmp("human-monitor-command", json!({ "command-line": "qemu-io d0 \"write -q -z 2M 1M\"" }));
+    let second = night(&sandbox, &machine, &[]);
+    assert_eq!(field(&second, "changed_since"), field(&first, "id"));
+    assert_eq!(field(&second, "read_bytes"), [MIB + (64 << 10), 0]);
+    assert_eq!(machine.parts(), 0, "nothing of ours is left in QEMU");
+    let records = machine.records();
+    assert_eq!(records.each_ref().map(Vec::len), [1, 1]);
+    assert_eq!([&records[0][0]["persistent"], &records[1][0]["persistent"]], [true, false]);
+
+    // In good order: the record in the qcow2 survives, the one in memory does not.
+    machine.quit();
+    let mut machine = Machine::start(&sandbox.path(""));
+    machine.write("d0", 50 * MIB, 1024, 9);
+    machine.write("disk1", 3 * MIB, 1024, 9);
+    let third = night(&sandbox, &machine, &[]);
+    assert_eq!(field(&third, "changed_since"), [second[0]["id"].clone(), Value::Null]);
+    assert_eq!(third[0]["read_bytes"], 64 << 10);
+    let whole = night(&sandbox, &machine, &["--reread", "--drive", "disk1", "--name", "web-disk1"]);
+    assert_eq!(whole[0]["read_whole_because"], "--reread asks for all of it");
+    machine.quit();
+    let [a, b] = disks(&sandbox);
+    assert!(image(&sandbox, "web-d0") == a && image(&sandbox, "web-disk1") == b);
+    sandbox.ok(["verify", "--data"]);
+}
+
+/// The machine writes numbers, one after the other, around a ring of places: so an image tells which was the last.
+struct Ring;
+
+impl Ring {
+    const PLACES: u64 = 97;
+    const APART: u64 = 512 << 10;
+
+    fn write(machine: &mut Machine, number: u64) {
+        let place = (number % Self::PLACES) * Self::APART;
+        machine.write("d0", place, 4096, Self::value(number));
+        machine.write("disk1", 0, 512, Self::value(number));
+    }
+
+    fn value(number: u64) -> u8 {
+        u8::try_from(number % 251).unwrap() + 1
+    }
+
+    /// The last number that was written; `None` if the image shows no moment at all.
+    fn last(a: &[u8], b: &[u8], up_to: u64) -> Option<u64> {
+        let at = |number: u64| a[usize::try_from((number % Self::PLACES) * Self::APART).unwrap()];
+        let shows =
+            |last: &u64| (last - (Self::PLACES - 1)..=*last).all(|number| at(number) == Self::value(number));
+        let last = (Self::PLACES..=up_to).rev().find(shows)?;
+        // The other disk is of the same moment: it has this number, or still the one before.
+        [Self::value(last), Self::value(last - 1)].contains(&b[0]).then_some(last)
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the machine writes while it is archived")]
+fn a_night_shows_one_moment_of_a_machine_that_goes_on_writing() {
+    if !has(&PROGRAMS, "a_night_shows_one_moment_of_a_machine_that_goes_on_writing") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    Machine::make_disks(&sandbox.path(""), 64, 16);
+    fs::write(sandbox.path("noise"), sandbox::noise(7, 64 << 20)).unwrap();
+    let noise = sandbox.arg("noise");
+    tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &noise, &sandbox.arg("a.qcow2")]);
+    let mut machine = Machine::start(&sandbox.path(""));
+    let mut number = 0;
+    while number < 2 * Ring::PLACES {
+        number += 1;
+        Ring::write(&mut machine, number);
+    }
+    for is_first in [true, false] {
+        let before = number;
+        let socket = machine.socket.clone();
+        let is_over = AtomicBool::new(false);
+        let lines = std::thread::scope(|threads| {
+            let archiving = threads.spawn(|| {
+                let words =
+                    ["--json", "snapshot", "--scratch", &sandbox.arg(""), "--qmp", socket.to_str().unwrap()];
+                let run = sandbox.run(words);
+                is_over.store(true, Ordering::Relaxed);
+                run
+            });
+            while !is_over.load(Ordering::Relaxed) {
+                number += 1;
+                Ring::write(&mut machine, number);
+            }
+            archiving.join().unwrap()
+        });
+        assert_eq!(lines.code, Some(0), "{}", lines.stderr);
+        let line: Value = serde_json::from_str(lines.text().lines().next().unwrap()).unwrap();
+        assert_eq!(line["changed_since"].is_null(), is_first);
+        let (a, b) = (image(&sandbox, "web-d0"), image(&sandbox, "web-disk1"));
+        let last = Ring::last(&a, &b, number).expect("the image shows one moment");
+        assert!((before..number).contains(&last), "{last} was written last, of {before}..{number}");
+    }
+    machine.quit();
+}
+
+/// Begins a night and returns when QEMU holds the moment.
+fn begin(sandbox: &Sandbox, machine: &mut Machine) -> std::process::Child {
+    let mut command = sandbox.command();
+    command.args(["snapshot", "--scratch", &sandbox.arg(""), "--qmp"]).arg(&machine.socket);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("a moment that is held", || {
+        let jobs = machine.qmp("query-jobs", json!({}));
+        jobs.as_array().unwrap().iter().any(|job| job["type"] == "backup").then_some(())
+    });
+    child
+}
+
+/// A machine whose first night is archived, and that has changed since in one place.
+fn machine_after_a_night(sandbox: &Sandbox) -> Machine {
+    Machine::make_disks(&sandbox.path(""), 256, 1);
+    fs::write(sandbox.path("noise"), sandbox::noise(7, 256 << 20)).unwrap();
+    let noise = sandbox.arg("noise");
+    tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &noise, &sandbox.arg("a.qcow2")]);
+    let mut machine = Machine::start(&sandbox.path(""));
+    night(sandbox, &machine, &[]);
+    machine.write("d0", 0, 512, 1);
+    machine
+}
+
+#[test]
+fn a_killed_run_costs_the_next_one_nothing() {
+    if !has(&PROGRAMS, "a_killed_run_costs_the_next_one_nothing") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let mut machine = machine_after_a_night(&sandbox);
+    // Enough that the run is still reading when it is killed.
+    machine.write("d0", 64 * MIB, 128 * MIB, 2);
+    let mut run = begin(&sandbox, &mut machine);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(machine.parts() > 0, "it was killed too late to leave anything behind");
+    machine.write("d0", 200 * MIB, 512, 3);
+    let run =
+        sandbox.run(["snapshot", "--scratch", &sandbox.arg(""), "--qmp", machine.socket.to_str().unwrap()]);
+    assert!(run.stderr.contains("an earlier run was killed"), "{}", run.stderr);
+    assert!(run.text().contains("what has changed since"), "{}", run.text());
+    assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
+    // The night after: its record covers no more than the one before.
+    machine.write("d0", 201 * MIB, 512, 4);
+    assert_eq!(night(&sandbox, &machine, &["--drive", "d0", "--name", "web-d0"])[0]["read_bytes"], 64 << 10);
+    machine.quit();
+    assert!(image(&sandbox, "web-d0") == disks(&sandbox)[0]);
+}
+
+#[test]
+fn a_machine_that_dies_loses_the_night_and_the_next_one_reads_everything() {
+    if !has(&PROGRAMS, "a_machine_that_dies_loses_the_night_and_the_next_one_reads_everything") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    // The record is in the file by now, and marked as being in use.
+    machine_after_a_night(&sandbox).quit();
+    let mut machine = Machine::start(&sandbox.path(""));
+    machine.write("d0", 64 * MIB, 128 * MIB, 2);
+    let run = begin(&sandbox, &mut machine);
+    machine.kill();
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("was not archived") && !said.contains("panicked"), "{said}");
+    let listed = sandbox.ok(["--json", "snapshots"]);
+    assert_eq!(serde_json::from_str::<Value>(&listed).unwrap().as_array().unwrap().len(), 2, "{listed}");
+    let machine = Machine::start(&sandbox.path(""));
+    let lines = night(&sandbox, &machine, &[]);
+    let reason = "QEMU did not end properly and could not save its record of changes";
+    assert_eq!(lines[0]["read_whole_because"], reason);
+    machine.quit();
+    assert!(image(&sandbox, "web-d0") == disks(&sandbox)[0]);
+}
+
+#[test]
+fn what_belongs_to_others_is_left_alone() {
+    if !has(&PROGRAMS, "what_belongs_to_others_is_left_alone") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    Machine::make_disks(&sandbox.path(""), 8, 8);
+    let mut machine = Machine::start(&sandbox.path(""));
+    let address = json!({ "type": "unix", "data": { "path": sandbox.arg("theirs") } });
+    machine.qmp("nbd-server-start", json!({ "addr": address }));
+    machine.qmp("block-export-add", json!({ "type": "nbd", "id": "theirs", "node-name": "node1" }));
+    machine.qmp("block-dirty-bitmap-add", json!({ "node": "node1", "name": "theirs" }));
+    let socket = machine.socket.to_str().unwrap().to_owned();
+    let words = ["snapshot", "--scratch", &sandbox.arg(""), "--qmp", &socket];
+    let said = sandbox.fails(1, words);
+    assert!(said.contains("serves block devices for another program"), "{said}");
+    let exports = machine.qmp("query-block-exports", json!({}));
+    assert_eq!((exports.as_array().unwrap().len(), machine.parts()), (1, 0));
+    let [a, b] = machine.records();
+    assert_eq!((a.len(), b.len(), b[0]["name"].as_str()), (0, 1, Some("theirs")));
+
+    // Two stores archive one machine, each by its own records.
+    machine.qmp("block-export-del", json!({ "id": "theirs" }));
+    machine.qmp("nbd-server-stop", json!({}));
+    let other = Sandbox::encrypted();
+    assert!(night(&sandbox, &machine, &[])[0]["changed_since"].is_null());
+    assert!(night(&other, &machine, &[])[0]["changed_since"].is_null());
+    machine.write("d0", 0, 512, 1);
+    assert_eq!(night(&sandbox, &machine, &[])[0]["read_bytes"], 64 << 10);
+    assert_eq!(night(&other, &machine, &[])[0]["read_bytes"], 64 << 10);
+
+    let said = sandbox.fails(1, [&words[..], &["--drive", "sda"]].concat());
+    assert!(said.contains("has no drive sda; it has d0, disk1"), "{said}");
+    machine.quit();
+}
+
+/// A server of lines that answers each with what `answer` makes of it; what it was asked comes out of the other end.
+#[allow(clippy::disallowed_methods, reason = "the other end of a connection needs a thread")]
+fn serve(
+    path: &std::path::Path,
+    greeting: &str,
+    answer: impl Fn(&str, &Value) -> Option<Value> + Send + 'static,
+) -> mpsc::Receiver<String> {
+    let listener = UnixListener::bind(path).unwrap();
+    let greeting = greeting.to_owned();
+    let (asked, questions) = mpsc::channel();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let _ = socket.write_all(greeting.as_bytes());
+            let mut lines = BufReader::new(socket.try_clone().unwrap());
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                let text = String::from_utf8_lossy(&line).trim_start_matches('\u{fffd}').to_owned();
+                let question: Value = serde_json::from_str(&text).unwrap_or_default();
+                let command = question["execute"].as_str().unwrap_or_default().to_owned();
+                let _ = asked.send(command.clone());
+                let Some(answer) = answer(&command, &question) else { break };
+                let _ = writeln!(socket, "{answer}");
+                line.clear();
+            }
+        }
+    });
+    questions
+}
+
+#[test]
+fn a_guest_that_was_frozen_is_thawed() {
+    if !has(&PROGRAMS, "a_guest_that_was_frozen_is_thawed") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    Machine::make_disks(&sandbox.path(""), 8, 8);
+    let machine = Machine::start(&sandbox.path(""));
+    let agent = |name: &str, refuses: bool| {
+        serve(&sandbox.path(name), "", move |command, question| {
+            Some(match command {
+                "guest-sync-delimited" => json!({ "return": question["arguments"]["id"] }),
+                "guest-fsfreeze-status" => json!({ "return": "thawed" }),
+                "guest-fsfreeze-freeze" if refuses => json!({ "error": { "desc": "busy" } }),
+                _ => json!({ "return": 1 }),
+            })
+        })
+    };
+    let good = agent("good", false);
+    night(&sandbox, &machine, &["--agent", &sandbox.arg("good")]);
+    let asked: Vec<_> = good.try_iter().skip(2).collect();
+    assert_eq!(asked, ["guest-fsfreeze-freeze", "guest-fsfreeze-thaw"]);
+
+    let bad = agent("bad", true);
+    let socket = machine.socket.to_str().unwrap().to_owned();
+    let words = ["snapshot", "--scratch", &sandbox.arg(""), "--qmp", &socket, "--agent", &sandbox.arg("bad")];
+    let said = sandbox.fails(1, words);
+    assert!(said.contains("refused guest-fsfreeze-freeze: busy"), "{said}");
+    let asked: Vec<_> = bad.try_iter().skip(2).collect();
+    assert_eq!(
+        asked,
+        ["guest-fsfreeze-freeze", "guest-fsfreeze-thaw"],
+        "whoever refuses may have frozen half of it"
+    );
+    // The failed night has left the record before as it was.
+    assert_eq!(night(&sandbox, &machine, &[])[0]["changed_since"].as_str().map(str::len), Some(32));
+    machine.quit();
+}
+
+#[test]
+fn a_machine_that_lies_is_left() {
+    let greeting = "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 0, \"minor\": 2, \"major\": 7}}, \"capabilities\": []}}\n";
+    let drive = json!([{ "device": "d0", "qdev": "d0", "inserted":
+        { "node-name": "n", "drv": "raw", "ro": false, "image": { "virtual-size": u64::MAX } } }]);
+    let liars: [(&str, Value); 7] = [
+        ("null", Value::Null),
+        ("text", json!("x")),
+        ("number", json!(-1)),
+        ("list", json!([[], {}, null, 5])),
+        ("keys", json!({ "name": 5, "fdset-id": -7, "UUID": [] })),
+        ("drives", drive),
+        ("inserted", json!([{ "inserted": {} }])),
+    ];
+    let sandbox = Sandbox::encrypted();
+    for (name, lie) in liars {
+        let _asked = serve(&sandbox.path(name), greeting, move |command, question| {
+            let answer = if command.starts_with("query-block-exports") { Value::Null } else { lie.clone() };
+            Some(json!({ "return": answer, "id": question["id"] }))
+        });
+        let said = sandbox.fails(1, ["snapshot", "--qmp", &sandbox.arg(name), "--name", "x"]);
+        assert!(said.contains("was not archived"), "{name}: {said}");
+    }
+    let _asked = serve(&sandbox.path("gone"), greeting, |command, question| {
+        (command == "qmp_capabilities").then(|| json!({ "return": {}, "id": question["id"] }))
+    });
+    let said = sandbox.fails(1, ["snapshot", "--qmp", &sandbox.arg("gone")]);
+    assert!(said.contains("closed at the other end"), "{said}");
+    let said = sandbox.fails(1, ["snapshot", "--qmp", &sandbox.arg("nobody")]);
+    assert!(said.contains("cannot connect"), "{said}");
+}
