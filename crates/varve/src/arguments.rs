@@ -12,9 +12,11 @@ use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_store::AuditShare;
 use varve_world::Timestamp;
 
+mod boot;
 mod serve;
 mod value;
 
+pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
@@ -139,6 +141,9 @@ pub enum Command {
     /// Bring a whole store back from a replica
     #[command(after_help = CLONE_HELP)]
     Clone(CloneStore),
+    /// Start a machine from a disk image of any day, without changing what is archived
+    #[command(after_help = boot::BOOT_HELP)]
+    Boot(Boot),
     /// Serve disk images to other programs and machines until ended
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Serve),
@@ -327,7 +332,7 @@ pub struct TakeSnapshot {
 }
 
 /// A machine that runs in QEMU, as a source.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "A machine that runs in QEMU")]
 pub struct RunningMachine {
     /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
