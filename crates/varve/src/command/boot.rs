@@ -137,6 +137,12 @@ impl Starter {
             moment::show(snapshot.time),
             show::bytes(self.hardware.memory),
         );
+        let drive_count = snapshot.machine.as_ref().map_or(1, |machine| machine.drives.len());
+        if drive_count > 1 {
+            eprintln!(
+                "varve: the machine has {drive_count} drives, and only the one of this snapshot is attached"
+            );
+        }
     }
 
     fn start(&mut self, screen: &Screen, accelerator: Accelerator, with_console: bool) -> Result<Emulator> {
