@@ -1,11 +1,15 @@
 //! Disk images: archived and restored by many hands at once, in order, without a byte of memory for their size.
 
 mod archive;
+mod cached_blocks;
+mod read;
 mod restore;
 mod served;
 mod source;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
+pub use cached_blocks::CachedBlocks;
+pub use read::ImageReader;
 pub use restore::{ImageSink, RestoreImageError, fill_image, restore_image, write_image};
 pub use served::{ServedImage, Told, ToldRun};
 pub use source::{ImageSource, OpenSourceError};

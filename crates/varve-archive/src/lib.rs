@@ -37,8 +37,9 @@ pub use folder::{
     compare_folders, list, lookup, restore_folder,
 };
 pub use image::{
-    ArchiveImageError, ArchivedImage, ImageSink, ImageSource, OpenSourceError, RestoreImageError,
-    ServedImage, Told, ToldRun, archive_image, fill_image, image_shape, restore_image, write_image,
+    ArchiveImageError, ArchivedImage, CachedBlocks, ImageReader, ImageSink, ImageSource, OpenSourceError,
+    RestoreImageError, ServedImage, Told, ToldRun, archive_image, fill_image, image_shape, restore_image,
+    write_image,
 };
 pub use machine::{Firmware, Machine, MachineDrive};
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};

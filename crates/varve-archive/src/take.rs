@@ -1,9 +1,11 @@
 //! Taking a snapshot: the content is archived, and then the catalog says so.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use varve_block::BlockStore;
 use varve_log::{AppendError, OpenLogError};
-use varve_store::{Permission, Store};
+use varve_store::{CloseError, Permission, Store};
 use varve_world::Timestamp;
 
 use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
@@ -17,7 +19,7 @@ use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
 
 /// A store with its catalog.
 pub struct Archive {
-    store: Store,
+    store: Arc<Store>,
     catalog: Catalog,
 }
 
@@ -99,7 +101,7 @@ impl Archive {
         } else {
             Catalog::unread(&store.newest_catalogs())
         };
-        Ok(Self { store, catalog })
+        Ok(Self { store: Arc::new(store), catalog })
     }
 
     /// The store.
@@ -108,10 +110,21 @@ impl Archive {
         &self.store
     }
 
-    /// The store, to be closed.
+    /// The store's blocks, for whoever has to own them: a reader of an image, that lives as long as somebody looks into it.
     #[must_use]
-    pub fn into_store(self) -> Store {
-        self.store
+    pub fn blocks(&self) -> Arc<Store> {
+        Arc::clone(&self.store)
+    }
+
+    /// Closes the store. One whose blocks somebody else still reads is only synced: the next opening takes longer.
+    ///
+    /// # Errors
+    /// [`CloseError`].
+    pub fn close(self) -> Result<(), CloseError> {
+        match Arc::try_unwrap(self.store) {
+            Ok(store) => store.close(),
+            Err(shared) => Ok(shared.sync()?),
+        }
     }
 
     /// All snapshots.
@@ -133,7 +146,7 @@ impl Archive {
     ) -> Result<Taken, TakeError> {
         let begun = self.begin()?;
         let workers = self.store.world().workers.clone();
-        let image = archive_image(&self.store, workers.as_ref(), source, block_bytes, progress)?;
+        let image = archive_image(&*self.store, workers.as_ref(), source, block_bytes, progress)?;
         let content = Content {
             content: SnapshotContent::Image(image.entry),
             size: image.entry.size(),
@@ -168,7 +181,7 @@ impl Archive {
         let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
         let before = Before { root: previous.as_ref(), last_night: last_night.clone() };
         let workers = self.store.world().workers.clone();
-        let folder = archive_folder_after(&self.store, workers.as_ref(), source, &before, &options, watch)?;
+        let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
         let content = Content {
             size: folder.counts.bytes,
             file_count: folder.counts.file_count + folder.counts.folder_count,
@@ -232,7 +245,7 @@ impl Archive {
             elapsed: u64::try_from(elapsed).unwrap_or(0),
             machine: request.machine,
         };
-        self.catalog.add(&self.store, snapshot.clone())?;
+        self.catalog.add(&*self.store, snapshot.clone())?;
         Ok(snapshot)
     }
 }

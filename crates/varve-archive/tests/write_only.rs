@@ -57,7 +57,7 @@ fn night(archive: &mut Archive, source: &Path, reread: bool) -> u64 {
 fn one_night(storage: &MemoryStorage, seed: u64, byte: u8, source: &Path, reread: bool) -> u64 {
     let mut archive = open(storage, seed, byte, WRITER);
     let read = night(&mut archive, source, reread);
-    archive.into_store().close().unwrap();
+    archive.close().unwrap();
     read
 }
 
@@ -90,7 +90,7 @@ fn unchanged_files_are_not_read_again() {
     assert_eq!(night(&mut archive, source.path(), false), 190_500);
     assert_eq!(archive.snapshots().len(), 1, "it sees what it has taken itself");
     assert!(archive.snapshots()[0].new_bytes < 20_000, "folders' lists at most");
-    archive.into_store().close().unwrap();
+    archive.close().unwrap();
 
     let archive = open(&storage, 20, 1, Access::Read);
     assert_eq!(archive.snapshots().len(), 7);

@@ -19,7 +19,7 @@ pub struct Block<'a> {
 }
 
 /// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockName {
     /// The score that a put returned.
     pub score: Score,

@@ -182,6 +182,28 @@ pub trait FileSystem: Send + Sync {
         Ok((offset < size).then_some(offset..size))
     }
 
+    /// Where the bytes of a file lie in its volume: ranges in the order of the file, none for its holes, and every byte of them
+    /// the file's own. `None` if they do not lie there as they are (compressed, or packed beside others), or if the reader does
+    /// not know. Such a range may be longer than the file, by what is left of its last block.
+    ///
+    /// # Errors
+    ///
+    /// [`FileSystemError`]
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        let _ = file;
+        Ok(None)
+    }
+
+    /// The ranges of its volume that belong to no file and keep nothing that the file system needs, in ascending order. `None` if
+    /// that is not certain: the reader does not know, or it was not left in a clean state.
+    ///
+    /// # Errors
+    ///
+    /// [`FileSystemError`]
+    fn free_places(&self) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        Ok(None)
+    }
+
     /// Where a symbolic link points.
     ///
     /// # Errors

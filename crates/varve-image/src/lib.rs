@@ -12,8 +12,20 @@
 //!
 //! This crate knows nothing of snapshots or stores: it reads whatever implements [`ReadAt`].
 
+mod content;
+mod crc;
+mod disk;
+mod fields;
 mod file_system;
+mod lvm;
+mod open;
+mod partitions;
 mod read_at;
 
-pub use file_system::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+pub use content::{FileSystemKind, VolumeContent};
+pub use disk::{Disk, DiskProblem, Volume};
+pub use file_system::{
+    Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
+};
+pub use partitions::{PartitionType, TableKind};
 pub use read_at::{Part, ReadAt};

@@ -343,7 +343,11 @@ impl Log {
         ReadLogError::Forged { arena: arena.id, offset: granule.byte_offset(), what }
     }
 
-    pub(crate) fn file_bytes(&self, arena: ArenaId) -> Result<u64, ReadLogError> {
+    /// The length of an arena's file.
+    ///
+    /// # Errors
+    /// [`ReadLogError::Storage`].
+    pub fn file_bytes(&self, arena: ArenaId) -> Result<u64, ReadLogError> {
         let failed = |source| ReadLogError::Storage { arena, offset: 0, bytes: 0, source };
         self.storage.length(&arena.file_name()).map_err(failed)
     }

@@ -82,23 +82,26 @@ pub fn encode_simple(into: &mut Vec<u8>, cookie: u64, error: Option<ErrorCode>) 
     into.extend_from_slice(&cookie.to_be_bytes());
 }
 
-/// Appends a simple reply to a read, with zeros in the place of its bytes, and returns that place.
+/// Appends a simple reply to a read, with zeros in the place of its bytes or of the first of them, and returns that place. The others are to
+/// follow it, with nothing in between.
 pub fn encode_simple_data(into: &mut Vec<u8>, cookie: u64, length: usize) -> Range<usize> {
     encode_simple(into, cookie, None);
     append_zeros(into, length)
 }
 
-/// Appends a chunk of data of a structured reply, with zeros in the place of the data, and returns that place.
+/// Appends a chunk of `length` bytes of data of a structured reply, with zeros in the place of the first `present` of them, and returns that
+/// place. The others are to follow it, with nothing in between.
 pub fn encode_data_chunk(
     into: &mut Vec<u8>,
     cookie: u64,
     done: bool,
     offset: u64,
     length: usize,
+    present: usize,
 ) -> Range<usize> {
     head(into, cookie, done, CHUNK_DATA, length.saturating_add(8));
     into.extend_from_slice(&offset.to_be_bytes());
-    append_zeros(into, length)
+    append_zeros(into, present)
 }
 
 /// Appends a chunk of a structured reply.

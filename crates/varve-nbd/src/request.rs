@@ -122,10 +122,12 @@ pub enum RequestError {
         found: u32,
     },
     /// A write of more than was agreed on.
-    #[error("a write announces {claimed} bytes, and none has more than {PAYLOAD_BYTES_MAX}")]
+    #[error("a write announces {claimed} bytes, and none has more than {allowed}")]
     TooLong {
         /// Its length, as it says.
         claimed: u32,
+        /// The most that it may have.
+        allowed: u32,
     },
 }
 
@@ -211,14 +213,27 @@ impl Request {
 }
 
 /// The requests of one client, in the order in which they come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Requests {
     inbox: Inbox,
+    payload_bytes_max: u32,
+}
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self::new(Inbox::default())
+    }
 }
 
 impl Requests {
     pub(crate) fn new(inbox: Inbox) -> Self {
-        Self { inbox }
+        Self { inbox, payload_bytes_max: PAYLOAD_BYTES_MAX }
+    }
+
+    /// Takes no write of more than this.
+    #[must_use]
+    pub fn with_payload_bytes_max(self, payload_bytes_max: u32) -> Self {
+        Self { payload_bytes_max: payload_bytes_max.min(PAYLOAD_BYTES_MAX), ..self }
     }
 
     /// Takes bytes that have come.
@@ -251,8 +266,8 @@ impl Requests {
             COMMAND_READ => Command::Read { offset, length },
             COMMAND_WRITE => {
                 let data_length = usize::try_from(length).unwrap_or(usize::MAX);
-                if length > PAYLOAD_BYTES_MAX {
-                    return Err(RequestError::TooLong { claimed: length });
+                if length > self.payload_bytes_max {
+                    return Err(RequestError::TooLong { claimed: length, allowed: self.payload_bytes_max });
                 }
                 let Some(data) = head.bytes(data_length) else { return Ok(None) };
                 byte_count = byte_count.saturating_add(data_length);

@@ -159,7 +159,7 @@ fn a_write_that_is_too_long_is_refused_before_it_comes() {
     bytes[at..].copy_from_slice(&claimed.to_be_bytes());
     let mut decoder = Requests::default();
     decoder.receive(&bytes);
-    assert_eq!(decoder.next_request(), Err(RequestError::TooLong { claimed }));
+    assert_eq!(decoder.next_request(), Err(RequestError::TooLong { claimed, allowed: PAYLOAD_BYTES_MAX }));
 }
 
 #[test]

@@ -271,7 +271,7 @@ proptest! {
 #[test]
 fn a_filled_chunk_is_the_same_as_an_encoded_one() {
     let mut filled = Vec::new();
-    let place = encode_data_chunk(&mut filled, 3, true, 77, 5);
+    let place = encode_data_chunk(&mut filled, 3, true, 77, 5, 5);
     filled[place].fill(9);
     let mut encoded = Vec::new();
     encode_chunk(&mut encoded, 3, true, &data(77, 5));

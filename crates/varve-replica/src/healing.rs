@@ -1,21 +1,21 @@
 //! Two homes, one lost block: what cannot be read here is read from a replica, and noted, to be healed.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
 /// Opens replicas, once the first block is missed: who loses nothing does not wait for them.
-pub type OpenReplicas<'a> = Box<dyn Fn() -> Vec<Box<dyn BlockStore>> + Send + Sync + 'a>;
+pub type OpenReplicas = Box<dyn Fn() -> Vec<Box<dyn BlockStore>> + Send + Sync>;
 
 /// A store, and others that hold the same blocks. Writes go to the first alone.
 ///
 /// Blocks of all of them are named alike and checked when they are read: replicas of one store. So whatever comes back
 /// is the block that was asked for.
-pub struct Healing<'a> {
-    local: &'a dyn BlockStore,
-    open: OpenReplicas<'a>,
+pub struct Healing {
+    local: Arc<dyn BlockStore>,
+    open: OpenReplicas,
     replicas: OnceLock<Vec<Box<dyn BlockStore>>>,
     lost: Mutex<BTreeSet<BlockName>>,
 }
@@ -23,10 +23,10 @@ pub struct Healing<'a> {
 /// So many lost blocks are noted, and no more: who has lost more needs the whole replica.
 const LOST_MAX: usize = 1 << 20;
 
-impl<'a> Healing<'a> {
+impl Healing {
     /// Reads from `local`, and where that fails from the replicas, in order.
     #[must_use]
-    pub fn new(local: &'a dyn BlockStore, open: OpenReplicas<'a>) -> Self {
+    pub fn new(local: Arc<dyn BlockStore>, open: OpenReplicas) -> Self {
         Self { local, open, replicas: OnceLock::new(), lost: Mutex::default() }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Healing<'a> {
     }
 }
 
-impl BlockStore for Healing<'_> {
+impl BlockStore for Healing {
     fn score_bytes(&self) -> usize {
         self.local.score_bytes()
     }

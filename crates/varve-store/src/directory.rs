@@ -78,6 +78,11 @@ impl Directory {
         self.unsealed().entry(arena).or_default().push(row);
     }
 
+    /// Notes all pages of an arena that has no seal, in the place of those noted before.
+    pub(crate) fn note_unsealed_anew(&self, arena: ArenaId, rows: Vec<PageRow>) {
+        self.unsealed().insert(arena, rows);
+    }
+
     /// Takes in a page that has just been written.
     pub(crate) fn note_appended(&self, appended: &Appended) {
         self.note_unsealed(appended.arena, appended.row);

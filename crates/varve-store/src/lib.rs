@@ -9,7 +9,8 @@
 //! - An index only proposes. A duplicate is believed by the full score in a directory page, a block by the score of its
 //!   bytes; so a wrong index costs time, never data.
 //! - When [`sync`](varve_block::BlockStore::sync) has returned, everything put before it survives power loss.
-//! - A store has one writer at a time; readers need no lock, and see what was there when they opened it.
+//! - A store has one writer at a time; readers need no lock, and see what was there when they opened it, or last followed the
+//!   writer.
 //!
 //! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
 //! many done at the same time, since naming, packing and reading happen outside its locks.
@@ -20,6 +21,7 @@ mod check;
 mod checkpoint;
 mod config;
 mod directory;
+mod follow;
 mod get;
 mod hint;
 mod keyring;

@@ -16,6 +16,7 @@ use varve_world::{FileLock, FileName, LockError, World};
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
+use crate::follow::Followed;
 use crate::get::clump_cache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
 use crate::lost::LostBlocks;
@@ -228,6 +229,7 @@ impl Store {
             unsaved_blocks: AtomicU64::new(0),
             role,
             own,
+            followed: Mutex::default(),
             uncertain_catalogs: Vec::new(),
         };
         store.load_lost();
@@ -265,7 +267,10 @@ impl Store {
         }
         progress(RebuildProgress { arenas_done: arenas_total, arenas_total });
         match lock {
-            None => self.read_unsealed(unsealed, &coverage.part, scans)?,
+            None => {
+                self.followed = Mutex::new(Followed::new(&coverage.sealed));
+                self.read_unsealed(unsealed, &coverage.part, scans)?;
+            }
             Some(lock) => self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?,
         }
         Ok(())
@@ -313,7 +318,11 @@ impl Store {
 
     /// A power cut may have kept a page and lost the catalog's root that it names. A writer cuts such a page off; a reader does as
     /// if it were not there, and finds the root before it. All that a root leads to was durable before it was written.
-    fn leave_out_lost_roots(&self, arena: &OpenedArena, found: &mut Recovered) -> Result<(), ReadLogError> {
+    pub(crate) fn leave_out_lost_roots(
+        &self,
+        arena: &OpenedArena,
+        found: &mut Recovered,
+    ) -> Result<(), ReadLogError> {
         if !self.log.keys().can_read() {
             return Ok(());
         }

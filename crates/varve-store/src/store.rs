@@ -13,6 +13,7 @@ use varve_world::{FileLock, World};
 use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
+use crate::follow::Followed;
 use crate::get::ClumpCache;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
@@ -42,6 +43,8 @@ pub struct Store {
     pub(crate) role: Role,
     /// For what only the holder of that one key is to read.
     pub(crate) own: LockedMemory<[u8; 32]>,
+    /// How far a reader has come that follows a writer.
+    pub(crate) followed: Mutex<Followed>,
     /// Catalog roots in pages that may have outlived their clumps: whoever cannot read cannot tell.
     pub(crate) uncertain_catalogs: Vec<(LogAddress, BlockName)>,
 }

@@ -211,6 +211,42 @@ fn one_writes_and_others_read() {
 }
 
 #[test]
+fn a_reader_follows_a_writer() {
+    for config in all_kinds() {
+        let storage = created(&config);
+        let reader = open(&storage, 3, Access::Read).unwrap();
+        assert!(!reader.follow().unwrap(), "nothing was written yet");
+        let mut names = Vec::new();
+        for session in 0..3 {
+            let writer = open(&storage, 40 + session, WRITER).unwrap();
+            assert!(!writer.follow().unwrap(), "a writer has nobody to follow");
+            for round in 0..4 {
+                // More than an arena: some are sealed meanwhile.
+                for block in 0..40 {
+                    let bytes = random_bytes(session * 1000 + round * 100 + block, 9000);
+                    names.push((put(&writer, &bytes), bytes));
+                }
+                let root = Block { block_type: BlockType::CATALOG, bytes: &[session as u8, round as u8] };
+                let root = BlockName { score: writer.put(root).unwrap(), block_type: BlockType::CATALOG };
+                writer.sync().unwrap();
+                assert_ne!(reader.last_catalog(), Some(root));
+                assert!(reader.follow().unwrap());
+                assert!(!reader.follow().unwrap(), "nothing since");
+                assert_eq!(reader.catalogs(), [root]);
+                for (name, bytes) in &names {
+                    assert_eq!(reader.get(name).unwrap(), bytes);
+                }
+            }
+            writer.close().unwrap();
+        }
+        reader.follow().unwrap();
+        let fresh = open(&storage, 60, Access::Read).unwrap();
+        assert_eq!(reader.stats().unwrap().block_count, fresh.stats().unwrap().block_count);
+        assert!(fresh.stats().unwrap().arena_count > 3);
+    }
+}
+
+#[test]
 fn strangers_are_turned_away() {
     let storage = default_store();
     let open_with = |secret| Store::open(world(&storage, 2), secret, Access::Read, &mut |_| {}).map(|_| ());

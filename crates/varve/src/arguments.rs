@@ -13,8 +13,10 @@ use varve_machine::ImageFormat;
 use varve_store::AuditShare;
 use varve_world::Timestamp;
 
+mod serve;
 mod value;
 
+pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
     parse_age, parse_arena_size, parse_block_size, parse_clump_size, parse_compression, parse_format,
@@ -25,7 +27,7 @@ use value::{
 ///
 /// Each night's snapshot of a disk image, a block device or a folder goes into a store. Every duplicate block is stored once, so a
 /// night costs what changed. Any past day can be listed, looked into, compared, verified and restored.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
     /// The store's folder, or a replica of it (a folder or a URL) to read from
@@ -101,7 +103,7 @@ Examples:
   varve clone /mnt/usb/replica /backup/store    my disk died; this is a new one";
 
 /// What to do.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Make a store in an empty or new folder
     Init(Init),
@@ -138,6 +140,9 @@ pub enum Command {
     /// Bring a whole store back from a replica
     #[command(after_help = CLONE_HELP)]
     Clone(CloneStore),
+    /// Serve disk images to other programs and machines until ended
+    #[command(after_help = serve::SERVE_HELP)]
+    Serve(Serve),
     /// Print a script that completes this program's words in a shell
     Completions {
         /// Which shell
@@ -160,7 +165,7 @@ pub enum ScoreChoice {
     Sha1,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Init {
     /// Do not encrypt: anybody who holds the disk can read it
     #[arg(long)]
@@ -195,7 +200,7 @@ pub struct Init {
 }
 
 /// What trying a passphrase costs, for its owner and for whoever guesses.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Cost {
     /// Memory that it takes to try the new passphrase, from 8M to 4G
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
@@ -207,7 +212,7 @@ pub struct Cost {
 }
 
 /// What to do with the keys. What is stored is never rewritten: a key only wraps the store's own keys.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Key {
     /// Make one more key; the store is opened with one of the keys that it has
     Add(AddKey),
@@ -243,7 +248,7 @@ pub enum Key {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct AddKey {
     #[command(flatten)]
     pub secret: NewSecret,
@@ -262,7 +267,7 @@ pub struct AddKey {
 }
 
 /// What is to open the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE or asked for.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct NewSecret {
     /// A file whose contents are to open the store (at least 32 random bytes)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "new_passphrase")]
@@ -280,7 +285,7 @@ pub struct NewSecret {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parity(pub Option<ParityPercent>);
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct TakeSnapshot {
     /// Disk images, block devices or folders; `-` archives standard input as an image
     #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -333,7 +338,7 @@ pub struct TakeSnapshot {
 }
 
 /// A machine that runs in QEMU, as a source.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "A machine that runs in QEMU")]
 pub struct RunningMachine {
     /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
@@ -356,7 +361,7 @@ pub struct RunningMachine {
     pub scratch: PathBuf,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Snapshots {
     /// Only those of this name
     pub name: Option<String>,
@@ -366,7 +371,7 @@ pub struct Snapshots {
     pub tags: Vec<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Ls {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
     pub snapshot: String,
@@ -380,13 +385,13 @@ pub struct Ls {
     pub recursive: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Cat {
     /// Which snapshot, and which file in it: SNAPSHOT[:PATH]
     pub snapshot: String,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Diff {
     /// The earlier snapshot: SNAPSHOT[:PATH]
     pub from: String,
@@ -395,7 +400,7 @@ pub struct Diff {
     pub to: String,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Find {
     /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
     pub pattern: String,
@@ -404,7 +409,7 @@ pub struct Find {
     pub snapshot: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Restore {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
     pub snapshot: String,
@@ -422,7 +427,7 @@ pub struct Restore {
     pub format: ImageFormat,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Verify {
     /// Read and check every byte
     #[arg(long)]
@@ -447,7 +452,7 @@ pub struct Verify {
     pub sample: Option<varve_replica::Share>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Replicate {
     /// Where to: folders or URLs; all that are remembered if none is given
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
@@ -482,7 +487,7 @@ pub struct Replicate {
     pub delete_extra_keys: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct CloneStore {
     /// The replica: a folder or a URL
     #[arg(value_hint = ValueHint::AnyPath)]
@@ -517,7 +522,7 @@ impl Verify {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Repair {
     /// Fetch lost blocks from this store, a copy with the same key; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]

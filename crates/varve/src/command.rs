@@ -13,6 +13,7 @@ mod place;
 mod repair;
 mod replicate;
 mod restore;
+mod serve;
 mod snapshot;
 mod snapshots;
 mod stats;
@@ -64,6 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Clone(words) => clone::run(arguments, words),
         Command::Key(words) => key::run(arguments, words),
         Command::Repair(words) => repair::run(arguments, words),
+        Command::Serve(words) => serve::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),
     }

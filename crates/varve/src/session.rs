@@ -199,12 +199,13 @@ pub fn secret_of(arguments: &Arguments, world: &World, name: &str) -> Result<Opt
 }
 
 /// The blocks of a store. What it has lost comes from the replicas that it remembers.
-pub fn healing<'a>(arguments: &'a Arguments, archive: &'a Archive) -> Healing<'a> {
-    Healing::new(archive.store(), Box::new(move || open_remembered(arguments, archive.store().config())))
+pub fn healing(arguments: &Arguments, archive: &Archive) -> Healing {
+    let (arguments, config) = (arguments.clone(), archive.store().config().clone());
+    Healing::new(archive.blocks(), Box::new(move || open_remembered(&arguments, &config)))
 }
 
 /// Says what had to come from elsewhere.
-pub fn report_lost(blocks: &Healing<'_>) {
+pub fn report_lost(blocks: &Healing) {
     let count = blocks.take_lost().len();
     if count > 0 {
         eprintln!("varve: blocks that are lost here were read from a replica: {count}");

@@ -288,7 +288,7 @@ impl Case {
             Event::Reopen { close, hints } => {
                 let archive = self.archive.take().unwrap();
                 if *close {
-                    archive.into_store().close().unwrap();
+                    archive.close().unwrap();
                 } else {
                     drop(archive);
                 }

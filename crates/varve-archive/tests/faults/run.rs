@@ -290,7 +290,7 @@ impl Case {
 
     fn close(&mut self) -> Checked {
         let Some(archive) = self.writer.take() else { return Ok(()) };
-        match archive.into_store().close() {
+        match archive.close() {
             Ok(()) => self.model.acknowledge(),
             Err(error) => {
                 self.excused(&chain(&error))?;

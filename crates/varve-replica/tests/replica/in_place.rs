@@ -105,11 +105,14 @@ fn lost_blocks_come_from_the_replica() {
         }
         broken.storage.set_contents(&id.file_name(), bytes);
     }
-    let local = Store::open(broken.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    let local = Arc::new(Store::open(broken.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap());
     let names: Vec<_> = sample.blocks.iter().map(|(name, _)| *name).collect();
     let lost = local.get_batch(&names).iter().filter(|result| result.is_err()).count();
     assert!(lost > 5, "{lost}");
-    let healing = Healing::new(&local, Box::new(move || vec![Box::new(open_store(&shared(target.clone())))]));
+    let healing = Healing::new(
+        Arc::clone(&local) as _,
+        Box::new(move || vec![Box::new(open_store(&shared(target.clone())))]),
+    );
     for (found, (_, bytes)) in healing.get_batch(&names).into_iter().zip(&sample.blocks) {
         assert_eq!(found.unwrap(), bytes);
     }
@@ -122,7 +125,7 @@ fn lost_blocks_come_from_the_replica() {
 fn who_loses_nothing_opens_no_replica() {
     let (sample, _) = replicated();
     let local = Store::open(sample.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
-    let healing = Healing::new(&local, Box::new(|| panic!("nothing is lost")));
+    let healing = Healing::new(Arc::new(local), Box::new(|| panic!("nothing is lost")));
     for (name, bytes) in &sample.blocks {
         assert_eq!(healing.get(name).unwrap(), bytes);
     }
@@ -138,7 +141,6 @@ fn a_store_with_its_replica_keeps_the_contract() {
         sample.replicate(&target).unwrap();
         let access = Access::Write { holder: "test" };
         let local = Store::open(sample.world(), Some(&secret()), access, &mut |_| {}).unwrap();
-        let local: &'static Store = Box::leak(Box::new(local));
-        Healing::new(local, Box::new(move || vec![Box::new(open_store(&target))]))
+        Healing::new(Arc::new(local), Box::new(move || vec![Box::new(open_store(&target))]))
     });
 }

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     let watch = NightWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
     let night = archive_night(&mut archive, &options, &request, watch);
     show_bar(None);
-    archive.into_store().close()?;
+    archive.close()?;
     night.with_context(|| format!("the machine at {} was not archived", qmp.display()))?;
     Ok(Outcome::Done)
 }

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         }
         print(arguments, &taken.snapshot);
     }
-    archive.into_store().close()?;
+    archive.close()?;
     Ok(outcome)
 }
 

@@ -1,0 +1,139 @@
+//! A block store with a memory, for those who look here and there into the same images.
+
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+
+/// What is kept of leaves, unless something else is asked for.
+const LEAVES_BYTES: u64 = 64 << 20;
+/// A pointer block stands for hundreds of leaves, and every read of one of them asks for it.
+const POINTERS_SHARE: u64 = 4;
+/// About what a block weighs.
+const BLOCK_BYTES: u64 = 16 << 10;
+/// What an entry costs besides its bytes.
+const ENTRY_BYTES: u64 = 100;
+
+type BlockCache = Cache<BlockName, Bytes, BlockWeight, BuildHasherDefault<DefaultHasher>>;
+
+#[derive(Clone)]
+struct BlockWeight;
+
+impl Weighter<BlockName, Bytes> for BlockWeight {
+    fn weight(&self, _: &BlockName, bytes: &Bytes) -> u64 {
+        bytes.len() as u64 + ENTRY_BYTES
+    }
+}
+
+/// Blocks of a store, those that were asked for last in memory. Pointer blocks and leaves do not drive each other out: who
+/// reads a whole image keeps the way to all of it.
+///
+/// Many readers may share one: two nights of a disk are mostly the same blocks.
+pub struct CachedBlocks {
+    below: Arc<dyn BlockStore>,
+    leaves: BlockCache,
+    pointers: BlockCache,
+}
+
+impl CachedBlocks {
+    /// Remembers as much as a looker-on needs: 80 MiB at most.
+    #[must_use]
+    pub fn new(below: Arc<dyn BlockStore>) -> Self {
+        Self::with_leaves_bytes(below, LEAVES_BYTES)
+    }
+
+    /// Remembers at most so many bytes of leaves, and a fourth of that of what leads to them.
+    #[must_use]
+    pub fn with_leaves_bytes(below: Arc<dyn BlockStore>, leaves_bytes: u64) -> Self {
+        Self { below, leaves: cache(leaves_bytes), pointers: cache(leaves_bytes / POINTERS_SHARE) }
+    }
+
+    fn cache(&self, name: &BlockName) -> &BlockCache {
+        if name.block_type.depth() == 0 { &self.leaves } else { &self.pointers }
+    }
+
+    fn keep(&self, name: &BlockName, bytes: &Bytes) {
+        // A copy: what the store gives is a part of something larger, all of which would be kept.
+        self.cache(name).insert(*name, Bytes::copy_from_slice(bytes));
+    }
+}
+
+fn cache(bytes_max: u64) -> BlockCache {
+    let items = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX);
+    // One shard only: a block may then be as heavy as the whole cache.
+    let options = OptionsBuilder::new()
+        .weight_capacity(bytes_max)
+        .estimated_items_capacity(items)
+        .shards(1)
+        .build()
+        .expect("both capacities are given");
+    Cache::with_options(options, BlockWeight, BuildHasherDefault::default(), DefaultLifecycle::default())
+}
+
+impl BlockStore for CachedBlocks {
+    fn score_bytes(&self) -> usize {
+        self.below.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.below.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        self.below.put(block)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        if let Some(bytes) = self.cache(name).get(name) {
+            return Ok(bytes);
+        }
+        let bytes = self.below.get(name)?;
+        self.keep(name, &bytes);
+        Ok(bytes)
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.below.sync()
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.below.put_batch(blocks)
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        let known: Vec<_> = names.iter().map(|name| self.cache(name).get(name)).collect();
+        let is_unknown = |(name, known): (&BlockName, &Option<Bytes>)| known.is_none().then_some(*name);
+        let missing: Vec<_> = names.iter().zip(&known).filter_map(is_unknown).collect();
+        let fetched = if missing.is_empty() { Vec::new() } else { self.below.get_batch(&missing) };
+        for (name, bytes) in missing.iter().zip(&fetched) {
+            if let Ok(bytes) = bytes {
+                self.keep(name, bytes);
+            }
+        }
+        let mut fetched = fetched.into_iter();
+        let answer = |known: Option<Bytes>| match known {
+            Some(bytes) => Ok(bytes),
+            None => fetched.next().expect("a batch answers each of its names"),
+        };
+        known.into_iter().map(answer).collect()
+    }
+
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        self.below.has_batch(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_block::MemoryBlockStore;
+
+    use super::*;
+
+    #[test]
+    fn it_keeps_the_contract() {
+        varve_block::contract::check(&mut || CachedBlocks::new(Arc::new(MemoryBlockStore::new())));
+    }
+}

@@ -1,0 +1,283 @@
+//! Reading an archived image, or a file, at any place and by many at once: what looks into disks, mounts them and serves them stands on this.
+//!
+//! Who reads on from where a read ended gets what comes next in large batches; who jumps about reads nothing but what was
+//! asked for.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use varve_image::ReadAt;
+use varve_tree::{Entry, ReadTreeError, TreeReader};
+
+use super::cached_blocks::CachedBlocks;
+
+/// How many who read on are told apart.
+const STREAM_COUNT_MAX: usize = 8;
+/// A read that begins so close to where one ended goes on with it: many hands of one reader overtake each other.
+const NEAR_BYTES: u64 = 512 << 10;
+/// How much is read ahead at first, and at most.
+const AHEAD_BYTES: Range<u64> = 128 << 10..2 << 20;
+/// How many extents are looked at for one answer to where the next hole is.
+const EXTENT_COUNT_MAX: usize = 4096;
+
+/// An archived image, or the content of an archived file, as bytes that can be read anywhere.
+pub struct ImageReader {
+    blocks: Arc<CachedBlocks>,
+    entry: Entry,
+    streams: Mutex<Streams>,
+}
+
+impl ImageReader {
+    /// The bytes that `entry` leads to. Reads nothing.
+    #[must_use]
+    pub fn new(blocks: Arc<CachedBlocks>, entry: &Entry) -> Self {
+        Self { blocks, entry: *entry, streams: Mutex::default() }
+    }
+
+    /// What it reads.
+    #[must_use]
+    pub fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// Fills `into` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`ReadTreeError`] for the first bytes that cannot be had; what `into` holds then means nothing.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadTreeError> {
+        let end = offset.saturating_add(into.len() as u64).min(self.entry.size());
+        let ahead = self.streams.lock().unwrap_or_else(PoisonError::into_inner).note(offset..end);
+        if let Some(ahead) = ahead {
+            self.fetch(ahead.start..ahead.end.min(self.entry.size()));
+        }
+        self.reader().read_at(offset, into)
+    }
+
+    /// The first range at or after `offset` that is no hole; `None` if there is none before the end. A range that goes on
+    /// further than a bounded look shows ends earlier: then another one begins at its end. Holes are known in steps of the image's blocks.
+    ///
+    /// # Errors
+    /// [`ReadTreeError`]: what leads to the bytes cannot be read.
+    pub fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, ReadTreeError> {
+        self.next_data_in(offset..self.entry.size())
+    }
+
+    /// The same within a range, beyond whose end nothing is looked at.
+    ///
+    /// # Errors
+    /// As [`next_data`](Self::next_data).
+    pub fn next_data_in(&self, range: Range<u64>) -> Result<Option<Range<u64>>, ReadTreeError> {
+        let (offset, end) = (range.start, range.end.min(self.entry.size()));
+        let mut data: Option<Range<u64>> = None;
+        for extent in self.reader().extents(offset..end).take(EXTENT_COUNT_MAX) {
+            let extent = match (extent, &data) {
+                (Ok(extent), _) => extent,
+                (Err(_), Some(_)) => break,
+                (Err(damage), None) => return Err(damage.into()),
+            };
+            match &mut data {
+                None if extent.leaf.is_some() => {
+                    data = Some(extent.offset.max(offset)..extent.range().end.min(end));
+                }
+                Some(data) if extent.leaf.is_some() => data.end = extent.range().end.min(end),
+                Some(_) => break,
+                None => {}
+            }
+        }
+        Ok(data)
+    }
+
+    fn reader(&self) -> TreeReader<'_> {
+        TreeReader::new(&*self.blocks, &self.entry)
+    }
+
+    /// Has the leaves of a range in memory. What cannot be read is met again by whoever wants it.
+    fn fetch(&self, range: Range<u64>) {
+        let reader = self.reader();
+        let extents: Vec<_> = reader.extents(range).map_while(Result::ok).collect();
+        drop(reader.read_extents(&extents));
+    }
+}
+
+impl ReadAt for ImageReader {
+    fn size(&self) -> u64 {
+        self.entry.size()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read(offset, into).map_err(|error| match error {
+            ReadTreeError::BeyondEnd { .. } => io::Error::new(io::ErrorKind::UnexpectedEof, error),
+            damage => io::Error::other(damage),
+        })
+    }
+}
+
+/// Those who read on.
+#[derive(Default)]
+struct Streams {
+    streams: Vec<Stream>,
+    turn: u64,
+}
+
+struct Stream {
+    /// Where its last read ended.
+    next: u64,
+    /// Up to where was read ahead.
+    fetched_to: u64,
+    /// How much is read ahead the next time; 0 before it has gone on even once.
+    ahead: u64,
+    /// When it was last met.
+    turn: u64,
+}
+
+impl Streams {
+    /// Takes note of a read, and says what to read ahead for it.
+    fn note(&mut self, range: Range<u64>) -> Option<Range<u64>> {
+        self.turn += 1;
+        let turn = self.turn;
+        let goes_on = |stream: &&mut Stream| range.start.abs_diff(stream.next) <= NEAR_BYTES;
+        let Some(stream) = self.streams.iter_mut().filter(goes_on).max_by_key(|stream| stream.turn) else {
+            self.begin(Stream { next: range.end, fetched_to: range.end, ahead: 0, turn });
+            return None;
+        };
+        stream.turn = turn;
+        stream.next = stream.next.max(range.end);
+        if stream.ahead == 0 {
+            stream.ahead = AHEAD_BYTES.start;
+            stream.fetched_to = stream.next;
+            return None;
+        }
+        if range.end <= stream.fetched_to {
+            return None;
+        }
+        let fetched = stream.fetched_to.max(range.start)..range.end.saturating_add(stream.ahead);
+        stream.fetched_to = fetched.end;
+        stream.ahead = (stream.ahead * 2).min(AHEAD_BYTES.end);
+        Some(fetched)
+    }
+
+    fn begin(&mut self, stream: Stream) {
+        if self.streams.len() < STREAM_COUNT_MAX {
+            self.streams.push(stream);
+        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.turn) {
+            *oldest = stream;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_block::{BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
+    use varve_tree::{FixedBuilder, Shape, put_leaves};
+
+    use super::*;
+
+    const LEAF: usize = 4096;
+    const SHAPE: Shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: 4096, pointer_bytes: 4096 };
+
+    fn archived(store: &MemoryBlockStore, bytes: &[u8]) -> Entry {
+        let mut builder = FixedBuilder::new(store, SHAPE);
+        builder.push(&put_leaves(store, &SHAPE, bytes).unwrap()).unwrap();
+        builder.finish(bytes.len() as u64).unwrap()
+    }
+
+    /// 4 MiB, of which no block is like another, but for a hole of 1 MiB.
+    fn sample() -> Vec<u8> {
+        let mut bytes = vec![0; 4 << 20];
+        for (number, block) in bytes.chunks_mut(LEAF).enumerate() {
+            if !(256..512).contains(&number) {
+                block.fill(u8::try_from(number % 250).unwrap() + 1);
+                block[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn reader(bytes: &[u8], leaves_bytes: u64) -> (Arc<MemoryBlockStore>, ImageReader) {
+        let store = Arc::new(MemoryBlockStore::new());
+        let entry = archived(&store, bytes);
+        let below: Arc<dyn BlockStore> = Arc::clone(&store) as _;
+        let blocks = Arc::new(CachedBlocks::with_leaves_bytes(below, leaves_bytes));
+        (store, ImageReader::new(blocks, &entry))
+    }
+
+    #[test]
+    fn every_read_gives_the_bytes_that_were_archived() {
+        let bytes = sample();
+        let (_, reader) = reader(&bytes, 256 << 10);
+        let mut place = 1_usize;
+        for number in 0..3000_usize {
+            place = if number % 3 == 0 { place.wrapping_mul(7919) % bytes.len() } else { place };
+            let length = (number * 37 % 20_000).min(bytes.len() - place);
+            let mut read = vec![0xee; length];
+            reader.read_at(place as u64, &mut read).unwrap();
+            assert!(read == bytes[place..place + length], "{length} bytes at {place}");
+            place = (place + length) % bytes.len();
+        }
+        let past = reader.read_at(bytes.len() as u64 - 1, &mut [0; 2]).unwrap_err();
+        assert_eq!(past.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn each_block_is_fetched_once() {
+        let bytes = sample();
+        let (store, reader) = reader(&bytes, 16 << 20);
+        let before = store.get_count();
+        let mut all = vec![0; 10_000];
+        for _ in 0..2 {
+            for offset in (0..bytes.len() - all.len()).step_by(all.len()) {
+                reader.read_at(offset as u64, &mut all).unwrap();
+            }
+        }
+        let fetched = store.get_count() - before;
+        assert!(fetched <= 768 + 12, "768 leaves and what leads to them: {fetched}");
+    }
+
+    #[test]
+    fn who_jumps_about_reads_nothing_ahead() {
+        let bytes = sample();
+        let (store, reader) = reader(&bytes, 16 << 20);
+        reader.read_at(0, &mut [0; 512]).unwrap();
+        let before = store.get_count();
+        // Far enough from each other, whatever is known of those before.
+        for (number, place) in [3 << 20, 2 << 20, (5 << 20) / 2].into_iter().enumerate() {
+            reader.read_at(place, &mut [0; 512]).unwrap();
+            assert!(store.get_count() - before <= 2 * (number as u64 + 1), "{place}");
+        }
+    }
+
+    #[test]
+    fn holes_are_known() {
+        let bytes = sample();
+        let (_, reader) = reader(&bytes, 1 << 20);
+        let mut found = Vec::new();
+        let mut offset = 5;
+        while let Some(data) = reader.next_data(offset).unwrap() {
+            offset = data.end;
+            found.push(data);
+        }
+        assert_eq!(found, [5..1 << 20, 2 << 20..4 << 20]);
+        assert_eq!(reader.next_data(1 << 20).unwrap(), Some(2 << 20..4 << 20));
+        assert_eq!(reader.next_data_in(1 << 20..(2 << 20) + 7).unwrap(), Some(2 << 20..(2 << 20) + 7));
+        assert_eq!(reader.next_data_in(1 << 20..2 << 20).unwrap(), None);
+    }
+
+    #[test]
+    fn damage_is_an_error_for_what_it_hits_alone() {
+        let bytes = sample();
+        let (store, reader) = reader(&bytes, 16 << 20);
+        let lost = archived_leaf(&store, &bytes[10 * LEAF..11 * LEAF]);
+        assert!(store.lose(&lost));
+        let mut block = vec![0; LEAF];
+        for number in 0..20 {
+            let read = reader.read_at((number * LEAF) as u64, &mut block);
+            assert_eq!(read.is_err(), number == 10, "{number}");
+        }
+    }
+
+    fn archived_leaf(store: &MemoryBlockStore, bytes: &[u8]) -> BlockName {
+        let score = put_leaves(store, &SHAPE, bytes).unwrap()[0];
+        BlockName { score, block_type: BlockType::leaf(BlockKind::Data) }
+    }
+}

@@ -1,0 +1,32 @@
+//! Disks as network block devices.
+//!
+//! ```text
+//! socket ─▶ Line (TLS, or not) ─▶ requests ─▶ workers of the connection ─▶ Answers ─▶ Disk
+//!                                                                            │          ├─ a snapshot of an image
+//!                                                             Line ◀─ replies┘          └─ an overlay over one
+//! ```
+//!
+//! What must always be true:
+//! - One connection can harm no other: how many there are is bounded, and what each takes of memory and threads.
+//! - Nobody waits for ever for somebody who says nothing, takes no answer, or has vanished.
+//! - A read gives the bytes that were archived, or an error with their place; never something else.
+//! - What was written and flushed to an overlay that is kept survives power loss; a snapshot is never written to.
+//!
+//! The protocol itself is `varve-nbd`'s.
+
+mod answer;
+mod connection;
+mod disk;
+mod endpoint;
+mod line;
+mod overlay;
+mod server;
+mod snapshots;
+mod tls;
+
+pub use disk::{Disk, Stretch, WritableDisk};
+pub use endpoint::{Endpoint, ParseEndpointError};
+pub use overlay::{Overlay, OverlayError};
+pub use server::{Disks, FindDiskError, ListedDisk, NbdServer, Served, Settings};
+pub use snapshots::{FollowError, Moments, OneDisk, SnapshotDisks};
+pub use tls::{TlsError, TlsIdentity};

@@ -1,0 +1,310 @@
+//! From a request to the bytes of its answer. Knows the disk, and nothing of sockets.
+
+use std::io;
+
+use varve_nbd::{
+    Agreed, BASE_ALLOCATION, BLOCK_HOLE, BLOCK_ZERO, Chunk, Command, CommandFlags, ErrorCode, Extent,
+    Request, TransmissionFlags, encode_chunk, encode_data_chunk, encode_simple, encode_simple_data,
+};
+
+use super::disk::{Disk, Stretch, WritableDisk};
+
+/// Data is read, and sent, in pieces of this size: so much memory does one request take at a time.
+pub(super) const PIECE_BYTES: usize = 512 << 10;
+/// A read of less than this is answered without a look for holes.
+const HOLES_FROM_BYTES: u32 = 64 << 10;
+/// A shorter hole is sent as zeros.
+const HOLE_BYTES_MIN: u64 = 4 << 10;
+/// How many extents an answer about block status has at most.
+const EXTENT_COUNT_MAX: usize = 4096;
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AnswerError {
+    /// The client does not take its answer.
+    #[error("an answer could not be sent")]
+    Send(#[source] io::Error),
+    /// There is no way to say so any more.
+    #[error("a read failed after a part of it was sent")]
+    Midway(#[source] io::Error),
+}
+
+/// Where answers go. Some of them have to be sent in several pieces that nothing may come between.
+pub(super) trait Outlet {
+    /// Sends everything that is in the buffer, and empties it.
+    fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()>;
+    /// From here on, until the answer's end, nobody else sends anything.
+    fn hold(&mut self);
+}
+
+/// Answers the requests of one connection.
+pub(super) struct Answers<'a> {
+    disk: &'a dyn Disk,
+    agreed: &'a Agreed<()>,
+    allocation: Option<u32>,
+}
+
+impl<'a> Answers<'a> {
+    pub(super) fn new(disk: &'a dyn Disk, agreed: &'a Agreed<()>) -> Self {
+        let allocation = agreed.contexts.iter().find(|(_, name)| name == BASE_ALLOCATION).map(|(id, _)| *id);
+        Self { disk, agreed, allocation }
+    }
+
+    /// Does what a request asks for, and appends the answer to `buffer`; sends it when there is much of it.
+    pub(super) fn answer(
+        &self,
+        request: &Request,
+        buffer: &mut Vec<u8>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), AnswerError> {
+        let cookie = request.cookie;
+        if let Err(code) = request.check(&self.agreed.info) {
+            self.fail(cookie, code, String::new(), None, buffer);
+            return Ok(());
+        }
+        match &request.command {
+            Command::Read { offset, length } => {
+                return self.read(request, *offset, *length, buffer, outlet);
+            }
+            Command::BlockStatus { offset, length } => {
+                self.block_status(request, *offset, *length, buffer);
+                return Ok(());
+            }
+            _ => {}
+        }
+        match self.change(request) {
+            // Whatever returns no bytes may be answered simply, whatever was agreed on.
+            Ok(()) => encode_simple(buffer, cookie, None),
+            Err(error) => {
+                let code = code_of(&error);
+                tracing::warn!(%error, "a request to write failed");
+                self.fail(cookie, code, error.to_string(), None, buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that returns no bytes.
+    fn change(&self, request: &Request) -> io::Result<()> {
+        let writable =
+            || self.disk.writable().ok_or_else(|| io::Error::from(io::ErrorKind::PermissionDenied));
+        let done = |disk: &dyn WritableDisk| {
+            if request.flags.has(CommandFlags::FUA) { disk.flush() } else { Ok(()) }
+        };
+        match &request.command {
+            Command::Write { offset, data } => {
+                let disk = writable()?;
+                disk.write_at(*offset, data)?;
+                done(disk)
+            }
+            Command::WriteZeroes { offset, length } => {
+                let disk = writable()?;
+                disk.write_zeros(*offset..*offset + u64::from(*length))?;
+                done(disk)
+            }
+            Command::Trim { offset, length } => {
+                let disk = writable()?;
+                disk.trim(*offset..*offset + u64::from(*length))?;
+                done(disk)
+            }
+            // Of what is only read, everything is durable.
+            Command::Flush => self.disk.writable().map_or(Ok(()), WritableDisk::flush),
+            Command::Cache { offset, length } => {
+                let mut offset = *offset;
+                let end = offset + u64::from(*length);
+                let mut piece = Vec::new();
+                while offset < end {
+                    let length = (end - offset).min(PIECE_BYTES as u64);
+                    piece.resize(usize::try_from(length).unwrap_or(PIECE_BYTES), 0);
+                    self.disk.read_at(offset, &mut piece)?;
+                    offset += length;
+                }
+                Ok(())
+            }
+            Command::Read { .. }
+            | Command::BlockStatus { .. }
+            | Command::Disconnect
+            | Command::Unknown { .. } => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        offset: u64,
+        length: u32,
+        buffer: &mut Vec<u8>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), AnswerError> {
+        let cookie = request.cookie;
+        let whole = usize::try_from(length).unwrap_or(usize::MAX);
+        if self.agreed.structured
+            && !request.flags.has(CommandFlags::DONT_FRAGMENT)
+            && length >= HOLES_FROM_BYTES
+        {
+            return self.read_in_chunks(cookie, offset, u64::from(length), buffer, outlet);
+        }
+        let start = buffer.len();
+        let first = whole.min(PIECE_BYTES);
+        let place = if self.agreed.structured {
+            if length == 0 {
+                encode_chunk(buffer, cookie, true, &Chunk::None);
+                return Ok(());
+            }
+            encode_data_chunk(buffer, cookie, true, offset, whole, first)
+        } else {
+            encode_simple_data(buffer, cookie, first)
+        };
+        if let Err(error) = self.disk.read_at(offset, &mut buffer[place]) {
+            buffer.truncate(start);
+            self.read_failed(cookie, offset, &error, buffer);
+            return Ok(());
+        }
+        if whole == first {
+            return Ok(());
+        }
+        // The rest of it, with no room for anything else in between.
+        outlet.hold();
+        let mut done = first;
+        while done < whole {
+            outlet.send(buffer).map_err(AnswerError::Send)?;
+            let piece = (whole - done).min(PIECE_BYTES);
+            buffer.resize(piece, 0);
+            self.disk.read_at(offset + done as u64, buffer).map_err(AnswerError::Midway)?;
+            done += piece;
+        }
+        outlet.send(buffer).map_err(AnswerError::Send)
+    }
+
+    fn read_in_chunks(
+        &self,
+        cookie: u64,
+        offset: u64,
+        length: u64,
+        buffer: &mut Vec<u8>,
+        outlet: &mut dyn Outlet,
+    ) -> Result<(), AnswerError> {
+        let end = offset + length;
+        let mut place = offset;
+        while place < end {
+            let stretches = match self.disk.map(place..end) {
+                Ok(stretches) if !stretches.is_empty() => stretches,
+                Ok(_) => vec![Stretch { length: end - place, is_hole: false }],
+                Err(error) => {
+                    self.read_failed(cookie, place, &error, buffer);
+                    return Ok(());
+                }
+            };
+            for stretch in merge_short_holes(stretches) {
+                let stretch_end = (place + stretch.length).min(end);
+                if stretch.is_hole {
+                    let length = u32::try_from(stretch_end - place).unwrap_or(u32::MAX);
+                    encode_chunk(buffer, cookie, stretch_end == end, &Chunk::Hole { offset: place, length });
+                    place = stretch_end;
+                    continue;
+                }
+                while place < stretch_end {
+                    if buffer.len() >= PIECE_BYTES {
+                        outlet.send(buffer).map_err(AnswerError::Send)?;
+                    }
+                    let piece = usize::try_from(stretch_end - place).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                    let start = buffer.len();
+                    let next = place + piece as u64;
+                    let into = encode_data_chunk(buffer, cookie, next == end, place, piece, piece);
+                    if let Err(error) = self.disk.read_at(place, &mut buffer[into]) {
+                        buffer.truncate(start);
+                        self.read_failed(cookie, place, &error, buffer);
+                        return Ok(());
+                    }
+                    place = next;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn block_status(&self, request: &Request, offset: u64, length: u32, buffer: &mut Vec<u8>) {
+        let cookie = request.cookie;
+        let Some(context) = self.allocation else {
+            let message = "no context of block status was agreed on";
+            return self.fail(cookie, ErrorCode::INVALID, message.into(), None, buffer);
+        };
+        let stretches = match self.disk.map(offset..offset + u64::from(length)) {
+            Ok(stretches) => stretches,
+            Err(error) => return self.read_failed(cookie, offset, &error, buffer),
+        };
+        let count = if request.flags.has(CommandFlags::ONE_EXTENT) { 1 } else { EXTENT_COUNT_MAX };
+        let extent = |stretch: &Stretch| Extent {
+            length: u32::try_from(stretch.length).unwrap_or(u32::MAX),
+            flags: if stretch.is_hole { BLOCK_HOLE | BLOCK_ZERO } else { 0 },
+        };
+        let mut extents: Vec<_> = stretches.iter().take(count).map(extent).collect();
+        if extents.is_empty() {
+            extents.push(Extent { length, flags: 0 });
+        }
+        encode_chunk(buffer, cookie, true, &Chunk::Status { context, extents });
+    }
+
+    fn read_failed(&self, cookie: u64, offset: u64, error: &io::Error, buffer: &mut Vec<u8>) {
+        let message = chain(error);
+        tracing::error!(offset, error = message, "a read failed");
+        self.fail(cookie, code_of(error), message, Some(offset), buffer);
+    }
+
+    fn fail(&self, cookie: u64, code: ErrorCode, message: String, offset: Option<u64>, buffer: &mut Vec<u8>) {
+        if self.agreed.structured {
+            encode_chunk(buffer, cookie, true, &Chunk::Error { code, message, offset });
+        } else {
+            encode_simple(buffer, cookie, Some(code));
+        }
+    }
+}
+
+/// What a disk allows, as a client is told.
+pub(super) fn flags_of(disk: &dyn Disk) -> TransmissionFlags {
+    let always = TransmissionFlags::HAS_FLAGS
+        | TransmissionFlags::FLUSH
+        | TransmissionFlags::DONT_FRAGMENT
+        | TransmissionFlags::MULTI_CONNECTION
+        | TransmissionFlags::CACHE;
+    match disk.writable() {
+        None => always | TransmissionFlags::READ_ONLY,
+        Some(_) => {
+            always | TransmissionFlags::FUA | TransmissionFlags::TRIM | TransmissionFlags::WRITE_ZEROES
+        }
+    }
+}
+
+/// Holes that are not worth a message of their own, as data.
+fn merge_short_holes(stretches: Vec<Stretch>) -> Vec<Stretch> {
+    let mut merged = Vec::new();
+    for stretch in stretches {
+        let is_hole = stretch.is_hole && stretch.length >= HOLE_BYTES_MIN;
+        super::disk::push(&mut merged, Stretch { is_hole, ..stretch });
+    }
+    merged
+}
+
+fn code_of(error: &io::Error) -> ErrorCode {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            ErrorCode::NO_SPACE
+        }
+        io::ErrorKind::PermissionDenied => ErrorCode::NOT_PERMITTED,
+        io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof => ErrorCode::INVALID,
+        io::ErrorKind::OutOfMemory => ErrorCode::NO_MEMORY,
+        _ => ErrorCode::IO,
+    }
+}
+
+/// An error with all that led to it.
+fn chain(error: &io::Error) -> String {
+    let mut text = error.to_string();
+    // The outermost text is that of the error inside.
+    let mut source = error.get_ref().and_then(|inner| inner.source());
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

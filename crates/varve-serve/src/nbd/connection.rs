@@ -1,0 +1,317 @@
+//! One client, from its first byte to its last.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use varve_nbd::{
+    Agreed, BASE_ALLOCATION, BlockSizes, Command, ExportInfo, Exports, Listed, NegotiationError, Refusal,
+    RefusalKind, Request, RequestError, Requests, ServerNegotiation, Step, TlsPolicy,
+};
+
+use super::answer::{AnswerError, Answers, Outlet, PIECE_BYTES, flags_of};
+use super::disk::Disk;
+use super::line::{Line, Sending};
+use super::server::{Disks, FindDiskError, Settings};
+
+/// How many bytes are taken from a socket at a time.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// How many requests one worker takes at a time: their answers go out together.
+const BATCH_MAX: usize = 8;
+/// A client of an export that is only read has no business with larger payloads.
+const READ_ONLY_PAYLOAD_BYTES_MAX: u32 = 1 << 20;
+
+/// Why a connection ended before the client wanted it to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error("the socket failed")]
+    Socket(#[source] io::Error),
+    #[error("the client says nothing for too long")]
+    Silent,
+    #[error("the connection ended in the middle of something")]
+    CutOff,
+    #[error(transparent)]
+    Negotiation(#[from] NegotiationError),
+    #[error("TLS could not be started")]
+    Tls(#[source] rustls::Error),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+}
+
+/// Serves a client until it, or the server, has had enough.
+pub(super) fn serve(line: &Line, disks: &dyn Disks, settings: &Settings) -> Result<(), ConnectionError> {
+    let Some((agreed, requests)) = negotiate(line, disks, settings)? else { return Ok(()) };
+    let Agreed { export: disk, info, structured, contexts } = agreed;
+    tracing::info!(export = info.description, "a client has come");
+    let payload_bytes_max =
+        if disk.writable().is_some() { info.block_sizes.maximum } else { READ_ONLY_PAYLOAD_BYTES_MAX };
+    let transmission = Transmission {
+        line,
+        disk: disk.as_ref(),
+        agreed: Agreed { export: (), info, structured, contexts },
+        incoming: Mutex::new(Incoming {
+            requests: requests.with_payload_bytes_max(payload_bytes_max),
+            waiting: VecDeque::new(),
+            scratch: vec![0; RECEIVE_BYTES],
+            received: Vec::new(),
+        }),
+        is_over: AtomicBool::new(false),
+        worker_count: settings.workers_per_connection,
+    };
+    line.set_receive_timeout(settings.partial_timeout).map_err(ConnectionError::Socket)?;
+    transmission.run()
+}
+
+/// What the negotiation asks about exports, answered from the disks that there are.
+struct Offered<'a> {
+    disks: &'a dyn Disks,
+}
+
+impl Exports for Offered<'_> {
+    type Export = Arc<dyn Disk>;
+
+    fn list(&self) -> Vec<Listed> {
+        let listed = self.disks.list().into_iter();
+        listed.map(|disk| Listed { name: disk.name, description: disk.description }).collect()
+    }
+
+    fn find(&self, name: &str) -> Result<(ExportInfo, Arc<dyn Disk>), Refusal> {
+        let found = self.disks.find(name).map_err(|error| {
+            let kind = match &error {
+                FindDiskError::Unknown(_) => RefusalKind::UnknownExport,
+                FindDiskError::Failed(_) => RefusalKind::Platform,
+            };
+            Refusal::new(kind, error.to_string())
+        })?;
+        let info = ExportInfo {
+            canonical_name: Some(found.name),
+            description: Some(found.description),
+            size: found.disk.size(),
+            flags: flags_of(found.disk.as_ref()),
+            block_sizes: BlockSizes::default(),
+            contexts: vec![BASE_ALLOCATION.into()],
+        };
+        Ok((info, found.disk))
+    }
+}
+
+type Negotiated = (Agreed<Arc<dyn Disk>>, Requests);
+
+/// All of it has to be done within one span of time, however the client spreads its bytes.
+#[expect(clippy::disallowed_methods, reason = "a socket's clock is the real one")]
+fn negotiate(
+    line: &Line,
+    disks: &dyn Disks,
+    settings: &Settings,
+) -> Result<Option<Negotiated>, ConnectionError> {
+    let policy = if settings.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Never };
+    let mut negotiation = ServerNegotiation::new(policy);
+    let deadline = Instant::now() + settings.handshake_timeout;
+    let (mut scratch, mut received) = (vec![0; RECEIVE_BYTES], Vec::new());
+    loop {
+        let step = negotiation.step(&Offered { disks });
+        let unsent = negotiation.take_unsent();
+        if !unsent.is_empty() {
+            line.sending().send(&unsent).map_err(ConnectionError::Socket)?;
+        }
+        match step? {
+            Some(Step::Ready(agreed)) => return Ok(Some((agreed, negotiation.into_requests()))),
+            Some(Step::Ended) => return Ok(None),
+            Some(Step::StartTls) => {
+                let Some(tls) = &settings.tls else { return Ok(None) };
+                line.start_tls(tls.config()).map_err(ConnectionError::Tls)?;
+                negotiation.tls_started();
+            }
+            None => {}
+        }
+        let left = deadline.checked_duration_since(Instant::now()).ok_or(ConnectionError::Silent)?;
+        line.set_receive_timeout(left).map_err(ConnectionError::Socket)?;
+        received.clear();
+        match line.receive(&mut scratch, &mut received) {
+            Ok(true) => negotiation.receive(&received),
+            // Many have a look, and leave without a word.
+            Ok(false) => return Ok(None),
+            Err(error) if is_timeout(&error) => return Err(ConnectionError::Silent),
+            Err(error) => return Err(ConnectionError::Socket(error)),
+        }
+    }
+}
+
+struct Incoming {
+    requests: Requests,
+    /// Decoded, and not begun.
+    waiting: VecDeque<Request>,
+    scratch: Vec<u8>,
+    received: Vec<u8>,
+}
+
+/// A connection after its handshake. Its workers take turns: one listens, and takes some requests with it when it hands that over
+/// to the next; each answers what it has taken.
+struct Transmission<'a> {
+    line: &'a Line,
+    disk: &'a dyn Disk,
+    agreed: Agreed<()>,
+    incoming: Mutex<Incoming>,
+    is_over: AtomicBool,
+    worker_count: usize,
+}
+
+impl Transmission<'_> {
+    #[expect(clippy::disallowed_methods, reason = "a connection's requests are worked on at the same time")]
+    fn run(&self) -> Result<(), ConnectionError> {
+        let first = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..self.worker_count).map(|_| scope.spawn(|| self.work())).collect();
+            let own = self.work();
+            let ends = others.into_iter().filter_map(|other| other.join().ok()).chain([own]);
+            ends.filter_map(Result::err).next()
+        });
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Answers requests until there are no more.
+    fn work(&self) -> Result<(), ConnectionError> {
+        let _end = EndOnPanic(self.line);
+        let answers = Answers::new(self.disk, &self.agreed);
+        let mut buffer = Vec::new();
+        let mut batch = Vec::new();
+        let done = loop {
+            batch.clear();
+            match self.take(&mut batch) {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+            if let Err(error) = self.answer(&answers, &batch, &mut buffer) {
+                break Err(error.into());
+            }
+            if buffer.capacity() > 2 * PIECE_BYTES {
+                buffer = Vec::new();
+            }
+        };
+        if done.is_err() {
+            // Whoever else waits on this line waits for nothing.
+            self.is_over.store(true, Ordering::Relaxed);
+            self.line.close();
+        }
+        done
+    }
+
+    fn answer(
+        &self,
+        answers: &Answers<'_>,
+        batch: &[Request],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), AnswerError> {
+        for request in batch {
+            let mut outlet = LineOutlet { line: self.line, held: None };
+            answers.answer(request, buffer, &mut outlet)?;
+            if buffer.len() >= PIECE_BYTES {
+                outlet.send(buffer).map_err(AnswerError::Send)?;
+            }
+        }
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        LineOutlet { line: self.line, held: None }.send(buffer).map_err(AnswerError::Send)
+    }
+
+    /// Takes requests, and waits for them if need be. `false`: there are no more.
+    fn take(&self, batch: &mut Vec<Request>) -> Result<bool, ConnectionError> {
+        let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
+        while incoming.waiting.is_empty() {
+            if self.is_over.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            if !incoming.listen(self.line)? {
+                self.is_over.store(true, Ordering::Relaxed);
+            }
+        }
+        let count = incoming.waiting.len().div_ceil(self.worker_count).min(BATCH_MAX);
+        batch.extend(incoming.waiting.drain(..count));
+        Ok(true)
+    }
+}
+
+/// A request that nobody answers must not be waited for.
+struct EndOnPanic<'a>(&'a Line);
+
+impl Drop for EndOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.close();
+        }
+    }
+}
+
+impl Incoming {
+    /// Waits for bytes, and decodes them. `false`: there will be no more.
+    fn listen(&mut self, line: &Line) -> Result<bool, ConnectionError> {
+        self.received.clear();
+        let is_open = match line.receive(&mut self.scratch, &mut self.received) {
+            Ok(is_open) => is_open,
+            // Who has begun to say something must go on; who says nothing may be a guest that sleeps.
+            Err(error) if is_timeout(&error) && self.requests.is_partial() => {
+                return Err(ConnectionError::Silent);
+            }
+            Err(error) if is_timeout(&error) => return Ok(true),
+            Err(error) => return Err(ConnectionError::Socket(error)),
+        };
+        self.requests.receive(&self.received);
+        if self.received.capacity() > 2 * RECEIVE_BYTES {
+            self.received = Vec::new();
+        }
+        while let Some(request) = self.requests.next_request()? {
+            if request.command == Command::Disconnect {
+                return Ok(false);
+            }
+            self.waiting.push_back(request);
+        }
+        if !is_open && self.requests.is_partial() {
+            return Err(ConnectionError::CutOff);
+        }
+        Ok(is_open)
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+struct LineOutlet<'a> {
+    line: &'a Line,
+    held: Option<Sending<'a>>,
+}
+
+impl Outlet for LineOutlet<'_> {
+    fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
+        match &self.held {
+            Some(sending) => sending.send(buffer)?,
+            None => self.line.sending().send(buffer)?,
+        }
+        buffer.clear();
+        Ok(())
+    }
+
+    fn hold(&mut self) {
+        self.held.get_or_insert_with(|| self.line.sending());
+    }
+}
+
+/// How long a client may take for what.
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tls: None,
+            connections_max: 64,
+            workers_per_connection: 4,
+            handshake_timeout: Duration::from_secs(30),
+            partial_timeout: Duration::from_secs(30),
+            send_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

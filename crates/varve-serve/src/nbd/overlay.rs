@@ -1,0 +1,454 @@
+//! What is written over a disk that is only read: in a sparse file, kept or thrown away.
+//!
+//! | offset         | bytes           | field     | meaning                                                          |
+//! |---------------:|----------------:|-----------|------------------------------------------------------------------|
+//! |              0 |               8 | magic     | `VARVEOVL`                                                       |
+//! |              8 |               4 | version   | 1                                                                |
+//! |             12 |               4 | block     | bytes of a block: 4096                                           |
+//! |             16 |               8 | size      | bytes of the disk                                                |
+//! |             24 |              64 | below     | what it lies over, as text, with zeros behind it                 |
+//! |             88 |               8 | checksum  | XXH3-64 of the bytes before                                      |
+//! |           4096 | a bit per block | map       | which blocks are here; the others are those of the disk below    |
+//! | then, a multiple of 4096 | size  | data      | each block at its own place; a hole reads as zeros               |
+//!
+//! Numbers are little-endian. A flush makes the data durable first and then the map: after a power cut the map names no block that is not
+//! there. A block that was written since the last flush may then be what it was before.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::disk::{Disk, Stretch, WritableDisk, push};
+
+const MAGIC: [u8; 8] = *b"VARVEOVL";
+const VERSION: u32 = 1;
+const BLOCK_BYTES: u64 = 4096;
+const HEADER_BYTES: u64 = 4096;
+const BELOW_BYTES: usize = 64;
+const CHECKSUM_AT: usize = 88;
+/// The map is read and written in parts of this size, each of which stands for 128 MiB of the disk.
+const MAP_PART_BYTES: usize = 4096;
+/// The largest disk that can have an overlay: its map then takes 2 GiB.
+const SIZE_MAX: u64 = 1 << 46;
+/// A look at the map ends after so many blocks: 4 GiB of the disk.
+const LOOK_BLOCKS_MAX: u64 = 1 << 20;
+
+/// Why there is no overlay.
+#[derive(Debug, thiserror::Error)]
+pub enum OverlayError {
+    /// The file cannot be made, read or written.
+    #[error("the overlay {} cannot be used", path.display())]
+    Storage {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else writes to it.
+    #[error("the overlay {} is used by another program", path.display())]
+    InUse {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is a file of another kind, or damaged.
+    #[error("{} is no overlay of varve, or its first bytes are damaged: choose another file, or remove it", path.display())]
+    NotAnOverlay {
+        /// Which.
+        path: PathBuf,
+    },
+    /// What it holds makes no sense over this disk.
+    #[error("the overlay {} lies over {found}, and not over {wanted}", path.display())]
+    OtherDisk {
+        /// Which.
+        path: PathBuf,
+        /// What it lies over.
+        found: String,
+        /// What it was to lie over.
+        wanted: String,
+    },
+    /// Nobody has such disks.
+    #[error("a disk of {size} bytes is too large for an overlay: {SIZE_MAX} are the most")]
+    TooLarge {
+        /// Its size.
+        size: u64,
+    },
+}
+
+/// A disk that can be written, over one that cannot.
+pub struct Overlay {
+    below: Arc<dyn Disk>,
+    file: File,
+    size: u64,
+    data_at: u64,
+    /// Held for reading by whoever reads, or writes blocks that are here already; for writing by whoever brings new ones.
+    map: RwLock<Map>,
+    /// One flush at a time.
+    flushing: Mutex<()>,
+    /// The system has forgotten writes that were never durable: no flush can be believed any more.
+    is_broken: AtomicBool,
+    /// Nobody will read it again, so nothing has to be durable.
+    is_thrown_away: bool,
+}
+
+struct Map {
+    bits: Vec<u8>,
+    /// Parts that are not yet in the file as they are here.
+    dirty: Vec<bool>,
+}
+
+impl Map {
+    fn has(&self, block: u64) -> bool {
+        let (byte, bit) = place(block);
+        self.bits.get(byte).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn has_all(&self, mut blocks: Range<u64>) -> bool {
+        blocks.all(|block| self.has(block))
+    }
+
+    fn set(&mut self, block: u64) {
+        let (byte, bit) = place(block);
+        if self.bits[byte] & bit == 0 {
+            self.bits[byte] |= bit;
+            self.dirty[byte / MAP_PART_BYTES] = true;
+        }
+    }
+}
+
+fn place(block: u64) -> (usize, u8) {
+    (usize::try_from(block / 8).unwrap_or(usize::MAX), 1 << (block % 8))
+}
+
+/// Where an overlay's parts are, for a disk of some size.
+struct Layout {
+    map_bytes: u64,
+    data_at: u64,
+}
+
+impl Layout {
+    fn of(size: u64) -> Self {
+        let map_bytes = size.div_ceil(BLOCK_BYTES).div_ceil(8).next_multiple_of(MAP_PART_BYTES as u64);
+        Self { map_bytes, data_at: HEADER_BYTES + map_bytes }
+    }
+}
+
+impl Overlay {
+    /// An overlay in a file that is kept: the one that is there, or a new one. `identity` says what lies below it, in at most 64 bytes: another
+    /// disk is refused.
+    ///
+    /// # Errors
+    /// [`OverlayError`]
+    pub fn keep(below: Arc<dyn Disk>, identity: &str, path: &Path) -> Result<Self, OverlayError> {
+        let storage = |source| OverlayError::Storage { path: path.into(), source };
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(storage)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(OverlayError::InUse { path: path.into() }),
+            Err(TryLockError::Error(error)) => return Err(storage(error)),
+        }
+        let is_new = file.metadata().map_err(storage)?.len() == 0;
+        let mut overlay = Self::over(below, file, false)?;
+        if is_new {
+            overlay.begin(identity).map_err(storage)?;
+            sync_folder_of(path).map_err(storage)?;
+        } else {
+            overlay.take_up(identity, path)?;
+        }
+        Ok(overlay)
+    }
+
+    /// An overlay that ends with this program. `file` is empty, and has no name any more.
+    ///
+    /// # Errors
+    /// [`OverlayError::TooLarge`]
+    pub fn throw_away(below: Arc<dyn Disk>, file: File) -> Result<Self, OverlayError> {
+        Self::over(below, file, true)
+    }
+
+    fn over(below: Arc<dyn Disk>, file: File, is_thrown_away: bool) -> Result<Self, OverlayError> {
+        let size = below.size();
+        if size > SIZE_MAX {
+            return Err(OverlayError::TooLarge { size });
+        }
+        let Layout { map_bytes, data_at } = Layout::of(size);
+        let map_bytes = usize::try_from(map_bytes).map_err(|_| OverlayError::TooLarge { size })?;
+        let map = Map { bits: vec![0; map_bytes], dirty: vec![false; map_bytes / MAP_PART_BYTES] };
+        Ok(Self {
+            below,
+            file,
+            size,
+            data_at,
+            map: RwLock::new(map),
+            flushing: Mutex::new(()),
+            is_broken: AtomicBool::new(false),
+            is_thrown_away,
+        })
+    }
+
+    /// Writes an empty overlay. The head comes last: without it there is none.
+    fn begin(&self, identity: &str) -> io::Result<()> {
+        self.file.set_len(self.data_at + self.size)?;
+        // The map has its room from the beginning: a full disk then costs writes, and no flush.
+        match fallocate(&self.file, FallocateFlags::empty(), HEADER_BYTES, self.data_at - HEADER_BYTES) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.file.sync_all()?;
+        self.file.write_all_at(&encode_header(self.size, identity), 0)?;
+        self.file.sync_all()
+    }
+
+    /// Reads the map of an overlay that is there.
+    fn take_up(&mut self, identity: &str, path: &Path) -> Result<(), OverlayError> {
+        let not_one = || OverlayError::NotAnOverlay { path: path.into() };
+        let mut header = [0; CHECKSUM_AT + 8];
+        self.file.read_exact_at(&mut header, 0).map_err(|_| not_one())?;
+        let (size, found) = decode_header(&header).ok_or_else(not_one)?;
+        if (size, found.as_str()) != (self.size, identity) {
+            let name = |identity: &str, size: u64| format!("{identity} of {size} bytes");
+            let (found, wanted) = (name(&found, size), name(identity, self.size));
+            return Err(OverlayError::OtherDisk { path: path.into(), found, wanted });
+        }
+        let map = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.file
+            .read_exact_at(&mut map.bits, HEADER_BYTES)
+            .map_err(|source| OverlayError::Storage { path: path.into(), source })
+    }
+
+    fn read_map(&self) -> RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_map(&self) -> RwLockWriteGuard<'_, Map> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flush_lock(&self) -> MutexGuard<'_, ()> {
+        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings the blocks at the ends of a range here, as far as the range does not cover them.
+    fn bring_edges(&self, map: &mut Map, range: &Range<u64>) -> io::Result<()> {
+        let blocks = blocks_of(range);
+        let whole = whole_blocks_of(range);
+        for block in [blocks.start, blocks.end - 1] {
+            if !whole.contains(&block) && !map.has(block) {
+                let start = block * BLOCK_BYTES;
+                let length = usize::try_from(BLOCK_BYTES.min(self.size - start)).unwrap_or(0);
+                let mut bytes = vec![0; length];
+                self.below.read_at(start, &mut bytes)?;
+                self.file.write_all_at(&bytes, self.data_at + start)?;
+                map.set(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes zeros without touching the map.
+    fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, flags, self.data_at + range.start, range.end - range.start) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let zeros = vec![0; 1 << 20];
+        let mut place = range.start;
+        while place < range.end {
+            let count = usize::try_from(range.end - place).unwrap_or(usize::MAX).min(zeros.len());
+            self.file.write_all_at(&zeros[..count], self.data_at + place)?;
+            place += count as u64;
+        }
+        Ok(())
+    }
+
+    /// Changes a range with `change`, once all that it does not cover of its blocks is here.
+    fn change(&self, range: Range<u64>, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        if range.end > self.size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        {
+            let map = self.read_map();
+            if map.has_all(blocks_of(&range)) {
+                return change();
+            }
+        }
+        let mut map = self.write_map();
+        self.bring_edges(&mut map, &range)?;
+        change()?;
+        blocks_of(&range).for_each(|block| map.set(block));
+        Ok(())
+    }
+
+    /// Writes the parts of the map that have changed, after the data that they name is durable.
+    fn flush_all(&self) -> io::Result<()> {
+        let parts: Vec<(usize, Vec<u8>)> = {
+            let mut map = self.write_map();
+            let dirty: Vec<usize> = (0..map.dirty.len()).filter(|part| map.dirty[*part]).collect();
+            dirty.iter().for_each(|part| map.dirty[*part] = false);
+            let bytes = |part: &usize| map.bits[part * MAP_PART_BYTES..(part + 1) * MAP_PART_BYTES].to_vec();
+            dirty.iter().map(|part| (*part, bytes(part))).collect()
+        };
+        self.file.sync_data()?;
+        if parts.is_empty() {
+            return Ok(());
+        }
+        for (part, bytes) in &parts {
+            self.file.write_all_at(bytes, HEADER_BYTES + (part * MAP_PART_BYTES) as u64)?;
+        }
+        self.file.sync_data()
+    }
+}
+
+fn blocks_of(range: &Range<u64>) -> Range<u64> {
+    range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES)
+}
+
+/// The blocks that a range covers from their first byte to their last.
+fn whole_blocks_of(range: &Range<u64>) -> Range<u64> {
+    range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES
+}
+
+fn encode_header(size: u64, identity: &str) -> Vec<u8> {
+    let mut header = Vec::with_capacity(CHECKSUM_AT + 8);
+    header.extend_from_slice(&MAGIC);
+    header.extend_from_slice(&VERSION.to_le_bytes());
+    header.extend_from_slice(&u32::try_from(BLOCK_BYTES).unwrap_or(0).to_le_bytes());
+    header.extend_from_slice(&size.to_le_bytes());
+    let mut below = [0; BELOW_BYTES];
+    let length = identity.floor_char_boundary(BELOW_BYTES);
+    below[..length].copy_from_slice(&identity.as_bytes()[..length]);
+    header.extend_from_slice(&below);
+    header.extend_from_slice(&xxh3_64(&header).to_le_bytes());
+    header
+}
+
+/// The size of the disk below, and what it is.
+fn decode_header(header: &[u8; CHECKSUM_AT + 8]) -> Option<(u64, String)> {
+    let (fields, checksum) = header.split_at(CHECKSUM_AT);
+    let is_ours = fields.starts_with(&MAGIC)
+        && fields.get(8..12)? == VERSION.to_le_bytes()
+        && u64::from(u32::from_le_bytes(fields.get(12..16)?.try_into().ok()?)) == BLOCK_BYTES
+        && checksum == xxh3_64(fields).to_le_bytes();
+    let size = u64::from_le_bytes(fields.get(16..24)?.try_into().ok()?);
+    let below = String::from_utf8_lossy(fields.get(24..)?);
+    is_ours.then(|| (size, below.trim_end_matches('\0').to_owned()))
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+impl Disk for Overlay {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.size);
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        // Until all is read, so that no block comes here while it is looked for below.
+        let map = self.read_map();
+        let mut place = offset;
+        while place < end {
+            let is_here = map.has(place / BLOCK_BYTES);
+            let mut stop = (place / BLOCK_BYTES + 1) * BLOCK_BYTES;
+            while stop < end && map.has(stop / BLOCK_BYTES) == is_here {
+                stop += BLOCK_BYTES;
+            }
+            let stop = stop.min(end);
+            let at = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
+            let part = &mut into[at(place)..at(stop)];
+            if is_here {
+                self.file.read_exact_at(part, self.data_at + place)?;
+            } else {
+                self.below.read_at(place, part)?;
+            }
+            place = stop;
+        }
+        Ok(())
+    }
+
+    fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
+        let end = range.end.min(self.size).min(range.start.saturating_add(LOOK_BLOCKS_MAX * BLOCK_BYTES));
+        let map = self.read_map();
+        let mut stretches = Vec::new();
+        let mut place = range.start;
+        while place < end {
+            let is_here = map.has(place / BLOCK_BYTES);
+            let mut stop = (place / BLOCK_BYTES + 1) * BLOCK_BYTES;
+            while stop < end && map.has(stop / BLOCK_BYTES) == is_here {
+                stop += BLOCK_BYTES;
+            }
+            let stop = stop.min(end);
+            if is_here {
+                push(&mut stretches, Stretch { length: stop - place, is_hole: false });
+                place = stop;
+                continue;
+            }
+            let below = self.below.map(place..stop)?;
+            let told: u64 = below.iter().map(|stretch| stretch.length).sum();
+            below.into_iter().for_each(|stretch| push(&mut stretches, stretch));
+            place += told;
+            if place < stop {
+                break;
+            }
+        }
+        Ok(stretches)
+    }
+
+    fn writable(&self) -> Option<&dyn WritableDisk> {
+        Some(self)
+    }
+}
+
+impl WritableDisk for Overlay {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = offset.checked_add(bytes.len() as u64).ok_or(io::ErrorKind::InvalidInput)?;
+        self.change(offset..end, || self.file.write_all_at(bytes, self.data_at + offset))
+    }
+
+    fn write_zeros(&self, range: Range<u64>) -> io::Result<()> {
+        self.change(range.clone(), || self.zero(range))
+    }
+
+    fn trim(&self, range: Range<u64>) -> io::Result<()> {
+        let whole = whole_blocks_of(&range);
+        if whole.is_empty() {
+            return Ok(());
+        }
+        self.write_zeros(whole.start * BLOCK_BYTES..whole.end * BLOCK_BYTES)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if self.is_thrown_away {
+            return Ok(());
+        }
+        let _one_at_a_time = self.flush_lock();
+        if self.is_broken.load(Ordering::Relaxed) {
+            return Err(io::Error::other("an earlier flush failed: what was written since may be lost"));
+        }
+        self.flush_all().inspect_err(|_| self.is_broken.store(true, Ordering::Relaxed))
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        if let Err(error) = WritableDisk::flush(self) {
+            tracing::error!(%error, "the last of what was written to the overlay may be lost");
+        }
+    }
+}

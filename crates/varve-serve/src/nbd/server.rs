@@ -1,0 +1,301 @@
+//! Listens, and gives each client a thread.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+
+use super::connection::{self, ConnectionError};
+use super::disk::Disk;
+use super::endpoint::Endpoint;
+use super::line::{Line, Socket};
+use super::tls::TlsIdentity;
+
+/// The disks that a server has.
+pub trait Disks: Send + Sync {
+    /// What there is.
+    fn list(&self) -> Vec<ListedDisk>;
+
+    /// The disk of a name; of the empty name, the one that is meant where none is given.
+    ///
+    /// # Errors
+    /// [`FindDiskError`]
+    fn find(&self, name: &str) -> Result<Served, FindDiskError>;
+}
+
+/// A disk in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedDisk {
+    /// What to ask for.
+    pub name: String,
+    /// For people.
+    pub description: String,
+}
+
+/// A disk that was found.
+pub struct Served {
+    /// Its whole name: it means the same disk tomorrow.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+}
+
+/// Why there is no disk for a name. Clients are told.
+#[derive(Debug, thiserror::Error)]
+pub enum FindDiskError {
+    /// There is none.
+    #[error("{0}")]
+    Unknown(String),
+    /// It could not be looked for.
+    #[error("the snapshots cannot be read")]
+    Failed(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// How clients are treated.
+#[derive(Clone)]
+pub struct Settings {
+    /// If set, nobody is served without TLS.
+    pub tls: Option<TlsIdentity>,
+    /// How many clients there are at the same time; who comes when there are so many is sent away.
+    pub connections_max: usize,
+    /// How many requests of one client are worked on at the same time.
+    pub workers_per_connection: usize,
+    /// How long a client may take to say what it wants.
+    pub handshake_timeout: Duration,
+    /// How long a client may take to go on with what it has begun to say.
+    pub partial_timeout: Duration,
+    /// How long a client may take nothing of what it has asked for.
+    pub send_timeout: Duration,
+    /// How long a server that ends waits for answers to be taken.
+    pub drain_timeout: Duration,
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => listener.accept().map(|(socket, _)| Socket::Tcp(socket)),
+            Self::Unix(listener) => listener.accept().map(|(socket, _)| Socket::Unix(socket)),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// A server that runs. Ends, without waiting for its clients, when it is dropped; [`drain`](Self::drain) waits.
+pub struct NbdServer {
+    endpoint: Endpoint,
+    shared: Arc<Shared>,
+    waker: UnixStream,
+    accepting: Option<JoinHandle<()>>,
+    /// The socket's file, which is ours to remove.
+    socket_file: Option<PathBuf>,
+}
+
+struct Shared {
+    disks: Arc<dyn Disks>,
+    settings: Settings,
+    lines: Mutex<Lines>,
+    one_ended: Condvar,
+}
+
+#[derive(Default)]
+struct Lines {
+    open: BTreeMap<u64, Arc<Line>>,
+    next: u64,
+}
+
+impl Shared {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl NbdServer {
+    /// Listens, and serves whoever comes, until it is dropped or drained.
+    ///
+    /// # Errors
+    /// When nothing can listen there.
+    pub fn start(endpoint: &Endpoint, disks: Arc<dyn Disks>, settings: Settings) -> io::Result<Self> {
+        let (listener, endpoint, socket_file) = listen(endpoint)?;
+        match &listener {
+            Listener::Tcp(listener) => listener.set_nonblocking(true)?,
+            Listener::Unix(listener) => listener.set_nonblocking(true)?,
+        }
+        let (waker, woken) = UnixStream::pair()?;
+        let shared = Arc::new(Shared { disks, settings, lines: Mutex::default(), one_ended: Condvar::new() });
+        let accepting = {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name("nbd".into())
+                .spawn(move || accept_until_woken(&listener, &woken, &shared))?
+        };
+        Ok(Self { endpoint, shared, waker, accepting: Some(accepting), socket_file })
+    }
+
+    /// Where it listens: with the port that it was given, if it asked for any.
+    #[must_use]
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Takes no new clients and no new requests, answers those that have come, and ends. Clients that do not take their answers in time are left alone.
+    pub fn drain(mut self) {
+        self.stop_accepting();
+        let lines = self.shared.lines();
+        lines.open.values().for_each(|line| line.stop_receiving());
+        let is_served = |lines: &mut Lines| !lines.open.is_empty();
+        let timeout = self.shared.settings.drain_timeout;
+        let waited = self.shared.one_ended.wait_timeout_while(lines, timeout, is_served);
+        let (lines, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
+        if outcome.timed_out() {
+            tracing::warn!(count = lines.open.len(), "clients that take no answers were left alone");
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        use io::Write;
+        // Who accepts ends at the first byte, or at this end's end.
+        drop(self.waker.write_all(&[0]));
+        if let Some(accepting) = self.accepting.take() {
+            drop(accepting.join());
+        }
+        if let Some(path) = self.socket_file.take() {
+            drop(fs::remove_file(path));
+        }
+    }
+}
+
+impl Drop for NbdServer {
+    fn drop(&mut self) {
+        self.stop_accepting();
+        self.shared.lines().open.values().for_each(|line| line.close());
+    }
+}
+
+fn listen(endpoint: &Endpoint) -> io::Result<(Listener, Endpoint, Option<PathBuf>)> {
+    match endpoint {
+        Endpoint::Tcp(host, port) => {
+            let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
+            let listener = TcpListener::bind(addresses.as_slice())?;
+            let port = listener.local_addr()?.port();
+            Ok((Listener::Tcp(listener), Endpoint::Tcp(host.clone(), port), None))
+        }
+        Endpoint::Unix(path) => {
+            // A socket that nobody listens at any more was left by somebody who was killed.
+            let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+            let is_dead = || {
+                UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+            };
+            if is_socket && is_dead() {
+                fs::remove_file(path)?;
+            }
+            Ok((Listener::Unix(listen_privately(path)?), endpoint.clone(), Some(path.clone())))
+        }
+    }
+}
+
+/// Whoever can connect can read every disk: nobody but the socket's owner may, and may not even before its mode is set.
+fn listen_privately(path: &Path) -> io::Result<UnixListener> {
+    let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    net::listen(&socket, 128)?;
+    Ok(socket.into())
+}
+
+fn accept_until_woken(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
+    loop {
+        let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+        match poll(&mut waited, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "no more clients can be taken");
+                return;
+            }
+        }
+        if !waited[1].revents().is_empty() {
+            return;
+        }
+        match listener.accept() {
+            Ok(socket) => welcome(socket, shared),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::warn!(%error, "a client could not be taken");
+                // Out of files, perhaps: those that there are may end.
+                pause();
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a socket's clock is the real one")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+fn welcome(socket: Socket, shared: &Arc<Shared>) {
+    let line = match Line::new(socket, shared.settings.send_timeout) {
+        Ok(line) => Arc::new(line),
+        Err(error) => return tracing::warn!(%error, "a client could not be taken"),
+    };
+    let number = {
+        let mut lines = shared.lines();
+        if lines.open.len() >= shared.settings.connections_max {
+            return tracing::warn!("a client was sent away: there are {} already", lines.open.len());
+        }
+        lines.next += 1;
+        let number = lines.next;
+        lines.open.insert(number, Arc::clone(&line));
+        number
+    };
+    let served = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name(format!("nbd {number}")).spawn(move || {
+        match connection::serve(&line, served.disks.as_ref(), &served.settings) {
+            Ok(()) => tracing::debug!(number, "a client has gone"),
+            Err(error) => tracing::warn!(number, error = chain(&error), "a connection was ended"),
+        }
+        line.say_goodbye();
+        line.close();
+        served.lines().open.remove(&number);
+        served.one_ended.notify_all();
+    });
+    if let Err(error) = thread {
+        tracing::warn!(%error, "a client could not be taken");
+        shared.lines().open.remove(&number);
+    }
+}
+
+fn chain(error: &ConnectionError) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,117 @@
+//! `varve serve`
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use varve_archive::{Archive, CachedBlocks};
+use varve_serve::nbd::{
+    Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks, TlsIdentity,
+};
+
+use super::Outcome;
+use crate::arguments::{Arguments, Serve, TlsFiles};
+use crate::{moment, session};
+
+/// How much of the images is kept in memory, unpacked.
+const LEAVES_BYTES: u64 = 256 << 20;
+
+/// How moments are written here.
+pub(super) const MOMENTS: Moments = Moments { parse_last: moment::parse_last, show: moment::show };
+
+/// Something that serves until it is told to end.
+trait Door {
+    /// Where it is, as clients write it.
+    fn address(&self) -> String;
+    /// Ends when those who came are served.
+    fn close(self: Box<Self>);
+}
+
+impl Door for NbdServer {
+    fn address(&self) -> String {
+        nbd_address(self.endpoint(), "")
+    }
+
+    fn close(self: Box<Self>) {
+        self.drain();
+    }
+}
+
+pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
+    // Before anything is open: a signal that comes early is not lost.
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let archive = session::read(arguments)?;
+    let blocks = Arc::new(session::healing(arguments, &archive));
+    let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
+    let mut doors: Vec<Box<dyn Door>> = Vec::new();
+    if let Some(endpoint) = &words.nbd {
+        doors.push(Box::new(nbd_server(words, endpoint, &archive, &cached)?));
+    }
+    for door in &doors {
+        say!("serving at {}", door.address());
+    }
+    signals.forever().next();
+    end_at_next_signal(signals);
+    doors.into_iter().for_each(Door::close);
+    session::report_lost(&blocks);
+    Ok(Outcome::Done)
+}
+
+fn nbd_server(
+    words: &Serve,
+    endpoint: &Endpoint,
+    archive: &Archive,
+    blocks: &Arc<CachedBlocks>,
+) -> Result<NbdServer> {
+    let identity =
+        |files: &TlsFiles| TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref());
+    let settings = Settings {
+        tls: words.nbd_tls.as_ref().map(identity).transpose()?,
+        connections_max: words.nbd_clients.into(),
+        ..Settings::default()
+    };
+    let snapshots = SnapshotDisks::new(archive.blocks(), Arc::clone(blocks), MOMENTS)?;
+    let disks: Arc<dyn Disks> = match &words.export {
+        None => Arc::new(snapshots),
+        Some(name) => Arc::new(one_disk(words, name, &snapshots)?),
+    };
+    NbdServer::start(endpoint, disks, settings).with_context(|| format!("nothing can listen at {endpoint}"))
+}
+
+fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
+    let (snapshot, Served { name: stable, description, disk }) = snapshots.find_snapshot(name)?;
+    let id = snapshot.id.to_string();
+    let disk: Arc<dyn varve_serve::nbd::Disk> = match &words.overlay {
+        Some(path) => Arc::new(Overlay::keep(disk, &id, path)?),
+        None if words.writable => Arc::new(Overlay::throw_away(disk, unnamed_file()?)?),
+        None => disk,
+    };
+    Ok(OneDisk::new(vec![stable, name.to_owned(), snapshot.name, id], description, disk))
+}
+
+/// A file for what is thrown away: it has no name, so nothing of it stays, however this program ends.
+pub(super) fn unnamed_file() -> Result<std::fs::File> {
+    tempfile::tempfile().with_context(|| {
+        let folder = std::env::temp_dir();
+        format!("no temporary file can be made in {}: set TMPDIR to another folder", folder.display())
+    })
+}
+
+/// An export, as clients of network block devices write it.
+pub(super) fn nbd_address(endpoint: &Endpoint, export: &str) -> String {
+    match endpoint {
+        Endpoint::Tcp(..) => format!("nbd://{endpoint}/{export}"),
+        Endpoint::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+    }
+}
+
+/// Whoever does not want to wait asks a second time.
+#[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
+fn end_at_next_signal(mut signals: Signals) {
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            std::process::exit(128 + signal);
+        }
+    });
+}
