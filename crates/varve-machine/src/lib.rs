@@ -7,6 +7,7 @@
 //!
 //! [`archive_night`] archives the disks of a machine while it runs, as they are at one moment. [`ForeignImage`] is a disk in an image of another
 //! format than raw, and [`restore_foreign`] makes one.
+//! [`boot`] starts a machine from an archived disk.
 //!
 //! What must always be true:
 //! - The machine comes first: it is never paused, its writes never wait for the archive, and a night that runs out of room is given up.
@@ -19,6 +20,7 @@
 //! This crate is an edge of the house: it talks to other programs over sockets, and waits for them.
 
 mod agent;
+pub mod boot;
 mod chain;
 mod description;
 mod drives;

@@ -13,9 +13,11 @@ use varve_machine::ImageFormat;
 use varve_store::AuditShare;
 use varve_world::Timestamp;
 
+mod boot;
 mod serve;
 mod value;
 
+pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
@@ -140,6 +142,9 @@ pub enum Command {
     /// Bring a whole store back from a replica
     #[command(after_help = CLONE_HELP)]
     Clone(CloneStore),
+    /// Start a machine from a disk image of any day, without changing what is archived
+    #[command(after_help = boot::BOOT_HELP)]
+    Boot(Boot),
     /// Serve disk images to other programs and machines until ended
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Serve),

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod boot;
 mod clone;
 mod diff;
 mod find;
@@ -65,6 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Clone(words) => clone::run(arguments, words),
         Command::Key(words) => key::run(arguments, words),
         Command::Repair(words) => repair::run(arguments, words),
+        Command::Boot(words) => boot::run(arguments, words),
         Command::Serve(words) => serve::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),

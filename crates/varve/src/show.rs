@@ -54,6 +54,11 @@ pub fn duration(nanoseconds: u64) -> String {
     }
 }
 
+/// Lines from outside, with everything that could mislead a terminal made visible.
+pub fn lines(text: &str) -> String {
+    text.lines().map(|line| name(line.as_bytes())).collect::<Vec<_>>().join("\n")
+}
+
 /// A name from outside, with everything that could mislead a terminal made visible.
 pub fn name(bytes: &[u8]) -> String {
     let mut text = String::new();

@@ -116,7 +116,10 @@ fn negotiate(
         let step = negotiation.step(&Offered { disks });
         let unsent = negotiation.take_unsent();
         if !unsent.is_empty() {
-            line.sending().send(&unsent).map_err(ConnectionError::Socket)?;
+            match line.sending().send(&unsent) {
+                Err(error) if is_gone(&error) => return Ok(None),
+                sent => sent.map_err(ConnectionError::Socket)?,
+            }
         }
         match step? {
             Some(Step::Ready(agreed)) => return Ok(Some((agreed, negotiation.into_requests()))),
@@ -135,6 +138,7 @@ fn negotiate(
             Ok(true) => negotiation.receive(&received),
             // Many have a look, and leave without a word.
             Ok(false) => return Ok(None),
+            Err(error) if is_gone(&error) => return Ok(None),
             Err(error) if is_timeout(&error) => return Err(ConnectionError::Silent),
             Err(error) => return Err(ConnectionError::Socket(error)),
         }
@@ -279,6 +283,10 @@ impl Incoming {
 
 fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 struct LineOutlet<'a> {

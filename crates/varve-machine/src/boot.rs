@@ -1,0 +1,22 @@
+//! Starting a machine from an archived disk, in QEMU.
+//!
+//! ```text
+//! snapshot ─▶ NBD on a socket ─▶ QEMU ◀─ Hardware: as the snapshot's description says, or as its disk looks
+//!                                 │ └─ what the guest writes: into the export's overlay, or into a qcow2 that is kept
+//!                                 └─ console, monitor ─▶ a terminal, a window, or somebody who waits for a text
+//! ```
+//!
+//! What must always be true: the archive is never written to; QEMU ends with whoever started it; and a guest gets a network only if that
+//! was asked for.
+
+mod check;
+mod command_line;
+mod emulator;
+mod hardware;
+mod keep;
+mod transcript;
+
+pub use check::{CheckOutcome, CheckWatch, Wanted, check};
+pub use emulator::{Accelerator, BootDisk, BootError, Emulator, Screen};
+pub use hardware::{Bus, Hardware};
+pub use keep::{KeepError, Kept};

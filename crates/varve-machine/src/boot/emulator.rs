@@ -1,0 +1,391 @@
+//! QEMU itself: started, watched, and ended.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use varve_archive::Firmware;
+
+use super::command_line::{Places, command_line};
+use super::hardware::Hardware;
+use crate::edge::{Deadline, sleep};
+use crate::qmp::{Qmp, QmpError};
+
+/// The program.
+const PROGRAM: &str = "qemu-system-x86_64";
+/// How long QEMU may take until its monitor answers.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take for one answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Where the screen's text is, in the memory of a machine that shows text, and how much of it there is: 80 times 25 of two bytes.
+const TEXT_SCREEN: (u64, usize) = (0xb8000, 80 * 25 * 2);
+
+/// UEFI for QEMU: its code, and what its variables are at first. In the places where systems have them.
+const FIRMWARE: [(&str, &str); 7] = [
+    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+    ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+    ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
+    ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
+    ("/usr/share/edk2-ovmf/x64/OVMF_CODE.fd", "/usr/share/edk2-ovmf/x64/OVMF_VARS.fd"),
+    ("/usr/share/qemu/edk2-x86_64-code.fd", "/usr/share/qemu/edk2-i386-vars.fd"),
+    ("/usr/share/qemu/ovmf-x86_64-code.bin", "/usr/share/qemu/ovmf-x86_64-vars.bin"),
+];
+
+/// Who does the guest's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor itself.
+    Kvm,
+    /// QEMU, in software: many times slower, and anywhere.
+    Software,
+}
+
+impl Accelerator {
+    /// The best that this machine has, for this user.
+    #[must_use]
+    pub fn best() -> Self {
+        let is_there = OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
+        if is_there { Self::Kvm } else { Self::Software }
+    }
+}
+
+impl std::fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "KVM",
+            Self::Software => "software emulation",
+        })
+    }
+}
+
+/// Where the guest's disk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootDisk {
+    /// The socket that it is served at.
+    pub socket: PathBuf,
+    /// Its name there. It is written to, unless what is written is kept elsewhere.
+    pub export: String,
+    /// The qcow2 that is written to in its place.
+    pub kept: Option<PathBuf>,
+}
+
+/// What the guest's screen is shown on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Screen {
+    /// A window.
+    Window,
+    /// VNC, at `ADDRESS:NUMBER`.
+    Vnc(String),
+    /// Nothing.
+    None,
+}
+
+/// Why a machine could not be started, or not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// QEMU is not there.
+    #[error(
+        "{PROGRAM} is not installed, and booting needs it: install qemu-system-x86 (or your system's package of QEMU)"
+    )]
+    NotInstalled,
+    /// UEFI is not there.
+    #[error(
+        "the machine starts with UEFI, and UEFI for QEMU is not installed: install ovmf (or edk2-ovmf), or try --firmware bios"
+    )]
+    NoFirmware,
+    /// What it needs could not be prepared.
+    #[error("the machine could not be prepared")]
+    Prepare(#[source] io::Error),
+    /// It did not start.
+    #[error("{PROGRAM} could not be started")]
+    Start(#[source] io::Error),
+    /// It has ended before it could be talked to.
+    #[error("QEMU has ended at once: {said}")]
+    EndedAtOnce {
+        /// What it said last.
+        said: String,
+    },
+    /// It says nothing.
+    #[error("QEMU's monitor does not answer")]
+    Monitor(#[from] QmpError),
+    /// The console could not be read.
+    #[error("the machine's console could not be read")]
+    Console(#[source] io::Error),
+}
+
+impl BootError {
+    /// Whether it may work with another accelerator than this one.
+    #[must_use]
+    pub fn is_of(&self, accelerator: Accelerator) -> bool {
+        accelerator == Accelerator::Kvm
+            && matches!(self, Self::EndedAtOnce { said } if said.to_ascii_lowercase().contains("kvm"))
+    }
+}
+
+/// A machine that runs. It ends when this is dropped.
+pub struct Emulator {
+    child: Child,
+    monitor: Qmp,
+    console: Option<UnixStream>,
+    accelerator: Accelerator,
+    folder: PathBuf,
+    /// What it complains of.
+    complaints: PathBuf,
+}
+
+impl Emulator {
+    /// Starts a machine. `folder` is private, and empty but for what the caller has put there; sockets and other small files are made in it.
+    /// With `with_console`, the first serial line can be listened to.
+    ///
+    /// # Errors
+    /// [`BootError`]
+    pub fn start(
+        hardware: &Hardware,
+        disk: &BootDisk,
+        screen: &Screen,
+        accelerator: Accelerator,
+        folder: &Path,
+        with_console: bool,
+    ) -> Result<Self, BootError> {
+        let prepare = BootError::Prepare;
+        let (monitor, console) = (folder.join("monitor"), folder.join("console"));
+        for left in [&monitor, &console] {
+            match fs::remove_file(left) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(prepare(error)),
+                _ => {}
+            }
+        }
+        let firmware = match hardware.firmware {
+            Firmware::Uefi => Some(uefi(folder, disk.kept.as_deref())?),
+            Firmware::Bios | Firmware::Unknown => None,
+        };
+        let listener = if with_console { Some(UnixListener::bind(&console).map_err(prepare)?) } else { None };
+        let complaints = folder.join("complaints");
+        let complaint_file = File::create(&complaints).map_err(prepare)?;
+        let places = Places {
+            monitor: &monitor,
+            console: listener.as_ref().map(|_| console.as_path()),
+            firmware: firmware.as_ref().map(|(code, variables)| (code.as_path(), variables.as_path())),
+        };
+        let words = command_line(hardware, disk, screen, accelerator, &places);
+        let child = spawn(&words, complaint_file)?;
+        let mut starting = Starting { child: Some(child), complaints: &complaints };
+        let monitor = starting.monitor(&monitor)?;
+        let console = listener.map(|listener| starting.console(&listener)).transpose()?;
+        let child = starting.child.take().expect("it was started");
+        Ok(Self {
+            child,
+            monitor,
+            console,
+            accelerator,
+            folder: folder.into(),
+            complaints: complaints.clone(),
+        })
+    }
+
+    /// Who does its work.
+    #[must_use]
+    pub fn accelerator(&self) -> Accelerator {
+        self.accelerator
+    }
+
+    /// Its first serial line.
+    #[must_use]
+    pub fn console(&self) -> Option<&UnixStream> {
+        self.console.as_ref()
+    }
+
+    /// Whether it has ended, and how.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Whether the guest does something that this accelerator cannot do, so that it stands still for ever: boot loaders of 16 and 32 bits
+    /// do, where KVM runs inside another machine.
+    pub fn has_given_up(&mut self) -> bool {
+        if self.accelerator == Accelerator::Software {
+            return false;
+        }
+        let status = self.monitor.execute("query-status", json!({}));
+        let is_stuck = status.is_ok_and(|status| status["status"] == "internal-error");
+        let said = self.said();
+        is_stuck || said.contains("KVM internal error") || said.contains("emulation failure")
+    }
+
+    /// What QEMU has complained of.
+    #[must_use]
+    pub fn said(&self) -> String {
+        last_words(&self.complaints)
+    }
+
+    /// Where its screen can be looked at with VNC.
+    pub fn vnc_address(&mut self) -> Option<String> {
+        let vnc = self.monitor.execute("query-vnc", json!({})).ok()?;
+        Some(format!("{}:{}", vnc["host"].as_str()?, vnc["service"].as_str()?))
+    }
+
+    /// The lines of the screen, if it shows text as machines do before they show anything else.
+    pub fn screen_text(&mut self) -> Vec<String> {
+        let file = self.folder.join("screen");
+        let arguments =
+            json!({ "val": TEXT_SCREEN.0, "size": TEXT_SCREEN.1, "filename": file.to_string_lossy() });
+        if self.monitor.execute("pmemsave", arguments).is_err() {
+            return Vec::new();
+        }
+        let bytes = fs::read(&file).unwrap_or_default();
+        let characters: Vec<char> = bytes.chunks(2).map(|cell| shown(cell.first().copied())).collect();
+        characters.chunks(80).map(|line| line.iter().collect::<String>().trim_end().to_owned()).collect()
+    }
+
+    /// Draws the screen into a PNG file.
+    ///
+    /// # Errors
+    /// [`QmpError`]; QEMU before 7.1 cannot.
+    pub fn screenshot(&mut self, file: &Path) -> Result<(), QmpError> {
+        let arguments = json!({ "filename": file.to_string_lossy(), "format": "png" });
+        self.monitor.execute("screendump", arguments).map(drop)
+    }
+
+    /// Ends it, with what the guest has written so far; in a bad case by force.
+    pub fn end(&mut self) {
+        if self.ended().is_some() {
+            return;
+        }
+        // A monitor that does not answer is one more reason.
+        drop(self.monitor.execute("quit", json!({})));
+        let deadline = Deadline::after(END_PATIENCE);
+        while self.ended().is_none() {
+            if deadline.left().is_none() {
+                drop(self.child.kill());
+                drop(self.child.wait());
+                return;
+            }
+            sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A machine that is being started; killed if that fails.
+struct Starting<'a> {
+    child: Option<Child>,
+    complaints: &'a Path,
+}
+
+impl Starting<'_> {
+    fn look(&mut self) -> Result<(), BootError> {
+        match self.child.as_mut().map(Child::try_wait) {
+            Some(Ok(Some(_))) => Err(BootError::EndedAtOnce { said: last_words(self.complaints) }),
+            Some(Err(error)) => Err(BootError::Start(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn monitor(&mut self, socket: &Path) -> Result<Qmp, BootError> {
+        let deadline = Deadline::after(START_PATIENCE);
+        loop {
+            self.look()?;
+            match Qmp::connect(socket, PATIENCE) {
+                Ok(monitor) => return Ok(monitor),
+                Err(error) if deadline.left().is_none() => return Err(error.into()),
+                Err(_) => sleep(LOOK_EVERY),
+            }
+        }
+    }
+
+    /// QEMU connects when it starts, before its monitor answers.
+    fn console(&mut self, listener: &UnixListener) -> Result<UnixStream, BootError> {
+        listener.set_nonblocking(true).map_err(BootError::Console)?;
+        let deadline = Deadline::after(START_PATIENCE);
+        loop {
+            self.look()?;
+            match listener.accept() {
+                Ok((console, _)) => {
+                    console.set_nonblocking(false).map_err(BootError::Console)?;
+                    return Ok(console);
+                }
+                Err(error) if deadline.left().is_none() => return Err(BootError::Console(error)),
+                Err(_) => sleep(LOOK_EVERY),
+            }
+        }
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Starts QEMU. Where the system has `setpriv`, it ends with this process even if that is killed.
+fn spawn(words: &[String], complaints: File) -> Result<Child, BootError> {
+    let is_there = |program: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    };
+    if !is_there(PROGRAM) {
+        return Err(BootError::NotInstalled);
+    }
+    let mut command = if is_there("setpriv") {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", PROGRAM]);
+        command
+    } else {
+        Command::new(PROGRAM)
+    };
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
+    command.spawn().map_err(BootError::Start)
+}
+
+/// The code of UEFI, and a file for its variables: beside the kept disk, or thrown away.
+fn uefi(folder: &Path, kept: Option<&Path>) -> Result<(PathBuf, PathBuf), BootError> {
+    let is_there =
+        |(code, variables): &&(&str, &str)| Path::new(code).is_file() && Path::new(variables).is_file();
+    let (code, fresh) = FIRMWARE.iter().find(is_there).ok_or(BootError::NoFirmware)?;
+    let variables = match kept {
+        None => folder.join("variables"),
+        Some(kept) => {
+            let mut name = kept.as_os_str().to_owned();
+            name.push(".uefi");
+            PathBuf::from(name)
+        }
+    };
+    if !variables.exists() {
+        fs::copy(fresh, &variables).map_err(BootError::Prepare)?;
+    }
+    Ok((code.into(), variables))
+}
+
+/// What a program has said last, in one line.
+fn last_words(file: &Path) -> String {
+    const BYTES_MAX: usize = 16 << 10;
+    let bytes = fs::read(file).unwrap_or_default();
+    let end = bytes.get(bytes.len().saturating_sub(BYTES_MAX)..).unwrap_or_default();
+    let text = String::from_utf8_lossy(end);
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// A cell of the screen, as far as it is plain text.
+fn shown(cell: Option<u8>) -> char {
+    match cell {
+        Some(byte @ b' '..=b'~') => char::from(byte),
+        _ => ' ',
+    }
+}

@@ -1,0 +1,96 @@
+//! This terminal as a machine's console.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+
+/// `Ctrl-]`
+const LEAVE: u8 = 0x1d;
+
+/// The terminal, whose every key goes to a machine. Set back to what it was when this is dropped.
+pub(super) struct Terminal {
+    before: Option<Termios>,
+    console: Arc<Mutex<Option<UnixStream>>>,
+    listening: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Terminal {
+    /// Takes the terminal; `Ctrl-]` sets `is_left`.
+    #[expect(clippy::disallowed_methods, reason = "keys come when they come")]
+    pub(super) fn take(is_left: Arc<AtomicBool>) -> io::Result<Self> {
+        let console: Arc<Mutex<Option<UnixStream>>> = Arc::default();
+        let before = tcgetattr(io::stdin()).ok();
+        if let Some(before) = &before {
+            eprintln!("Ctrl-] leaves the console, and ends the machine");
+            let mut raw = before.clone();
+            raw.make_raw();
+            tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        }
+        let target = Arc::clone(&console);
+        // It waits for a key when the program ends, and ends with it.
+        std::thread::spawn(move || send_keys(&target, &is_left));
+        Ok(Self { before, console, listening: Mutex::new(None) })
+    }
+
+    /// Shows what comes from a console, and sends it what is typed.
+    #[expect(clippy::disallowed_methods, reason = "a console speaks when it wants")]
+    pub(super) fn connect(&self, console: &UnixStream) -> io::Result<()> {
+        let mut shown = console.try_clone()?;
+        *self.console.lock().unwrap_or_else(PoisonError::into_inner) = Some(console.try_clone()?);
+        let listening = std::thread::spawn(move || {
+            let (mut bytes, mut output) = ([0; 4096], io::stdout());
+            while let Ok(count @ 1..) = shown.read(&mut bytes) {
+                let written = output.write_all(bytes.get(..count).unwrap_or_default());
+                if written.and_then(|()| output.flush()).is_err() {
+                    return;
+                }
+            }
+        });
+        *self.listening.lock().unwrap_or_else(PoisonError::into_inner) = Some(listening);
+        Ok(())
+    }
+
+    /// Leaves a console that has ended.
+    pub(super) fn disconnect(&self) {
+        *self.console.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.disconnect();
+        // The machine has ended: what it said last is still to be shown.
+        if let Some(listening) = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            drop(listening.join());
+        }
+        if let Some(before) = &self.before {
+            // There is nobody left to be told.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+            eprintln!();
+        }
+    }
+}
+
+fn send_keys(console: &Mutex<Option<UnixStream>>, is_left: &AtomicBool) {
+    let mut bytes = [0; 256];
+    loop {
+        let typed = match io::stdin().read(&mut bytes) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => bytes.get(..count).unwrap_or_default(),
+        };
+        if typed.contains(&LEAVE) {
+            is_left.store(true, Ordering::Relaxed);
+            return;
+        }
+        let console =
+            console.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(UnixStream::try_clone);
+        if let Some(Ok(mut console)) = console {
+            // A machine that has ended hears nothing.
+            drop(console.write_all(typed));
+        }
+    }
+}

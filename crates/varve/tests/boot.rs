@@ -1,0 +1,246 @@
+//! `varve boot`, with the real program and a real QEMU. The machine is one sector: it counts its starts on its disk, and says on its console
+//! and its screen how many there were.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
+
+mod sandbox;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use sandbox::{Run, Sandbox};
+
+/// Where the machine says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Says {
+    OnItsConsole,
+    OnItsScreen,
+    Nowhere,
+}
+
+/// A disk that boots. `text` has a `?` for the number of starts.
+fn bootable(text: &str, says: Says) -> Vec<u8> {
+    const ORIGIN: usize = 0x7c00;
+    // Reads the second sector to 0x7e00, counts its first byte up, and writes it back.
+    let mut code = vec![
+        0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, // segments and stack
+        0xb6, 0x00, 0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0x52, 0xb8, 0x01, 0x02, 0xcd, 0x13,
+        0x5a, // read
+        0xfe, 0x06, 0x00, 0x7e, // count
+        0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0xb8, 0x01, 0x03, 0xcd, 0x13, // write
+        0xa0, 0x00, 0x7e, 0x04, 0x30, // the count as a digit
+    ];
+    // Puts the digit into the text, and says that character by character.
+    let message_at = ORIGIN + code.len() + 3 + 3 + 20;
+    let word = |value: usize| u16::try_from(value).unwrap().to_le_bytes();
+    code.push(0xa2);
+    code.extend(word(message_at + text.find('?').unwrap_or(text.len())));
+    code.push(0xbe);
+    code.extend(word(message_at));
+    // `int 0x10` shows a character, `out dx, al` sends it; in their places, nothing.
+    let (show, send) = match says {
+        Says::OnItsConsole => ([0x90, 0x90], 0xee),
+        Says::OnItsScreen => ([0xcd, 0x10], 0x90),
+        Says::Nowhere => ([0x90, 0x90], 0x90),
+    };
+    code.extend([0xac, 0x84, 0xc0, 0x74, 0x0c, 0xb4, 0x0e, 0x31, 0xdb]);
+    code.extend(show);
+    code.extend([0xba, 0xf8, 0x03, send, 0xeb, 0xef, 0xf4, 0xeb, 0xfd]);
+    assert_eq!(ORIGIN + code.len(), message_at);
+    code.extend(text.as_bytes());
+    code.extend(b"\r\n\0");
+    assert!(code.len() <= 446, "it must fit before the partition table");
+    code.resize(510, 0);
+    code.extend([0x55, 0xaa]);
+    code.resize(4 << 20, 0);
+    code
+}
+
+/// Whether QEMU is installed; says the name of a test that is skipped because it is not.
+fn has(programs: &[&str], test: &str) -> bool {
+    let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
+    match programs.iter().find(is_missing) {
+        Some(program) => {
+            eprintln!("skipped as {program} is not installed: {test}");
+            false
+        }
+        None => true,
+    }
+}
+
+const QEMU: &str = "qemu-system-x86_64";
+
+fn archived(text: &str, says: Says) -> Sandbox {
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("vm.raw"), bootable(text, says)).unwrap();
+    sandbox.ok(["snapshot", &sandbox.arg("vm.raw"), "--name", "vm", "--time", "2026-05-01T23:00:00Z"]);
+    fs::create_dir(sandbox.path("tmp")).unwrap();
+    sandbox
+}
+
+fn command(sandbox: &Sandbox, words: &[&str]) -> Command {
+    let mut command = sandbox.command();
+    command.env("TMPDIR", sandbox.path("tmp")).arg("boot").args(words);
+    command
+}
+
+fn boot(sandbox: &Sandbox, words: &[&str]) -> Run {
+    let run = Run::new(command(sandbox, words).output().unwrap());
+    assert_eq!(fs::read_dir(sandbox.path("tmp")).unwrap().count(), 0, "nothing is left behind");
+    run
+}
+
+#[track_caller]
+fn comes_up(sandbox: &Sandbox, words: &[&str]) {
+    let run = boot(sandbox, words);
+    assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
+    assert!(run.text().starts_with("yes: it is up after "), "{}", run.text());
+}
+
+#[test]
+fn a_machine_comes_up_again_and_again_and_the_archive_is_as_it_was() {
+    if !has(&[QEMU], "a_machine_comes_up_again_and_again_and_the_archive_is_as_it_was") {
+        return;
+    }
+    let sandbox = archived("START ? IS UP", Says::OnItsConsole);
+    // With what this machine has, and in software.
+    comes_up(&sandbox, &["vm@2026-05-01", "--check", "START 1 IS UP", "--timeout", "120"]);
+    for bus in ["virtio", "ide", "sata", "scsi"] {
+        comes_up(&sandbox, &["vm", "--no-kvm", "--bus", bus, "--check", "START 1 IS UP", "--timeout", "120"]);
+    }
+    let shot = sandbox.path("shot.png");
+    let words = [
+        "vm",
+        "--no-kvm",
+        "--check",
+        "NEVER SAID",
+        "--timeout",
+        "5",
+        "--screenshot",
+        &sandbox.arg("shot.png"),
+    ];
+    let run = boot(&sandbox, &words);
+    assert_eq!(run.code, Some(1), "{}{}", run.text(), run.stderr);
+    assert!(run.text().starts_with("no: after "), "{}", run.text());
+    assert!(run.stderr.contains("START 1 IS UP"), "it tells what was said instead: {}", run.stderr);
+    assert!(fs::read(shot).unwrap().starts_with(b"\x89PNG"), "the screen was drawn");
+    let taken = sandbox.run(["cat", "vm"]);
+    assert!(taken.stdout == bootable("START ? IS UP", Says::OnItsConsole));
+}
+
+#[test]
+fn what_a_machine_writes_can_be_kept_and_gone_on_with() {
+    if !has(&[QEMU, "qemu-img"], "what_a_machine_writes_can_be_kept_and_gone_on_with") {
+        return;
+    }
+    let sandbox = archived("START ? IS UP", Says::OnItsConsole);
+    let kept = sandbox.arg("kept.qcow2");
+    for (number, with_name) in [(1, true), (2, false), (3, true)] {
+        let text = format!("START {number} IS UP");
+        let words = ["--keep", &kept, "--no-kvm", "--check", &text, "--timeout", "120"];
+        let named = if with_name { &["vm"][..] } else { &[] };
+        comes_up(&sandbox, &[named, &words].concat());
+    }
+    comes_up(&sandbox, &["vm", "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
+
+    sandbox.ok(["snapshot", &sandbox.arg("vm.raw"), "--name", "vm", "--time", "2026-05-02T23:00:00Z"]);
+    let run = boot(&sandbox, &["vm@2026-05-02", "--keep", &kept, "--check"]);
+    assert!(run.code == Some(1) && run.stderr.contains("keeps what was written over"), "{}", run.stderr);
+    fs::write(sandbox.path("text"), "my thesis").unwrap();
+    let run = boot(&sandbox, &["vm", "--keep", &sandbox.arg("text"), "--check"]);
+    assert!(run.code == Some(1) && run.stderr.contains("qemu-img cannot use"), "{}", run.stderr);
+    assert_eq!(fs::read(sandbox.path("text")).unwrap(), b"my thesis");
+    let run = boot(&sandbox, &["--keep", &sandbox.arg("absent"), "--check"]);
+    assert!(run.code == Some(2) && run.stderr.contains("which snapshot?"), "{}", run.stderr);
+}
+
+#[test]
+fn a_machine_without_a_serial_line_is_seen_on_its_screen() {
+    if !has(&[QEMU], "a_machine_without_a_serial_line_is_seen_on_its_screen") {
+        return;
+    }
+    let sandbox = archived("vm login:", Says::OnItsScreen);
+    comes_up(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "120"]);
+}
+
+/// The processes that a process has started.
+fn children(process: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    listed.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+#[track_caller]
+#[allow(clippy::disallowed_methods, reason = "waits for other programs")]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("waited too long until {what}");
+}
+
+#[test]
+fn a_machine_ends_with_the_program() {
+    if !has(&[QEMU], "a_machine_ends_with_the_program") {
+        return;
+    }
+    let sandbox = archived("?", Says::Nowhere);
+    for signal in ["-TERM", "-INT", "-KILL"] {
+        if signal == "-KILL" && !has(&["setpriv"], "a_machine_ends_with_the_program, when that is killed") {
+            continue;
+        }
+        let mut program = command(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "600"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let emulator = || children(program.id()).into_iter().find(|id| is_running(*id, QEMU));
+        wait_until("the machine runs", || emulator().is_some());
+        let emulator = emulator().unwrap();
+        assert!(Command::new("kill").args([signal, &program.id().to_string()]).status().unwrap().success());
+        program.wait().unwrap();
+        wait_until("the machine has ended, too", || !is_running(emulator, QEMU));
+        let left = fs::read_dir(sandbox.path("tmp")).unwrap().count();
+        assert!(left == 0 || signal == "-KILL", "{signal} leaves something behind");
+    }
+}
+
+fn is_running(process: u32, program: &str) -> bool {
+    let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).next().is_some_and(|word| word == program.as_bytes())
+}
+
+#[test]
+fn it_is_said_what_is_missing() {
+    let sandbox = archived("?", Says::Nowhere);
+    let output = command(&sandbox, &["vm", "--check"]).env("PATH", sandbox.path("nowhere")).output().unwrap();
+    let run = Run::new(output);
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr.contains("is not installed") && run.stderr.contains("qemu-system-x86"),
+        "{}",
+        run.stderr
+    );
+    let run = boot(&sandbox, &["wm", "--check"]);
+    assert!(run.code == Some(1) && run.stderr.contains("there is vm"), "{}", run.stderr);
+}
+
+/// The nights of a real machine, where VARVE_DAYS says that they are.
+#[test]
+fn a_real_night_comes_up() {
+    let days = std::env::var_os("VARVE_DAYS").map(PathBuf::from);
+    let Some(day) = days.map(|folder| folder.join("day1.raw")).filter(|day| day.is_file()) else {
+        eprintln!("skipped as VARVE_DAYS names no folder with a day1.raw: a_real_night_comes_up");
+        return;
+    };
+    if !has(&[QEMU], "a_real_night_comes_up") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("tmp")).unwrap();
+    sandbox.ok([Path::new("snapshot"), &day, Path::new("--name"), Path::new("day")]);
+    comes_up(&sandbox, &["day", "--check", "DAY-1 IS UP", "--timeout", "600"]);
+}
