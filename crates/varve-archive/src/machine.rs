@@ -23,7 +23,7 @@
 //! |      5 | size         | bytes                                                                                      |
 //! |      6 | file         | UTF-8: where the machine keeps it                                                          |
 //! |      7 | format       | UTF-8: how, as QEMU says: `raw`, `qcow2`                                                   |
-//! |      8 | snapshot     | 16 bytes: the id of the snapshot of the same moment; absent if it was not archived         |
+//! |      8 | snapshot     | 16 bytes: the id of the snapshot of the same moment; absent if none was to be taken        |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
@@ -85,7 +85,7 @@ pub struct MachineDrive {
     pub file: String,
     /// How: `qcow2`.
     pub format: String,
-    /// The snapshot of the same moment, if it was archived.
+    /// The snapshot of the same moment, if one was to be taken. It is in the catalog unless that has failed.
     pub snapshot: Option<SnapshotId>,
 }
 

@@ -54,6 +54,21 @@ fn describe_drive(qmp: &mut Qmp, drive: &Drive) -> Result<MachineDrive, QmpError
     Ok(described)
 }
 
+/// Whether a thread of its own does the drive's reading and writing.
+pub(crate) fn has_thread(qmp: &mut Qmp, drive: &Drive) -> Result<bool, QmpError> {
+    let Some(path) = &drive.device_path else { return Ok(false) };
+    let bus = property(qmp, path, "parent_bus")?;
+    // Of a drive on a SCSI bus it is the controller that has the thread.
+    let controller = bus.rsplit_once('/').map_or("", |(controller, _)| controller).to_owned();
+    let above = controller.strip_suffix("/virtio-backend").unwrap_or_default().to_owned();
+    for place in [path, &controller, &above] {
+        if !property(qmp, place, "iothread")?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn firmware(qmp: &mut Qmp, architecture: &str) -> Result<Firmware, QmpError> {
     if !property(qmp, "/machine", "pflash0")?.is_empty() {
         return Ok(Firmware::Uefi);

@@ -25,6 +25,8 @@ const CONNECTION_COUNT: usize = 4;
 /// How long QEMU may take to open an image, and for each answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long a program that has closed a connection may take to end, and so to have said why.
+const GRACE: Duration = Duration::from_secs(2);
 /// How much of what QEMU complains of is passed on.
 const COMPLAINT_BYTES_MAX: u64 = 2000;
 
@@ -148,19 +150,22 @@ impl Server {
             NbdDiskOptions { connection_count: CONNECTION_COUNT, patience: PATIENCE, ..Default::default() };
         let deadline = Deadline::after(PATIENCE);
         loop {
-            // Only once it listens: a client that comes and goes would end it.
-            let is_early = |error: &io::Error| {
-                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
-            };
-            match NbdDisk::connect(&self.folder.path().join("nbd"), &options) {
+            let error = match NbdDisk::connect(&self.folder.path().join("nbd"), &options) {
                 Ok(disk) => return Ok(disk),
-                Err(error) if !is_early(&error) || deadline.left().is_none() => return Err(failed(error)),
-                Err(_) => {}
+                Err(error) => error,
+            };
+            // It may listen before it has looked at the image, and then end.
+            let is_early = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+            let grace = Deadline::after(if is_early { PAUSE } else { GRACE });
+            while grace.left().is_some() {
+                if self.child.try_wait().map_err(failed)?.is_some() {
+                    return Err(OpenForeignError::Refused { path: path.into(), said: self.complaint() });
+                }
+                sleep(PAUSE);
             }
-            if self.child.try_wait().map_err(failed)?.is_some() {
-                return Err(OpenForeignError::Refused { path: path.into(), said: self.complaint() });
+            if !is_early || deadline.left().is_none() {
+                return Err(failed(error));
             }
-            sleep(PAUSE);
         }
     }
 

@@ -17,7 +17,7 @@ use varve_world::Timestamp;
 
 use crate::agent::{Agent, AgentError};
 use crate::chain::{Chain, RecordName, Since, StoreTag, find};
-use crate::description::describe;
+use crate::description::{describe, has_thread};
 use crate::drives::{Drive, list};
 use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
 use crate::point::{Held, HoldError, Point, dismantle, part, prepare};
@@ -26,6 +26,9 @@ use crate::records;
 
 /// How many connections a drive is read over.
 const CONNECTION_COUNT: usize = 4;
+/// Before this one, QEMU serves a drive that has a thread of its own over NBD only until a client goes: then it may crash, and the machine
+/// with it (its assertion in `nbd_blockdev_client_closed` is the frequent case).
+const VERSION_OF_THREADS: (u64, u64, u64) = (8, 2, 1);
 /// How much room the scratch folder must keep: the night is given up before the machine's writes have nowhere to go.
 const SCRATCH_ROOM_MIN: u64 = 64 << 20;
 /// The room is looked at once in so many reads.
@@ -114,6 +117,16 @@ pub enum NightError {
     /// There is nothing to archive.
     #[error("the machine has no disks that it writes to")]
     NoDisks,
+    /// Reading it might take the machine down.
+    #[error(
+        "{drive} has an I/O thread, and QEMU {} may crash when such a drive has been read over NBD: it takes QEMU 8.2.1 or newer, or the drive without its iothread", format!("{}.{}.{}", version.0, version.1, version.2)
+    )]
+    Thread {
+        /// Which.
+        drive: String,
+        /// QEMU's.
+        version: (u64, u64, u64),
+    },
     /// Nobody has said what to call it.
     #[error("the machine has no name: give one with --name, or start QEMU with -name")]
     NoName,
@@ -165,6 +178,12 @@ pub fn archive_night(
     let all = list(&mut qmp)?;
     let mut machine = describe(&mut qmp, &all)?;
     let chosen = choose(&all, &options.drives)?;
+    for drive in &chosen {
+        let version = qmp.version();
+        if version < VERSION_OF_THREADS && has_thread(&mut qmp, drive)? {
+            return Err(NightError::Thread { drive: drive.name.clone(), version });
+        }
+    }
     let mut planned = Vec::new();
     for drive in chosen {
         planned.push(plan(archive, options, &mut qmp, store, &machine, drive)?);
@@ -186,11 +205,16 @@ pub fn archive_night(
     };
     let qmp = Arc::new(Mutex::new(qmp));
     let taken = night.run(&qmp);
-    let archived = night.archived;
-    if let Err(error) = clean_up(&mut lock(&qmp), store, &planned, &archived) {
-        let said =
-            format!("not all could be removed from QEMU, the next run tries again: {}", chain_of(&error));
-        (watch.warn)(&said);
+    let Night { archived, scratch, .. } = night;
+    match clean_up(&mut lock(&qmp), store, &planned, &archived) {
+        // A machine that is paused keeps the files open until it goes on: their room need not wait for that. If one cannot be
+        // cut short, it still goes then.
+        Ok(()) => scratch.iter().for_each(|file| drop(file.set_len(0))),
+        Err(error) => {
+            let said =
+                format!("not all could be removed from QEMU, the next run tries again: {}", chain_of(&error));
+            (watch.warn)(&said);
+        }
     }
     taken
 }

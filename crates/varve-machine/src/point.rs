@@ -29,7 +29,7 @@ use crate::edge::{Deadline, sleep};
 use crate::qmp::{Qmp, QmpError};
 
 /// How often QEMU is asked whether something has ended.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What keeps a moment from being held.
 #[derive(Debug, thiserror::Error)]

@@ -63,6 +63,7 @@ pub enum QmpError {
 /// A connection to a machine's monitor.
 pub struct Qmp {
     lines: JsonLines,
+    version: (u64, u64, u64),
     patience: Duration,
     next_id: u64,
     is_lost: bool,
@@ -85,7 +86,8 @@ impl Qmp {
         if (major, minor) < VERSION_MIN {
             return Err(QmpError::Version { major, minor });
         }
-        let mut qmp = Self { lines, patience, next_id: 0, is_lost: false };
+        let version = (major, minor, version["micro"].as_u64().unwrap_or(0));
+        let mut qmp = Self { lines, version, patience, next_id: 0, is_lost: false };
         qmp.execute("qmp_capabilities", json!({}))?;
         Ok(qmp)
     }
@@ -94,6 +96,12 @@ impl Qmp {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.lines.path()
+    }
+
+    /// QEMU's version.
+    #[must_use]
+    pub fn version(&self) -> (u64, u64, u64) {
+        self.version
     }
 
     /// Whether an answer is outstanding that will never be waited for.

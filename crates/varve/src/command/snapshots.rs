@@ -75,6 +75,7 @@ pub(super) fn as_json(snapshot: &Snapshot) -> Value {
         "problems": snapshot.problem_count,
         "new_bytes": snapshot.new_bytes,
         "stored_bytes": snapshot.stored_bytes,
+        "machine": snapshot.machine.as_ref().map(|machine| &machine.name),
         "elapsed_seconds": std::time::Duration::from_nanos(snapshot.elapsed).as_secs_f64(),
     })
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -65,6 +66,11 @@ impl Machine {
 
     /// Starts the machine; its processor does not.
     pub fn start(folder: &Path) -> Self {
+        Self::start_with(folder, &[])
+    }
+
+    /// The same with more devices.
+    pub fn start_with(folder: &Path, more: &[&str]) -> Self {
         for name in ["qmp", "own"] {
             let _ = fs::remove_file(folder.join(name));
         }
@@ -74,7 +80,7 @@ impl Machine {
             -blockdev driver=file,filename=b.raw,node-name=file1 -blockdev driver=raw,file=file1,node-name=node1 \
             -device ide-hd,drive=node1,id=disk1,bootindex=3";
         let mut command = Command::new("qemu-system-x86_64");
-        command.args(words.split_whitespace()).current_dir(folder).stdin(Stdio::null());
+        command.args(words.split_whitespace()).args(more).current_dir(folder).stdin(Stdio::null());
         let child = command.stdout(Stdio::null()).spawn().unwrap();
         let own = wait_for("the machine's monitor", || Qmp::connect(&folder.join("own"), PATIENCE).ok());
         Self { child, socket: folder.join("qmp"), own }
@@ -118,6 +124,13 @@ impl Machine {
             let of_file = nodes.filter(|node| node["file"] == file && node["drv"] != "file");
             of_file.flat_map(|node| node["dirty-bitmaps"].as_array().cloned().unwrap_or_default()).collect()
         })
+    }
+
+    /// What files without a name take, which QEMU has open.
+    pub fn nameless_bytes(&self) -> u64 {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let files = open.filter_map(|entry| fs::metadata(entry.unwrap().path()).ok());
+        files.filter(|file| file.is_file() && file.nlink() == 0).map(|file| file.len()).sum()
     }
 
     /// Ends the machine in good order.
