@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Every number is a claim until it was compared with something. Whatever has a checksum is shown only if it is right, as a mount
-//! would do; what is beside it goes on being read. All metadata passes one small cache, file contents do not.
+//! would do; what is beside it goes on being read. What waits in the journal is shown as made. All metadata passes one small cache, file contents do not.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod bitmap;
@@ -17,6 +17,7 @@ mod cache;
 mod folder;
 mod groups;
 mod inode;
+mod journal;
 mod owners;
 mod superblock;
 mod xattr;
@@ -43,6 +44,9 @@ pub struct ExtFileSystem {
     superblock: Superblock,
     blocks: BlockCache,
     bookmarks: Bookmarks,
+    needs_recovery: bool,
+    /// Why what it shows is not all that a mount would show.
+    recovery_problem: Option<String>,
 }
 
 fn damaged(what: impl Into<String>, problem: &str) -> FileSystemError {
@@ -50,7 +54,8 @@ fn damaged(what: impl Into<String>, problem: &str) -> FileSystemError {
 }
 
 impl ExtFileSystem {
-    /// Opens what a volume holds; by a copy of its superblock if the first is damaged.
+    /// Opens what a volume holds; by a copy of its superblock if the first is damaged. If changes wait in the journal, they are
+    /// shown as made, as far as they can be read.
     ///
     /// # Errors
     ///
@@ -64,20 +69,59 @@ impl ExtFileSystem {
             let mut copies = places.into_iter().filter_map(|at| read_superblock(&volume, at).ok());
             copies.next().ok_or(error)
         })?;
+        let files = Self::of(volume, superblock);
+        if !files.needs_recovery {
+            return Ok(files);
+        }
+        let problem = match journal::replay(&files) {
+            Ok(replay) => {
+                let volume: Arc<dyn ReadAt> = Arc::new(replay.volume);
+                match read_superblock(&volume, SUPERBLOCK_AT) {
+                    Ok(superblock) => {
+                        let recovered = Self::of(volume, superblock);
+                        return Ok(Self {
+                            needs_recovery: true,
+                            recovery_problem: replay.problem,
+                            ..recovered
+                        });
+                    }
+                    Err(error) => error.to_string(),
+                }
+            }
+            Err(error) => error.to_string(),
+        };
+        Ok(Self { recovery_problem: Some(problem), ..files })
+    }
+
+    fn of(volume: Arc<dyn ReadAt>, superblock: Superblock) -> Self {
         let blocks = BlockCache::new(Arc::clone(&volume), superblock.block_bytes);
-        Ok(Self { volume, superblock, blocks, bookmarks: Bookmarks::default() })
+        let needs_recovery = superblock.needs_recovery();
+        Self {
+            volume,
+            superblock,
+            blocks,
+            bookmarks: Bookmarks::default(),
+            needs_recovery,
+            recovery_problem: None,
+        }
     }
 
     /// Whether changes wait in its journal, which a mount would make before it shows anything.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
-        self.superblock.needs_recovery()
+        self.needs_recovery
+    }
+
+    /// Why some of the changes that wait in the journal are not shown; `None` if all are, or none wait.
+    #[must_use]
+    pub fn recovery_problem(&self) -> Option<&str> {
+        self.recovery_problem.as_deref()
     }
 
     /// Whether it was left in order: unmounted, with nothing half done.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.superblock.is_clean()
+        self.superblock.is_clean() && !self.needs_recovery
     }
 
     /// Bytes of a block.
@@ -265,7 +309,7 @@ impl FileSystem for ExtFileSystem {
 
     fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
         let inode = self.file(file)?;
-        if !self.has_blocks(&inode) || !self.superblock.is_in_order() {
+        if !self.has_blocks(&inode) || !self.superblock.is_in_order() || self.recovery_problem.is_some() {
             return Ok(None);
         }
         let block_bytes = u64::from(self.superblock.block_bytes);

@@ -130,6 +130,16 @@ fn damaged_file_systems_are_read_to_an_end() {
         let folder = sandbox.path("tree");
         let words = ["-q", "-F", "-N", "128", "-d", folder.to_str().unwrap(), image.to_str().unwrap()];
         sandbox.run(&[shape, &words].concat(), "");
+        if shape.contains(&"-J") && !missing(&["debugfs"]) {
+            // Something waits in the journal: a block of the file `big`, thrice.
+            let files = ExtFileSystem::open(Arc::new(fs::read(&image).unwrap())).unwrap();
+            let big = files.child(files.root(), b"big").unwrap().unwrap().id;
+            let block = files.runs(big).unwrap()[0].physical.unwrap();
+            fs::write(sandbox.path("block"), [b'j'; 1024]).unwrap();
+            let write = format!("jw -b {block} block\n").repeat(3);
+            let script = format!("jo\n{write}jw -r {block}\njc\n");
+            sandbox.run(&["debugfs", "-w", "-f", "/dev/stdin", image.to_str().unwrap()], &script);
+        }
         let whole = fs::read(&image).unwrap();
         // The content of files cannot harm anybody.
         let files = ExtFileSystem::open(Arc::new(whole.clone())).unwrap();

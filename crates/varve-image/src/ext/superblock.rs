@@ -82,6 +82,8 @@ pub(super) struct Superblock {
     pub(super) read_only: u32,
     pub(super) uuid: [u8; 16],
     pub(super) label: [u8; 16],
+    /// Where changes wait; 0 if that is not on this volume.
+    pub(super) journal_inode: u32,
     pub(super) checksum_seed: u32,
     is_valid: bool,
     has_errors: bool,
@@ -134,6 +136,7 @@ impl Superblock {
             read_only: u32_at(bytes, 0x64),
             uuid: array_at(bytes, 0x68),
             label: array_at(bytes, 0x78),
+            journal_inode: u32_at(bytes, 0xe0),
             checksum_seed: if incompatible & incompatible::CHECKSUM_SEED != 0 {
                 u32_at(bytes, 0x270)
             } else {
@@ -238,14 +241,14 @@ impl Superblock {
         self.needs(incompatible::RECOVER)
     }
 
-    /// Whether what it says is so: nothing waits in the journal, nothing was seen to be wrong.
+    /// Whether what it says is so, if nothing waits in the journal: nothing was seen to be wrong.
     pub(super) fn is_in_order(&self) -> bool {
-        self.is_valid && !self.has_errors && !self.needs_recovery()
+        self.is_valid && !self.has_errors
     }
 
     /// Whether it was left in order: unmounted, no errors seen, nothing half removed.
     pub(super) fn is_clean(&self) -> bool {
         let orphans = self.has_orphans || self.has(read_only::ORPHANS_PRESENT);
-        self.is_in_order() && !orphans
+        self.is_in_order() && !orphans && !self.needs_recovery()
     }
 }
