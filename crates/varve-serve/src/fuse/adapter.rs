@@ -430,7 +430,7 @@ mod tests {
     fn times_before_1970_and_devices_are_packed_as_the_kernel_does() {
         assert_eq!(time(-1), UNIX_EPOCH - Duration::from_nanos(1));
         assert_eq!(time(i64::MAX), UNIX_EPOCH + Duration::from_nanos(u64::try_from(i64::MAX).unwrap()));
-        assert_eq!(time(i64::MIN) < UNIX_EPOCH, true);
+        assert!(time(i64::MIN) < UNIX_EPOCH);
         assert_eq!(device(DeviceNumber { major: 8, minor: 1 }), 0x801);
         assert_eq!(device(DeviceNumber { major: 259, minor: 0x12345 }), 0x1231_0345);
     }
