@@ -22,12 +22,6 @@ pub enum ListenError {
         /// Where it was to listen.
         address: SocketAddr,
     },
-    /// The server for this protocol knows only the older addresses.
-    #[error("{address}: NFS is served at IPv4 addresses only")]
-    OnlyIpv4 {
-        /// Where it was to listen.
-        address: SocketAddr,
-    },
     /// Nothing can listen there.
     #[error("nothing can listen at {address}")]
     Listen {

@@ -4,6 +4,7 @@
 //! server ends. What a client was shown is noted, in some 200 bytes a file, until then: NFS does not say what is forgotten.
 
 mod adapter;
+mod guard;
 mod read_only;
 
 use std::net::SocketAddr;
@@ -11,12 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs3_server::tcp::{NFSTcp, NFSTcpListener};
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use crate::Served;
 use crate::network::{ListenError, check_address, threads};
 use adapter::Adapter;
 
+/// Where the library listens, behind our guard: any port of this machine.
+const INNER: &str = "127.0.0.1:0";
 /// How long answers that were begun may take when the server ends.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -33,13 +37,13 @@ impl NfsServer {
     /// [`ListenError`]
     pub fn start(address: SocketAddr, is_exposed: bool, files: Arc<dyn Served>) -> Result<Self, ListenError> {
         check_address(address, is_exposed)?;
-        if !address.is_ipv4() {
-            return Err(ListenError::OnlyIpv4 { address });
-        }
         let threads = threads("nfs")?;
-        let listening = threads.block_on(NFSTcpListener::bind(&address.to_string(), Adapter::new(files)));
-        let listener = listening.map_err(|source| ListenError::Listen { address, source })?;
-        let address = SocketAddr::new(listener.get_listen_ip(), listener.get_listen_port());
+        let failed = |source| ListenError::Listen { address, source };
+        let outer = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
+        let listener = threads.block_on(NFSTcpListener::bind(INNER, Adapter::new(files))).map_err(failed)?;
+        let inner = SocketAddr::new(listener.get_listen_ip(), listener.get_listen_port());
+        let address = outer.local_addr().map_err(failed)?;
+        threads.spawn(guard::stand_before(inner, outer));
         threads.spawn(async move {
             // Accepting fails where there are too many connections: others end.
             while let Err(error) = listener.handle_forever().await {

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use nfs3_server::nfs3_types::nfs3::{fattr3, filename3, ftype3, nfspath3, nfsstat3, nfstime3, specdata3};
+use nfs3_server::nfs3_types::nfs3::{
+    FSF3_HOMOGENEOUS, FSF3_SYMLINK, FSINFO3resok, fattr3, filename3, ftype3, nfspath3, nfsstat3, nfstime3,
+    post_op_attr, specdata3,
+};
 use nfs3_server::vfs::{DirEntryPlus, FileHandleU64, NextResult, NfsReadFileSystem, ReadDirPlusIterator};
 use tokio::task::block_in_place;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
@@ -13,8 +16,8 @@ use crate::Served;
 use crate::chain::chain;
 use crate::path::find;
 
-/// The most that is read at once.
-const READ_BYTES_MAX: u32 = 1 << 20;
+/// The most that is read at once, as clients are told: so much of an answer each of their requests may have waiting here.
+const READ_BYTES_MAX: u32 = 256 << 10;
 /// How many children of a folder are looked at in one go.
 const BATCH: usize = 256;
 /// The number of the file system: there is one.
@@ -160,6 +163,22 @@ impl NfsReadFileSystem for Adapter {
         // What cannot be listed at all is said at once.
         block_in_place(|| listing.fill())?;
         Ok(listing)
+    }
+
+    async fn fsinfo(&self, root: &FileHandleU64) -> Result<FSINFO3resok, nfsstat3> {
+        Ok(FSINFO3resok {
+            obj_attributes: self.getattr(root).await.map_or(post_op_attr::None, post_op_attr::Some),
+            rtmax: READ_BYTES_MAX,
+            rtpref: READ_BYTES_MAX,
+            rtmult: 4096,
+            wtmax: READ_BYTES_MAX,
+            wtpref: READ_BYTES_MAX,
+            wtmult: 4096,
+            dtpref: READ_BYTES_MAX,
+            maxfilesize: i64::MAX.unsigned_abs(),
+            time_delta: nfstime3 { seconds: 0, nseconds: 1 },
+            properties: FSF3_SYMLINK | FSF3_HOMOGENEOUS,
+        })
     }
 
     async fn readlink(&self, handle: &FileHandleU64) -> Result<nfspath3<'_>, nfsstat3> {

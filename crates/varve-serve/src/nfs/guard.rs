@@ -1,0 +1,197 @@
+//! What stands before the server for NFS: clients come here, and only what is well measured goes on.
+//!
+//! The protocol puts each message into records, and each record behind its length. The library makes room for whatever length a client
+//! claims, works on as many requests as it sends, and keeps the answers until the client takes them. So lengths are looked at here before
+//! they are passed on, and who has enough answers to come is not heard until some have gone.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// How many clients there are at the same time; who comes then waits.
+const CLIENTS_MAX: usize = 64;
+/// How many requests of a client are worked on at the same time.
+const REQUESTS_MAX: usize = 32;
+/// The longest message of a client. Those who only read send far less; one who tries to write is to hear that it may not.
+const MESSAGE_BYTES_MAX: u64 = 2 << 20;
+/// A client that has begun a message goes on with it within this time, or is left alone.
+const GOING_ON: Duration = Duration::from_secs(60);
+/// How much is passed on at a time.
+const PIECE_BYTES: usize = 64 << 10;
+/// The bit of a record's length that says that it is the last one of its message.
+const LAST: u32 = 1 << 31;
+
+/// Passes what clients say on to the server at `inner`, and its answers back.
+pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
+    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((client, address)) => {
+                tokio::spawn(async move {
+                    if let Err(error) = pass(client, inner).await {
+                        tracing::debug!(%address, %error, "a client of NFS was left alone");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a client of NFS could not be taken in");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn pass(client: TcpStream, inner: SocketAddr) -> io::Result<()> {
+    let server = TcpStream::connect(inner).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
+    let asking = pass_requests(from_client, to_server, Arc::clone(&requests));
+    let answering = pass_answers(from_server, to_client, requests);
+    // Both end when one does: there is nothing to say any more.
+    tokio::select! { ended = asking => ended, ended = answering => ended }
+}
+
+/// The length of the next record, and whether it is the last one of its message; `None` at the end.
+async fn record(from: &mut OwnedReadHalf) -> io::Result<Option<(u32, bool)>> {
+    let mut mark = [0; 4];
+    match from.read_exact(&mut mark).await {
+        Ok(_) => {
+            let mark = u32::from_be_bytes(mark);
+            Ok(Some((mark & !LAST, mark & LAST != 0)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn pass_record(
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
+    (length, is_last): (u32, bool),
+    piece: &mut [u8],
+) -> io::Result<()> {
+    to.write_all(&(length | if is_last { LAST } else { 0 }).to_be_bytes()).await?;
+    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+    while left > 0 {
+        let room = left.min(piece.len());
+        let read = tokio::time::timeout(GOING_ON, from.read(&mut piece[..room])).await??;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        to.write_all(&piece[..read]).await?;
+        left -= read;
+    }
+    Ok(())
+}
+
+async fn pass_requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    requests: Arc<Semaphore>,
+) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut message_bytes = 0u64;
+    while let Some((length, is_last)) = record(&mut from).await? {
+        // An empty record costs something, too.
+        message_bytes += u64::from(length) + 4;
+        if message_bytes > MESSAGE_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a message that is longer than any request",
+            ));
+        }
+        pass_record(&mut from, &mut to, (length, is_last), &mut piece).await?;
+        if is_last {
+            message_bytes = 0;
+            // Given back when its answer has gone.
+            let Ok(place) = requests.acquire().await else { return Ok(()) };
+            place.forget();
+        }
+    }
+    Ok(())
+}
+
+async fn pass_answers(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    requests: Arc<Semaphore>,
+) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES];
+    while let Some((length, is_last)) = record(&mut from).await? {
+        pass_record(&mut from, &mut to, (length, is_last), &mut piece).await?;
+        if is_last {
+            requests.add_permits(1);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    /// A server that answers each message with its own bytes, behind a guard.
+    fn echo() -> (tokio::runtime::Runtime, SocketAddr) {
+        let threads =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let address = threads.block_on(async {
+            let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let outer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (inside, address) = (inner.local_addr().unwrap(), outer.local_addr().unwrap());
+            tokio::spawn(async move {
+                while let Ok((socket, _)) = inner.accept().await {
+                    tokio::spawn(async move {
+                        let (mut from, mut to) = socket.into_split();
+                        drop(tokio::io::copy(&mut from, &mut to).await);
+                    });
+                }
+            });
+            tokio::spawn(stand_before(inside, outer));
+            address
+        });
+        (threads, address)
+    }
+
+    #[test]
+    fn messages_go_through_in_order_and_more_than_are_worked_on_at_once() {
+        let (_threads, address) = echo();
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        let message = |number: u32| {
+            let first = [&4u32.to_be_bytes()[..], &number.to_be_bytes()].concat();
+            [first, (LAST | 3).to_be_bytes().to_vec(), b"end".to_vec()].concat()
+        };
+        let all: Vec<u8> = (0..500).flat_map(message).collect();
+        let mut writer = client.try_clone().unwrap();
+        let sent = all.clone();
+        #[expect(clippy::disallowed_methods, reason = "a client that writes while it reads")]
+        let writing = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+        let mut back = vec![0; all.len()];
+        client.read_exact(&mut back).unwrap();
+        writing.join().unwrap();
+        assert!(back == all);
+    }
+
+    #[test]
+    fn who_claims_too_much_is_left_alone() {
+        let (_threads, address) = echo();
+        for claim in [LAST | 0x7fff_ffff, 3 << 20] {
+            let mut client = std::net::TcpStream::connect(address).unwrap();
+            client.write_all(&claim.to_be_bytes()).unwrap();
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).unwrap_or_default();
+            assert!(answer.is_empty());
+        }
+    }
+}
