@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 
 use varve_block::{BlockName, BlockType, LogAddress};
@@ -16,7 +16,7 @@ use varve_world::{FileLock, FileName, LockError, World};
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
-use crate::get::clump_cache;
+use crate::frames::FrameCache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
@@ -217,7 +217,8 @@ impl Store {
             namer,
             directory: Directory::new(Arc::clone(&log)),
             log,
-            clumps: clump_cache(),
+            frames: FrameCache::new(),
+            read_in_pieces: AtomicBool::new(false),
             lost: LostBlocks::default(),
             index: RwLock::new(index),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
