@@ -166,7 +166,9 @@ impl Store {
     pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
         let read = || match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
             Ok(text) => Ok(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(OpenError::NotAStore),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(OpenError::NotAStore)
+            }
             Err(error) => Err(OpenError::Storage(error)),
         };
         let text = read()?;

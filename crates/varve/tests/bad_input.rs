@@ -61,6 +61,16 @@ fn folders_that_are_no_store() {
     assert!(sandbox.fails(1, ["snapshots"]).contains("hint: `varve -s PATH init`"));
     assert!(sandbox.fails(1, ["init"]).contains("diary"));
     assert_eq!(fs::read_dir(sandbox.path("strange")).unwrap().count(), 1, "nothing was put beside it");
+    sandbox.set_store(sandbox.path("strange/diary"));
+    assert!(sandbox.fails(1, ["snapshots"]).contains("this is not a store"));
+}
+
+#[test]
+fn a_store_does_not_archive_itself() {
+    let sandbox = Sandbox::encrypted();
+    let store = sandbox.store().to_str().unwrap();
+    assert!(sandbox.fails(1, ["snapshot", store]).contains("is the store itself"));
+    assert_eq!(sandbox.ids(), Vec::<String>::new());
 }
 
 #[test]

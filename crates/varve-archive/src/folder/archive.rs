@@ -73,6 +73,12 @@ pub enum ArchiveFolderError {
         /// What the system says.
         source: io::Error,
     },
+    /// The source is the store that the snapshot would go to.
+    #[error("{} is the store itself, which would grow by what it reads: replicate it instead", path.display())]
+    OwnStore {
+        /// The source.
+        path: PathBuf,
+    },
     /// Nothing more can be stored.
     #[error("what was read could not be stored")]
     Store {
@@ -139,6 +145,9 @@ pub(crate) fn archive_folder_after(
     status.describe(&mut root, trusted_before);
     let store_folder = options.store_folder.as_ref().and_then(|path| open_source(path).ok());
     let store_folder = store_folder.map(|(_, status)| status.id);
+    if store_folder == Some(status.id) {
+        return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
+    }
     let reader = FileReader { blocks, watch, trusted_before };
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let root_id = status.id;

@@ -1,0 +1,168 @@
+//! The words that stand for values: sizes, shares, ages, names. What is wrong with one is said in its own words.
+
+use std::time::Duration;
+
+use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
+use varve_store::StoreConfig;
+use varve_world::Timestamp;
+
+use super::Parity;
+use crate::moment;
+
+/// A number of bytes: `8192`, `8K`, `64M`, `1G`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) =
+        match text.trim_end_matches(['b', 'B', 'i']).split_at_checked(text.len().saturating_sub(1)) {
+            Some((digits, unit)) if unit.chars().all(char::is_alphabetic) => (digits, unit),
+            _ => (text, ""),
+        };
+    let shift = match unit.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(format!("{text} is not a size: write 8192, 8K or 64M")),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
+}
+
+pub fn parse_block_size(text: &str) -> Result<u32, String> {
+    let bytes =
+        u32::try_from(parse_size(text)?).ok().filter(|bytes| StoreConfig::block_bytes_is_good(*bytes));
+    bytes.ok_or_else(|| "write a power of two from 512 to 64K".into())
+}
+
+pub fn parse_arena_size(text: &str) -> Result<ArenaMap, String> {
+    ArenaMap::new(parse_size(text)?).ok_or_else(|| "write a multiple of 128 from 1M to 16G".into())
+}
+
+pub fn parse_clump_size(text: &str) -> Result<ClumpBytes, String> {
+    let bytes = u32::try_from(parse_size(text)?).ok().and_then(ClumpBytes::new);
+    bytes.ok_or_else(|| "write a size from 4K to 2M".into())
+}
+
+pub fn parse_compression(text: &str) -> Result<CompressionLevel, String> {
+    text.parse().ok().and_then(CompressionLevel::new).ok_or_else(|| "write a level from 1 to 19".into())
+}
+
+pub fn parse_parity(text: &str) -> Result<Parity, String> {
+    let number: Result<u8, _> = text.strip_suffix('%').unwrap_or(text).parse();
+    match number {
+        Ok(0) => Ok(Parity(None)),
+        Ok(percent) => ParityPercent::new(percent).map(Some).map(Parity).ok_or(()),
+        Err(_) => Err(()),
+    }
+    .map_err(|()| "write a share from 0% to 100%, like 5%".into())
+}
+
+/// A name that `SNAPSHOT[:PATH]` and `NAME@WHEN` can carry.
+pub fn parse_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains([':', '@', '/']) || text == "latest" {
+        return Err(format!("{text:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`"));
+    }
+    Ok(text.into())
+}
+
+pub fn parse_time(text: &str) -> Result<Timestamp, String> {
+    moment::parse_exact(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
+}
+
+/// A share of the whole: `3%`.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+    let percent = number.filter(|number| *number > 0.0 && *number <= 100.0);
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share of the whole, such as 3%".into())
+}
+
+/// A share: `5%`, `0.1%`.
+pub fn parse_sample(text: &str) -> Result<varve_replica::Share, String> {
+    let wrong = || format!("{text} is not a share: write 5% or 0.1%");
+    let number = text.trim_end_matches('%');
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.chars().all(|digit| digit.is_ascii_digit());
+    if whole.is_empty() || part.len() > 4 || !digits(whole) || !digits(part) {
+        return Err(wrong());
+    }
+    let scaled: u32 = format!("{whole}{part:0<4}").parse().map_err(|_| wrong())?;
+    varve_replica::Share::from_millionths(scaled).ok_or_else(wrong)
+}
+
+/// A time that has passed: `30d`, `12h`.
+pub fn parse_age(text: &str) -> Result<Duration, String> {
+    let seconds = |unit| match unit {
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        "w" => Some(7 * 86_400),
+        _ => None,
+    };
+    let split = text.split_at_checked(text.len().saturating_sub(1));
+    let age = split.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(seconds(unit)?));
+    age.map(Duration::from_secs).ok_or_else(|| "write a number of hours, days or weeks: 12h, 30d, 4w".into())
+}
+
+pub fn parse_tag(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.is_empty() => Ok(text.into()),
+        _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read() {
+        let millionths = |number| varve_replica::Share::from_millionths(number).unwrap();
+        for (text, number) in [("5%", 50_000), ("0.1%", 1000), ("100", 1_000_000), ("0.0001%", 1), ("0", 0)] {
+            assert_eq!(parse_sample(text), Ok(millionths(number)), "{text}");
+        }
+        for bad in ["", "%", "101%", "-1%", "0.00001%", "5 %", "five"] {
+            assert!(parse_sample(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(parse_size("8192"), Ok(8192));
+        assert_eq!(parse_size("8K"), Ok(8192));
+        assert_eq!(parse_size("64m"), Ok(64 << 20));
+        assert_eq!(parse_size("1G"), Ok(1 << 30));
+        for bad in ["", "K", "8X", "-1", "99999999999G"] {
+            assert!(parse_size(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn shares_and_ages_are_read() {
+        assert_eq!(parse_share("50%"), Ok(0.5));
+        assert_eq!(parse_age("2d"), Ok(Duration::from_secs(172_800)));
+        for bad in ["", "3", "0%", "101%", "-1%", "NaN%", "x%"] {
+            assert!(parse_share(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["", "d", "3", "3y", "-1d", "1µ", "99999999999999999999d"] {
+            assert!(parse_age(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn parity_is_read() {
+        assert_eq!(parse_parity("0"), Ok(Parity(None)));
+        for text in ["5", "5%", "005%"] {
+            assert_eq!(parse_parity(text), Ok(Parity(ParityPercent::new(5))));
+        }
+        assert_eq!(parse_parity("100%"), Ok(Parity(ParityPercent::new(100))));
+        for bad in ["", "%", "101", "-1", "5%%", "0.5", "5 %", "256%"] {
+            assert!(parse_parity(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_must_be_speakable() {
+        assert_eq!(parse_name("web-1"), Ok("web-1".into()));
+        for bad in ["", "a:b", "a@b", "a/b", "latest"] {
+            assert!(parse_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}
