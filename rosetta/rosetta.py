@@ -39,7 +39,6 @@ def split(data: bytes, width: int) -> list[bytes]:
     return [data[at:at + width] for at in range(0, len(data), width)]
 def shown(text: str | bytes) -> str:    # for terminals: without control characters
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in os.fsdecode(text))
-
 def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:  # the varint at `at`, and where it ends
     value = 0
     for i, byte in enumerate(data[at:at + 10]):
@@ -47,7 +46,6 @@ def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:  # the varint a
         if byte < 0x80 and value < 1 << 64:
             return value, at + i + 1
     raise ValueError("a varint is cut short or too long")
-
 def unpacked(codec: int, data: bytes, size: int) -> bytes:
     if codec == 1 and size <= LIMIT:    # the library believes a frame that tells its size, so look there first
         must(zstandard.frame_content_size(data) in (size, -1), "a zstd frame has an odd length")
@@ -95,7 +93,6 @@ class Keys:
 
 # ---- 3. Arenas: header, records, seal -------------------------------------------------------------------------------
 Row = tuple[int, int, bytes]            # where a record lies: its granule, the length of its body, its code
-
 def after(row: Row) -> int:             # the granule where the next record begins
     return row[0] + -(-(64 + row[1]) // GRANULE)
 
@@ -107,7 +104,8 @@ class Arena:
             self.size = path.stat().st_size
             length = struct.unpack("<I", self.read(12, 4))[0]
             head = self.read(0, min(length, MAX_BLOCK))
-            must(head[:12] == b"varveAR1\1\0\0\0" and 512 <= len(head) == length, "this is no arena of version 1")
+            must(head[:8] == b"varveAR1" and head[8:12] in (b"\1\0\0\0", b"\2\0\0\0") and 512 <= len(head) == length,
+                 "this is no arena of version 1 or 2")
             store_id, number, self.generation, cipher, self.uid, *wrap = struct.unpack_from("<16sQII16sII", head, 16)
             self.first, self.header_code = length // GRANULE, head[-32:]
             must(length % GRANULE == 0 and self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")
@@ -135,16 +133,27 @@ class Arena:
     def record(self, granule: int, body: bool = True) -> tuple[bytes, Row, bytes]:
         """A record's magic, its row and, if asked for, its body, authenticated and decrypted."""
         head = self.read(start := granule * GRANULE, 64)
-        magic, body_bytes, counter, session, place, zero, code, checksum = struct.unpack("<4sI8s16sII16sQ", head)
-        must(xxh3_64_intdigest(head[:56]) == checksum and (place, zero) == (granule, 0), "no record begins here")
-        must(magic in (b"clmp", b"page") and body_bytes <= LIMIT, "a record that this reader does not know")
+        magic, body_bytes, counter, session, place, table, code, checksum = struct.unpack("<4sI8s16sII16sQ", head)
+        must(xxh3_64_intdigest(head[:56]) == checksum and place == granule, "no record begins here")
+        must(magic in (b"clmp", b"page") and table <= body_bytes <= LIMIT, "a record that this reader does not know")
         row, key = (granule, body_bytes, code), self.clump_key if magic == b"clmp" else self.page_key
-        data = self.read(start + 64, body_bytes) if body else b""
-        if body and self.keys.encrypted:
-            key, nonce = derive("session", key, session), bytes(4) + counter
-            data = AESGCM(key).decrypt(nonce, data + code, head[:40] + self.uid)
-        elif body:
-            must(keyed(key, head[:40], self.uid, data)[:16] == code, "its code is wrong")
+        def opened(at: int, length: int, frame: bytes, code: bytes) -> bytes:
+            data, says = self.read(start + 64 + at, length), head[:40] + self.uid
+            if self.keys.encrypted:
+                nonce = (frame or bytes(4)) + counter
+                return AESGCM(derive("session", key, session)).decrypt(nonce, data + code, says)
+            must(keyed(key, says, frame, data)[:16] == code, "its code is wrong")
+            return data
+        data = opened(0, table or body_bytes, b"", code) if body else b""
+        if body and table:      # a framed clump: as if it were not, and as it is
+            frames, blocks, at, shapes, parts = *struct.unpack_from("<II", data), table, b"", b""
+            for n, frame in enumerate(struct.iter_unpack("<4I16s", data[8:8 + 32 * frames]), 1):
+                codec, size, length, count, code = frame
+                part = unpacked(codec, opened(at, length, struct.pack("<I", n), code), size)
+                must(part[:4] == struct.pack("<I", count) and len(parts) < LIMIT, "not the blocks that its table says")
+                shapes, parts, at = shapes + part[4:4 + 4 * count], parts + part[4 + 4 * count:], at + length
+            must((at, len(data)) == (body_bytes, 8 + 32 * frames + 2 * blocks), "the table of frames does not fit")
+            data = struct.pack("<III", 0, 4 + len(shapes + parts), len(shapes) // 4) + shapes + parts
         return magic, row, data
     def pages(self) -> Iterator[tuple[Row, bytes]]:
         """The authentic pages. The log is walked by its records; where there is none, on granule by granule."""
@@ -285,7 +294,6 @@ class Entry(NamedTuple("Entry", [("type", int), ("cut", int), ("depth", int), ("
             rows += [(zeros, length - len(rows) * each)] if len(rows) * each < length else []
         must(all(size > 0 for _, size in rows) and sum(size for _, size in rows) == length, "pointers do not add up")
         return rows
-
 def spans(store: Store, entry: Entry | None, where: str = "") -> Iterator[tuple[int, int, bytes]]:
     """The parts of a file as offset, length and data; what `data` lacks in length are zeros. With `where`, damage is
     reported under that name and left out, else raised."""
@@ -305,7 +313,6 @@ def spans(store: Store, entry: Entry | None, where: str = "") -> Iterator[tuple[
         except ValueError as damage:
             must(where, str(damage))
             store.report(f"{where}: bytes {offset} to {offset + length} are lost: {damage}")
-
 def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:  # the bytes of a file, with all their zeros
     for _, length, data in spans(store, entry):
         yield data
@@ -321,7 +328,6 @@ SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes")
 ROOT = "sequence list:entry previous:list"
 ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "entry": None}
-
 def parse(data: bytes, table: str, width: int) -> Fields:
     columns = [(name, kind) for name, _, kind in (word.partition(":") for word in table.split())]
     fields: Fields = {name: [] if kind == "list" else ABSENT[kind] for name, kind in columns}
@@ -343,7 +349,6 @@ def parse(data: bytes, table: str, width: int) -> Fields:
             must(end == length, f"bytes are left over in field {number}")
             fields[name] = (n >> 1) ^ -(n & 1) if kind == "signed" else n
     return fields
-
 def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The records of fields that follow each other in a file, without their lengths."""
     buffer = bytearray()
@@ -357,7 +362,6 @@ def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield bytes(buffer[start:start + length])
             del buffer[:start + length]
     must(not buffer, "the last record is cut short")
-
 def snapshots(store: Store) -> Iterator[Fields]:
     """What the last catalog lists, after what those that it names have listed before."""
     lists, tried, seen = list[Any](), set[bytes](), set[bytes]()
@@ -381,7 +385,6 @@ def snapshots(store: Store) -> Iterator[Fields]:
             snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
                                  "uid": os.geteuid(), "gid": os.getegid()}
         yield snapshot
-
 def children(store: Store, folder: Fields, where: str) -> Iterator[Fields]:
     """The nodes in a folder, up to where it is damaged."""
     last = b""
@@ -402,7 +405,6 @@ def choose(store: Store, wanted: str) -> Fields:
     begun = [s for s in found if s["id"].hex().startswith(wanted)]
     must(named or len(begun) == 1, f"{len(begun)} snapshots are called {wanted!r}")
     return max(reversed(named or begun), key=lambda snapshot: snapshot["time"])
-
 def list_snapshots(store: Store, as_json: bool) -> None:
     rows = [{key: value for key, value in s.items() if key not in ("image", "root")} |
             {"id": s["id"].hex(), "kind": ("image", "folder")[s["kind"] - 1], "source": shown(s["source"]),
@@ -418,7 +420,6 @@ def cat(store: Store, node: Fields, path: bytes) -> None:
         must(node, f"{path!r} is not in this snapshot")
     must(node["kind"] == FILE, f"{path!r} is not a file")
     sys.stdout.buffer.writelines(pieces(store, node["content"]))
-
 def restore(store: Store, node: Fields, path: bytes, links: dict[bytes, bytes]) -> None:
     kind, group = node["kind"], node["link_group"]
     try:
@@ -452,7 +453,6 @@ def restore(store: Store, node: Fields, path: bytes, links: dict[bytes, bytes]) 
         store.report(f"{shown(path)}: not restored as it was: {error!r}")
     if node["problem"]:
         store.report(f"{shown(path)}: had a problem when it was archived: {node['problem']}", "note")
-
 def check(store: Store) -> None:
     for clump in store.clumps:
         try:

@@ -143,6 +143,49 @@ pub fn record(magic: [u8; 4], granule: u32, body: &[u8]) -> Vec<u8> {
     record_of(&record_fields(magic, granule, body.len()), body)
 }
 
+/// A framed clump of this table and these frames. The table's code is good, and so is that in each of its rows whose frame is there.
+#[must_use]
+pub fn framed_clump(table: &[u8], frames: &[u8]) -> Vec<u8> {
+    let mut fields = record_fields(*b"clmp", FIRST_GRANULE, table.len() + frames.len());
+    fields[36..].copy_from_slice(&u32::try_from(table.len()).expect("small").to_le_bytes());
+    let mut table = table.to_vec();
+    let mut rest = frames;
+    for (number, row) in (1_u32..).zip(table.get_mut(8..).unwrap_or_default().chunks_exact_mut(32)) {
+        let length = u32::from_le_bytes(*row[8..].first_chunk().expect("a row")) as usize;
+        let Some((frame, others)) = rest.split_at_checked(length) else { break };
+        row[16..].copy_from_slice(&record_code(&fields, &[&number.to_le_bytes(), frame].concat()));
+        rest = others;
+    }
+    let mut bytes = fields.to_vec();
+    bytes.extend(record_code(&fields, &table));
+    bytes.extend(xxh3_64(&bytes).to_le_bytes());
+    bytes.extend(table);
+    bytes.extend(frames);
+    bytes.resize(bytes.len().next_multiple_of(GRANULE_BYTES), 0);
+    bytes
+}
+
+/// The table and the frames of a framed clump, each block (type and bytes) in a frame of its own.
+#[must_use]
+pub fn table_and_frames(blocks: &[(u8, &[u8])]) -> (Vec<u8>, Vec<u8>) {
+    let block_count = u32::try_from(blocks.len()).expect("few").to_le_bytes();
+    let mut table = [block_count, block_count].concat();
+    let mut frames = Vec::new();
+    for block in blocks {
+        let content = &clump_body(&[*block])[8..];
+        let length = u32::try_from(content.len()).expect("small");
+        for word in [0, length, length, 1] {
+            table.extend(word.to_le_bytes());
+        }
+        table.extend([0; 16]);
+        frames.extend(content);
+    }
+    for (_, bytes) in blocks {
+        table.extend(&blake3::hash(bytes).as_bytes()[..2]);
+    }
+    (table, frames)
+}
+
 /// What ends a sealed arena: page rows, and a footer with these first 56 bytes and a good code.
 #[must_use]
 pub fn seal(header: &[u8], rows: &[u8], fields: &[u8; 56]) -> Vec<u8> {

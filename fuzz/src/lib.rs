@@ -30,10 +30,11 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
+    Target { name: "framed_clump", run: log::framed_clump, seeds: log::framed_clump_seeds },
     Target { name: "directory_page", run: log::directory_page, seeds: log::directory_page_seeds },
     Target { name: "footer", run: log::footer, seeds: log::footer_seeds },
     Target { name: "parity_file", run: parity::parity_file, seeds: parity::parity_file_seeds },

@@ -118,6 +118,23 @@ pub fn clump_body_seeds() -> Vec<Vec<u8>> {
     vec![stored, forge::clump_body(&[]), compressed]
 }
 
+/// How long the table of a framed clump is (one byte), the table, and the frames.
+pub fn framed_clump(bytes: &[u8]) {
+    let (table_bytes, body) = bytes.split_first().unwrap_or((&0, &[]));
+    let (table, frames) = body.split_at(body.len().min(usize::from(*table_bytes)));
+    let clump = forge::framed_clump(table, frames);
+    let next = FIRST_GRANULE + u32::try_from(clump.len() / GRANULE_BYTES).expect("small");
+    let page = forge::record(*b"page", next, &forge::page_body(&clump, FIRST_GRANULE, &BLOCKS));
+    read(Arena { clump, page, ..forge::arena() }.bytes());
+}
+
+/// A good one.
+#[must_use]
+pub fn framed_clump_seeds() -> Vec<Vec<u8>> {
+    let (table, frames) = forge::table_and_frames(&BLOCKS);
+    vec![[&[u8::try_from(table.len()).expect("short")][..], &table, &frames].concat()]
+}
+
 /// The body of a directory page.
 pub fn directory_page(bytes: &[u8]) {
     if bytes.len() > 4 << 20 {
@@ -168,6 +185,16 @@ mod tests {
             let file = Arena { clump, page, ..forge::arena() }.bytes();
             assert_eq!(forge::read_everything(&forge::log(file).0).unwrap().len(), BLOCKS.len());
         }
+    }
+
+    #[test]
+    fn the_log_believes_a_forged_clump_in_frames() {
+        let (table, frames) = forge::table_and_frames(&BLOCKS);
+        let clump = forge::framed_clump(&table, &frames);
+        let next = FIRST_GRANULE + u32::try_from(clump.len() / GRANULE_BYTES).unwrap();
+        let page = forge::record(*b"page", next, &forge::page_body(&clump, FIRST_GRANULE, &BLOCKS));
+        let file = Arena { clump, page, ..forge::arena() }.bytes();
+        assert_eq!(forge::read_everything(&forge::log(file).0).unwrap().len(), BLOCKS.len());
     }
 
     #[test]

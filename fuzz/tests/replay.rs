@@ -73,6 +73,7 @@ exercise!(
     arena_header,
     record_header,
     clump_body,
+    framed_clump,
     directory_page,
     footer,
     parity_file,

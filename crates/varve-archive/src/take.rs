@@ -184,6 +184,7 @@ impl Archive {
     ) -> Result<Taken, TakeError> {
         let begun = self.begin()?;
         let workers = self.store.world().workers.clone();
+        self.store.expect_reads_in_pieces(true);
         let image = archive_image(&*self.store, workers.as_ref(), source, block_bytes, progress)?;
         let content = Content {
             content: SnapshotContent::Image(image.entry),
@@ -219,6 +220,7 @@ impl Archive {
         let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
         let before = Before { root: previous.as_ref(), last_night: last_night.clone() };
         let workers = self.store.world().workers.clone();
+        self.store.expect_reads_in_pieces(false);
         let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
         let content = Content {
             size: folder.counts.bytes,

@@ -144,7 +144,7 @@ impl Appender {
         // In an earlier one what is new would come before what is old. And what whoever may read has written must not lie among
         // what others could have forged.
         let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
-        if is_last && self.log.keys().can_read() && !arena.header().is_write_only() {
+        if is_last && self.log.keys().can_read() && arena.header().takes_more() {
             let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
             self.open = Some(ArenaWriter::adopt(&self.log, &self.session, arena, &recovered, pages)?);
         } else {

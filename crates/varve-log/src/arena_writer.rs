@@ -8,9 +8,10 @@ use zeroize::Zeroizing;
 
 use crate::append::{AppendError, Appended};
 use crate::arena::{ArenaId, Granule};
-use crate::cipher::RecordCipher;
+use crate::cipher::{Message, RecordCipher};
 use crate::clump::PackedClump;
 use crate::footer::{Footer, PageRow, seal};
+use crate::frames::FrameTable;
 use crate::header::{ArenaHeader, NewArena};
 use crate::keys::LogKeys;
 use crate::page::{DirectoryPage, Ledger};
@@ -165,8 +166,8 @@ impl ArenaWriter {
         session: &mut Session,
         clump: PackedClump,
     ) -> Result<Granule, AppendError> {
-        let PackedClump { rows, record } = clump;
-        let header = self.write_record(storage, session, RecordKind::Clump, record)?;
+        let PackedClump { rows, record, table_bytes } = clump;
+        let header = self.write_record(storage, session, (RecordKind::Clump, table_bytes), record)?;
         self.waiting.push(header.granule, header.body_bytes, header.code, &rows);
         Ok(header.granule)
     }
@@ -185,31 +186,45 @@ impl ArenaWriter {
         page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
         let mut record = vec![0; RECORD_HEADER_BYTES];
         page.encode(&mut record);
-        let header = self.write_record(storage, session, RecordKind::Page, record)?;
+        let header = self.write_record(storage, session, (RecordKind::Page, 0), record)?;
         let row = PageRow { granule: header.granule, body_bytes: header.body_bytes, code: header.code };
         self.pages.push(row);
         Ok(Appended { arena: self.id(), row, page: Arc::new(page) })
     }
 
-    /// Encrypts and appends a record, which comes with room for its header.
+    /// Encrypts and appends a record, which comes with room for its header. A framed clump says how long its table is.
     fn write_record(
         &mut self,
         storage: &dyn Storage,
         session: &mut Session,
-        kind: RecordKind,
+        (kind, table_bytes): (RecordKind, u32),
         mut record: Vec<u8>,
     ) -> Result<RecordHeader, AppendError> {
         let granule = Granule::at_or_after(self.log_bytes).ok_or(AppendError::LogFull)?;
         let (place, body) = record.split_at_mut(RECORD_HEADER_BYTES);
         let body_bytes = u32::try_from(body.len()).expect("bodies are bounded");
         let counter = session.next();
-        let mut header =
-            RecordHeader { kind, body_bytes, counter, session: session.id, granule, code: [0; 16] };
+        let mut header = RecordHeader {
+            kind,
+            body_bytes,
+            counter,
+            session: session.id,
+            granule,
+            table_bytes,
+            code: [0; 16],
+        };
         let cipher = match kind {
             RecordKind::Clump => &self.clump_cipher,
             RecordKind::Page => &self.page_cipher,
         };
-        header.code = cipher.seal(counter, &self.arena.associated(&header), body);
+        let associated = self.arena.associated(&header);
+        let sealed_last = match kind {
+            RecordKind::Clump if table_bytes > 0 => {
+                FrameTable::seal_frames(body, &header, |at, frame| cipher.seal(at, &associated, frame))
+            }
+            _ => body,
+        };
+        header.code = cipher.seal(Message::body(counter), &associated, sealed_last);
         place.copy_from_slice(&header.encode());
         let record_bytes = usize::try_from(header.record_bytes()).expect("bodies are bounded");
         record.resize(record_bytes, 0);

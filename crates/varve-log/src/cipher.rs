@@ -13,6 +13,26 @@ pub(crate) const CODE_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Forged;
 
+/// What is encrypted as one: a record's body, or the table or a frame of a framed clump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Message {
+    counter: u64,
+    frame: u32,
+}
+
+impl Message {
+    /// The body of the record with this counter, or its table.
+    pub(crate) fn body(counter: u64) -> Self {
+        Self { counter, frame: 0 }
+    }
+
+    /// A frame of the record with this counter. Frames are counted from 0 here, and from 1 in the nonce.
+    pub(crate) fn frame(counter: u64, frame: usize) -> Self {
+        let frame = u32::try_from(frame + 1).expect("a clump has at most 4096 frames");
+        Self { counter, frame }
+    }
+}
+
 /// Encrypts and authenticates the records of one kind, in one arena, of one session.
 pub(crate) enum RecordCipher {
     Aes256Gcm(Box<LessSafeKey>),
@@ -28,36 +48,36 @@ impl RecordCipher {
         Self::Aes256Gcm(Box::new(aes_key(&session_key)))
     }
 
-    /// Encrypts `body` in place and returns its code. `counter` must never have been used with this cipher before.
-    pub(crate) fn seal(&self, counter: u64, associated: &[u8], body: &mut [u8]) -> [u8; CODE_BYTES] {
+    /// Encrypts `body` in place and returns its code. `at` must never have been used with this cipher before.
+    pub(crate) fn seal(&self, at: Message, associated: &[u8], body: &mut [u8]) -> [u8; CODE_BYTES] {
         match self {
             Self::Aes256Gcm(key) => {
                 let tag = key
-                    .seal_in_place_separate_tag(nonce(counter), Aad::from(associated), body)
+                    .seal_in_place_separate_tag(at.nonce(), Aad::from(associated), body)
                     .expect("bodies are far below the cipher's limit of 64 GiB");
                 let mut code = [0; CODE_BYTES];
                 code.copy_from_slice(tag.as_ref());
                 code
             }
-            Self::Plain(key) => plain_code(key, associated, body),
+            Self::Plain(key) => at.plain_code(key, associated, body),
         }
     }
 
     /// Checks `body` and decrypts it in place.
     pub(crate) fn open(
         &self,
-        counter: u64,
+        at: Message,
         associated: &[u8],
         code: &[u8; CODE_BYTES],
         body: &mut [u8],
     ) -> Result<(), Forged> {
         match self {
             Self::Aes256Gcm(key) => {
-                key.open_in_place_separate_tag(nonce(counter), Aad::from(associated), code, body)
+                key.open_in_place_separate_tag(at.nonce(), Aad::from(associated), code, body)
                     .map_err(|_| Forged)?;
                 Ok(())
             }
-            Self::Plain(key) if constant_time_equal(&plain_code(key, associated, body), code) => Ok(()),
+            Self::Plain(key) if constant_time_equal(&at.plain_code(key, associated, body), code) => Ok(()),
             Self::Plain(_) => Err(Forged),
         }
     }
@@ -115,16 +135,23 @@ fn aes_key(key: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("an AES-256 key has 32 bytes"))
 }
 
-fn nonce(counter: u64) -> Nonce {
-    let mut nonce = [0; 12];
-    nonce[4..].copy_from_slice(&counter.to_le_bytes());
-    Nonce::assume_unique_for_key(nonce)
-}
+impl Message {
+    fn nonce(self) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[..4].copy_from_slice(&self.frame.to_le_bytes());
+        nonce[4..].copy_from_slice(&self.counter.to_le_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
 
-fn plain_code(key: &[u8; 32], associated: &[u8], body: &[u8]) -> [u8; CODE_BYTES] {
-    let mut hasher = blake3::Hasher::new_keyed(key);
-    hasher.update(associated).update(body);
-    first_bytes(hasher.finalize().as_bytes())
+    fn plain_code(self, key: &[u8; 32], associated: &[u8], body: &[u8]) -> [u8; CODE_BYTES] {
+        let mut hasher = blake3::Hasher::new_keyed(key);
+        hasher.update(associated);
+        if self.frame > 0 {
+            hasher.update(&self.frame.to_le_bytes());
+        }
+        hasher.update(body);
+        first_bytes(hasher.finalize().as_bytes())
+    }
 }
 
 pub(crate) fn constant_time_equal(one: &[u8], other: &[u8]) -> bool {
@@ -139,16 +166,20 @@ mod tests {
     fn only_the_untouched_record_opens() {
         for cipher in [RecordCipher::aes_256_gcm(&[1; 32], &[2; 16]), RecordCipher::Plain([1; 32])] {
             let mut body = b"some bytes of a clump".to_vec();
-            let code = cipher.seal(5, b"header", &mut body);
-            let opens = |counter, header: &[u8], body: &[u8]| {
+            let at = Message::frame(5, 0);
+            let code = cipher.seal(at, b"header", &mut body);
+            let opens = |at, header: &[u8], body: &[u8]| {
                 let mut copy = body.to_vec();
-                cipher.open(counter, header, &code, &mut copy).map(|()| copy)
+                cipher.open(at, header, &code, &mut copy).map(|()| copy)
             };
-            assert_eq!(opens(5, b"header", &body), Ok(b"some bytes of a clump".to_vec()));
-            assert_eq!(opens(5, b"header2", &body), Err(Forged));
-            assert_eq!(opens(5, b"header", &body[1..]), Err(Forged));
+            assert_eq!(opens(at, b"header", &body), Ok(b"some bytes of a clump".to_vec()));
+            assert_eq!(opens(at, b"header2", &body), Err(Forged));
+            assert_eq!(opens(at, b"header", &body[1..]), Err(Forged));
+            for other in [Message::body(5), Message::frame(5, 1)] {
+                assert_eq!(opens(other, b"header", &body), Err(Forged));
+            }
             if matches!(cipher, RecordCipher::Aes256Gcm(_)) {
-                assert_eq!(opens(6, b"header", &body), Err(Forged));
+                assert_eq!(opens(Message::frame(6, 0), b"header", &body), Err(Forged));
             }
         }
     }

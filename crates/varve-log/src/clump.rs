@@ -1,6 +1,6 @@
-//! Clumps: from blocks to the body of a record and back. Pure functions over bytes; nothing here does I/O.
+//! Clumps: from blocks to the body of a record. Pure functions over bytes; nothing here does I/O.
 //!
-//! The body, once decrypted:
+//! The body of a clump that is not framed, once decrypted:
 //!
 //! | offset | bytes | field         | meaning                                                                        |
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
@@ -8,19 +8,20 @@
 //! |      4 |     4 | content_bytes | length of the content, decompressed                                            |
 //! |      8 |       | content       |                                                                                |
 //!
-//! The content is a count, a word for each block (its size and type), and the blocks one after the other.
+//! A content, of such a clump or of a frame, is a count, a word for each block (its size and type), and the blocks one after the
+//! other.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use bytes::Bytes;
 use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType};
 
-use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decompress, looks_incompressible};
-use crate::decode::{Decoder, to_usize};
+use crate::compress::{Codec, CompressionLevel, compress, looks_incompressible};
+use crate::decode::to_usize;
+use crate::frames::{self, FrameRow};
 use crate::keys::Digest;
 use crate::record::RECORD_HEADER_BYTES;
 
 /// Codec and length.
-const BODY_HEADER_BYTES: usize = 8;
+pub(crate) const BODY_HEADER_BYTES: usize = 8;
 
 /// How large a clump's blocks should become, together: larger clumps compress better, and cost more to read one block of.
 /// `docs/decisions/0002-clump-grouping.md` has the measurement.
@@ -53,10 +54,30 @@ impl Default for ClumpBytes {
 }
 
 /// The longest content: a clump that was just below its goal, and one block of the largest size.
-const CONTENT_BYTES_MAX: u32 = 4 << 20;
+pub(crate) const CONTENT_BYTES_MAX: u32 = 4 << 20;
 
 /// The most blocks in a clump, so that many tiny ones still make a table of bounded size.
-const BLOCK_COUNT_MAX: usize = 4096;
+pub(crate) const BLOCK_COUNT_MAX: usize = 4096;
+
+/// How the blocks of a clump are expected to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Framing {
+    /// Many together: what compresses stays in one piece, which is the smallest.
+    #[default]
+    Whole,
+    /// One here and one there, as those of a disk image are: in frames, of which one alone is read.
+    Pieces,
+}
+
+/// How large the blocks of a frame become, together.
+/// `docs/decisions/0006-random-reads.md` has the measurement.
+const FRAME_BYTES: usize = 128 << 10;
+
+/// The same where nothing is compressed: all that a larger frame would save is the row of 32 bytes in the table.
+const RANDOM_FRAME_BYTES: usize = 32 << 10;
+
+/// Room for headers, table and gap, so that a record seldom moves while it is made.
+const ROOM_BYTES: usize = 4096;
 
 /// A block with its name, as the log takes it.
 #[derive(Debug, Clone, Copy)]
@@ -147,36 +168,117 @@ impl ClumpDraft {
 
     /// Compresses it. The costly part of writing: run it on as many threads as there are.
     #[must_use]
-    pub fn pack(&self, level: CompressionLevel) -> PackedClump {
+    pub fn pack(&self, level: CompressionLevel, framing: Framing) -> PackedClump {
+        let is_random = looks_incompressible(&self.blocks);
+        let goal = match framing {
+            _ if is_random => RANDOM_FRAME_BYTES,
+            Framing::Pieces => FRAME_BYTES,
+            Framing::Whole => usize::MAX,
+        };
+        let pieces = self.pieces(goal);
+        let mut record = Vec::with_capacity(self.blocks.len().saturating_add(ROOM_BYTES));
+        record.resize(RECORD_HEADER_BYTES, 0);
+        let table_bytes = match pieces.as_slice() {
+            [] | [_] => {
+                record.resize(RECORD_HEADER_BYTES + BODY_HEADER_BYTES, 0);
+                let piece = pieces.first().copied().unwrap_or_default();
+                let (codec, content_bytes) = self.write_piece(piece, is_random, level, &mut record);
+                let place = record.get_mut(RECORD_HEADER_BYTES..).unwrap_or_default();
+                let words = [codec.to_number(), content_bytes].map(u32::to_le_bytes);
+                place.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
+                0
+            }
+            pieces => self.write_frames(pieces, is_random, level, &mut record),
+        };
+        PackedClump { rows: self.rows.clone(), record, table_bytes }
+    }
+
+    /// Adds table and frames, and says how long the table is.
+    fn write_frames(
+        &self,
+        pieces: &[Piece<'_>],
+        is_random: bool,
+        level: CompressionLevel,
+        record: &mut Vec<u8>,
+    ) -> u32 {
+        let table_bytes = frames::table_bytes(pieces.len(), self.rows.len());
+        let table_end = record.len().saturating_add(table_bytes);
+        record.resize(table_end, 0);
+        let mut rows = Vec::with_capacity(pieces.len());
+        #[expect(clippy::cast_possible_truncation, reason = "CONTENT_BYTES_MAX bounds all of them")]
+        for piece in pieces {
+            let start = record.len();
+            let (codec, content_bytes) = self.write_piece(*piece, is_random, level, record);
+            let frame_bytes = record.len().saturating_sub(start) as u32;
+            let block_count = piece.rows.len() as u32;
+            rows.push(FrameRow { codec, content_bytes, frame_bytes, block_count, code: [0; 16] });
+        }
+        let table = frames::encode(&rows, self.rows.iter().map(|row| row.name.score));
+        if let Some(place) = record.get_mut(RECORD_HEADER_BYTES..table_end) {
+            place.copy_from_slice(&table);
+        }
+        u32::try_from(table_bytes).expect("a clump has at most BLOCK_COUNT_MAX blocks")
+    }
+
+    /// Cuts it into runs of blocks of about this size together.
+    fn pieces(&self, goal: usize) -> Vec<Piece<'_>> {
+        let mut pieces = Vec::new();
+        let (mut rows, mut blocks) = (self.rows.as_slice(), self.blocks.as_slice());
+        while !rows.is_empty() {
+            let (mut count, mut bytes) = (0_usize, 0_usize);
+            for row in rows {
+                let with_it = bytes.saturating_add(to_usize(row.size));
+                if count > 0 && with_it > goal {
+                    break;
+                }
+                (count, bytes) = (count.saturating_add(1), with_it);
+            }
+            let (these, rest) = rows.split_at(count);
+            let (their_blocks, other_blocks) = blocks.split_at(bytes);
+            pieces.push(Piece { rows: these, blocks: their_blocks });
+            (rows, blocks) = (rest, other_blocks);
+        }
+        pieces
+    }
+
+    /// Adds the content of a piece, compressed if that pays, and says whether it is and how long the content was.
+    fn write_piece(
+        &self,
+        piece: Piece<'_>,
+        is_random: bool,
+        level: CompressionLevel,
+        into: &mut Vec<u8>,
+    ) -> (Codec, u32) {
         let content_bytes =
-            self.rows.len().saturating_mul(4).saturating_add(4).saturating_add(self.blocks.len());
-        let mut record =
-            Vec::with_capacity(content_bytes.saturating_add(RECORD_HEADER_BYTES + BODY_HEADER_BYTES + 128));
-        record.resize(RECORD_HEADER_BYTES + 4, 0);
-        #[expect(clippy::cast_possible_truncation, reason = "CONTENT_BYTES_MAX bounds it")]
-        record.extend_from_slice(&(content_bytes as u32).to_le_bytes());
-        // Looked at before the content is put together: what is stored as it is, is copied once.
-        let codec = if looks_incompressible(&self.blocks) {
-            self.write_content(&mut record);
+            piece.rows.len().saturating_mul(4).saturating_add(4).saturating_add(piece.blocks.len());
+        // What is stored as it is, is copied once.
+        let codec = if is_random {
+            piece.write_content(into);
             Codec::Stored
         } else {
             let mut content = Vec::with_capacity(content_bytes);
-            self.write_content(&mut content);
-            compress(&content, level, &mut record)
+            piece.write_content(&mut content);
+            compress(&content, level, into)
         };
-        if let Some(place) = record.get_mut(RECORD_HEADER_BYTES..).and_then(<[u8]>::first_chunk_mut) {
-            *place = codec.to_number().to_le_bytes();
-        }
-        PackedClump { rows: self.rows.clone(), record }
+        (codec, u32::try_from(content_bytes).expect("CONTENT_BYTES_MAX bounds it"))
     }
+}
 
+/// Some neighbouring blocks of a draft.
+#[derive(Debug, Clone, Copy, Default)]
+struct Piece<'a> {
+    rows: &'a [BlockRow],
+    blocks: &'a [u8],
+}
+
+impl Piece<'_> {
     fn write_content(&self, into: &mut Vec<u8>) {
         #[expect(clippy::cast_possible_truncation, reason = "is_full bounds the count")]
         into.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
-        for row in &self.rows {
+        for row in self.rows {
             into.extend_from_slice(&size_and_type(row.size, row.name.block_type).to_le_bytes());
         }
-        into.extend_from_slice(&self.blocks);
+        into.extend_from_slice(self.blocks);
     }
 }
 
@@ -186,6 +288,8 @@ pub struct PackedClump {
     pub(crate) rows: Vec<BlockRow>,
     /// Room for the record's header, and the body.
     pub(crate) record: Vec<u8>,
+    /// How much of the body is the table of its frames; 0 if it is not framed.
+    pub(crate) table_bytes: u32,
 }
 
 /// Size in the lower 24 bits, type in the upper 8.
@@ -200,89 +304,19 @@ pub(crate) fn from_size_and_type(word: u32) -> Option<(u32, BlockType)> {
     (to_usize(size) <= BLOCK_BYTES_MAX).then_some((size, block_type))
 }
 
-/// Why the authenticated body of a clump could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenClumpError {
-    /// A length or a number that no writer of this version writes.
-    #[error("its {part} makes no sense")]
-    Malformed {
-        /// Which part.
-        part: &'static str,
-    },
-    /// It does not decompress.
-    #[error("it does not decompress")]
-    Decompress(#[from] DecompressError),
-}
-
-/// The blocks of a clump, authenticated and decompressed.
-#[derive(Debug, Clone)]
-pub struct ClumpContent {
-    content: Bytes,
-    blocks: Vec<ContentBlock>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct ContentBlock {
-    block_type: BlockType,
-    start: u32,
-    size: u32,
-}
-
-impl ClumpContent {
-    /// Reads a body that has been authenticated and decrypted.
-    pub(crate) fn open(body: Vec<u8>) -> Result<Self, OpenClumpError> {
-        let malformed = |part| OpenClumpError::Malformed { part };
-        let mut decoder = Decoder(&body);
-        let codec = decoder.u32().and_then(Codec::from_number).ok_or(malformed("codec"))?;
-        let content_bytes =
-            decoder.u32().filter(|bytes| *bytes <= CONTENT_BYTES_MAX).ok_or(malformed("length"))?;
-        let content = match codec {
-            Codec::Stored => Bytes::from(body).slice(8..),
-            Codec::Zstd => Bytes::from(decompress(decoder.0, to_usize(content_bytes))?),
-        };
-        if content.len() != to_usize(content_bytes) {
-            return Err(malformed("length"));
-        }
-        let blocks = Self::table(&content).ok_or(malformed("table of blocks"))?;
-        Ok(Self { content, blocks })
-    }
-
-    fn table(content: &[u8]) -> Option<Vec<ContentBlock>> {
-        let mut decoder = Decoder(content);
-        let block_count = to_usize(decoder.u32()?);
-        let words = decoder.u32s(block_count)?;
-        let mut start = u32::try_from(content.len().checked_sub(decoder.0.len())?).ok()?;
-        let mut blocks = Vec::with_capacity(block_count);
-        for word in words {
-            let (size, block_type) = from_size_and_type(word)?;
-            blocks.push(ContentBlock { block_type, start, size });
-            start = start.checked_add(size)?;
-        }
-        (to_usize(start) == content.len()).then_some(blocks)
-    }
-
-    /// Its blocks in order. The bytes are shared with the clump, not copied.
-    pub fn blocks(&self) -> impl ExactSizeIterator<Item = (BlockType, Bytes)> + '_ {
-        self.blocks.iter().map(|block| {
-            let start = to_usize(block.start);
-            (block.block_type, self.content.slice(start..start.saturating_add(to_usize(block.size))))
-        })
-    }
-
-    /// How much memory it holds on to, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.content.len().saturating_add(self.blocks.len().saturating_mul(size_of::<ContentBlock>()))
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects, clippy::cast_possible_truncation)]
 mod tests {
+    use bytes::Bytes;
     use proptest::prelude::*;
     use varve_block::Score;
+    use varve_world::{Random, SeededRandom};
 
     use super::*;
+    use crate::arena::Granule;
+    use crate::content::{FrameContent, OpenClumpError};
+    use crate::frames::FrameTable;
+    use crate::record::{RecordHeader, RecordKind};
 
     fn draft(blocks: &[(BlockType, Vec<u8>)]) -> ClumpDraft {
         let mut draft = ClumpDraft::new(ClumpBytes::default());
@@ -294,7 +328,33 @@ mod tests {
     }
 
     fn body_of(draft: &ClumpDraft) -> Vec<u8> {
-        draft.pack(CompressionLevel::default()).record.split_off(RECORD_HEADER_BYTES)
+        draft.pack(CompressionLevel::default(), Framing::Pieces).record.split_off(RECORD_HEADER_BYTES)
+    }
+
+    /// The blocks of a packed draft, and in how many frames they are.
+    fn opened(draft: &ClumpDraft) -> (Vec<(BlockType, Bytes)>, usize) {
+        let packed = draft.pack(CompressionLevel::default(), Framing::Pieces);
+        let body = packed.record[RECORD_HEADER_BYTES..].to_vec();
+        if packed.table_bytes == 0 {
+            return (FrameContent::of_body(body).unwrap().blocks().collect(), 1);
+        }
+        let header = RecordHeader {
+            kind: RecordKind::Clump,
+            body_bytes: u32::try_from(body.len()).unwrap(),
+            counter: 0,
+            session: [0; 16],
+            granule: Granule(4),
+            table_bytes: packed.table_bytes,
+            code: [0; 16],
+        };
+        let table = FrameTable::decode(&body[..to_usize(packed.table_bytes)], &header).unwrap();
+        let frame = |number| {
+            let place = table.place(number).unwrap();
+            let bytes = body[to_usize(place.start)..to_usize(place.end)].to_vec();
+            FrameContent::of_frame(table.row(number).unwrap(), bytes).unwrap()
+        };
+        let blocks = (0..table.frame_count()).flat_map(|number| frame(number).blocks().collect::<Vec<_>>());
+        (blocks.collect(), table.frame_count())
     }
 
     fn any_block() -> impl Strategy<Value = (BlockType, Vec<u8>)> {
@@ -315,15 +375,15 @@ mod tests {
                 prop_assert_eq!(draft.block(ordinal), Some(bytes.as_slice()));
             }
             prop_assert_eq!(draft.block(blocks.len()), None);
-            let content = ClumpContent::open(body_of(&draft)).unwrap();
-            let found: Vec<_> = content.blocks().map(|(block_type, bytes)| (block_type, bytes.to_vec())).collect();
+            let (found, _) = opened(&draft);
+            let found: Vec<_> = found.iter().map(|(block_type, bytes)| (*block_type, bytes.to_vec())).collect();
             prop_assert_eq!(found, blocks);
         }
 
         #[test]
         fn no_body_panics(body in proptest::collection::vec(any::<u8>(), 0..300), codec in 0_u8..3) {
             let body = [&[codec, 0, 0, 0], body.as_slice()].concat();
-            drop(ClumpContent::open(body));
+            drop(FrameContent::of_body(body));
         }
     }
 
@@ -338,14 +398,37 @@ mod tests {
             let mut bad = body.clone();
             bad[offset] ^= 0x40;
             assert_eq!(
-                ClumpContent::open(bad).unwrap_err(),
+                FrameContent::of_body(bad).unwrap_err(),
                 OpenClumpError::Malformed { part },
                 "offset {offset}"
             );
         }
         for length in 0..body.len() {
-            assert!(ClumpContent::open(body[..length].to_vec()).is_err(), "cut to {length}");
+            assert!(FrameContent::of_body(body[..length].to_vec()).is_err(), "cut to {length}");
         }
+    }
+
+    #[test]
+    fn large_clumps_are_framed() {
+        let text =
+            |number: usize| format!("block {number}, ").bytes().cycle().take(16_384).collect::<Vec<_>>();
+        let random = |number: usize| {
+            let mut bytes = vec![0; 16_384];
+            SeededRandom::new(number as u64).fill(&mut bytes).unwrap();
+            bytes
+        };
+        for (content, frame_count) in [(&text as &dyn Fn(usize) -> Vec<u8>, 8), (&random, 32)] {
+            let blocks: Vec<_> = (0..64).map(|number| (BlockType::DATA, content(number))).collect();
+            let (found, frames) = opened(&draft(&blocks));
+            assert_eq!(frames, frame_count);
+            let found: Vec<_> =
+                found.iter().map(|(block_type, bytes)| (*block_type, bytes.to_vec())).collect();
+            assert_eq!(found, blocks);
+        }
+        // A block that is larger than a frame has one of its own; a few small ones have none.
+        let (_, frames) = opened(&draft(&[(BlockType::DATA, text(1)), (BlockType::DATA, vec![7; 1 << 20])]));
+        assert_eq!(frames, 2);
+        assert_eq!(opened(&draft(&[(BlockType::DATA, text(1)), (BlockType::DATA, text(2))])).1, 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! | offset | bytes | field            | meaning                                                                     |
 //! |-------:|------:|------------------|-----------------------------------------------------------------------------|
 //! |      0 |     8 | magic            | `varveAR1`                                                                  |
-//! |      8 |     4 | version          | 1                                                                           |
+//! |      8 |     4 | version          | 2; 1 in an arena without framed clumps                                      |
 //! |     12 |     4 | header_bytes     | 512; in general a multiple of 128                                           |
 //! |     16 |    16 | store_id         | the store's identity                                                        |
 //! |     32 |     8 | arena            | this arena's number                                                         |
@@ -28,7 +28,9 @@ use crate::keys::{Hex, LogKeys, Wrapping};
 pub(crate) const ARENA_HEADER_BYTES: usize = 512;
 
 const MAGIC: [u8; 8] = *b"varveAR1";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The first version, whose clumps are never framed. It differs in nothing else.
+const VERSION_UNFRAMED: u32 = 1;
 const CODED_BYTES: usize = 480;
 /// What the wrapped data key is bound to.
 const WRAP_ASSOCIATED_BYTES: usize = 72;
@@ -45,6 +47,7 @@ pub struct ArenaHeader {
     pub generation: u32,
     /// Random: no two arenas of any store share it.
     pub uid: [u8; 16],
+    version: u32,
     wrapped_data_key: WrappedDataKey,
     code: [u8; 32],
 }
@@ -148,6 +151,7 @@ impl ArenaHeader {
             arena: new.arena,
             generation: new.generation,
             uid: new.uid,
+            version: VERSION,
             wrapped_data_key,
             code,
         };
@@ -166,11 +170,11 @@ impl ArenaHeader {
         if decoder.array() != Some(MAGIC) {
             return Err(ArenaHeaderError::NotAnArena);
         }
-        match decoder.u32() {
-            Some(VERSION) => {}
+        let version = match decoder.u32() {
+            Some(version @ (VERSION | VERSION_UNFRAMED)) => version,
             Some(version) if version > VERSION => return Err(ArenaHeaderError::NewerVersion { version }),
             _ => return Err(ArenaHeaderError::NotAnArena),
-        }
+        };
         if !constant_time_equal(&keys.seal_code(&[coded]), code) {
             // Only now is it worth telling whether it is another store's arena, or a damaged one of this store.
             let actual = coded.get(16..32).unwrap_or_default();
@@ -180,7 +184,7 @@ impl ArenaHeader {
                 ArenaHeaderError::ForeignStore { actual: Hex(actual).to_string() }
             });
         }
-        let header = Self::fields(decoder, code).ok_or(ArenaHeaderError::Forged)?;
+        let header = Self::fields(version, decoder, code).ok_or(ArenaHeaderError::Forged)?;
         if header.store_id != store_id {
             return Err(ArenaHeaderError::ForeignStore { actual: Hex(&header.store_id).to_string() });
         }
@@ -199,7 +203,7 @@ impl ArenaHeader {
         if is_header { decoder.array() } else { None }
     }
 
-    fn fields(mut decoder: Decoder<'_>, code: &[u8]) -> Option<Self> {
+    fn fields(version: u32, mut decoder: Decoder<'_>, code: &[u8]) -> Option<Self> {
         if decoder.u32()? != 512 {
             return None;
         }
@@ -215,7 +219,7 @@ impl ArenaHeader {
             _ => return None,
         };
         let code = code.try_into().ok()?;
-        Some(Self { store_id, arena, generation, uid, wrapped_data_key, code })
+        Some(Self { store_id, arena, generation, uid, version, wrapped_data_key, code })
     }
 
     /// Its own code, which its seal covers.
@@ -228,6 +232,11 @@ impl ArenaHeader {
     #[must_use]
     pub fn is_write_only(&self) -> bool {
         matches!(self.wrapped_data_key, WrappedDataKey::ToWriteKey(_))
+    }
+
+    /// Whether a writer who can read it may add to it: all that it takes may then be written.
+    pub(crate) fn takes_more(&self) -> bool {
+        self.version == VERSION && !self.is_write_only()
     }
 
     /// The key of its clumps; `None` where there is none, or for whoever may not read.
@@ -323,7 +332,7 @@ mod tests {
         assert_eq!(decode(&bytes, [1; 16], 4), ArenaHeaderError::Swapped { actual: ArenaId(3) });
         assert_eq!(decode(&bytes, [7; 16], 3), ArenaHeaderError::ForeignStore { actual: "01".repeat(16) });
         assert_eq!(decode(&[0; ARENA_HEADER_BYTES], [1; 16], 3), ArenaHeaderError::NotAnArena);
-        bytes[8] = 2;
-        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 2 });
+        bytes[8] = 3;
+        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 3 });
     }
 }

@@ -11,7 +11,7 @@
 //! `docs/format.md` has the bytes, section 3.
 //!
 //! What must always be true:
-//! - Nothing that is read is believed before its code has been checked: [`DirectoryPage`] and [`ClumpContent`] exist only for
+//! - Nothing that is read is believed before its code has been checked: [`DirectoryPage`] and [`FrameContent`] exist only for
 //!   bytes that this store's keys have written at that place of that arena.
 //! - A footer is written only once everything before it is durable; so a sealed arena is whole, or it was damaged.
 //! - No key encrypts two records with one nonce: a session's salt is drawn when a writer opens the log, and its counter
@@ -25,8 +25,10 @@ mod arena_writer;
 mod cipher;
 mod clump;
 mod compress;
+mod content;
 mod decode;
 mod footer;
+mod frames;
 mod header;
 mod hpke;
 mod keys;
@@ -39,13 +41,16 @@ mod recover;
 mod salvage;
 mod seals;
 mod whole;
+mod window;
 
 pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
 pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
 pub use cipher::{WrapError, unwrap_secret, wrap_secret};
-pub use clump::{ClumpBytes, ClumpContent, ClumpDraft, NamedBlock, OpenClumpError, PackedClump};
+pub use clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
 pub use compress::{CompressionLevel, DecompressError};
+pub use content::{ClumpContent, FrameContent, OpenClumpError};
 pub use footer::{Footer, FooterError, PageRow};
+pub use frames::FramePlace;
 pub use header::{ArenaHeader, ArenaHeaderError};
 pub use keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
 pub use locked::LockedMemory;
@@ -54,9 +59,10 @@ pub use parity::{
     PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
     ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,
 };
-pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError, Window};
+pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
 pub use record::{RecordError, RecordHeader, RecordKind};
 pub use recover::{ArenaEnd, Proven, RecoverError, Recovered, UNSEALED_MAX};
 pub use salvage::{Replaced, Replacement, SalvagedClump};
 pub use seals::{Seal, Seals};
 pub use whole::WholeArena;
+pub use window::{ClumpMap, Window};

@@ -7,13 +7,14 @@ use varve_world::{FileName, Storage};
 use zeroize::Zeroizing;
 
 use crate::arena::{ArenaId, ArenaMap, Granule};
-use crate::cipher::RecordCipher;
-use crate::clump::{ClumpContent, OpenClumpError};
+use crate::cipher::{CODE_BYTES, Message, RecordCipher};
+use crate::content::OpenClumpError;
 use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::keys::LogKeys;
 use crate::page::{DirectoryPage, DirectoryPageError};
 use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
+use crate::window::Window;
 
 /// What a log must know of its store.
 #[derive(Debug, Clone, Copy)]
@@ -299,19 +300,13 @@ impl Log {
         })
     }
 
-    /// A look at an arena's records through a buffer that reads `ahead_bytes` at a time.
-    #[must_use]
-    pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
-        Window { log: self, arena, file_bytes: None, ahead_bytes, start: 0, buffer: Vec::new() }
-    }
-
     pub(crate) fn open_page(
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
         window: &mut Window<'_>,
     ) -> Result<DirectoryPage, ReadLogError> {
-        let body = self.open_body(arena, header, window.body(header)?.to_vec())?;
+        let body = window.opened_body(header)?;
         DirectoryPage::decode(&body).map_err(|source| ReadLogError::Page {
             arena: arena.id,
             offset: header.granule.byte_offset(),
@@ -319,12 +314,13 @@ impl Log {
         })
     }
 
-    /// Checks and decrypts the body of a record.
-    fn open_body(
+    /// Checks and decrypts part of a record: its body, or of a framed clump the table or a frame.
+    pub(crate) fn open_message(
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
-        mut body: Vec<u8>,
+        (message, code): (Message, &[u8; CODE_BYTES]),
+        mut bytes: Vec<u8>,
     ) -> Result<Vec<u8>, ReadLogError> {
         let cipher = arena
             .cipher(header.kind, &header.session, self.keys.is_encrypted())
@@ -334,9 +330,9 @@ impl Log {
             RecordKind::Page => "directory page",
         };
         cipher
-            .open(header.counter, &arena.associated(header), &header.code, &mut body)
+            .open(message, &arena.associated(header), code, &mut bytes)
             .map_err(|_| self.forged(arena, header.granule, what))?;
-        Ok(body)
+        Ok(bytes)
     }
 
     pub(crate) fn forged(&self, arena: &OpenedArena, granule: Granule, what: &'static str) -> ReadLogError {
@@ -352,7 +348,7 @@ impl Log {
         self.storage.length(&arena.file_name()).map_err(failed)
     }
 
-    fn read_at(&self, arena: ArenaId, offset: u64, into: &mut [u8]) -> Result<(), ReadLogError> {
+    pub(crate) fn read_at(&self, arena: ArenaId, offset: u64, into: &mut [u8]) -> Result<(), ReadLogError> {
         let bytes = into.len();
         let file: FileName = arena.file_name();
         self.storage.read_at(&file, offset, into).map_err(|source| ReadLogError::Storage {
@@ -370,135 +366,5 @@ fn twice<T>(mut read: impl FnMut() -> Result<T, ReadLogError>) -> Result<T, Read
     match read() {
         Err(error) if error.is_damage() => read(),
         other => other,
-    }
-}
-
-/// A buffer over one arena's file: neighbouring records cost one read.
-pub struct Window<'a> {
-    log: &'a Log,
-    arena: &'a OpenedArena,
-    /// The length of the file, once something was read from it.
-    file_bytes: Option<u64>,
-    ahead_bytes: usize,
-    start: u64,
-    buffer: Vec<u8>,
-}
-
-impl Window<'_> {
-    /// Reads the header of the record at `granule`.
-    ///
-    /// # Errors
-    /// [`ReadLogError::Record`] when there is none, or another one.
-    pub fn record(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
-        let (arena, offset) = (self.arena.id, granule.byte_offset());
-        let bytes = self.bytes(offset, RECORD_HEADER_BYTES)?;
-        let bytes = bytes.first_chunk().expect("as many bytes as were asked for");
-        RecordHeader::decode(bytes, granule).map_err(|source| ReadLogError::Record { arena, offset, source })
-    }
-
-    /// Reads, checks and decompresses the clump at `granule`.
-    ///
-    /// # Errors
-    /// [`ReadLogError`]: what is there is not a clump that this store has written there.
-    pub fn clump(&mut self, granule: Granule) -> Result<(RecordHeader, ClumpContent), ReadLogError> {
-        self.twice(|window| window.read_clump(granule))
-    }
-
-    fn read_clump(&mut self, granule: Granule) -> Result<(RecordHeader, ClumpContent), ReadLogError> {
-        let header = self.record(granule)?;
-        if header.kind != RecordKind::Clump {
-            let (arena, offset) = (self.arena.id, granule.byte_offset());
-            return Err(ReadLogError::Record { arena, offset, source: RecordError::NotARecord });
-        }
-        let body = self.opened_body(&header)?;
-        let content = self.content(&header, body)?;
-        Ok((header, content))
-    }
-
-    /// Reads, checks and decrypts the body of a record.
-    pub(crate) fn opened_body(&mut self, header: &RecordHeader) -> Result<Vec<u8>, ReadLogError> {
-        let body = self.body(header)?.to_vec();
-        self.log.open_body(self.arena, header, body)
-    }
-
-    /// The blocks in the opened body of a clump.
-    pub(crate) fn content(&self, header: &RecordHeader, body: Vec<u8>) -> Result<ClumpContent, ReadLogError> {
-        ClumpContent::open(body).map_err(|source| ReadLogError::Clump {
-            arena: self.arena.id,
-            offset: header.granule.byte_offset(),
-            source,
-        })
-    }
-
-    /// Checks the code of the clump at `granule`, without decompressing it.
-    ///
-    /// # Errors
-    /// As [`clump`](Self::clump).
-    pub fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
-        self.twice(|window| {
-            let header = window.record(granule)?;
-            window.opened_body(&header)?;
-            Ok(header)
-        })
-    }
-
-    /// As [`twice`](twice()), with what was read ahead forgotten in between.
-    fn twice<T>(
-        &mut self,
-        mut read: impl FnMut(&mut Self) -> Result<T, ReadLogError>,
-    ) -> Result<T, ReadLogError> {
-        match read(self) {
-            Err(error) if error.is_damage() => {
-                self.forget();
-                read(self)
-            }
-            other => other,
-        }
-    }
-
-    /// Whatever is asked for next is read from the file.
-    pub(crate) fn forget(&mut self) {
-        self.buffer.clear();
-    }
-
-    /// From now on reads this many bytes at a time.
-    pub fn set_ahead_bytes(&mut self, ahead_bytes: usize) {
-        self.ahead_bytes = ahead_bytes;
-    }
-
-    /// The length of the arena's file when it was first looked at.
-    pub(crate) fn file_bytes(&mut self) -> Result<u64, ReadLogError> {
-        match self.file_bytes {
-            Some(file_bytes) => Ok(file_bytes),
-            None => Ok(*self.file_bytes.insert(self.log.file_bytes(self.arena.id)?)),
-        }
-    }
-
-    fn body(&mut self, header: &RecordHeader) -> Result<&[u8], ReadLogError> {
-        self.bytes(header.granule.byte_offset() + RECORD_HEADER_BYTES as u64, header.body_len())
-    }
-
-    pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
-        let buffered = offset
-            .checked_sub(self.start)
-            .and_then(|skip| usize::try_from(skip).ok())
-            .filter(|skip| skip.checked_add(count).is_some_and(|end| end <= self.buffer.len()));
-        let skip = match buffered {
-            Some(skip) => skip,
-            None => {
-                let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
-                // Past the end of the file the read below fails, and says where.
-                self.buffer.clear();
-                self.buffer.resize(count.max(self.ahead_bytes.min(left)).min(left.max(count)), 0);
-                self.start = offset;
-                let read = self.log.read_at(self.arena.id, offset, &mut self.buffer);
-                if read.is_err() {
-                    self.buffer.clear();
-                }
-                read?;
-                0
-            }
-        };
-        Ok(&self.buffer[skip..skip + count])
     }
 }

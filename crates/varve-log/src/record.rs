@@ -1,22 +1,22 @@
 //! The 64 bytes in front of every clump and every directory page.
 //!
-//! | offset | bytes | field      | meaning                                                                           |
-//! |-------:|------:|------------|-----------------------------------------------------------------------------------|
-//! |      0 |     4 | magic      | `clmp` for a clump, `page` for a directory page                                   |
-//! |      4 |     4 | body_bytes | length of the body                                                                |
-//! |      8 |     8 | counter    | counts the records that the session has made; no two are alike                    |
-//! |     16 |    16 | session    | random; drawn anew each time a writer opens the store                             |
-//! |     32 |     4 | granule    | the record's place in the arena, in units of 128 bytes                            |
-//! |     36 |     4 | reserved   | 0                                                                                 |
-//! |     40 |    16 | code       | authenticates bytes 0..40, the arena's uid, and the body                          |
-//! |     56 |     8 | checksum   | `XXH3` of bytes 0..56                                                             |
+//! | offset | bytes | field       | meaning                                                                          |
+//! |-------:|------:|-------------|----------------------------------------------------------------------------------|
+//! |      0 |     4 | magic       | `clmp` for a clump, `page` for a directory page                                  |
+//! |      4 |     4 | body_bytes  | length of the body                                                               |
+//! |      8 |     8 | counter     | counts the records that the session has made; no two are alike                   |
+//! |     16 |    16 | session     | random; drawn anew each time a writer opens the store                            |
+//! |     32 |     4 | granule     | the record's place in the arena, in units of 128 bytes                           |
+//! |     36 |     4 | table_bytes | of a framed clump: length of the table with which its body begins; else 0        |
+//! |     40 |    16 | code        | authenticates bytes 0..40, the arena's uid, and the body (or the table)          |
+//! |     56 |     8 | checksum    | `XXH3` of bytes 0..56                                                            |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arena::{GRANULE_BYTES, Granule};
 use crate::cipher::CODE_BYTES;
-use crate::decode::{Decoder, to_usize};
+use crate::decode::Decoder;
 
 /// Length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 64;
@@ -58,6 +58,8 @@ pub struct RecordHeader {
     pub session: [u8; 16],
     /// Where in its arena it says that it is.
     pub granule: Granule,
+    /// How much of its body is the table of its frames; 0 for a page, and for a clump without frames.
+    pub table_bytes: u32,
     /// What authenticates it.
     pub code: [u8; CODE_BYTES],
 }
@@ -104,7 +106,7 @@ impl RecordHeader {
         bytes.extend_from_slice(&self.counter.to_le_bytes());
         bytes.extend_from_slice(&self.session);
         bytes.extend_from_slice(&self.granule.0.to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&self.table_bytes.to_le_bytes());
         let mut header = [0; AUTHENTICATED_BYTES];
         header.copy_from_slice(&bytes);
         header
@@ -133,9 +135,10 @@ impl RecordHeader {
         let counter = decoder.u64()?;
         let session = decoder.array()?;
         let granule = Granule(decoder.u32()?);
-        let reserved = decoder.u32()?;
+        let table_bytes = decoder.u32()?;
         let code = decoder.array()?;
-        (reserved == 0).then_some(Self { kind, body_bytes, counter, session, granule, code })
+        let sound = table_bytes == 0 || kind == RecordKind::Clump && table_bytes <= body_bytes;
+        sound.then_some(Self { kind, body_bytes, counter, session, granule, table_bytes, code })
     }
 
     /// How many bytes the record takes in its file, the gap after it included.
@@ -146,10 +149,6 @@ impl RecordHeader {
     /// Where the next record begins; `None` beyond any arena.
     pub(crate) fn next(&self) -> Option<Granule> {
         Granule::at_or_after(self.granule.byte_offset().checked_add(self.record_bytes())?)
-    }
-
-    pub(crate) fn body_len(&self) -> usize {
-        to_usize(self.body_bytes)
     }
 }
 
@@ -170,6 +169,7 @@ mod tests {
         counter: 7,
         session: [3; 16],
         granule: Granule(12),
+        table_bytes: 0,
         code: [5; 16],
     };
 

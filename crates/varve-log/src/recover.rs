@@ -14,8 +14,9 @@ use crate::arena::{ArenaId, Granule};
 use crate::footer::{FOOTER_BYTES, Footer, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
-use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, Window};
+use crate::read::{ArenaState, Log, OpenedArena, ReadLogError};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
+use crate::window::Window;
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;

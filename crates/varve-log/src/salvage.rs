@@ -12,46 +12,62 @@ use varve_world::{FileName, Random};
 use crate::append::{AppendError, Appended};
 use crate::arena::{ArenaId, Granule};
 use crate::arena_writer::{ArenaWriter, Session};
-use crate::clump::{BlockRow, ClumpContent, NamedBlock, PackedClump};
+use crate::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
+use crate::compress::CompressionLevel;
+use crate::content::ClumpContent;
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::{Ledger, PAGE_BLOCKS_GOAL};
-use crate::read::{Log, OpenedArena, ReadLogError, Window};
+use crate::read::{Log, OpenedArena, ReadLogError};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 use crate::seals::Seal;
+use crate::window::{DecryptedBody, Window};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
 /// What a disk loses at a time: 4 KiB.
 const SECTOR_GRANULES: u32 = 32;
 
-/// A clump that is whole.
+/// What is whole of a clump: all of it, or some of its frames.
 #[derive(Debug, Clone)]
 pub struct SalvagedClump {
     /// Where it was.
     pub granule: Granule,
     /// Its blocks.
     pub content: ClumpContent,
-    body: Vec<u8>,
+    /// Its body, if nothing is missing.
+    body: Option<DecryptedBody>,
 }
 
 impl SalvagedClump {
-    /// The same clump, to be written elsewhere. `blocks` are its blocks with their names, in order.
+    /// The same blocks as a clump to be written elsewhere: as they were packed, if nothing is missing. `blocks` are they with their
+    /// names, in order.
     #[must_use]
-    pub fn pack<'a>(self, blocks: impl Iterator<Item = NamedBlock<'a>>) -> PackedClump {
+    pub fn pack<'a>(
+        self,
+        level: CompressionLevel,
+        blocks: impl Iterator<Item = NamedBlock<'a>>,
+    ) -> PackedClump {
+        let Some(DecryptedBody { bytes, table_bytes }) = self.body else {
+            let mut draft = ClumpDraft::new(ClumpBytes::default());
+            blocks.for_each(|block| {
+                draft.push(block);
+            });
+            return draft.pack(level, Framing::Pieces);
+        };
         let rows = blocks.map(|block| BlockRow {
             name: block.name,
             digest: block.digest,
             size: u32::try_from(block.bytes.len()).expect("blocks are small"),
         });
         let mut record = vec![0; RECORD_HEADER_BYTES];
-        record.extend_from_slice(&self.body);
-        PackedClump { rows: rows.collect(), record }
+        record.extend_from_slice(&bytes);
+        PackedClump { rows: rows.collect(), record, table_bytes }
     }
 }
 
 impl Log {
-    /// Hands over every whole clump of an arena, in order, whatever is around it. What cannot be read is passed over, as what is
-    /// damaged is.
+    /// Hands over every clump of an arena, in order, as far as its frames are whole, whatever is around them. What cannot be read is
+    /// passed over, as what is damaged is.
     ///
     /// # Errors
     /// [`ReadLogError::NoReadKey`], and whatever `take` returns.
@@ -97,7 +113,7 @@ fn seek_record(window: &mut Window<'_>, broken: Granule) -> Option<Granule> {
     None
 }
 
-/// The clump at `granule`, if a whole one is there, and where the next record is.
+/// What is whole of the clump at `granule`, if one is there, and where the next record is.
 fn whole_clump(
     window: &mut Window<'_>,
     granule: Granule,
@@ -106,14 +122,12 @@ fn whole_clump(
     if header.kind != RecordKind::Clump {
         return Ok((header.next(), None));
     }
-    match window.opened_body(&header) {
+    match window.salvage(granule) {
         Err(error @ ReadLogError::NoReadKey { .. }) => Err(error),
         // Its header is whole, so it tells where the next one is.
         Err(_) => Ok((header.next(), None)),
-        Ok(body) => {
-            let content = window.content(&header, body.clone())?;
-            Ok((header.next(), Some(SalvagedClump { granule, content, body })))
-        }
+        Ok((content, _)) if content.block_count() == 0 => Ok((header.next(), None)),
+        Ok((content, body)) => Ok((header.next(), Some(SalvagedClump { granule, content, body }))),
     }
 }
 

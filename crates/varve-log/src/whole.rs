@@ -3,7 +3,8 @@
 use crate::arena::ArenaId;
 use crate::footer::{Footer, FooterError, PageRow};
 use crate::page::DirectoryPage;
-use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, Window};
+use crate::read::{ArenaState, Log, OpenedArena, ReadLogError};
+use crate::window::Window;
 
 /// Read ahead while a whole arena is read.
 const AHEAD_BYTES: usize = 1 << 20;

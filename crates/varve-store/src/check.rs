@@ -2,7 +2,8 @@
 
 use varve_block::{BlockName, BlockType};
 use varve_log::{
-    ArenaEnd, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenLogError, ReadLogError, Seal, Seals,
+    ArenaEnd, ArenaId, ArenaState, DirectoryPage, FrameContent, GRANULE_BYTES, OpenLogError, PageBlock,
+    ReadLogError, Seal, Seals,
 };
 
 use crate::parity::ParityDamage;
@@ -265,30 +266,62 @@ impl Store {
     ) -> Result<(), ReadLogError> {
         for row in page.clumps() {
             let offset = row.granule.byte_offset();
-            let names = || page.blocks_of(row.granule).map(|block| block.name).collect();
-            let (header, content) = match window.clump(row.granule) {
+            let recorded: Vec<_> = page.blocks_of(row.granule).collect();
+            let names = |blocks: &[PageBlock]| blocks.iter().map(|block| block.name).collect();
+            let (map, frames) = match window.frames(row.granule) {
                 Ok(read) => read,
                 Err(error) if is_finding(&error) => {
-                    check.report(id, offset, error.into(), names());
+                    check.report(id, offset, error.into(), names(&recorded));
                     continue;
                 }
                 Err(error) => return Err(error),
             };
             check.checked_bytes += u64::from(row.body_bytes).next_multiple_of(GRANULE_BYTES);
-            if header.code != row.code || content.blocks().len() != row.block_count as usize {
-                check.report(id, offset, DamageKind::OtherClump, names());
+            let counts = frames.iter().enumerate().map(|(number, frame)| {
+                frame.as_ref().map_or_else(
+                    |_| map.block_count(number),
+                    |frame| u32::try_from(frame.blocks().len()).ok(),
+                )
+            });
+            // A clump that is not framed and does not open tells no count: its code is the header's.
+            let block_count = counts.sum::<Option<u32>>().unwrap_or(row.block_count);
+            let is_marked = recorded.iter().all(|block| !map.places_of(&block.name.score).is_empty());
+            if map.header().code != row.code || block_count != row.block_count || !is_marked {
+                check.report(id, offset, DamageKind::OtherClump, names(&recorded));
                 continue;
             }
-            for ((block_type, bytes), recorded) in content.blocks().zip(page.blocks_of(row.granule)) {
-                let actual = BlockName { score: self.namer.score(&bytes), block_type };
-                let same_digest = recorded.digest == self.namer.digest(&bytes);
-                if actual != recorded.name || !same_digest || recorded.size as usize != bytes.len() {
-                    let kind = DamageKind::OtherBlock { actual, recorded: recorded.name };
-                    check.report(id, offset, kind, vec![recorded.name]);
+            let mut recorded = recorded.as_slice();
+            for (number, frame) in frames.into_iter().enumerate() {
+                let count = map.block_count(number).map_or(recorded.len(), |count| count as usize);
+                let (of_frame, others) = recorded.split_at(count.min(recorded.len()));
+                recorded = others;
+                match frame {
+                    Ok(content) => self.check_blocks((id, offset), &content, of_frame, check),
+                    Err(error) if is_finding(&error) => {
+                        check.report(id, offset, error.into(), names(of_frame))
+                    }
+                    Err(error) => return Err(error),
                 }
             }
         }
         Ok(())
+    }
+
+    fn check_blocks(
+        &self,
+        (id, offset): (ArenaId, u64),
+        content: &FrameContent,
+        recorded: &[PageBlock],
+        check: &mut ArenaCheck,
+    ) {
+        for ((block_type, bytes), recorded) in content.blocks().zip(recorded) {
+            let actual = BlockName { score: self.namer.score(&bytes), block_type };
+            let same_digest = recorded.digest == self.namer.digest(&bytes);
+            if actual != recorded.name || !same_digest || recorded.size as usize != bytes.len() {
+                let kind = DamageKind::OtherBlock { actual, recorded: recorded.name };
+                check.report(id, offset, kind, vec![recorded.name]);
+            }
+        }
     }
 }
 

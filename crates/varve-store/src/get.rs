@@ -1,62 +1,26 @@
 //! Getting: candidates are read in the log's order, and only a block whose bytes have the right score leaves.
+//!
+//! The map of a clump tells in which of its frames a block can be, so that no other is read. Neighbouring frames, and neighbouring
+//! clumps, are read in one go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
-use varve_block::{BlockName, GetError, LogAddress};
-use varve_log::{ArenaMap, ClumpContent, GRANULE_BYTES, ReadLogError, Window};
+use varve_block::{BlockName, BlockType, GetError, LogAddress};
+use varve_log::{ArenaMap, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError, Window};
 
-use crate::cache::{FixedHasher, cache};
-use crate::naming::Namer;
 use crate::role::Permission;
 use crate::store::{PendingPlace, Store};
 
-/// How much memory opened clumps may take.
-const CLUMPS_BYTES_MAX: u64 = 64 << 20;
-/// Clumps that lie closer than this are read in one go.
+/// What lies closer than this is read in one go.
 const GAP_BYTES_MAX: u64 = 256 << 10;
-/// What is read for a clump whose length is not known yet.
+/// What is read for a clump whose length is not known yet, if much of it is wanted.
 const GUESS_BYTES: u64 = 128 << 10;
+/// The same if one block of it is wanted: enough for a header and the table of most clumps.
+const MAP_GUESS_BYTES: u64 = 4 << 10;
 /// The most that is read in one go.
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
-
-/// A clump with the names of its blocks, computed from their bytes.
-pub(crate) struct NamedClump {
-    blocks: Vec<(BlockName, Bytes)>,
-    memory_bytes: usize,
-}
-
-impl NamedClump {
-    fn new(content: &ClumpContent, namer: &Namer) -> Self {
-        let blocks = content
-            .blocks()
-            .map(|(block_type, bytes)| (BlockName { score: namer.score(&bytes), block_type }, bytes))
-            .collect();
-        Self { blocks, memory_bytes: content.memory_bytes() }
-    }
-
-    fn block(&self, name: &BlockName) -> Option<Bytes> {
-        self.blocks.iter().find(|(found, _)| found == name).map(|(_, bytes)| bytes.clone())
-    }
-}
-
-#[derive(Clone)]
-pub(crate) struct ClumpWeight;
-
-impl Weighter<LogAddress, Arc<NamedClump>> for ClumpWeight {
-    fn weight(&self, _: &LogAddress, clump: &Arc<NamedClump>) -> u64 {
-        clump.memory_bytes as u64 + 100
-    }
-}
-
-pub(crate) type ClumpCache = Cache<LogAddress, Arc<NamedClump>, ClumpWeight, FixedHasher>;
-
-pub(crate) fn clump_cache() -> ClumpCache {
-    cache(CLUMPS_BYTES_MAX, 128 << 10, ClumpWeight)
-}
 
 /// A block that is looked for, and what has been met on the way.
 struct Wanted {
@@ -86,7 +50,7 @@ impl Store {
         places.retain(|address, numbers| {
             numbers.retain(|number| wanted[*number].found.is_none() && wanted[*number].damage.is_none());
             if !numbers.is_empty() {
-                self.clumps.remove(address);
+                self.frames.remove(*address);
             }
             !numbers.is_empty()
         });
@@ -133,29 +97,71 @@ impl Store {
         };
         let mut window = self.log.window(&arena, 0);
         for address in run {
-            let numbers = &places[address];
-            if numbers.iter().all(|number| wanted[*number].found.is_some()) {
+            let mut numbers = places[address].clone();
+            numbers.retain(|number| wanted[*number].found.is_none());
+            if numbers.is_empty() {
                 continue;
             }
-            window.set_ahead_bytes(ahead_bytes(*address, *last));
-            match self.clump(&mut window, *address) {
-                Ok(clump) => {
-                    for number in numbers {
-                        let wanted = &mut wanted[*number];
-                        wanted.found = wanted.found.take().or_else(|| clump.block(&wanted.name));
-                    }
-                }
+            let to_last = (last.granule() - address.granule()) * GRANULE_BYTES;
+            let is_one_leaf = to_last == 0
+                && matches!(numbers[..], [number] if wanted[number].name.block_type == BlockType::DATA);
+            let guess = if is_one_leaf { MAP_GUESS_BYTES } else { GUESS_BYTES };
+            let read = self.frames.map(*address, || {
+                window.set_ahead_bytes(ahead_bytes(to_last + guess));
+                window.map(map.locate(*address).1)
+            });
+            match read {
+                Ok(clump) => self.read_frames(&mut window, *address, &clump, &numbers, wanted),
                 Err(error) => note_damage(wanted, numbers.iter(), error),
             }
         }
     }
 
-    fn clump(&self, window: &mut Window<'_>, address: LogAddress) -> Result<Arc<NamedClump>, ReadLogError> {
-        self.clumps.get_or_insert_with(&address, || {
-            let (_, granule) = self.log.config().map.locate(address);
-            let (_, content) = window.clump(granule)?;
-            Ok(Arc::new(NamedClump::new(&content, &self.namer)))
-        })
+    /// Reads those frames of a clump in which blocks with these numbers may be.
+    fn read_frames(
+        &self,
+        window: &mut Window<'_>,
+        address: LogAddress,
+        clump: &ClumpMap,
+        numbers: &[usize],
+        wanted: &mut [Wanted],
+    ) {
+        let mut frames: BTreeMap<usize, Vec<(usize, FramePlace)>> = BTreeMap::new();
+        for number in numbers {
+            for place in clump.places_of(&wanted[*number].name.score) {
+                match self.frames.known(address, place.frame) {
+                    Some(known) => {
+                        let wanted = &mut wanted[*number];
+                        wanted.found =
+                            wanted.found.take().or_else(|| known.block(&wanted.name, place, &self.namer));
+                    }
+                    None => frames.entry(place.frame).or_default().push((*number, place)),
+                }
+            }
+        }
+        let mut read_to = 0;
+        let spans: Vec<_> = frames.keys().map(|frame| clump.place(*frame)).collect();
+        for (at, (frame, wants)) in frames.iter().enumerate() {
+            if wants.iter().all(|(number, _)| wanted[*number].found.is_some()) {
+                continue;
+            }
+            if at >= read_to {
+                let near =
+                    spans[at..].windows(2).take_while(|pair| pair[1].start <= pair[0].end + GAP_BYTES_MAX);
+                read_to = at + 1 + near.count();
+                window.set_ahead_bytes(ahead_bytes(spans[read_to - 1].end - spans[at].start));
+            }
+            match self.frames.frame(address, *frame, || window.frame(clump, *frame)) {
+                Ok(opened) => {
+                    for (number, place) in wants {
+                        let wanted = &mut wanted[*number];
+                        wanted.found =
+                            wanted.found.take().or_else(|| opened.block(&wanted.name, *place, &self.namer));
+                    }
+                }
+                Err(error) => note_damage(wanted, wants.iter().map(|(number, _)| number), error),
+            }
+        }
     }
 }
 
@@ -182,9 +188,7 @@ impl Wanted {
     }
 }
 
-/// From a clump to the guessed end of its run's last one.
-fn ahead_bytes(address: LogAddress, last: LogAddress) -> usize {
-    let span = (last.granule() - address.granule()) * GRANULE_BYTES + GUESS_BYTES;
+fn ahead_bytes(span: u64) -> usize {
     usize::try_from(span.min(AHEAD_BYTES_MAX)).unwrap_or(usize::MAX)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! put   name the blocks ─▶ known? (index, then directory page) ─▶ draft ─▶ pack ─▶ append ─▶ page ─▶ index
-//! get   pending or index ─▶ candidate addresses ─▶ clump ─▶ name every block in it ─▶ the one that was asked for
+//! get   pending or index ─▶ candidate addresses ─▶ clump ─▶ the frame that may hold it ─▶ name the block ─▶ the one that was asked for
 //! ```
 //!
 //! What must always be true:
@@ -22,6 +22,7 @@ mod checkpoint;
 mod config;
 mod directory;
 mod follow;
+mod frames;
 mod get;
 mod hint;
 mod keyring;

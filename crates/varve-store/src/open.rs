@@ -17,7 +17,7 @@ use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::directory::Directory;
 use crate::follow::Followed;
-use crate::get::clump_cache;
+use crate::frames::FrameCache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
@@ -223,7 +223,8 @@ impl Store {
             namer,
             directory: Directory::new(Arc::clone(&log)),
             log,
-            clumps: clump_cache(),
+            frames: FrameCache::new(),
+            read_in_pieces: AtomicBool::new(false),
             lost: LostBlocks::default(),
             index: RwLock::new(index),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),

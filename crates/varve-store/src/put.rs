@@ -130,7 +130,7 @@ impl Store {
 
     /// Packs a draft and appends it.
     fn append_draft(&self, writer: &Writer, full: &FullDraft) -> Result<(), AppendError> {
-        let packed = full.draft.pack(self.config.compression_level);
+        let packed = full.draft.pack(self.config.compression_level, self.framing());
         let mut appender = writer.appender();
         let appended = appender.append(packed);
         let mut admission = self.admission();

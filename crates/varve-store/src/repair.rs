@@ -207,12 +207,13 @@ impl Store {
                     digest: self.namer.digest(bytes),
                     bytes,
                 });
-                Ok(replacement.append(clump.pack(named))?)
+                Ok(replacement.append(clump.pack(self.config.compression_level, named))?)
             };
             self.log.salvage(arena, &mut take)?;
         }
         let replaced = replacement.finish()?;
         self.directory.forget(id);
+        self.frames.forget(self.log.config().map, id);
         for page in &replaced.pages {
             self.insert_page(id, &page.page)?;
         }

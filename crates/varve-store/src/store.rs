@@ -1,20 +1,20 @@
 //! The store itself: what it is made of, and how it is a block store.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::MemoryIndex;
-use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, LockedMemory, Log, SyncLogError};
+use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
 use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
 use crate::follow::Followed;
-use crate::get::ClumpCache;
+use crate::frames::FrameCache;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
@@ -30,10 +30,12 @@ pub struct Store {
     pub(crate) log: Arc<Log>,
     pub(crate) namer: Namer,
     pub(crate) directory: Directory,
-    pub(crate) clumps: ClumpCache,
+    pub(crate) frames: FrameCache,
     pub(crate) lost: LostBlocks,
     pub(crate) index: RwLock<MemoryIndex>,
     pub(crate) admission: Mutex<Admission>,
+    /// Whether what is put is expected to be read in small pieces.
+    pub(crate) read_in_pieces: AtomicBool,
     /// Told whenever a draft has become a clump, or never will.
     pub(crate) drained: Condvar,
     pub(crate) writer: Option<Writer>,
@@ -218,6 +220,16 @@ impl Store {
             writer.appender().seal_open()?;
         }
         Ok(())
+    }
+
+    /// Says how what is put from now on is expected to be read: in small pieces, here and there, as a disk image is; or many blocks
+    /// together. The first costs some bytes, the second much time for each small piece. It is no more than advice.
+    pub fn expect_reads_in_pieces(&self, expected: bool) {
+        self.read_in_pieces.store(expected, Ordering::Relaxed);
+    }
+
+    pub(crate) fn framing(&self) -> Framing {
+        if self.read_in_pieces.load(Ordering::Relaxed) { Framing::Pieces } else { Framing::Whole }
     }
 
     pub(crate) fn admission(&self) -> MutexGuard<'_, Admission> {

@@ -525,7 +525,7 @@ fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
     let random = Arc::new(SeededRandom::new(9));
     let mut appender =
         Appender::new(Arc::clone(&log), random, (Seals::default(), 0), Vec::new(), ArenaId(1)).unwrap();
-    appender.append(draft.pack(varve_log::CompressionLevel::default())).unwrap();
+    appender.append(draft.pack(varve_log::CompressionLevel::default(), varve_log::Framing::Pieces)).unwrap();
     appender.finish_page().unwrap();
     let plan = appender.plan_sync();
     plan.carry_out(&log).unwrap();

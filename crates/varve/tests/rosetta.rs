@@ -74,10 +74,12 @@ fn golden_stores_are_read_alike() {
     if !is_ready() {
         return;
     }
-    let golden = root().join("fixtures/store-v1");
-    for name in ["plain", "encrypted", "sha1", "write-only"] {
-        let key = golden.join("key");
-        agree(&Sandbox::copy_of(&golden.join(name), (name != "plain").then_some(key.as_path())));
+    for version in ["store-v1", "store-v2"] {
+        let golden = root().join("fixtures").join(version);
+        for name in ["plain", "encrypted", "sha1", "write-only"] {
+            let key = golden.join("key");
+            agree(&Sandbox::copy_of(&golden.join(name), (name != "plain").then_some(key.as_path())));
+        }
     }
 }
 

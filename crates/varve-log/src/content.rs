@@ -1,0 +1,125 @@
+//! What is in a clump, once it is authenticated and decrypted: from the body of a record, or from a frame, back to blocks.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use bytes::Bytes;
+use varve_block::BlockType;
+
+use crate::clump::{BODY_HEADER_BYTES, CONTENT_BYTES_MAX, from_size_and_type};
+use crate::compress::{Codec, DecompressError, decompress};
+use crate::decode::{Decoder, to_usize};
+use crate::frames::FrameRow;
+
+/// Why the authenticated body of a clump could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenClumpError {
+    /// A length or a number that no writer of this version writes.
+    #[error("its {part} makes no sense")]
+    Malformed {
+        /// Which part.
+        part: &'static str,
+    },
+    /// It does not decompress.
+    #[error("it does not decompress")]
+    Decompress(#[from] DecompressError),
+}
+
+/// The blocks of a frame, authenticated and decompressed. A clump that is not framed counts as one frame.
+#[derive(Debug, Clone)]
+pub struct FrameContent {
+    content: Bytes,
+    blocks: Vec<ContentBlock>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ContentBlock {
+    block_type: BlockType,
+    start: u32,
+    size: u32,
+}
+
+impl FrameContent {
+    /// Reads the body of a clump that is not framed.
+    pub(crate) fn of_body(body: Vec<u8>) -> Result<Self, OpenClumpError> {
+        let malformed = |part| OpenClumpError::Malformed { part };
+        let mut decoder = Decoder(&body);
+        let codec = decoder.u32().and_then(Codec::from_number).ok_or(malformed("codec"))?;
+        let content_bytes =
+            decoder.u32().filter(|bytes| *bytes <= CONTENT_BYTES_MAX).ok_or(malformed("length"))?;
+        Self::new(codec, Bytes::from(body).slice(BODY_HEADER_BYTES..), content_bytes)
+    }
+
+    /// Reads a frame. `row` is what the table says of it.
+    pub(crate) fn of_frame(row: &FrameRow, frame: Vec<u8>) -> Result<Self, OpenClumpError> {
+        let read = Self::new(row.codec, Bytes::from(frame), row.content_bytes)?;
+        if read.blocks.len() == to_usize(row.block_count) {
+            Ok(read)
+        } else {
+            Err(OpenClumpError::Malformed { part: "count of blocks" })
+        }
+    }
+
+    /// The caller has bounded `content_bytes`.
+    fn new(codec: Codec, stored: Bytes, content_bytes: u32) -> Result<Self, OpenClumpError> {
+        let malformed = |part| OpenClumpError::Malformed { part };
+        let content = match codec {
+            Codec::Stored => stored,
+            Codec::Zstd => Bytes::from(decompress(&stored, to_usize(content_bytes))?),
+        };
+        if content.len() != to_usize(content_bytes) {
+            return Err(malformed("length"));
+        }
+        let blocks = Self::table(&content).ok_or(malformed("table of blocks"))?;
+        Ok(Self { content, blocks })
+    }
+
+    fn table(content: &[u8]) -> Option<Vec<ContentBlock>> {
+        let mut decoder = Decoder(content);
+        let block_count = to_usize(decoder.u32()?);
+        let words = decoder.u32s(block_count)?;
+        let mut start = u32::try_from(content.len().checked_sub(decoder.0.len())?).ok()?;
+        let mut blocks = Vec::with_capacity(block_count);
+        for word in words {
+            let (size, block_type) = from_size_and_type(word)?;
+            blocks.push(ContentBlock { block_type, start, size });
+            start = start.checked_add(size)?;
+        }
+        (to_usize(start) == content.len()).then_some(blocks)
+    }
+
+    /// Its blocks in order. The bytes are shared with the frame, not copied.
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = (BlockType, Bytes)> + '_ {
+        self.blocks.iter().map(|block| {
+            let start = to_usize(block.start);
+            (block.block_type, self.content.slice(start..start.saturating_add(to_usize(block.size))))
+        })
+    }
+
+    /// How much memory it holds on to, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.content.len().saturating_add(self.blocks.len().saturating_mul(size_of::<ContentBlock>()))
+    }
+}
+
+/// All blocks of a clump.
+#[derive(Debug, Clone)]
+pub struct ClumpContent {
+    frames: Vec<FrameContent>,
+}
+
+impl ClumpContent {
+    pub(crate) fn new(frames: Vec<FrameContent>) -> Self {
+        Self { frames }
+    }
+
+    /// Its blocks in order. The bytes are shared with the clump, not copied.
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockType, Bytes)> + '_ {
+        self.frames.iter().flat_map(FrameContent::blocks)
+    }
+
+    /// How many blocks there are.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.frames.iter().map(|frame| frame.blocks.len()).sum()
+    }
+}

@@ -1,0 +1,282 @@
+//! The table of a framed clump: where each frame lies, and which blocks may be in it. Pure functions over bytes.
+//!
+//! The body of a framed clump is its table, encrypted like a body of its own, and then its frames, one after the other, each
+//! encrypted by itself: a block is read, checked and decompressed with its frame, and the rest of its clump left alone. The table:
+//!
+//! | offset | bytes | field         | meaning                                                                        |
+//! |-------:|------:|---------------|--------------------------------------------------------------------------------|
+//! |      0 |     4 | frame_count   | at least 1                                                                     |
+//! |      4 |     4 | block_count   | of all frames together; at most 4096                                           |
+//! |      8 |       | frames        | a row of 32 bytes for each frame                                               |
+//! |        |       | marks         | for each block, in order, the first two bytes of its score                     |
+//!
+//! A row:
+//!
+//! | offset | bytes | field         | meaning                                                                        |
+//! |-------:|------:|---------------|--------------------------------------------------------------------------------|
+//! |      0 |     4 | codec         | 0: the content as it is; 1: one zstd frame                                     |
+//! |      4 |     4 | content_bytes | length of the frame's content, decompressed                                    |
+//! |      8 |     4 | frame_bytes   | length of the frame in the body                                                |
+//! |     12 |     4 | block_count   | how many of the blocks it holds; at least 1                                    |
+//! |     16 |    16 | code          | authenticates the frame                                                        |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::ops::Range;
+
+use varve_block::Score;
+
+use crate::cipher::{CODE_BYTES, Message};
+use crate::clump::{BLOCK_COUNT_MAX, CONTENT_BYTES_MAX};
+use crate::compress::Codec;
+use crate::decode::{Decoder, to_usize};
+use crate::record::RecordHeader;
+
+/// Both counts.
+const COUNTS_BYTES: usize = 8;
+const ROW_BYTES: usize = 32;
+/// Where in a row the code begins.
+const CODE_START: usize = 16;
+const MARK_BYTES: usize = 2;
+
+/// What the table says of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FrameRow {
+    pub(crate) codec: Codec,
+    pub(crate) content_bytes: u32,
+    pub(crate) frame_bytes: u32,
+    pub(crate) block_count: u32,
+    pub(crate) code: [u8; CODE_BYTES],
+}
+
+/// Where in a clump a block may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FramePlace {
+    /// Which frame.
+    pub frame: usize,
+    /// Which block of that frame; `None` where it may be any.
+    pub ordinal: Option<usize>,
+}
+
+/// Where the frames of a clump are; authenticated, or about to be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FrameTable {
+    rows: Vec<FrameRow>,
+    /// Where in the body each frame begins.
+    starts: Vec<u32>,
+    /// Which block of the clump is the first of each frame.
+    first_blocks: Vec<u32>,
+    marks: Vec<[u8; MARK_BYTES]>,
+}
+
+/// How long the table of so many frames and blocks is.
+pub(crate) fn table_bytes(frame_count: usize, block_count: usize) -> usize {
+    let rows = frame_count.saturating_mul(ROW_BYTES);
+    COUNTS_BYTES.saturating_add(rows).saturating_add(block_count.saturating_mul(MARK_BYTES))
+}
+
+/// What a table keeps of a score.
+pub(crate) fn mark(score: &Score) -> [u8; MARK_BYTES] {
+    score.as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+/// The table of these frames and blocks; the codes are filled in when the frames are encrypted.
+pub(crate) fn encode(rows: &[FrameRow], scores: impl ExactSizeIterator<Item = Score>) -> Vec<u8> {
+    let mut table = Vec::with_capacity(table_bytes(rows.len(), scores.len()));
+    #[expect(clippy::cast_possible_truncation, reason = "a clump has at most BLOCK_COUNT_MAX blocks")]
+    {
+        table.extend_from_slice(&(rows.len() as u32).to_le_bytes());
+        table.extend_from_slice(&(scores.len() as u32).to_le_bytes());
+    }
+    for row in rows {
+        for word in [row.codec.to_number(), row.content_bytes, row.frame_bytes, row.block_count] {
+            table.extend_from_slice(&word.to_le_bytes());
+        }
+        table.extend_from_slice(&row.code);
+    }
+    for score in scores {
+        table.extend_from_slice(&mark(&score));
+    }
+    table
+}
+
+impl FrameTable {
+    /// Reads a table that was authenticated and decrypted. `None` where it makes no sense.
+    pub(crate) fn decode(table: &[u8], header: &RecordHeader) -> Option<Self> {
+        let mut decoder = Decoder(table);
+        let frame_count = to_usize(decoder.u32()?);
+        let block_count = to_usize(decoder.u32()?);
+        let sound = (1..=block_count).contains(&frame_count)
+            && block_count <= BLOCK_COUNT_MAX
+            && table.len() == table_bytes(frame_count, block_count);
+        if !sound {
+            return None;
+        }
+        let mut read = Self::default();
+        let (mut start, mut first_block, mut content_bytes) = (header.table_bytes, 0_u32, 0_u32);
+        for _ in 0..frame_count {
+            let codec = Codec::from_number(decoder.u32()?)?;
+            let row = FrameRow {
+                codec,
+                content_bytes: decoder.u32()?,
+                frame_bytes: decoder.u32()?,
+                block_count: decoder.u32().filter(|count| *count > 0)?,
+                code: decoder.array()?,
+            };
+            read.rows.push(row);
+            read.starts.push(start);
+            read.first_blocks.push(first_block);
+            start = start.checked_add(row.frame_bytes)?;
+            first_block = first_block.checked_add(row.block_count)?;
+            content_bytes = content_bytes.checked_add(row.content_bytes)?;
+        }
+        read.marks = decoder.0.as_chunks().0.to_vec();
+        let fits = start == header.body_bytes
+            && to_usize(first_block) == block_count
+            && content_bytes <= CONTENT_BYTES_MAX;
+        fits.then_some(read)
+    }
+
+    pub(crate) fn frame_count(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn row(&self, frame: usize) -> Option<&FrameRow> {
+        self.rows.get(frame)
+    }
+
+    /// Where in the body a frame lies.
+    pub(crate) fn place(&self, frame: usize) -> Option<Range<u32>> {
+        let start = *self.starts.get(frame)?;
+        Some(start..start.checked_add(self.rows.get(frame)?.frame_bytes)?)
+    }
+
+    /// The places at which a block with this score may be, in order.
+    pub(crate) fn places_of(&self, score: &Score) -> impl Iterator<Item = FramePlace> + '_ {
+        let wanted = mark(score);
+        let blocks = (0_u32..).zip(&self.marks).filter(move |(_, mark)| **mark == wanted);
+        blocks.filter_map(|(block, _)| {
+            let frame = self.first_blocks.partition_point(|first| *first <= block).checked_sub(1)?;
+            let ordinal = block.checked_sub(*self.first_blocks.get(frame)?)?;
+            Some(FramePlace { frame, ordinal: Some(to_usize(ordinal)) })
+        })
+    }
+
+    /// How much memory it holds on to, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let each_row = size_of::<FrameRow>().saturating_add(8);
+        self.rows.len().saturating_mul(each_row).saturating_add(self.marks.len().saturating_mul(MARK_BYTES))
+    }
+
+    /// Encrypts the frames in the body of a framed clump by `seal`, writes their codes into its table, and returns the table, which
+    /// is to be encrypted last.
+    ///
+    /// # Panics
+    /// When the table is not that of the body.
+    pub(crate) fn seal_frames<'a>(
+        body: &'a mut [u8],
+        header: &RecordHeader,
+        seal: impl Fn(Message, &mut [u8]) -> [u8; CODE_BYTES],
+    ) -> &'a mut [u8] {
+        let (table, mut frames) = body.split_at_mut(to_usize(header.table_bytes));
+        let read = Self::decode(table, header).expect("a table that was made for this body");
+        let places = table.get_mut(COUNTS_BYTES..).unwrap_or_default().chunks_exact_mut(ROW_BYTES);
+        for ((number, row), place) in read.rows.iter().enumerate().zip(places) {
+            let (frame, rest) = frames.split_at_mut(to_usize(row.frame_bytes));
+            let code = seal(Message::frame(header.counter, number), frame);
+            place.get_mut(CODE_START..).unwrap_or_default().copy_from_slice(&code);
+            frames = rest;
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::arena::Granule;
+    use crate::record::RecordKind;
+
+    fn score(number: u32) -> Score {
+        let mut bytes = [7; 32];
+        bytes[..4].copy_from_slice(&number.to_le_bytes());
+        Score::from(bytes)
+    }
+
+    fn sample(counts: &[u32]) -> (Vec<u8>, RecordHeader) {
+        let rows: Vec<_> = (0_u32..)
+            .zip(counts)
+            .map(|(number, count)| FrameRow {
+                codec: if number % 2 == 0 { Codec::Stored } else { Codec::Zstd },
+                content_bytes: 100 + number,
+                frame_bytes: 50 + number,
+                block_count: *count,
+                code: [3; CODE_BYTES],
+            })
+            .collect();
+        let scores: Vec<_> = (0..counts.iter().sum()).map(score).collect();
+        let table = encode(&rows, scores.into_iter());
+        let table_bytes = u32::try_from(table.len()).unwrap();
+        let header = RecordHeader {
+            kind: RecordKind::Clump,
+            body_bytes: table_bytes + rows.iter().map(|row| row.frame_bytes).sum::<u32>(),
+            counter: 9,
+            session: [1; 16],
+            granule: Granule(4),
+            table_bytes,
+            code: [0; 16],
+        };
+        (table, header)
+    }
+
+    proptest! {
+        #[test]
+        fn each_block_is_found_in_its_frame(counts in proptest::collection::vec(1_u32..20, 1..30)) {
+            let (table, header) = sample(&counts);
+            let read = FrameTable::decode(&table, &header).unwrap();
+            prop_assert_eq!(read.frame_count(), counts.len());
+            let mut block = 0;
+            for (frame, count) in counts.iter().enumerate() {
+                for ordinal in 0..*count {
+                    let place = FramePlace { frame, ordinal: Some(to_usize(ordinal)) };
+                    prop_assert_eq!(read.places_of(&score(block)).collect::<Vec<_>>(), vec![place]);
+                    block += 1;
+                }
+            }
+            prop_assert!(read.places_of(&score(block)).next().is_none());
+            prop_assert_eq!(read.place(0).unwrap().start, header.table_bytes);
+            prop_assert_eq!(read.place(counts.len() - 1).unwrap().end, header.body_bytes);
+            prop_assert_eq!(read.place(counts.len()), None);
+        }
+
+        #[test]
+        fn no_table_panics(flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6), cut in any::<usize>()) {
+            let (mut table, header) = sample(&[3, 1, 40]);
+            for (place, byte) in flips {
+                let place = place % table.len();
+                table[place] ^= byte;
+            }
+            table.truncate(cut % (table.len() + 1));
+            if let Some(read) = FrameTable::decode(&table, &header) {
+                prop_assert_eq!(read.place(read.frame_count() - 1).unwrap().end, header.body_bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_lies_is_refused() {
+        let (table, header) = sample(&[2, 3]);
+        assert!(FrameTable::decode(&table, &header).is_some());
+        // Counts; a codec; contents beyond the bound; a length; no blocks.
+        for (offset, value) in [(0, 0), (0, 6), (4, 4), (8, 2), (12, u32::MAX - 101), (16, 51), (20, 0)] {
+            let mut bad = table.clone();
+            bad[offset..offset + 4].copy_from_slice(&u32::to_le_bytes(value));
+            assert_eq!(FrameTable::decode(&bad, &header), None, "offset {offset}");
+        }
+        for length in 0..table.len() {
+            assert_eq!(FrameTable::decode(&table[..length], &header), None, "cut to {length}");
+        }
+    }
+}

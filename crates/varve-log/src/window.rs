@@ -1,0 +1,336 @@
+//! A look at the records of one arena through a buffer: neighbours cost one read. Every byte is checked on its way out.
+
+use std::ops::Range;
+
+use varve_block::Score;
+
+use crate::arena::Granule;
+use crate::cipher::{CODE_BYTES, Message};
+use crate::content::{ClumpContent, FrameContent, OpenClumpError};
+use crate::decode::to_usize;
+use crate::frames::{FramePlace, FrameTable};
+use crate::read::{Log, OpenedArena, ReadLogError};
+use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
+
+/// Where the frames of a clump are: its header and table, authenticated. Of a clump that is not framed the header is only read; its
+/// body vouches for it, and counts as its one frame.
+#[derive(Debug, Clone)]
+pub struct ClumpMap {
+    header: RecordHeader,
+    table: Option<FrameTable>,
+}
+
+/// The body of a clump as it was packed, to be encrypted again.
+#[derive(Debug, Clone)]
+pub(crate) struct DecryptedBody {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) table_bytes: u32,
+}
+
+impl ClumpMap {
+    /// The clump's header.
+    #[must_use]
+    pub fn header(&self) -> &RecordHeader {
+        &self.header
+    }
+
+    /// How many frames there are; at least one.
+    #[must_use]
+    pub fn frame_count(&self) -> usize {
+        self.table.as_ref().map_or(1, FrameTable::frame_count)
+    }
+
+    /// How many blocks a frame holds; `None` where only the frame itself tells.
+    #[must_use]
+    pub fn block_count(&self, frame: usize) -> Option<u32> {
+        Some(self.table.as_ref()?.row(frame)?.block_count)
+    }
+
+    /// The places at which a block with this score may be, in order. It is at no other.
+    #[must_use]
+    pub fn places_of(&self, score: &Score) -> Vec<FramePlace> {
+        let anywhere = || vec![FramePlace { frame: 0, ordinal: None }];
+        self.table.as_ref().map_or_else(anywhere, |table| table.places_of(score).collect())
+    }
+
+    /// Where in the arena's file a frame lies, in bytes.
+    #[must_use]
+    pub fn place(&self, frame: usize) -> Range<u64> {
+        let body = self.header.granule.byte_offset() + RECORD_HEADER_BYTES as u64;
+        let within = match &self.table {
+            None => Some(0..self.header.body_bytes),
+            Some(table) => table.place(frame),
+        };
+        within.map_or(body..body, |within| body + u64::from(within.start)..body + u64::from(within.end))
+    }
+
+    /// How much memory it holds on to, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.table.as_ref().map_or(0, FrameTable::memory_bytes)
+    }
+}
+
+impl Log {
+    /// A look at an arena's records through a buffer that reads `ahead_bytes` at a time.
+    #[must_use]
+    pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
+        Window { log: self, arena, file_bytes: None, ahead_bytes, start: 0, buffer: Vec::new() }
+    }
+}
+
+/// A buffer over one arena's file: neighbouring records cost one read.
+pub struct Window<'a> {
+    log: &'a Log,
+    arena: &'a OpenedArena,
+    /// The length of the file, once something was read from it.
+    file_bytes: Option<u64>,
+    ahead_bytes: usize,
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl Window<'_> {
+    /// Reads the header of the record at `granule`.
+    ///
+    /// # Errors
+    /// [`ReadLogError::Record`] when there is none, or another one.
+    pub fn record(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+        let (arena, offset) = (self.arena.id, granule.byte_offset());
+        let bytes = self.bytes(offset, RECORD_HEADER_BYTES)?;
+        let bytes = bytes.first_chunk().expect("as many bytes as were asked for");
+        RecordHeader::decode(bytes, granule).map_err(|source| ReadLogError::Record { arena, offset, source })
+    }
+
+    /// Reads the header of the clump at `granule` and, if it is framed, the table of its frames.
+    ///
+    /// # Errors
+    /// [`ReadLogError`]: what is there is not a clump that this store has written there.
+    pub fn map(&mut self, granule: Granule) -> Result<ClumpMap, ReadLogError> {
+        self.twice(|window| window.read_map(granule))
+    }
+
+    fn read_map(&mut self, granule: Granule) -> Result<ClumpMap, ReadLogError> {
+        let header = self.record(granule)?;
+        if header.kind != RecordKind::Clump {
+            let (arena, offset) = (self.arena.id, granule.byte_offset());
+            return Err(ReadLogError::Record { arena, offset, source: RecordError::NotARecord });
+        }
+        if header.table_bytes == 0 {
+            return Ok(ClumpMap { header, table: None });
+        }
+        let table =
+            self.opened(&header, 0..header.table_bytes, Message::body(header.counter), &header.code)?;
+        let table = FrameTable::decode(&table, &header)
+            .ok_or_else(|| self.malformed(&header, OpenClumpError::Malformed { part: "table of frames" }))?;
+        Ok(ClumpMap { header, table: Some(table) })
+    }
+
+    /// Reads, checks and decompresses a frame of a clump.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it is not what this store has written there.
+    ///
+    /// # Panics
+    /// When the clump has no such frame.
+    pub fn frame(&mut self, map: &ClumpMap, frame: usize) -> Result<FrameContent, ReadLogError> {
+        self.twice(|window| window.read_frame(map, frame))
+    }
+
+    fn read_frame(&mut self, map: &ClumpMap, frame: usize) -> Result<FrameContent, ReadLogError> {
+        let bytes = self.opened_frame(map, frame)?;
+        let content = match &map.table {
+            None => FrameContent::of_body(bytes),
+            Some(table) => FrameContent::of_frame(table.row(frame).expect("it was read above"), bytes),
+        };
+        content.map_err(|source| self.malformed(&map.header, source))
+    }
+
+    /// Reads, checks and decrypts a frame, or the body of a clump that is not framed.
+    pub(crate) fn opened_frame(&mut self, map: &ClumpMap, frame: usize) -> Result<Vec<u8>, ReadLogError> {
+        let header = &map.header;
+        let Some(table) = &map.table else { return self.opened_body(header) };
+        let (place, row) =
+            table.place(frame).zip(table.row(frame)).expect("the caller has counted the frames");
+        self.opened(header, place, Message::frame(header.counter, frame), &row.code)
+    }
+
+    /// Reads, checks and decompresses the clump at `granule`.
+    ///
+    /// # Errors
+    /// [`ReadLogError`]: what is there is not a clump that this store has written there.
+    pub fn clump(&mut self, granule: Granule) -> Result<(RecordHeader, ClumpContent), ReadLogError> {
+        let (map, frames) = self.frames(granule)?;
+        Ok((map.header, ClumpContent::new(frames.into_iter().collect::<Result<_, _>>()?)))
+    }
+
+    /// All frames of the clump at `granule`, each with its number, as far as they are whole.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when not even its header and table are whole; nothing of it can be read then.
+    pub fn frames(
+        &mut self,
+        granule: Granule,
+    ) -> Result<(ClumpMap, Vec<Result<FrameContent, ReadLogError>>), ReadLogError> {
+        self.in_one_go(granule, |window| {
+            let map = window.map(granule)?;
+            let frames = (0..map.frame_count()).map(|frame| window.frame(&map, frame)).collect();
+            Ok((map, frames))
+        })
+    }
+
+    /// Does what reads all of the record at `granule`, with no more reads than if it were one message.
+    fn in_one_go<T>(
+        &mut self,
+        granule: Granule,
+        read: impl FnOnce(&mut Self) -> Result<T, ReadLogError>,
+    ) -> Result<T, ReadLogError> {
+        let ahead_bytes = self.ahead_bytes;
+        // What has no header fails below, and is told there.
+        if let Ok(header) = self.record(granule) {
+            self.ahead_bytes = ahead_bytes.max(to_usize(header.body_bytes));
+        }
+        let done = read(self);
+        self.ahead_bytes = ahead_bytes;
+        done
+    }
+
+    /// What is whole of the clump at `granule`; if that is all of it, its body as well.
+    pub(crate) fn salvage(
+        &mut self,
+        granule: Granule,
+    ) -> Result<(ClumpContent, Option<DecryptedBody>), ReadLogError> {
+        let (map, frames) = self.frames(granule)?;
+        let is_whole = frames.iter().all(Result::is_ok);
+        let content = ClumpContent::new(frames.into_iter().filter_map(Result::ok).collect());
+        let decrypted = |window: &mut Self| window.decrypted(&map);
+        let body = if is_whole { Some(self.in_one_go(granule, decrypted)?) } else { None };
+        Ok((content, body))
+    }
+
+    /// The body of a clump, decrypted.
+    fn decrypted(&mut self, map: &ClumpMap) -> Result<DecryptedBody, ReadLogError> {
+        let header = &map.header;
+        let table = 0..header.table_bytes;
+        let mut bytes = if table.is_empty() {
+            Vec::new()
+        } else {
+            self.opened(header, table, Message::body(header.counter), &header.code)?
+        };
+        for frame in 0..map.frame_count() {
+            bytes.extend(self.opened_frame(map, frame)?);
+        }
+        Ok(DecryptedBody { bytes, table_bytes: header.table_bytes })
+    }
+
+    /// Reads, checks and decrypts the body of a record that is not framed.
+    pub(crate) fn opened_body(&mut self, header: &RecordHeader) -> Result<Vec<u8>, ReadLogError> {
+        self.opened(header, 0..header.body_bytes, Message::body(header.counter), &header.code)
+    }
+
+    /// Reads, checks and decrypts the part of a body that was encrypted as one.
+    fn opened(
+        &mut self,
+        header: &RecordHeader,
+        place: Range<u32>,
+        message: Message,
+        code: &[u8; CODE_BYTES],
+    ) -> Result<Vec<u8>, ReadLogError> {
+        let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);
+        let bytes = self.take(start, place.len())?;
+        self.log.open_message(self.arena, header, (message, code), bytes)
+    }
+
+    fn malformed(&self, header: &RecordHeader, source: OpenClumpError) -> ReadLogError {
+        ReadLogError::Clump { arena: self.arena.id, offset: header.granule.byte_offset(), source }
+    }
+
+    /// Checks every code of the record at `granule`, without decompressing it.
+    ///
+    /// # Errors
+    /// As [`clump`](Self::clump).
+    pub fn authenticate(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+        self.in_one_go(granule, |window| window.twice(|window| window.read_codes(granule)))
+    }
+
+    fn read_codes(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
+        let header = self.record(granule)?;
+        if header.kind == RecordKind::Page {
+            self.opened_body(&header)?;
+            return Ok(header);
+        }
+        let map = self.read_map(granule)?;
+        for frame in 0..map.frame_count() {
+            self.opened_frame(&map, frame)?;
+        }
+        Ok(header)
+    }
+
+    /// As [`twice`](twice()), with what was read ahead forgotten in between.
+    fn twice<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<T, ReadLogError>,
+    ) -> Result<T, ReadLogError> {
+        match read(self) {
+            Err(error) if error.is_damage() => {
+                self.forget();
+                read(self)
+            }
+            other => other,
+        }
+    }
+
+    /// Whatever is asked for next is read from the file.
+    pub(crate) fn forget(&mut self) {
+        self.buffer.clear();
+    }
+
+    /// From now on reads this many bytes at a time.
+    pub fn set_ahead_bytes(&mut self, ahead_bytes: usize) {
+        self.ahead_bytes = ahead_bytes;
+    }
+
+    /// The length of the arena's file when it was first looked at.
+    pub(crate) fn file_bytes(&mut self) -> Result<u64, ReadLogError> {
+        match self.file_bytes {
+            Some(file_bytes) => Ok(file_bytes),
+            None => Ok(*self.file_bytes.insert(self.log.file_bytes(self.arena.id)?)),
+        }
+    }
+
+    /// Bytes of the file, to be changed by the caller.
+    fn take(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, ReadLogError> {
+        if self.buffered(offset, count).is_some() || self.ahead_bytes > count {
+            return Ok(self.bytes(offset, count)?.to_vec());
+        }
+        let mut bytes = vec![0; count];
+        self.log.read_at(self.arena.id, offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Where in the buffer these bytes are.
+    fn buffered(&self, offset: u64, count: usize) -> Option<usize> {
+        let skip = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        (skip.checked_add(count)? <= self.buffer.len()).then_some(skip)
+    }
+
+    pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
+        let skip = match self.buffered(offset, count) {
+            Some(skip) => skip,
+            None => {
+                let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
+                // Past the end of the file the read below fails, and says where.
+                self.buffer.clear();
+                self.buffer.resize(count.max(self.ahead_bytes.min(left)).min(left.max(count)), 0);
+                self.start = offset;
+                let read = self.log.read_at(self.arena.id, offset, &mut self.buffer);
+                if read.is_err() {
+                    self.buffer.clear();
+                }
+                read?;
+                0
+            }
+        };
+        Ok(&self.buffer[skip..skip + count])
+    }
+}

@@ -1,0 +1,116 @@
+//! Opened clumps: where their frames are, and the frames that were read last, behind caches of bounded size.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use varve_block::{BlockName, BlockType, LogAddress, Score};
+use varve_log::{ArenaId, ArenaMap, ClumpMap, FrameContent, FramePlace};
+
+use crate::cache::{FixedHasher, cache};
+use crate::naming::Namer;
+
+/// How much memory opened frames may take.
+const FRAMES_BYTES_MAX: u64 = 96 << 20;
+/// How much memory the maps of clumps may take: a few thousandths of what they lead to.
+const MAPS_BYTES_MAX: u64 = 16 << 20;
+
+/// A frame, authenticated. Its blocks are named when they are first asked for, and leave only under the name of their bytes.
+pub(crate) struct OpenedFrame {
+    blocks: Vec<(BlockType, Bytes, OnceLock<Score>)>,
+    memory_bytes: usize,
+}
+
+impl OpenedFrame {
+    pub(crate) fn new(content: &FrameContent) -> Self {
+        let blocks =
+            content.blocks().map(|(block_type, bytes)| (block_type, bytes, OnceLock::new())).collect();
+        Self { blocks, memory_bytes: content.memory_bytes() }
+    }
+
+    /// The block of this name, if it is at this place.
+    pub(crate) fn block(&self, name: &BlockName, place: FramePlace, namer: &Namer) -> Option<Bytes> {
+        let blocks = match place.ordinal {
+            Some(ordinal) => self.blocks.get(ordinal..)?.get(..1)?,
+            None => self.blocks.as_slice(),
+        };
+        let is_it = |(block_type, bytes, score): &&(BlockType, Bytes, OnceLock<Score>)| {
+            *block_type == name.block_type && *score.get_or_init(|| namer.score(bytes)) == name.score
+        };
+        blocks.iter().find(is_it).map(|(_, bytes, _)| bytes.clone())
+    }
+}
+
+#[derive(Clone)]
+struct FrameWeight;
+
+impl Weighter<(LogAddress, usize), Arc<OpenedFrame>> for FrameWeight {
+    fn weight(&self, _: &(LogAddress, usize), frame: &Arc<OpenedFrame>) -> u64 {
+        (frame.memory_bytes + frame.blocks.len() * size_of::<(BlockType, Bytes, OnceLock<Score>)>()) as u64
+            + 200
+    }
+}
+
+#[derive(Clone)]
+struct MapWeight;
+
+impl Weighter<LogAddress, Arc<ClumpMap>> for MapWeight {
+    fn weight(&self, _: &LogAddress, map: &Arc<ClumpMap>) -> u64 {
+        map.memory_bytes() as u64 + 100
+    }
+}
+
+/// What was read of clumps.
+pub(crate) struct FrameCache {
+    maps: Cache<LogAddress, Arc<ClumpMap>, MapWeight, FixedHasher>,
+    frames: Cache<(LogAddress, usize), Arc<OpenedFrame>, FrameWeight, FixedHasher>,
+}
+
+impl FrameCache {
+    pub(crate) fn new() -> Self {
+        Self {
+            maps: cache(MAPS_BYTES_MAX, 1000, MapWeight),
+            frames: cache(FRAMES_BYTES_MAX, 64 << 10, FrameWeight),
+        }
+    }
+
+    /// The map of the clump at `address`, read by `read` if it is not known.
+    pub(crate) fn map<E>(
+        &self,
+        address: LogAddress,
+        read: impl FnOnce() -> Result<ClumpMap, E>,
+    ) -> Result<Arc<ClumpMap>, E> {
+        self.maps.get_or_insert_with(&address, || read().map(Arc::new))
+    }
+
+    /// A frame that was read before.
+    pub(crate) fn known(&self, address: LogAddress, frame: usize) -> Option<Arc<OpenedFrame>> {
+        self.frames.get(&(address, frame))
+    }
+
+    /// A frame, read by `read` if nobody has, or is just reading it.
+    pub(crate) fn frame<E>(
+        &self,
+        address: LogAddress,
+        frame: usize,
+        read: impl FnOnce() -> Result<FrameContent, E>,
+    ) -> Result<Arc<OpenedFrame>, E> {
+        self.frames.get_or_insert_with(&(address, frame), || Ok(Arc::new(OpenedFrame::new(&read()?))))
+    }
+
+    /// Forgets a clump.
+    pub(crate) fn remove(&self, address: LogAddress) {
+        if let Some((_, map)) = self.maps.remove(&address) {
+            for frame in 0..map.frame_count() {
+                self.frames.remove(&(address, frame));
+            }
+        }
+    }
+
+    /// Forgets what was read of an arena that was written anew.
+    pub(crate) fn forget(&self, map: ArenaMap, arena: ArenaId) {
+        self.maps.retain(|address, _| map.locate(*address).0 != arena);
+        self.frames.retain(|(address, _), _| map.locate(*address).0 != arena);
+    }
+}
