@@ -34,7 +34,7 @@ const AGAIN: &str =
 pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
     let is_cancelled = cancelled_by_signals()?;
     let archive = session::read(arguments)?;
-    let blocks = Arc::new(session::healing(arguments, &archive));
+    let blocks = session::healing(arguments, &archive);
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
     let snapshots = SnapshotDisks::new(archive.blocks(), Arc::clone(&cached), MOMENTS)?;
     let (snapshot, disk) = chosen(words, &snapshots)?;
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
         Some(text) => check_machine(arguments, words, text.as_deref(), &mut starter, &is_cancelled),
         None => use_machine(words, &mut starter, &is_cancelled),
     };
-    session::report_lost(&blocks);
+    session::report_lost(arguments, &blocks);
     outcome
 }
 
