@@ -114,7 +114,18 @@ pub fn repair(
     }
     store.sync()?;
     let plan = RepairPlan::new(&before.damage);
-    let repaired = store.repair(&plan)?;
+    let mut repaired = store.repair(&plan)?;
+    let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
+    if repaired.arena_count > 0 || is_ledger_behind || was_lost {
+        // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
+        catalog.write_again(store)?;
+        // If the end of the log was gone, only that ledger tells how many arenas there were.
+        let late = RepairPlan::new(&store.check_order()?);
+        if !late.is_empty() {
+            repaired += store.repair(&late)?;
+            catalog.write_again(store)?;
+        }
+    }
     let after = walk_snapshots(store, store, catalog.snapshots(), &[], progress)?;
     store.remember_lost(&after.lost);
     let harm_left = after.harm;
@@ -163,17 +174,21 @@ fn find_catalog(
     // One that leads nowhere is as good as lost, even if others hide it.
     let unreadable = roots.iter().find_map(|root| Catalog::load(blocks, Some(*root)).err());
     let newest = unreadable.map_or_else(|| Catalog::load_all(blocks, &roots), Err);
-    let mut catalog = match newest {
-        Ok(catalog) if !is_end_lost => return Ok(FoundCatalog { catalog, was_lost: false }),
-        Ok(catalog) => catalog,
-        Err(_) => Catalog::salvage(blocks, &store.catalog_roots()?),
+    let (mut catalog, mut was_lost) = match newest {
+        Ok(catalog) => (catalog, is_end_lost),
+        Err(_) => (Catalog::salvage(blocks, &store.catalog_roots()?), true),
     };
-    for source in sources {
-        if let Ok(theirs) = Catalog::load_all(*source, &source.catalogs()) {
-            catalog.add_unknown(&theirs);
+    // A page that is lost may have named a newer root than any that is known here.
+    if was_lost || !RepairPlan::new(damage).arenas.is_empty() {
+        let count_before = catalog.snapshots().len();
+        for source in sources {
+            if let Ok(theirs) = Catalog::load_all(*source, &source.catalogs()) {
+                catalog.add_unknown(&theirs);
+            }
         }
+        was_lost |= catalog.snapshots().len() > count_before;
     }
-    Ok(FoundCatalog { catalog, was_lost: true })
+    Ok(FoundCatalog { catalog, was_lost })
 }
 
 /// A store that asks others for what it has lost, and keeps what they give.
