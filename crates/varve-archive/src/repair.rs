@@ -130,7 +130,18 @@ pub fn repair(
     store.sync()?;
     store.accept_end().map_err(RepairArchiveError::Note)?;
     let plan = RepairPlan::new(&before.damage);
-    let repaired = store.repair(&plan)?;
+    let mut repaired = store.repair(&plan)?;
+    let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
+    if repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0 {
+        // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
+        catalog.write_again(store)?;
+        // If the end of the log was gone, only that ledger tells how many arenas there were.
+        let late = RepairPlan::new(&store.check_order()?);
+        if !late.is_empty() {
+            repaired += store.repair(&late)?;
+            catalog.write_again(store)?;
+        }
+    }
     let after = walk_snapshots(store, store, catalog.snapshots(), &[], progress)?;
     store.remember_lost(&after.lost);
     let harm_left = after.harm;
@@ -188,9 +199,11 @@ fn find_catalog(
         Err(_) => Catalog::salvage(blocks, &store.catalog_roots()?),
     };
     let end_was_lost = damage.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
+    // A page that is lost may have named a newer root than any that is known here.
+    let may_lack_newest = was_lost || end_was_lost || !RepairPlan::new(damage).arenas.is_empty();
     let own_count = catalog.snapshots().len();
     for source in sources {
-        if (was_lost || end_was_lost || goes_on(source, &roots)?)
+        if (may_lack_newest || goes_on(source, &roots)?)
             && let Ok(theirs) = Catalog::load_all(*source, &source.catalogs())
         {
             catalog.add_unknown(&theirs);

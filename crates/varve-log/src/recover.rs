@@ -102,6 +102,30 @@ pub enum RecoverError {
         /// What went wrong below.
         source: std::io::Error,
     },
+    /// What may not be on the disk could not be written to a new file. It takes as much space as the arena has.
+    #[error("arena {arena}: cannot write anew what may not be durable")]
+    WriteAnew {
+        /// Which arena.
+        arena: ArenaId,
+        /// What went wrong below.
+        source: std::io::Error,
+    },
+    /// It could not be told which arenas were never begun.
+    #[error("{file}: cannot tell whether it was ever begun")]
+    Look {
+        /// Which file, or the folder.
+        file: String,
+        /// What went wrong below.
+        source: std::io::Error,
+    },
+    /// What a crash has left unfinished could not be removed.
+    #[error("cannot remove {file}, which a crash has left unfinished")]
+    Remove {
+        /// Which file.
+        file: FileName,
+        /// What went wrong below.
+        source: std::io::Error,
+    },
 }
 
 impl Log {
@@ -276,7 +300,7 @@ impl Log {
     /// [`RecoverError`]; the arena is then as it was.
     pub fn write_anew(&self, id: ArenaId, log_bytes: Option<u64>) -> Result<(), RecoverError> {
         let (storage, file) = (self.storage().as_ref(), id.file_name());
-        let failed = |source| RecoverError::Cut { arena: id, source };
+        let failed = |source| RecoverError::WriteAnew { arena: id, source };
         let log_bytes = match log_bytes {
             Some(log_bytes) => log_bytes,
             None => storage.length(&file).map_err(failed)?,
@@ -312,7 +336,7 @@ impl Log {
     pub fn take_off_seal(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
         let ArenaState::Sealed { footer, pages } = self.state(arena)? else {
             let source = std::io::Error::other("its seal reads differently from one time to the next");
-            return Err(RecoverError::Cut { arena: arena.id(), source });
+            return Err(RecoverError::WriteAnew { arena: arena.id(), source });
         };
         tracing::info!(arena = %arena.id(), "taking off a seal that came before that of an arena before");
         self.write_anew(arena.id(), Some(footer.log_bytes))?;
@@ -331,19 +355,12 @@ impl Log {
     /// # Errors
     /// [`RecoverError`] when it could not be read or removed.
     pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
-        let failed = |arena| move |source| RecoverError::Cut { arena, source };
-        let files = self.storage().list(ArenaId::FOLDER).map_err(failed(ArenaId(0)))?;
-        let mut doomed: Vec<_> = files
-            .iter()
-            .filter(|file| file.as_str().ends_with(".arena.new"))
-            .map(|file| (ArenaId(0), file))
-            .collect();
+        let files = self.storage().list(ArenaId::FOLDER).map_err(cannot_look(ArenaId::FOLDER))?;
         let never_begun = self.never_begun()?;
-        let arenas = files.iter().filter_map(|file| Some((ArenaId::of_file(file)?, file)));
-        doomed.extend(arenas.filter(|(id, _)| never_begun.contains(id)));
-        for (id, file) in doomed {
+        let is_empty = |file: &FileName| ArenaId::of_file(file).is_some_and(|id| never_begun.contains(&id));
+        for file in files.into_iter().filter(|file| file.as_str().ends_with(".arena.new") || is_empty(file)) {
             tracing::info!(%file, "removed what a crash has left unfinished");
-            self.storage().remove(file).map_err(failed(id))?;
+            self.storage().remove(&file).map_err(|source| RecoverError::Remove { file, source })?;
         }
         Ok(())
     }
@@ -353,11 +370,11 @@ impl Log {
     /// # Errors
     /// [`RecoverError`] when they could not be listed or read.
     pub fn never_begun(&self) -> Result<Vec<ArenaId>, RecoverError> {
-        let failed = |arena| move |source| RecoverError::Cut { arena, source };
-        let ids = self.arenas().map_err(|error| failed(ArenaId(0))(error.source))?;
+        let ids = self.arenas().map_err(|error| cannot_look(ArenaId::FOLDER)(error.source))?;
         let mut never_begun = Vec::new();
         for id in ids.into_iter().rev().take(UNSEALED_MAX) {
-            if !self.is_begun(&id.file_name()).map_err(failed(id))? {
+            let file = id.file_name();
+            if !self.is_begun(&file).map_err(cannot_look(file.as_str()))? {
                 never_begun.push(id);
             }
         }
@@ -383,6 +400,11 @@ impl Log {
         storage.read_at(file, file_bytes - footer.len() as u64, &mut footer)?;
         Ok(Footer::decode(&footer, file_bytes).is_ok())
     }
+}
+
+fn cannot_look(file: &str) -> impl FnOnce(std::io::Error) -> RecoverError + use<> {
+    let file = file.to_owned();
+    |source| RecoverError::Look { file, source }
 }
 
 /// Whether all clumps of a page are before a mark of durability.

@@ -5,9 +5,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError};
 use varve_remote::TargetError;
-use varve_store::{OpenError, Secret, Store};
+use varve_store::{OpenError, Secret, Store, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
 
 use crate::listing::{Assembly, CONFIG, FORMAT_PAGE};
@@ -127,7 +128,7 @@ pub fn clone_replica(
     let keys = replica.settings().keys().filter(|file| file.folder() == crate::name::KEYS);
     let page = replica.settings().keys().filter(|file| file.as_str() == FORMAT_PAGE);
     for file in keys.chain(page) {
-        let contents = replica.read_setting(file)?;
+        let contents = read_twice(replica, file)?;
         storage.replace(file, &contents).map_err(failed(file))?;
     }
     let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
@@ -198,12 +199,22 @@ fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
     move |source| CloneError::Storage { file, source }
 }
 
+/// A small file, as it reads twice: nothing else can tell that it arrived as it is there.
+fn read_twice(replica: &Replica, file: &FileName) -> Result<Bytes, CloneError> {
+    let read = || replica.read_setting(file);
+    let contents = read()?;
+    if read()? == contents {
+        return Ok(contents);
+    }
+    Err(failed(file)(io::Error::other("it reads differently from one time to the next")))
+}
+
 /// Marks an empty folder as the place of this clone: by its `config.toml`, under the name of an unfinished one.
 fn begin(replica: &Replica, storage: &dyn Storage) -> Result<(), CloneError> {
-    // Parsed first: nothing is begun for a replica that no program can read.
-    replica.config()?;
     let config = plain(CONFIG);
-    let text = replica.read_setting(&config)?;
+    let text = read_twice(replica, &config)?;
+    // Parsed first: nothing is begun for a replica that no program can read.
+    StoreConfig::from_text(&String::from_utf8_lossy(&text)).map_err(OpenReplicaError::from)?;
     let begun = unfinished(&config);
     let listed = storage.list("").map_err(failed(&config))?;
     if listed.contains(&config) {

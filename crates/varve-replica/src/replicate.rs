@@ -8,6 +8,7 @@ use bytes::Bytes;
 use varve_block::to_hex;
 use varve_log::{
     ArenaHeader, ArenaId, ArenaState, Log, OpenLogError, OpenedArena, ReadLogError, RecordHeader,
+    RecoverError,
 };
 use varve_remote::{Target, TargetError};
 use varve_store::StoreConfig;
@@ -110,6 +111,9 @@ pub enum ReplicateError {
     /// The local log could not be read, for a reason that may pass.
     #[error("the log cannot be read")]
     Read(#[from] ReadLogError),
+    /// It could not be told what a crash has left of the local log.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
     /// A file of the store could not be read, or not be made durable.
     #[error("{file}")]
     Storage {
@@ -261,6 +265,7 @@ impl ReplicationPlan {
         options: &ReplicateOptions,
     ) -> Result<Vec<Segment>, ReplicateError> {
         let ids = source.log.arenas()?;
+        let never_begun = source.log.never_begun()?;
         let mut unknown = Vec::new();
         for (id, generations) in &listing.arenas {
             if ids.contains(id) {
@@ -282,6 +287,8 @@ impl ReplicationPlan {
                     continue;
                 }
                 Ok(Local::Records(records)) => records,
+                // A crash has left it before its header was there: the next writer removes it.
+                Err(error) if error.is_damage() && never_begun.contains(&id) => continue,
                 Err(error) if error.is_damage() => {
                     self.damaged.push(DamagedHere { arena: id, offset: 0, reason: error.into() });
                     continue;

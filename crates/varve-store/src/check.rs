@@ -120,18 +120,26 @@ impl Store {
         if !self.newest_is_there().unwrap_or(false) {
             report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
         }
-        let (mut seals, mut unreadable_count) = (Seals::default(), 0_u64);
+        let (mut seals, mut unreadable_count, mut lost_by_parity) = (Seals::default(), 0_u64, Vec::new());
         for id in &ids {
             match self.log.open_arena(*id).and_then(|arena| Ok((self.log.state(&arena)?, arena))) {
                 Ok((ArenaState::Sealed { footer, .. }, arena)) => {
                     seals.insert(*id, Seal::of(arena.header(), &footer));
                 }
-                Ok((ArenaState::Unsealed, _)) => {}
+                // No ledger may have covered its seal yet; its parity tells of it.
+                Ok((ArenaState::Unsealed, arena)) => {
+                    let header = arena.header();
+                    if self.was_sealed_by_parity(*id, header.generation, header.code()) {
+                        lost_by_parity.push(*id);
+                    }
+                }
                 // What cannot be opened is reported with its arena.
                 Err(_) => unreadable_count += 1,
             }
         }
-        let Some(ledger) = self.newest_ledger(&ids, &mut Scans::new(&self.log)) else { return Ok(damage) };
+        lost_by_parity.iter().for_each(|id| report(*id, DamageKind::SealLost));
+        let newest = self.newest_ledger(&ids, &mut Scans::new(&self.log));
+        let Some(ledger) = newest.ledger else { return Ok(damage) };
         let newest = ids.last().copied().unwrap_or(ArenaId(0));
         // A number without a file says nothing by itself: a power cut takes the name of an arena that was never acknowledged, and
         // keeps those of later ones. That a seal is missing tells that its arena was lost.
@@ -146,7 +154,8 @@ impl Store {
             return Ok(damage);
         }
         if !is_any_gone {
-            for id in ids.iter().filter(|id| id.0 < ledger.arena_count && !seals.contains(**id)) {
+            let is_lost = |id: &&ArenaId| id.0 < ledger.arena_count && !seals.contains(**id);
+            for id in ids.iter().filter(is_lost).filter(|id| !lost_by_parity.contains(id)) {
                 report(*id, DamageKind::SealLost);
             }
         }

@@ -129,6 +129,24 @@ impl Directory {
         Ok(page.blocks_of(granule).find(|block| block.name == *name))
     }
 
+    /// The code of the last page of an arena that names anything; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the arena or such a page cannot be read.
+    pub(crate) fn last_named_page(&self, id: ArenaId) -> Result<Option<[u8; 16]>, ReadLogError> {
+        let unsealed = self.unsealed().get(&id).map(|rows| Arc::from(rows.as_slice()));
+        let rows = match unsealed {
+            Some(rows) => rows,
+            None => self.sealed_rows(id)?,
+        };
+        for row in rows.iter().rev() {
+            if self.load(id, row)?.block_count() > 0 {
+                return Ok(Some(row.code));
+            }
+        }
+        Ok(None)
+    }
+
     /// The page that names the clump at `granule`: the first one after it.
     fn page(&self, id: ArenaId, granule: Granule) -> Result<Option<Arc<DirectoryPage>>, ReadLogError> {
         let after = |rows: &[PageRow]| rows.get(rows.partition_point(|row| row.granule <= granule)).copied();
@@ -137,9 +155,12 @@ impl Directory {
             Some(row) => row,
             None => after(&self.sealed_rows(id)?),
         };
-        let Some(row) = row else { return Ok(None) };
-        let load = || self.log.read_page(&*self.arena(id)?, &row).map(Arc::new);
-        self.pages.get_or_insert_with(&(id, row.granule), load).map(Some)
+        row.map(|row| self.load(id, &row)).transpose()
+    }
+
+    fn load(&self, id: ArenaId, row: &PageRow) -> Result<Arc<DirectoryPage>, ReadLogError> {
+        let load = || self.log.read_page(&*self.arena(id)?, row).map(Arc::new);
+        self.pages.get_or_insert_with(&(id, row.granule), load)
     }
 
     fn sealed_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {

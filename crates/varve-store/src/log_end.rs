@@ -15,6 +15,16 @@ use crate::parity::ParityDue;
 use crate::scans::Scans;
 use crate::store::{Durable, Store, Writer};
 
+/// So many numbers at most are left free for arenas that are gone: what counts them may be forged.
+const NUMBERS_LEFT_MAX: u64 = 64;
+
+/// The newest ledger that can be read.
+pub(crate) struct NewestLedger {
+    pub(crate) ledger: Option<Ledger>,
+    /// Whether it is surely the newest one that there is.
+    pub(crate) is_certain: bool,
+}
+
 impl Store {
     /// Recovers the arenas that a crash may have left without a seal, and goes on with the last one.
     pub(crate) fn take_log_end(
@@ -28,13 +38,15 @@ impl Store {
         // If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only the last
         // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
         // to report.
-        let mut counted = self.newest_ledger(ids, scans).map_or(0, |ledger| ledger.arena_count);
+        let newest = self.newest_ledger(ids, scans);
+        let mut counted = newest.ledger.map_or(0, |ledger| ledger.arena_count);
         self.secure_uncounted(ids, counted, &coverage.sealed)?;
-        if is_damaged || !self.newest_is_there().unwrap_or(false) {
+        if is_damaged || !newest.is_certain || !self.newest_is_there().unwrap_or(false) {
             // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
             let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
             counted = counted.max(after_last);
         }
+        let unsealed_count = unsealed.len() as u64;
         let is_any_lost = coverage.sealed.missing_count(counted) > 0;
         let mut good = self.take_off_parted_seals(ids, counted, &mut coverage.sealed)?;
         for arena in unsealed {
@@ -64,10 +76,18 @@ impl Store {
             }
         }
         good.sort_by_key(|(arena, _)| arena.id());
-        // An arena that has parity was there, though its file may be gone: its number is not given away.
+        // An arena that has parity was there, though its file may be gone, and so was one that a checkpoint knows: its number is not
+        // given away.
         let last = ids.last().copied();
-        let known = last.max(self.last_known_by_parity(last).map_err(|source| OpenLogError { source })?);
-        let next = known.map_or(ArenaId(0), |last| ArenaId(last.0 + 1));
+        let by_parity = self.last_known_by_parity(last).map_err(|source| OpenLogError { source })?;
+        let by_checkpoint = coverage.sealed.iter().map(|(id, _)| id).max();
+        let known = last.max(by_parity).max(by_checkpoint);
+        // So were those whose seals are missed, and for which there is neither a number without a file nor an arena without a seal: they
+        // came last. Their numbers stay free for `repair`.
+        let file_count = ids.len() as u64;
+        let explained = known.map_or(0, |known| known.0 + 1 - file_count) + unsealed_count;
+        let beyond = coverage.sealed.missing_count(counted).saturating_sub(explained).min(NUMBERS_LEFT_MAX);
+        let next = ArenaId(known.map_or(0, |last| last.0 + 1) + beyond);
         let random = Arc::clone(&self.world.random);
         let appender = Appender::new(Arc::clone(&self.log), random, (coverage.sealed, counted), good, next)?;
         self.writer = Some(Writer {
@@ -114,9 +134,21 @@ impl Store {
         Ok(unsealed)
     }
 
-    /// The ledger that holds: that of the last page in the last arena that has one.
-    pub(crate) fn newest_ledger(&self, ids: &[ArenaId], scans: &mut Scans<'_>) -> Option<Ledger> {
-        ids.iter().rev().find_map(|id| self.last_ledger(*id, scans).ok().flatten())
+    /// The ledger that holds: that of the last page in the last arena that has one. An arena that cannot be read, a second time neither,
+    /// is passed over: the ledger before it holds, too, and counts fewer seals.
+    pub(crate) fn newest_ledger(&self, ids: &[ArenaId], scans: &mut Scans<'_>) -> NewestLedger {
+        let mut is_certain = true;
+        for id in ids.iter().rev() {
+            match self.last_ledger(*id, scans).or_else(|_| self.last_ledger(*id, scans)) {
+                Ok(None) => {}
+                Ok(ledger) => return NewestLedger { ledger, is_certain },
+                Err(error) => {
+                    tracing::warn!(arena = %id, %error, "an arena's last page cannot be read");
+                    is_certain = false;
+                }
+            }
+        }
+        NewestLedger { ledger: None, is_certain }
     }
 
     fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<Option<Ledger>, ReadLogError> {

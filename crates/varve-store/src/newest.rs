@@ -13,37 +13,32 @@ use std::sync::atomic::Ordering;
 use varve_log::{ArenaId, ArenaState, ReadLogError};
 
 use crate::hint::Hint;
-use crate::store::{Store, Writer};
+use crate::store::Store;
 
 const BODY_BYTES: usize = 24;
 const NEWEST: Hint = Hint { file: "index/newest", context: "varve 1 newest page" };
 
 impl Store {
     /// Notes the log's last page. Everything must have been synced. That it cannot be noted costs nothing but the note.
-    pub(crate) fn note_newest(&self, writer: &Writer) {
+    pub(crate) fn note_newest(&self) {
         if self.end_is_lost() {
             return;
         }
-        let last = writer.appender().unsealed().filter_map(|(id, _, code)| Some((id, code?))).last();
-        if let Some((arena, code)) = last {
-            self.note_page(arena, code);
+        if let Err(error) = self.note_newest_seen() {
+            tracing::warn!(%error, "the log's last page could not be noted");
         }
     }
 
-    /// Notes the last page that a reader has seen, where `index/` may be written though the log is read only: so that
-    /// this machine notices if it is shown an older log later.
+    /// Notes the last page that is known to this store, of those that name anything: one that names nothing is cut off by the next writer
+    /// if nothing follows it. A reader does so where `index/` may be written though the log is read only: then this machine notices if it is
+    /// shown an older log later.
     ///
     /// # Errors
     /// [`ReadLogError`] when the end of the log cannot be read.
     pub fn note_newest_seen(&self) -> Result<(), ReadLogError> {
         let Ok(ids) = self.log.arenas() else { return Ok(()) };
         for id in ids.into_iter().rev() {
-            let arena = self.directory.arena(id)?;
-            let last = match self.log.state(&arena)? {
-                ArenaState::Sealed { pages, .. } => pages.last().map(|row| row.code),
-                ArenaState::Unsealed => self.log.scan(&arena)?.pages.last().map(|(row, _)| row.code),
-            };
-            if let Some(code) = last {
+            if let Some(code) = self.directory.last_named_page(id)? {
                 self.note_page(id, code);
                 break;
             }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::AddAssign;
 
 use varve_block::BlockName;
 use varve_log::{
@@ -39,6 +40,13 @@ pub struct Repaired {
     pub arena_count: u64,
     /// Blocks that were still good in them.
     pub kept_block_count: u64,
+}
+
+impl AddAssign for Repaired {
+    fn add_assign(&mut self, more: Self) {
+        self.arena_count += more.arena_count;
+        self.kept_block_count += more.kept_block_count;
+    }
 }
 
 /// Why a store was not repaired, or not wholly. What was not repaired is as it was.

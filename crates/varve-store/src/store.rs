@@ -209,7 +209,7 @@ impl Store {
         self.sync()?;
         self.make_seals_durable(writer)?;
         self.catch_up_parity();
-        self.note_newest(writer);
+        self.note_newest();
         self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
         self.save_checkpoint_if_due()?;

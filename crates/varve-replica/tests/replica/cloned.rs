@@ -79,7 +79,7 @@ fn a_clone_may_stop_anywhere() {
     let storage = MemoryStorage::new();
     let mut steps = 0;
     loop {
-        let failing = shared(Failing::after(&target, 13));
+        let failing = shared(Failing::after(&target, 15));
         let done = Replica::open(failing).map(|replica| {
             clone_replica(&Arc::new(replica), &into(&storage), Some(&secret()), CloneOptions::default(), &())
         });
