@@ -83,7 +83,7 @@ class Upkeep:
             "verify": self.verify,
             "replicate": self.replicate,
             "clone": self.clone,
-            "repair": self.repair,
+            "repair": lambda: self.repair(round_number),
             "parity": self.parity,
         }
         return [Pair(name, row, limit, round_number, *figures) for row, limit, *figures in measure[name]()]
@@ -142,8 +142,9 @@ class Upkeep:
             remove(copy)
             return [("replicate to S3", "s5cmd cp of the same objects", up.seconds, raw.seconds, byte_count)]
 
-    def repair(self) -> list[tuple[str, str, float, float, int]]:
-        replica, hurt = self.work / "replica", self.work / "hurt"
+    def repair(self, round_number: int) -> list[tuple[str, str, float, float, int]]:
+        # A place of its own each time: the store remembers what was where.
+        replica, hurt = self.work / f"replica-{round_number}", self.work / "hurt"
         run(self.varve("replicate", replica))
         shutil.copytree(self.store, hurt)
         os.sync()

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError};
+use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
@@ -365,12 +365,12 @@ impl Hand<'_> {
 /// What the newest page has seen sealed, and is not there: a replica that has lost objects looks like one that was stopped earlier.
 fn missing(log: &Log, world: &World) -> Result<Vec<DamagedThere>, CloneError> {
     let ids = log.arenas()?;
-    let (mut sealed_count, mut counted, mut unsealed) = (0_u64, 0, Vec::new());
+    let (mut seals, mut counted, mut unsealed) = (Seals::default(), 0, Vec::new());
     for id in &ids {
         let opened = log.open_arena(*id)?;
         let is_newest = Some(id) == ids.last();
         match log.state(&opened)? {
-            ArenaState::Sealed { .. } => sealed_count += 1,
+            ArenaState::Sealed { footer, .. } => seals.insert(*id, Seal::of(opened.header(), &footer)),
             ArenaState::Unsealed if !is_newest => unsealed.push(*id),
             ArenaState::Unsealed => {}
         }
@@ -379,7 +379,7 @@ fn missing(log: &Log, world: &World) -> Result<Vec<DamagedThere>, CloneError> {
             counted = records.sealed_count.unwrap_or(0);
         }
     }
-    if sealed_count >= counted {
+    if seals.missing_count(counted) == 0 {
         return Ok(Vec::new());
     }
     let newest = ids.last().map_or(0, |id| id.0);
