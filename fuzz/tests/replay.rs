@@ -90,6 +90,8 @@ exercise!(
     last_night,
     sealed_data_key,
     checkpoint_note,
+    partitions,
+    ext,
     store_files,
 );
 
