@@ -1,4 +1,5 @@
-//! Hostile bytes for every structure on disk, and for what comes through a socket.
+//! Hostile bytes for every structure on disk, the store's own and those of the disks that are looked into, and for what comes through a
+//! socket.
 //!
 //! A target takes any bytes, makes a structure of them, and reads it as the program would. It must never panic, and never return
 //! other data than was stored. Structures that carry a code are written with a good one ([`forge`]): so the bytes get past it, as those
@@ -10,6 +11,7 @@
 pub mod archive;
 pub mod forge;
 pub mod golden;
+pub mod image;
 pub mod index;
 pub mod input;
 pub mod log;
@@ -30,7 +32,7 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 26] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -54,6 +56,8 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "checkpoint_note", run: store::checkpoint_note, seeds: store::checkpoint_note_seeds },
     Target { name: "nbd_server", run: nbd::nbd_server, seeds: nbd::nbd_server_seeds },
     Target { name: "nbd_client", run: nbd::nbd_client, seeds: nbd::nbd_client_seeds },
+    Target { name: "partitions", run: image::partitions, seeds: image::partitions_seeds },
+    Target { name: "ext", run: image::ext, seeds: image::ext_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 
