@@ -50,11 +50,11 @@ impl Drop for Server {
     }
 }
 
-/// What is in a folder, by path.
-type Contents = BTreeMap<String, (Vec<u8>, fs::Metadata)>;
+/// Files and folders by their paths, with what they hold.
+type Files = BTreeMap<String, (Vec<u8>, fs::Metadata)>;
 
 /// A night of a folder on the first of May, another one on the second.
-fn two_nights() -> (Sandbox, Vec<Contents>) {
+fn two_nights() -> (Sandbox, Vec<Files>) {
     let sandbox = Sandbox::encrypted();
     let source = sandbox.path("home");
     sample_folder(&source);
@@ -71,7 +71,7 @@ fn two_nights() -> (Sandbox, Vec<Contents>) {
 }
 
 /// Every file and folder whose name is text, with what it holds.
-fn everything(root: &Path, below: &Path, found: &mut BTreeMap<String, (Vec<u8>, fs::Metadata)>) {
+fn everything(root: &Path, below: &Path, found: &mut Files) {
     for entry in fs::read_dir(root.join(below)).unwrap() {
         let path = below.join(entry.unwrap().file_name());
         let (Some(text), whole) = (path.to_str(), root.join(&path)) else { continue };

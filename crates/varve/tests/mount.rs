@@ -304,6 +304,8 @@ fn somebody_who_works_in_it_does_not_keep_it() {
     sandbox.ok(["snapshot", &sandbox.arg("home")]);
     let mount = mounted(&sandbox, &[]);
     let open = File::open(mount.path("latest/home/letter.txt")).unwrap();
+    // Told twice, as when a whole group of processes is told to end.
+    mount.running.signal("-TERM");
     mount.end("-TERM");
     drop(open);
 

@@ -45,11 +45,10 @@ pub(super) fn days(archive: Archive, blocks: Arc<dyn BlockStore>) -> Days {
     Days::new(archive, blocks, Box::new(moment::civil), owner)
 }
 
-/// Set by the first signal to end; the second one ends the program at once.
-pub(super) fn over_on_signal() -> std::io::Result<Arc<AtomicBool>> {
+/// Set by a signal to end. A second one changes nothing: who died while a mount is there would leave it behind, dead.
+fn over_on_signal() -> std::io::Result<Arc<AtomicBool>> {
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_over))?;
         flag::register(signal, Arc::clone(&is_over))?;
     }
     Ok(is_over)
