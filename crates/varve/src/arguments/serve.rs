@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, ValueHint};
 use varve_serve::nbd::Endpoint;
 
+use super::value::parse_size;
+
 pub const SERVE_HELP: &str = "\
 Disk images are exports of a network block device server, named as snapshots are: NAME is the newest of that name, NAME@2026-05-01, \
 latest, or an id. New snapshots appear while it runs. It ends at the first signal to end, once the requests that have come are answered.
@@ -47,6 +49,10 @@ pub struct Serve {
     /// How many clients of network block devices there may be at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub nbd_clients: u16,
+
+    /// How much of what was read is kept in memory, unpacked [default: an eighth of the machine's memory, from 64M to 4G]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub memory: Option<u64>,
 
     /// Serve all snapshots as a file system of days by NFS (version 3): at IP:PORT
     #[arg(long, value_name = "ADDRESS")]

@@ -17,8 +17,9 @@ use super::{Outcome, mount};
 use crate::arguments::{Arguments, Serve, TlsFiles};
 use crate::{moment, session};
 
-/// How much of the images is kept in memory, unpacked.
-const LEAVES_BYTES: u64 = 256 << 20;
+/// How much of the images is kept in memory, unpacked, if nothing is said: this part of the machine's memory, within these bounds.
+const MEMORY_SHARE: u64 = 8;
+const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 4 << 30];
 
 /// How moments are written here.
 pub(super) const MOMENTS: Moments = Moments { parse_last: moment::parse_last, show: moment::show };
@@ -67,7 +68,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let archive = session::read(arguments)?;
     let blocks = session::healing(arguments, &archive);
-    let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
+    let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, memory(words)));
     let mut doors: Vec<Box<dyn Door>> = Vec::new();
     if let Some(endpoint) = &words.nbd {
         doors.push(Box::new(nbd_server(words, endpoint, &archive, &cached)?));
@@ -89,6 +90,15 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     doors.into_iter().for_each(Door::close);
     session::report_lost(arguments, &blocks);
     Ok(Outcome::Done)
+}
+
+fn memory(words: &Serve) -> u64 {
+    let [least, most] = MEMORY_BOUNDS;
+    words.memory.unwrap_or_else(|| {
+        let system = rustix::system::sysinfo();
+        let bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+        (bytes / MEMORY_SHARE).clamp(least, most)
+    })
 }
 
 fn nbd_server(
