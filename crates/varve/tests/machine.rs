@@ -161,9 +161,9 @@ fn a_night_shows_one_moment_of_a_machine_that_goes_on_writing() {
 }
 
 /// Begins a night and returns when QEMU holds the moment.
-fn begin(sandbox: &Sandbox, machine: &mut Machine) -> std::process::Child {
+fn begin(sandbox: &Sandbox, machine: &mut Machine, more: &[&str]) -> std::process::Child {
     let mut command = sandbox.command();
-    command.args(["snapshot", "--scratch", &sandbox.arg(""), "--qmp"]).arg(&machine.socket);
+    command.args(["snapshot", "--scratch", &sandbox.arg(""), "--qmp"]).arg(&machine.socket).args(more);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("a moment that is held", || {
         let jobs = machine.qmp("query-jobs", json!({}));
@@ -193,7 +193,7 @@ fn a_killed_run_costs_the_next_one_nothing() {
     let mut machine = machine_after_a_night(&sandbox);
     // Enough that the run is still reading when it is killed.
     machine.write("d0", 64 * MIB, 128 * MIB, 2);
-    let mut run = begin(&sandbox, &mut machine);
+    let mut run = begin(&sandbox, &mut machine, &[]);
     run.kill().unwrap();
     run.wait().unwrap();
     assert!(machine.parts() > 0, "it was killed too late to leave anything behind");
@@ -220,7 +220,7 @@ fn a_machine_that_dies_loses_the_night_and_the_next_one_reads_everything() {
     machine_after_a_night(&sandbox).quit();
     let mut machine = Machine::start(&sandbox.path(""));
     machine.write("d0", 64 * MIB, 128 * MIB, 2);
-    let run = begin(&sandbox, &mut machine);
+    let run = begin(&sandbox, &mut machine, &[]);
     machine.kill();
     let output = run.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -245,10 +245,12 @@ fn a_night_that_is_interrupted_or_has_no_room_leaves_everything_as_it_was() {
     let sandbox = Sandbox::encrypted();
     let mut machine = machine_after_a_night(&sandbox);
     machine.write("d0", 64 * MIB, 128 * MIB, 2);
-    let mut run = begin(&sandbox, &mut machine);
-    tool("kill", &["-INT", &run.id().to_string()]);
-    assert_eq!(run.wait().unwrap().code(), Some(1));
-    assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
+    for more in [&[][..], &["--reread"]] {
+        let mut run = begin(&sandbox, &mut machine, more);
+        tool("kill", &["-INT", &run.id().to_string()]);
+        assert_eq!(run.wait().unwrap().code(), Some(1));
+        assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
+    }
 
     fs::create_dir(sandbox.path("small")).unwrap();
     let small = sandbox.arg("small");
