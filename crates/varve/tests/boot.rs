@@ -160,7 +160,7 @@ fn a_machine_without_a_serial_line_is_seen_on_its_screen() {
     if !has(&[QEMU], "a_machine_without_a_serial_line_is_seen_on_its_screen") {
         return;
     }
-    let sandbox = archived("vm login:", Says::OnItsScreen);
+    let sandbox = archived("start ? login:", Says::OnItsScreen);
     comes_up(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "120"]);
 }
 
@@ -225,7 +225,7 @@ fn it_is_said_what_is_missing() {
         run.stderr
     );
     let run = boot(&sandbox, &["wm", "--check"]);
-    assert!(run.code == Some(1) && run.stderr.contains("there is vm"), "{}", run.stderr);
+    assert!(run.code == Some(1) && run.stderr.contains("no snapshot is called \"wm\""), "{}", run.stderr);
 }
 
 /// The nights of a real machine, where VARVE_DAYS says that they are.

@@ -1,6 +1,6 @@
 //! What is written over a disk that is only read: in a sparse file, kept or thrown away.
 //!
-//! | offset         | bytes           | field     | meaning                                                          |
+//! | place          | bytes           | field     | meaning                                                          |
 //! |---------------:|----------------:|-----------|------------------------------------------------------------------|
 //! |              0 |               8 | magic     | `VARVEOVL`                                                       |
 //! |              8 |               4 | version   | 1                                                                |

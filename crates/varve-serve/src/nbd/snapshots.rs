@@ -84,7 +84,9 @@ impl SnapshotDisks {
             Err(SelectError::Empty) => {
                 return Err(FindDiskError::Unknown("the store has no snapshot of a disk image yet".into()));
             }
-            Err(error) => return Err(FindDiskError::Unknown(format!("of a disk image: {error}"))),
+            Err(error) => {
+                return Err(FindDiskError::Unknown(format!("{error} (only disk images are meant)")));
+            }
         };
         let disk = self.open(&mut known, &snapshot);
         let name = known.images.iter().find(|image| image.snapshot.id == snapshot.id);
