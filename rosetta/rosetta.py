@@ -319,6 +319,8 @@ NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group
         "device:bytes xattr:list problem")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes")
+MACHINE = "name:text uuid:bytes architecture:text board:text processor:text cpu_count memory firmware drive:list"
+DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:bytes"
 ROOT = "sequence list:entry previous:list"
 ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "entry": None}
 
@@ -377,10 +379,19 @@ def snapshots(store: Store) -> Iterator[Fields]:
             continue
         seen.add(snapshot["id"])
         snapshot["root"] = parse(snapshot["root"], NODE, store.width)
+        snapshot["machine"] = parse_machine(snapshot["machine"], store.width)
         if snapshot["kind"] == 1:       # an image is like a folder that is but a file
             snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
                                  "uid": os.geteuid(), "gid": os.getegid()}
         yield snapshot
+
+def parse_machine(data: bytes, width: int) -> Fields | None:
+    """The machine whose disk an image is; ids as text."""
+    if not data:
+        return None
+    machine = parse(data, MACHINE, width)
+    drives = [parse(drive, DRIVE, width) for drive in machine.pop("drive")]
+    return machine | {"uuid": machine["uuid"].hex(), "drives": [d | {"snapshot": d["snapshot"].hex()} for d in drives]}
 
 def children(store: Store, folder: Fields, where: str) -> Iterator[Fields]:
     """The nodes in a folder, up to where it is damaged."""
