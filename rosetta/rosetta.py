@@ -27,7 +27,6 @@ GRANULE, MAX_BLOCK, MAX_FIELDS, CATALOG = 128, 1 << 20, 16 << 20, 3 << 5    # a 
 LIMIT = 64 << 20                        # of a record's body, a clump's content, a page's table: the page sets none
 FILE, FOLDER, SYMLINK, CHARACTER_DEVICE, BLOCK_DEVICE, FIFO, SOCKET = range(1, 8)
 SPECIAL = {CHARACTER_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK, FIFO: stat.S_IFIFO, SOCKET: stat.S_IFSOCK}
-
 def must(holds: object, otherwise: str) -> None:
     if not holds:
         raise ValueError(otherwise)
@@ -95,7 +94,6 @@ class Keys:
 Row = tuple[int, int, bytes]            # where a record lies: its granule, the length of its body, its code
 def after(row: Row) -> int:             # the granule where the next record begins
     return row[0] + -(-(64 + row[1]) // GRANULE)
-
 class Arena:
     """One file of the log. Opening it checks its header; a record is checked when it is read."""
     def __init__(self, path: Path, keys: Keys) -> None:
@@ -175,7 +173,6 @@ class Arena:
             must(self.read(end, self.size - end) == rows + footer + struct.pack("<Q", xxh3_64_intdigest(footer)),
                  "the seal, or a page, is damaged or lost")
         self.seal_code = footer[56:]
-
 # ---- 2. and 3. The store: directory pages, the ledger, clumps, blocks by their scores -------------------------------
 # What a page says of a clump: of each block, its size and type (u32), its score and its second digest.
 Clump = NamedTuple("Clump", [("arena", Arena), ("row", Row), ("shapes", bytes), ("scores", bytes), ("digests", bytes)])
@@ -326,8 +323,10 @@ NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group
         "device:bytes xattr:list problem")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes")
+MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
+DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
 ROOT = "sequence list:entry previous:list"
-ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "entry": None}
+ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None}
 def parse(data: bytes, table: str, width: int) -> Fields:
     columns = [(name, kind) for name, _, kind in (word.partition(":") for word in table.split())]
     fields: Fields = {name: [] if kind == "list" else ABSENT[kind] for name, kind in columns}
@@ -342,8 +341,8 @@ def parse(data: bytes, table: str, width: int) -> Fields:
             fields[name].append(value)
         elif kind == "entry":
             fields[name] = Entry.parse(value, width)
-        elif kind in ("bytes", "text"):
-            fields[name] = value.decode() if kind == "text" else value
+        elif kind in ("bytes", "text", "hex"):
+            fields[name] = value.hex() if kind == "hex" else value.decode() if kind == "text" else value
         elif kind != "unknown":
             n, end = varint(value, 0)
             must(end == length, f"bytes are left over in field {number}")
@@ -381,6 +380,9 @@ def snapshots(store: Store) -> Iterator[Fields]:
             continue
         seen.add(snapshot["id"])
         snapshot["root"] = parse(snapshot["root"], NODE, store.width)
+        snapshot["machine"] = machine = parse(snapshot["machine"], MACHINE, store.width) if snapshot["machine"] else None
+        if machine:                     # whose disk the image is
+            machine["drives"] = [parse(drive, DRIVE, store.width) for drive in machine.pop("drive")]
         if snapshot["kind"] == 1:       # an image is like a folder that is but a file
             snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
                                  "uid": os.geteuid(), "gid": os.getegid()}
@@ -472,7 +474,6 @@ def check(store: Store) -> None:
             else:
                 all(True for _ in spans(store, node["content"], where))
     print(f"{len(store.clumps)} clumps, {len(store.places)} blocks:", "damaged" if store.troubles else "sound")
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Reads a Varve store. A snapshot: name, begin of its id, or latest.")
     parser.add_argument("store", type=Path)
@@ -495,6 +496,5 @@ def main() -> int:
         return 1 if store.troubles else 0
     except (OSError, ValueError) as error:
         sys.exit(f"rosetta: {shown(str(error))}")
-
 if __name__ == "__main__":
     sys.exit(main())

@@ -155,6 +155,8 @@ struct Planned {
     since: Option<(Since, Entry)>,
     record: RecordName,
     is_persistent: bool,
+    /// Records that are of no more use once this night is archived.
+    superseded: Vec<String>,
 }
 
 /// Archives the drives of a running machine as they are at one moment. Each becomes a snapshot of its own, durable when it is
@@ -253,18 +255,17 @@ fn plan(
     machine: &Machine,
     drive: &Drive,
 ) -> Result<Planned, NightError> {
-    let mut chain = if may_build(archive, options).is_ok() {
-        find(store, &drive.bitmaps, &|id| rank(archive, machine, drive, id))
-    } else {
-        // The records of earlier nights are of use to nobody once there is a new one.
-        find(store, &drive.bitmaps, &|_| Err(String::new()))
-    };
+    let Chain { mut since, useless } = find(store, &drive.bitmaps, &|id| rank(archive, machine, drive, id));
+    let mut superseded = Vec::new();
     if let Err(reason) = may_build(archive, options) {
-        chain.since = Err(reason);
-    }
-    let Chain { mut since, useless } = chain;
-    for name in &useless {
-        records::remove(qmp, drive, name)?;
+        // If this night fails, the next one may still go by what there is.
+        let known = since.into_iter().flat_map(|since| [Some(since.record), since.goes_on]);
+        superseded = known.flatten().chain(useless).collect();
+        since = Err(reason);
+    } else {
+        for name in &useless {
+            records::remove(qmp, drive, name)?;
+        }
     }
     if let Ok(Since { record, goes_on, .. }) = &mut since
         && let Some(goes_on) = goes_on.take()
@@ -291,7 +292,7 @@ fn plan(
         Ok(None) => (Reading::Whole { reason: "the night before is not in the catalog".into() }, None),
         Err(reason) => (Reading::Whole { reason }, None),
     };
-    Ok(Planned { drive: drive.clone(), reading, since, record, is_persistent })
+    Ok(Planned { drive: drive.clone(), reading, since, record, is_persistent, superseded })
 }
 
 /// Whether an earlier night may be gone by at all.
@@ -550,14 +551,18 @@ fn clean_up(
     }
     dismantle(qmp, store)?;
     let drives = list(qmp)?;
-    for Planned { drive, since, record, .. } in planned {
+    for Planned { drive, since, record, superseded, .. } in planned {
         // If the moment never came there is no new record, and the old one was not stopped.
         let has_new = drives.iter().any(|now| {
             now.node == drive.node && now.bitmaps.iter().any(|bitmap| bitmap.name == record.to_string())
         });
         if has_new {
             let since = since.as_ref().map(|(since, _)| since);
-            records::settle(qmp, drive, since, *record, archived.contains(&record.night))?;
+            let is_archived = archived.contains(&record.night);
+            records::settle(qmp, drive, since, *record, is_archived)?;
+            for name in superseded.iter().filter(|_| is_archived) {
+                records::remove(qmp, drive, name)?;
+            }
         }
     }
     Ok(())
