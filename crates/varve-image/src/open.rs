@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::content::VolumeContent;
 use crate::disk::Volume;
 use crate::fat::Fat;
+use crate::iso::Iso;
+use crate::ntfs::NtfsFiles;
 use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
 /// Opens the files of a volume.
@@ -17,6 +19,8 @@ pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSy
             Ok(Arc::new(ExtFileSystem::open(volume.read())?))
         }
         VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(volume.read())?)),
+        VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(volume.read())?)),
+        VolumeContent::FileSystem(Kind::Ntfs) => Ok(Arc::new(NtfsFiles::open(volume.read())?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
         content => unreadable(format!("files in what is {content}")),
     }

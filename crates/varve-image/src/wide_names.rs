@@ -19,6 +19,23 @@ pub(crate) fn from_code_page(bytes: &[u8]) -> Vec<u8> {
     shown(bytes.iter().map(|byte| Ok(character(*byte))))
 }
 
+/// A name of bytes that are shown as they are.
+pub(crate) fn from_bytes(bytes: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &u8| !matches!(byte, b'/' | 0);
+    if bytes.iter().all(is_plain) && !matches!(bytes, b"" | b"." | b"..") {
+        return bytes.to_vec();
+    }
+    let mut name = Vec::new();
+    for byte in bytes {
+        if is_plain(byte) && !matches!(byte, b'%' | b'.') {
+            name.push(*byte);
+        } else {
+            name.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        }
+    }
+    if name.is_empty() { b"%".to_vec() } else { name }
+}
+
 /// A character of code page 437.
 fn character(byte: u8) -> char {
     let upper = byte.checked_sub(0x80).and_then(|place| CODE_PAGE_437.chars().nth(usize::from(place)));
@@ -74,6 +91,9 @@ mod tests {
             assert!(!from_code_page(given.as_bytes()).contains(&b'/'), "{given:?}");
         }
         assert_eq!(from_utf16([0x61, 0xd83e]), b"a%D83E");
+        assert_eq!(from_bytes(b"a/\xff%"), b"a%2F\xff%25");
+        assert_eq!(from_bytes(b".."), b"%2E%2E");
+        assert_eq!(from_bytes(b"\xff%."), b"\xff%.");
     }
 
     #[test]

@@ -78,11 +78,21 @@ Examples:
   varve -s /backup/store snapshots             what is there
   varve -s /backup/store ls work@2026-05-01    look into a past day
   varve -s /backup/store restore work:src out  take something out
+  varve -s /backup/store cat vda:p1/etc/fstab  and out of the inside of a disk
   varve -s /backup/store replicate /mnt/usb    keep all of it a second time
   varve clone /mnt/usb /backup/store           and bring it back
 
 A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the newest on or before that day), \
 @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed or damage found, 2 wrong words.";
+
+const INSIDE_HELP: &str = "\
+Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab.
+disk.raw is the whole disk, and p1.raw the bytes of p1, whatever they are.";
+
+const DIFF_HELP: &str = "\
++ only in the later one, - only in the earlier one, M changed, m changed in nothing but owner, mode, times or attributes.
+Disk images are compared by the files of their volumes. Of images without such, of NAME:disk.raw and of NAME:p1.raw the ranges of bytes are
+shown that differ.";
 
 const REPLICATE_HELP: &str = "\
 A replica holds the whole log, encrypted as it is here, with keys and settings. Only what is new is uploaded, and nothing at the \
@@ -127,18 +137,22 @@ pub enum Command {
     Snapshots(Snapshots),
     /// Show what the store holds and what it costs
     Stats,
-    /// List the files of a snapshot
+    /// List the files of a snapshot, or the volumes of a disk image
+    #[command(after_help = INSIDE_HELP)]
     Ls(Ls),
     /// Write a file of a snapshot, or a whole image, to standard output
+    #[command(after_help = INSIDE_HELP)]
     Cat(Cat),
     /// Mount all snapshots as a folder of days, to be looked at with any program
     #[command(after_help = MOUNT_HELP)]
     Mount(Mount),
     /// Show what differs between two snapshots
+    #[command(after_help = DIFF_HELP)]
     Diff(Diff),
-    /// Find files by name in snapshots
+    /// Find files by name in snapshots, inside disk images too
     Find(Find),
     /// Take an image, a folder or a part of it out of the archive
+    #[command(after_help = INSIDE_HELP)]
     Restore(Restore),
     /// Check that everything is there and undamaged, here or at a replica
     Verify(Verify),
