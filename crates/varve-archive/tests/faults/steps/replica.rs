@@ -182,7 +182,9 @@ impl Case {
 
     /// The service damages what it has: an audit says so, and replicating again makes it whole.
     pub fn spoil_replica(&mut self, draw: &mut Draw, spoil: Spoil, count: u32) -> Checked {
-        let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
+        if self.second_home.promised.is_none() {
+            return Ok(());
+        }
         self.disarm();
         // What is lost there must be here, to be uploaded again.
         self.restart();
@@ -190,6 +192,7 @@ impl Case {
         self.forget_owed_failure();
         self.open_writer()?;
         self.replicate()?;
+        let promised = self.model.durable.clone();
         let hit: Vec<_> = (0..count).filter_map(|_| self.second_home.target.spoil(spoil, draw)).collect();
         if hit.is_empty() {
             return Ok(());
