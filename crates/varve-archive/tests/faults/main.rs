@@ -114,7 +114,8 @@ fn replay() {
     }
 }
 
-/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed. Those that failed once
+/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; so many seeds as `VARVE_FAULT_OLD` says come last, of those
+/// without damage and replicas. Those that failed once
 /// come before all others. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
@@ -128,7 +129,9 @@ fn many_seeds() {
     let first: u64 = setting("VARVE_FAULT_FIRST").unwrap_or(0);
     let count = setting("VARVE_FAULT_SEEDS").unwrap_or(u64::MAX);
     let fresh = (first..first.saturating_add(count)).map(Seed::new);
-    let seeds = Mutex::new(failed_seeds().into_iter().chain(fresh));
+    let old_count: u64 = setting("VARVE_FAULT_OLD").unwrap_or(0);
+    let old = (0..old_count).map(|number| Seed { number, is_old: true });
+    let seeds = Mutex::new(failed_seeds().into_iter().chain(fresh).chain(old));
     let report = Mutex::new(Report::default());
     let failures = Mutex::new(Vec::new());
     let (is_over, told) = (AtomicBool::new(false), AtomicU64::new(0));
