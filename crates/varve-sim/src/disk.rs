@@ -20,19 +20,19 @@ pub struct Disk {
 }
 
 #[derive(Debug)]
-struct Inside {
-    names: Names,
-    inodes: BTreeMap<InodeNumber, Inode>,
+pub(crate) struct Inside {
+    pub(crate) names: Names,
+    pub(crate) inodes: BTreeMap<InodeNumber, Inode>,
     next_inode: InodeNumber,
     locks: BTreeMap<FileName, u64>,
     next_lock: u64,
-    draw: Draw,
+    pub(crate) draw: Draw,
     /// What waits to strike, and at which call.
     armed: Vec<(u64, Fault)>,
     is_down: bool,
     is_full: bool,
     pretends_to_sync: bool,
-    tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 impl Disk {
@@ -127,7 +127,7 @@ impl Disk {
         self.inside().tally.clone()
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -254,6 +254,9 @@ impl Inside {
         let inode = &inodes[&number];
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(inode.bytes().len());
         let piece = inode.bytes()[start..].get(..into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        if inode.has_unreadable(start..start + into.len()) {
+            return Err(broken());
+        }
         into.copy_from_slice(piece);
         match struck {
             Some(Fault::ReadFlip) if !into.is_empty() => {

@@ -1,8 +1,10 @@
 //! The bytes of one file: as they are seen, and as a power cut would leave them.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::draw::Draw;
+use crate::rot::Rot;
 use crate::tally::Leftover;
 
 /// What a disk writes whole or not at all.
@@ -23,6 +25,8 @@ pub(crate) struct Inode {
     ends: Vec<usize>,
     /// A sync that nobody waited for has failed, and nobody has been told.
     failed_behind: bool,
+    /// Sectors that the drive does not give any more, by their number.
+    unreadable: BTreeSet<usize>,
 }
 
 /// How much a power cut keeps of a file's unsynced sectors.
@@ -52,6 +56,7 @@ impl Inode {
 
     pub(crate) fn truncate(&mut self, length: usize) {
         self.volatile.truncate(length);
+        self.unreadable.retain(|sector| sector * SECTOR_BYTES < length);
         self.ends.retain(|end| *end <= length);
         self.lengths.push(length);
         self.clean_bytes = self.clean_bytes.min(length);
@@ -67,6 +72,36 @@ impl Inode {
             None => offset,
         };
         into[end - offset..].fill(0);
+    }
+
+    /// Whether a part of this range is in a sector that cannot be read.
+    pub(crate) fn has_unreadable(&self, range: Range<usize>) -> bool {
+        let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
+        !range.is_empty() && self.unreadable.range(sectors).next().is_some()
+    }
+
+    /// Damages what is durable, and what is seen of it.
+    pub(crate) fn rot(&mut self, rot: Rot, draw: &mut Draw) {
+        let place = draw.index(self.durable.len());
+        let start = place / SECTOR_BYTES * SECTOR_BYTES;
+        for view in [&mut self.durable, &mut self.volatile] {
+            let end = (start + SECTOR_BYTES).min(view.len());
+            match rot {
+                Rot::FlippedBit if place < view.len() => view[place] ^= 1 << (place % 8),
+                Rot::ZeroedSector if start < end => view[start..end].fill(0),
+                Rot::LostEnd => view.truncate(place),
+                _ => {}
+            }
+        }
+        match rot {
+            Rot::UnreadableSector => drop(self.unreadable.insert(start / SECTOR_BYTES)),
+            Rot::LostEnd => {
+                self.ends.retain(|end| *end <= place);
+                self.lengths.retain(|length| *length <= place);
+                self.clean_bytes = self.clean_bytes.min(place);
+            }
+            _ => {}
+        }
     }
 
     pub(crate) fn is_clean(&self) -> bool {

@@ -22,6 +22,9 @@
 //! finds the disk full; a sync fails, and then, as on Linux, of what was waiting some is written and the rest is *marked clean*:
 //! it can be read for a while, no later sync writes it, and a power cut takes it.
 //!
+//! Apart from all that stands [`Rot`]: damage to what was durable, which no order of writes protects from. It happens only when
+//! [`Disk::rot`] is called, so that a test of crashes alone can demand that nothing at all is lost.
+//!
 //! What must always be true: the same seed and the same calls give the same answers. Without strikes and power cuts, it is a good disk: it
 //! passes the contract of every storage. It is never worse than the table above, or what survives it would prove nothing for real
 //! disks; and its own tests show that each of these things does happen, or surviving it would prove nothing at all.
@@ -31,10 +34,12 @@ mod draw;
 mod fault;
 mod inode;
 mod names;
+mod rot;
 mod tally;
 
 pub use disk::Disk;
 pub use draw::Draw;
 pub use fault::{Fault, Strike};
 pub use inode::SECTOR_BYTES;
+pub use rot::Rot;
 pub use tally::{Leftover, Tally};

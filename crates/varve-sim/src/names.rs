@@ -45,6 +45,15 @@ impl Change {
         }
     }
 
+    /// Whether it gives a file this name.
+    fn gives(&self, name: &FileName) -> bool {
+        match self {
+            Self::Create { file, .. } => file == name,
+            Self::Rename { to, .. } => to == name,
+            Self::MakeFolder { .. } | Self::Remove { .. } => false,
+        }
+    }
+
     fn undone(&self) -> Leftover {
         match self {
             Self::MakeFolder { .. } => Leftover::FolderLost,
@@ -134,6 +143,19 @@ impl Names {
     pub(crate) fn remove(&mut self, file: &FileName, inode: InodeNumber) {
         self.replaced.remove(file);
         self.change(Change::Remove { file: file.clone(), inode });
+    }
+
+    /// All files that are seen.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &FileName> {
+        self.volatile.files.keys()
+    }
+
+    /// A file is gone, whatever was made durable.
+    pub(crate) fn lose(&mut self, file: &FileName) {
+        self.volatile.files.remove(file);
+        self.durable.files.remove(file);
+        self.replaced.remove(file);
+        self.waiting.retain(|change| !change.gives(file));
     }
 
     pub(crate) fn sync(&mut self, folder: &str) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::fault::Fault;
+use crate::rot::Rot;
 
 /// What a power cut, or a sync that failed, was seen to leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +74,8 @@ pub struct Tally {
     pub operations: u64,
     /// Faults that struck.
     pub struck: BTreeMap<Fault, u64>,
+    /// Damage that was done to what was durable.
+    pub rotted: BTreeMap<Rot, u64>,
     /// What was left: how many power cuts and failed syncs left it.
     pub left: BTreeMap<Leftover, u64>,
     /// A code over all calls and what came of them: equal if two runs were.
@@ -85,6 +88,9 @@ impl Tally {
         self.operations += other.operations;
         for (fault, count) in &other.struck {
             *self.struck.entry(*fault).or_default() += count;
+        }
+        for (rot, count) in &other.rotted {
+            *self.rotted.entry(*rot).or_default() += count;
         }
         for (leftover, count) in &other.left {
             *self.left.entry(*leftover).or_default() += count;

@@ -13,7 +13,7 @@ use super::excludes::Excludes;
 use super::pipeline;
 use super::read::FileReader;
 use super::sequence::FolderCounts;
-use super::status::Status;
+use super::status::{Description, Status};
 use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
 use crate::last_night::LastNight;
@@ -38,6 +38,9 @@ pub struct FolderOptions {
     pub began_at: Timestamp,
     /// Blocks that are known to be lost: a file that needs one is read again though it has not changed.
     pub lost: BTreeSet<BlockName>,
+    /// What is changed in what the system says of a file, before anything is made of it. Nothing: [`Node`]s say what the system says.
+    /// Whoever has to archive the same bytes on every machine leaves out what differs: inodes, owners, times of change.
+    pub adjust: fn(&mut Node),
 }
 
 impl Default for FolderOptions {
@@ -49,6 +52,7 @@ impl Default for FolderOptions {
             store_folder: None,
             began_at: Timestamp(i64::MAX),
             lost: BTreeSet::new(),
+            adjust: |_| {},
         }
     }
 }
@@ -141,17 +145,18 @@ pub(crate) fn archive_folder_after(
         |error: io::Error| ArchiveFolderError::Source { path: source.to_path_buf(), source: error };
     let (descriptor, status) = open_source(source).map_err(unreadable)?;
     let trusted_before = Timestamp(options.began_at.0.saturating_sub(TIME_STEP_NANOSECONDS));
+    let description = Description { trusted_before, adjust: options.adjust };
     let mut root = Node::new(Vec::new(), NodeKind::Folder);
-    status.describe(&mut root, trusted_before);
+    status.describe(&mut root, description);
     let store_folder = options.store_folder.as_ref().and_then(|path| open_source(path).ok());
     let store_folder = store_folder.map(|(_, status)| status.id);
     if store_folder == Some(status.id) {
         return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
     }
-    let reader = FileReader { blocks, watch, trusted_before };
+    let reader = FileReader { blocks, watch, description };
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let root_id = status.id;
-        let setting = WalkSetting { blocks, pipeline, options, watch, trusted_before, root_id, store_folder };
+        let setting = WalkSetting { blocks, pipeline, options, watch, description, root_id, store_folder };
         let walker = Walker::new(setting).remembering(before.last_night.clone());
         walker.walk(root, descriptor, before.root)
     })

@@ -9,10 +9,9 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, put_whole};
-use varve_world::Timestamp;
 
 use super::archive::ArchiveFolderError;
-use super::status::{Status, open_file};
+use super::status::{Description, Status, open_file};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
 use crate::node::{Node, NodeKind, NodeProblem};
@@ -56,8 +55,7 @@ pub(super) struct ReadFiles {
 pub(super) struct FileReader<'a> {
     pub(super) blocks: &'a dyn BlockStore,
     pub(super) watch: Watch<'a>,
-    /// See [`Status::describe`].
-    pub(super) trusted_before: Timestamp,
+    pub(super) description: Description,
 }
 
 /// Why a file has no content.
@@ -147,7 +145,7 @@ impl FileReader<'_> {
         if opened.kind != Some(NodeKind::File) {
             return Err(ReadError::File(io::Error::other("something else has taken its place")));
         }
-        opened.describe(node, self.trusted_before);
+        opened.describe(node, self.description);
         if opened.id != seen.id {
             node.link_group = None;
         }

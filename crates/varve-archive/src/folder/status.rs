@@ -41,6 +41,16 @@ pub(super) struct Status {
     pub(super) device: DeviceNumber,
 }
 
+/// How a file is described.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Description {
+    /// A time of change that is not before this is left out: the clock of a file system moves in steps, and the file may change once
+    /// more within the same one.
+    pub(super) trusted_before: Timestamp,
+    /// See [`FolderOptions::adjust`](super::FolderOptions::adjust).
+    pub(super) adjust: fn(&mut Node),
+}
+
 impl Status {
     /// Of what has this name in `folder`; of a symbolic link itself.
     pub(super) fn of_name(folder: impl AsFd, name: &[u8]) -> io::Result<Self> {
@@ -79,18 +89,16 @@ impl Status {
     }
 
     /// Puts what is known into a node of the same kind. Its content is left as it is.
-    ///
-    /// A time of change that is not before `trusted_before` is left out: the clock of a file system moves in steps, and the
-    /// file may change once more within the same one.
-    pub(super) fn describe(&self, node: &mut Node, trusted_before: Timestamp) {
+    pub(super) fn describe(&self, node: &mut Node, description: Description) {
         node.mode = self.mode;
         node.uid = self.uid;
         node.gid = self.gid;
         node.mtime = self.mtime;
-        node.ctime = Some(self.ctime).filter(|ctime| *ctime < trusted_before);
+        node.ctime = Some(self.ctime).filter(|ctime| *ctime < description.trusted_before);
         node.inode = self.id.inode;
         node.size = if node.kind == NodeKind::File { self.size } else { 0 };
         node.device = node.kind.is_device().then_some(self.device);
+        (description.adjust)(node);
     }
 }
 

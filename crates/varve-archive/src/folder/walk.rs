@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use varve_block::BlockStore;
 use varve_tree::{Visit, walk};
-use varve_world::Timestamp;
 
 use super::archive::{ArchiveFolderError, ArchivedFolder, FolderOptions};
 use super::excludes::{CACHE_TAG_NAME, is_cache};
@@ -23,7 +22,7 @@ use super::pipeline::Pipeline;
 use super::previous::PreviousFolder;
 use super::read::{FileToRead, Job, JoinName, ReadFiles, SMALL_FILE_BYTES_MAX, SourceFolder};
 use super::sequence::{Event, FolderCounts, Sequence};
-use super::status::{FileId, Names, Status, open_folder};
+use super::status::{Description, FileId, Names, Status, open_folder};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
 use crate::last_night::LastNight;
@@ -46,8 +45,7 @@ pub(super) struct WalkSetting<'a> {
     pub(super) pipeline: &'a FilePipeline<'a>,
     pub(super) options: &'a FolderOptions,
     pub(super) watch: Watch<'a>,
-    /// What has changed later than this may change again without a new time.
-    pub(super) trusted_before: Timestamp,
+    pub(super) description: Description,
     pub(super) root_id: FileId,
     pub(super) store_folder: Option<FileId>,
 }
@@ -186,7 +184,7 @@ impl<'a> Walker<'a> {
             return;
         }
         let mut node = Node::new(name, kind);
-        status.describe(&mut node, self.setting.trusted_before);
+        status.describe(&mut node, self.setting.description);
         let last_night = self.last_night.as_ref();
         let previous = previous.or_else(|| {
             let path = folder.path.join_name(&node.name);

@@ -7,6 +7,7 @@ use varve_block::BlockName;
 use varve_tree::Entry;
 
 use crate::contents::Content;
+use crate::folder::FolderState;
 
 /// A file that was stored as a tree.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +15,16 @@ pub struct StoredFile {
     pub entry: Entry,
     pub content: Content,
 }
+
+/// What a snapshot is of.
+#[derive(Debug, Clone)]
+pub enum Taken {
+    Image(Arc<Vec<u8>>),
+    Folder(Arc<FolderState>),
+}
+
+/// Every snapshot that was ever begun, by its name.
+pub type AllTaken = BTreeMap<String, Taken>;
 
 /// What has been promised.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +43,7 @@ pub struct Model {
     /// Put since the last sync that returned: there as long as this session lasts.
     pub pending: Promised,
     /// Every snapshot that was ever begun, whether or not it was reported: there whole, if it is there.
-    pub images: BTreeMap<String, Arc<Vec<u8>>>,
+    pub taken: AllTaken,
     /// Blocks that were put and never acknowledged: they may be there.
     pub doubtful: BTreeMap<BlockName, Content>,
 }
@@ -51,17 +62,20 @@ impl Model {
         self.doubtful.extend(pending.blocks);
     }
 
+    /// The disk is gone with all that was on it, and a copy has taken its place.
+    pub fn go_back_to(&mut self, promised: Promised) {
+        self.forget_pending();
+        let gone = std::mem::replace(&mut self.durable, promised);
+        self.doubtful.extend(gone.blocks);
+    }
+
     /// Compares the catalog with what was promised: all of that in order, and between it only what was begun. Says what is wrong.
-    pub fn compare_catalog(
-        promised: &Promised,
-        images: &BTreeMap<String, Arc<Vec<u8>>>,
-        listed: &[String],
-    ) -> Option<String> {
+    pub fn compare_catalog(promised: &Promised, taken: &AllTaken, listed: &[String]) -> Option<String> {
         let mut wanted = promised.snapshots.iter().peekable();
         for name in listed {
             if wanted.peek() == Some(&name) {
                 wanted.next();
-            } else if !images.contains_key(name) || promised.snapshots.contains(name) {
+            } else if !taken.contains_key(name) || promised.snapshots.contains(name) {
                 return Some(format!("{name} is listed where it should not be: {listed:?}"));
             }
         }

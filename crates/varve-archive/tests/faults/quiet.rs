@@ -28,5 +28,5 @@ pub fn run(schedule: &Schedule) -> Result<Outcome, Failure> {
     IS_QUIET.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(|| crate::run::run(schedule)));
     IS_QUIET.set(false);
-    outcome.unwrap_or_else(|_| Err(Failure { is_loss: false, text: LAST_PANIC.take() }))
+    outcome.unwrap_or_else(|_| Err(Failure { is_loss: false, text: LAST_PANIC.take(), outcome: None }))
 }

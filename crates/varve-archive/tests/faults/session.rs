@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use varve_archive::{Archive, ImagePart, Progress, Snapshot, SnapshotContent, verify, write_image};
 use varve_sim::Disk;
-use varve_store::{Access, AuditShare, Encryption, Secret, Store, StoreConfig};
+use varve_store::{
+    Access, AuditShare, Damage, DamageKind, Encryption, ParityDamage, Secret, Store, StoreConfig,
+};
 use varve_tree::{Piece, TreeReader};
-use varve_world::{FixedClock, InlineWorkers, SeededRandom, Timestamp, World};
+use varve_world::{FixedClock, InlineWorkers, SeededRandom, Storage, Timestamp, World};
 use zeroize::Zeroizing;
 
-use crate::model::StoredFile;
+use crate::folder;
+use crate::model::{StoredFile, Taken};
 
 pub const WRITER: Access<'static> = Access::Write { holder: "the model" };
 
@@ -27,8 +30,13 @@ pub fn chain(error: &dyn Error) -> String {
 
 /// The world of one session: one thread, a fixed time, and random bytes that `seed` decides.
 pub fn world(disk: &Disk, seed: u64) -> World {
+    world_of(Arc::new(disk.clone()), seed)
+}
+
+/// The same, on any storage.
+pub fn world_of(storage: Arc<dyn Storage>, seed: u64) -> World {
     World {
-        storage: Arc::new(disk.clone()),
+        storage,
         clock: Arc::new(FixedClock(Timestamp(1_700_000_000_000_000_000))),
         random: Arc::new(SeededRandom::new(seed)),
         workers: Arc::new(InlineWorkers),
@@ -39,23 +47,45 @@ pub fn secret(config: &StoreConfig) -> Option<Secret> {
     (config.encryption != Encryption::None).then(|| Secret::KeyFile(Zeroizing::new(vec![7; 32])))
 }
 
-pub fn open(world: World, config: &StoreConfig, access: Access<'_>) -> Result<Archive, String> {
-    let store =
-        Store::open(world, secret(config).as_ref(), access, &mut |_| {}).map_err(|error| chain(&error))?;
+/// What opens the key of a machine that may add and not read.
+pub fn write_only_secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![8; 32]))
+}
+
+pub fn open(world: World, secret: Option<&Secret>, access: Access<'_>) -> Result<Archive, String> {
+    let store = open_store(world, secret, access)?;
     Archive::open(store).map_err(|error| chain(&error))
 }
 
-/// The names of an archive's snapshots.
-pub fn listed(archive: &Archive) -> Vec<String> {
-    archive.snapshots().iter().map(|snapshot| snapshot.name.clone()).collect()
+pub fn open_store(world: World, secret: Option<&Secret>, access: Access<'_>) -> Result<Store, String> {
+    Store::open(world, secret, access, &mut |_| {}).map_err(|error| chain(&error))
 }
 
-pub fn restore(store: &Store, snapshot: &Snapshot) -> Result<Vec<u8>, String> {
-    let SnapshotContent::Image(entry) = &snapshot.content else { return Err("it is no image".into()) };
-    let mut bytes = Vec::new();
-    write_image(store, &InlineWorkers, &ImagePart::whole(entry), &mut bytes, &Progress::new())
-        .map_err(|error| chain(&error))?;
-    Ok(bytes)
+/// What all snapshots of the folder are called: so what has not changed since the last one is not read again.
+pub const FOLDER_NAME: &str = "folder";
+
+/// What tells a snapshot from all others.
+pub fn label(snapshot: &Snapshot) -> &str {
+    snapshot.tags.first().unwrap_or(&snapshot.name)
+}
+
+/// All snapshots of an archive.
+pub fn listed(archive: &Archive) -> Vec<String> {
+    archive.snapshots().iter().map(|snapshot| label(snapshot).to_owned()).collect()
+}
+
+/// Whether a snapshot holds what was taken; an error if it cannot be read.
+pub fn is_right(store: &Store, snapshot: &Snapshot, taken: &Taken) -> Result<bool, String> {
+    match (&snapshot.content, taken) {
+        (SnapshotContent::Image(entry), Taken::Image(image)) => {
+            let mut bytes = Vec::new();
+            write_image(store, &InlineWorkers, &ImagePart::whole(entry), &mut bytes, &Progress::new())
+                .map_err(|error| chain(&error))?;
+            Ok(bytes == **image)
+        }
+        (SnapshotContent::Folder(root), Taken::Folder(state)) => Ok(folder::read(store, root)? == **state),
+        _ => Ok(false),
+    }
 }
 
 pub fn read_file(store: &Store, file: &StoredFile) -> Result<Vec<u8>, String> {
@@ -70,15 +100,30 @@ pub fn read_file(store: &Store, file: &StoredFile) -> Result<Vec<u8>, String> {
     taken.map_err(|error| chain(&error)).map(|()| bytes)
 }
 
-/// What `verify` complains of.
+/// What `verify` complains of. Parity that is missing is no complaint: a crash may have come before it.
 pub fn complaints(archive: &Archive, data: bool) -> Result<Vec<String>, String> {
     let verified =
         verify(archive.store(), archive.snapshots(), data.then_some(AuditShare::ALL), &Progress::new())
             .map_err(|error| chain(&error))?;
-    let damage = verified
-        .damage
-        .iter()
-        .map(|damage| format!("arena {}, offset {}: {}", damage.arena, damage.offset, chain(&damage.kind)));
+    let damage = verified.damage.iter().filter(|damage| !is_missing_parity(damage)).map(describe);
     let harm = verified.harm.iter().map(|harm| format!("{}: {}", harm.snapshot_name, harm.reason));
     Ok(damage.chain(harm).collect())
+}
+
+/// The sealed arenas that have no parity, and should.
+pub fn missing_parity(archive: &Archive) -> Result<Vec<String>, String> {
+    let verified = verify(archive.store(), &[], None, &Progress::new()).map_err(|error| chain(&error))?;
+    Ok(verified.damage.iter().filter(|damage| is_missing_parity(damage)).map(describe).collect())
+}
+
+pub fn described(damage: &[Damage]) -> Vec<String> {
+    damage.iter().map(describe).collect()
+}
+
+fn describe(damage: &Damage) -> String {
+    format!("arena {}, offset {}: {}", damage.arena, damage.offset, chain(&damage.kind))
+}
+
+pub fn is_missing_parity(damage: &Damage) -> bool {
+    matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing))
 }

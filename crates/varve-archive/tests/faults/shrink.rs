@@ -54,6 +54,15 @@ fn candidates(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
             smaller
         })
     });
+    let unstruck_there = (0..count).flat_map(move |step| {
+        (0..schedule.steps[step].target_strikes.len()).map(move |strike| {
+            let mut smaller = schedule.clone();
+            smaller.steps[step].target_strikes.remove(strike);
+            smaller
+        })
+    });
+    let unparitied =
+        (schedule.parity_percent > 0).then(|| Schedule { parity_percent: 0, ..schedule.clone() });
     let lesser = (0..count).flat_map(move |step| {
         schedule.steps[step].action.lesser().into_iter().map(move |action| {
             let mut smaller = schedule.clone();
@@ -61,7 +70,7 @@ fn candidates(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
             smaller
         })
     });
-    without.chain(uncreated).chain(unstruck).chain(lesser)
+    without.chain(uncreated).chain(unparitied).chain(unstruck).chain(unstruck_there).chain(lesser)
 }
 
 /// All that is needed to find out why.
@@ -69,7 +78,7 @@ pub fn explain(schedule: &Schedule, failure: &Failure) -> String {
     let (smallest, still) = shrink(schedule, failure.clone());
     format!(
         "seed {seed} fails: {text}\n\nthe smallest schedule that fails, of {steps} steps: {still}\n{smallest}\n\
-         replay: VARVE_FAULT_SEED={seed} cargo test --release -p varve-archive --test faults replay -- --exact --nocapture\n\
+         replay: VARVE_FAULT_SEED='{seed}' cargo test --release -p varve-archive --test faults replay -- --exact --nocapture\n\
          then add {seed} to crates/varve-archive/tests/faults/failed-seeds.txt",
         seed = schedule.seed,
         text = failure.text,

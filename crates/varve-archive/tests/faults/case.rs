@@ -1,0 +1,363 @@
+//! An archive on the misbehaving world, and what is known of it: its sessions, and what excuses an error.
+
+use std::collections::BTreeMap;
+
+use varve_archive::Archive;
+use varve_sim::{Disk, Fault, Strike, Tally};
+use varve_store::{
+    Access, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreConfig,
+};
+use varve_world::FileName;
+
+use crate::folder::SourceFolder;
+use crate::model::{Model, Promised};
+use crate::report::{Failure, Outcome};
+use crate::schedule::{Schedule, Step};
+use crate::session::{self, WRITER, chain, world};
+use crate::target::{SimTarget, TargetTally};
+
+pub type Checked<T = ()> = Result<T, Failure>;
+
+/// A promise was broken, though nothing that was acknowledged is lost.
+pub fn broken(text: impl Into<String>) -> Failure {
+    Failure { is_loss: false, text: text.into(), outcome: None }
+}
+
+/// Something that was acknowledged is gone, or wrong.
+pub fn lost(text: impl Into<String>) -> Failure {
+    Failure { is_loss: true, text: text.into(), outcome: None }
+}
+
+/// An archive on a disk, and what is known of it.
+pub struct Case {
+    pub disk: Disk,
+    pub config: StoreConfig,
+    pub model: Model,
+    pub writer: Option<Archive>,
+    pub reader: Option<Reader>,
+    /// The image, as the next snapshot finds it.
+    pub image: Vec<u8>,
+    /// The folder, as the next snapshot finds it; made when it is first needed.
+    pub folder: Option<SourceFolder>,
+    pub second_home: SecondHome,
+    pub next_snapshot: u64,
+    sessions: u64,
+    struck_before: Struck,
+    /// What had struck when the store was last opened to be written.
+    struck_at_opening: Struck,
+    /// Whether a failed sync from before the step was still to be told.
+    owed_failure: bool,
+    /// What was done, and what came of it.
+    pub counts: BTreeMap<&'static str, u64>,
+    pub cures: BTreeMap<&'static str, u64>,
+    /// What disks and targets that are no more have seen.
+    past: Tally,
+    past_target: TargetTally,
+}
+
+/// An archive that is open to be read, and what was promised when it was opened.
+pub struct Reader {
+    pub archive: Archive,
+    pub promised: Promised,
+}
+
+/// Where the log is replicated to.
+pub struct SecondHome {
+    pub target: SimTarget,
+    /// What is there for sure; `None` until a replication has come to its end.
+    pub promised: Option<Promised>,
+    /// Whether the log here may have gone another way since: repaired, or put back.
+    pub may_have_parted: bool,
+}
+
+/// What has struck so far, here and at the second home.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Struck {
+    here: BTreeMap<Fault, u64>,
+    there: u64,
+}
+
+impl Case {
+    pub fn create(schedule: &Schedule) -> Checked<Self> {
+        let mut case = Self {
+            disk: Disk::new(schedule.seed.number),
+            config: schedule.config(),
+            model: Model::default(),
+            writer: None,
+            reader: None,
+            image: Vec::new(),
+            folder: None,
+            second_home: SecondHome::new(0),
+            next_snapshot: 0,
+            sessions: 0,
+            struck_before: Struck::default(),
+            struck_at_opening: Struck::default(),
+            owed_failure: false,
+            counts: BTreeMap::new(),
+            cures: BTreeMap::new(),
+            past: Tally::default(),
+            past_target: TargetTally::default(),
+        };
+        case.disk.arm(&schedule.create);
+        let mut outcome = case.try_create(1);
+        if let Err(error) = &outcome {
+            case.excused(&chain(error))?;
+            case.recover_disk();
+            outcome = match case.open(WRITER) {
+                Ok(_) => Ok(()),
+                Err(text) if text.contains("not a store") => match case.try_create(2) {
+                    // What is there is no store, and its maker is told so: he may empty the folder.
+                    Err(CreateError::NotEmpty { .. }) => {
+                        case.disk = Disk::new(schedule.seed.number);
+                        case.try_create(3)
+                    }
+                    other => other,
+                },
+                Err(text) => return Err(broken(format!("half a store was made: {text}"))),
+            };
+        }
+        outcome.map_err(|error| broken(format!("no store was made: {}", chain(&error))))?;
+        case.disk.behave();
+        if !schedule.seed.is_old && case.config.encryption == Encryption::Aes256Gcm {
+            case.add_write_only_key().map_err(broken)?;
+        }
+        Ok(case)
+    }
+
+    fn try_create(&self, seed: u64) -> Result<(), CreateError> {
+        let secret = session::secret(&self.config);
+        Store::create(&world(&self.disk, seed), &self.config, secret.as_ref(), PassphraseCost::default())
+    }
+
+    /// A second key, for a machine that may add and not read.
+    fn add_write_only_key(&self) -> Result<(), String> {
+        let keyring = Keyring::of(&world(&self.disk, 4)).map_err(|error| chain(&error))?;
+        let by = session::secret(&self.config).expect("it is encrypted");
+        let by = keyring.unlock(&by).map_err(|error| chain(&error))?;
+        let secret = session::write_only_secret();
+        let cost = PassphraseCost::default();
+        let new = NewKey { secret: &secret, cost, label: "", role: Role::WriteOnly };
+        keyring.add(&by, &new).map(|_| ()).map_err(|error| chain(&error))
+    }
+
+    /// What has been seen so far, on all disks.
+    pub fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome {
+            tally: self.past.clone(),
+            target: self.past_target.clone(),
+            actions: self.counts.clone(),
+            cures: self.cures.clone(),
+        };
+        outcome.tally.add(&self.disk.tally());
+        outcome.target.add(&self.second_home.target.tally());
+        outcome
+    }
+
+    /// Another disk takes the place of the one that was used.
+    pub fn move_to(&mut self, disk: Disk) {
+        self.end_session();
+        self.reader = None;
+        self.past.add(&self.disk.tally());
+        self.disk = disk;
+        self.note_struck();
+        self.owed_failure = false;
+    }
+
+    /// Counts what a disk has seen that is not used any more.
+    pub fn forget_disk(&mut self, disk: &Disk) {
+        self.past.add(&disk.tally());
+    }
+
+    /// A new and empty second home takes the place of the one before.
+    pub fn move_second_home(&mut self) {
+        self.past_target.add(&self.second_home.target.tally());
+        self.second_home = SecondHome::new(self.next_snapshot + self.sessions * 1000);
+        self.note_struck();
+    }
+
+    /// With `VARVE_FAULT_TELL` set, prints what is going on: for whoever looks for the reason of a failure.
+    #[expect(clippy::print_stdout, reason = "a test that was asked to tell")]
+    pub fn tell(&self, what: impl FnOnce() -> String) {
+        if std::env::var_os("VARVE_FAULT_TELL").is_some() {
+            println!("  {}", what());
+        }
+    }
+
+    /// All files of the log and of its parity, with their lengths.
+    pub fn lengths(&self) -> Vec<String> {
+        let files = self.disk.files().into_iter();
+        let is_of_log =
+            |file: &FileName| file.as_str().starts_with("arenas/") || file.as_str().starts_with("parity/");
+        let length = |file: &FileName| self.disk.contents(file).map_or(0, |bytes| bytes.len());
+        files.filter(is_of_log).map(|file| format!("{file}: {}", length(&file))).collect()
+    }
+
+    // ---- what may go wrong
+
+    /// Begins a step: from now on what strikes excuses errors.
+    pub fn begin(&mut self, step: &Step) {
+        self.disk.reseed(step.draw);
+        self.note_struck();
+        self.owed_failure = self.disk.owes_failure();
+        self.disk.arm(&step.strikes);
+        self.second_home.target.arm(&step.target_strikes, step.draw);
+    }
+
+    /// From now on nothing excuses errors but what strikes later.
+    pub fn note_struck(&mut self) {
+        self.struck_before = self.struck();
+    }
+
+    pub fn forget_owed_failure(&mut self) {
+        self.owed_failure = false;
+    }
+
+    pub fn arm(&self, strikes: &[Strike]) {
+        self.disk.arm(strikes);
+    }
+
+    /// Nothing more goes wrong in this step.
+    pub fn disarm(&self) {
+        self.disk.arm(&[]);
+        self.second_home.target.behave();
+    }
+
+    fn struck(&self) -> Struck {
+        Struck { here: self.disk.tally().struck, there: self.second_home.target.struck_count() }
+    }
+
+    /// Whether something has struck since the step began.
+    pub fn has_struck(&self) -> bool {
+        self.struck() != self.struck_before
+    }
+
+    /// Whether one of these has struck since the step began.
+    pub fn has_struck_one_of(&self, faults: &[Fault]) -> bool {
+        let now = self.disk.tally().struck;
+        let count = |struck: &BTreeMap<Fault, u64>, fault| struck.get(fault).copied().unwrap_or(0);
+        faults.iter().any(|fault| count(&now, fault) > count(&self.struck_before.here, fault))
+    }
+
+    /// An error is no failure if something struck, or the disk is full.
+    pub fn excused(&self, text: &str) -> Checked {
+        let is_excused = self.has_struck() || self.owed_failure || self.disk.is_full() || self.disk.is_down();
+        if is_excused || (self.writer.is_some() && self.parity_may_have_failed()) {
+            Ok(())
+        } else {
+            Err(broken(format!("an error on a disk that works: {text}")))
+        }
+    }
+
+    /// Parity is made behind a promise that was kept: what goes wrong there is told by the session's next call.
+    pub fn parity_may_have_failed(&self) -> bool {
+        self.config.parity_percent.is_some() && self.struck() != self.struck_at_opening
+    }
+
+    /// The disk works from now on: after a restart, if the power was gone.
+    pub fn recover_disk(&self) {
+        self.disk.behave();
+        if self.disk.is_down() {
+            self.disk.restart();
+        }
+    }
+
+    pub fn restart(&mut self) {
+        self.end_session();
+        self.reader = None;
+        self.recover_disk();
+    }
+
+    /// The writer is gone, without a word.
+    pub fn end_session(&mut self) {
+        self.writer = None;
+        self.model.forget_pending();
+    }
+
+    /// Does what only reads, and again with nothing in its way if that failed: then it must succeed.
+    pub fn twice<T>(&self, mut read: impl FnMut(bool) -> Result<T, String>) -> Checked<T> {
+        match read(false) {
+            Ok(found) => Ok(found),
+            Err(text) => {
+                if !self.has_struck() {
+                    return Err(lost(text));
+                }
+                if self.disk.is_down() {
+                    return Err(broken("the power is gone"));
+                }
+                self.disarm();
+                read(true).map_err(|again| lost(format!("{again}; tried before with a fault: {text}")))
+            }
+        }
+    }
+
+    /// As `twice`; none if the power went.
+    pub fn unless_down(&self, checked: Checked) -> Checked {
+        if self.disk.is_down() { Ok(()) } else { checked }
+    }
+
+    // ---- sessions
+
+    /// Numbers sessions, so that no two draw the same random bytes.
+    pub fn next_session(&mut self) -> u64 {
+        self.sessions += 1;
+        1000 + self.sessions
+    }
+
+    pub fn open(&mut self, access: Access<'_>) -> Result<Archive, String> {
+        let seed = self.next_session();
+        session::open(world(&self.disk, seed), session::secret(&self.config).as_ref(), access)
+    }
+
+    /// Opens the archive to write, if it is not: at once, or as soon as the disk works.
+    pub fn open_writer(&mut self) -> Checked {
+        if self.writer.is_some() {
+            return Ok(());
+        }
+        let archive = match self.open(WRITER) {
+            Ok(archive) => archive,
+            Err(text) => {
+                self.excused(&text)?;
+                if self.disk.is_down() {
+                    self.reader = None;
+                }
+                self.recover_disk();
+                self.open(WRITER).map_err(|again| lost(format!("does not open: {again}; before: {text}")))?
+            }
+        };
+        let listed = session::listed(&archive);
+        if let Some(wrong) = Model::compare_catalog(&self.model.durable, &self.model.taken, &listed) {
+            return Err(lost(format!("opened to write, {wrong}")));
+        }
+        self.writer = Some(archive);
+        self.struck_at_opening = self.struck();
+        Ok(())
+    }
+
+    pub fn writer(&self) -> &Archive {
+        self.writer.as_ref().expect("it was opened")
+    }
+
+    pub fn store(&self) -> &Store {
+        self.writer().store()
+    }
+
+    pub fn close(&mut self) -> Checked {
+        let Some(archive) = self.writer.take() else { return Ok(()) };
+        match archive.close() {
+            Ok(()) => self.model.acknowledge(),
+            Err(error) => {
+                if !self.parity_may_have_failed() {
+                    self.excused(&chain(&error))?;
+                }
+                self.model.forget_pending();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SecondHome {
+    fn new(number: u64) -> Self {
+        Self { target: SimTarget::new(number), promised: None, may_have_parted: false }
+    }
+}

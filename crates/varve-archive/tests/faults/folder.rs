@@ -1,0 +1,183 @@
+//! A small real folder that a seed changes: its snapshots are the same to the byte whenever the seed is run again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+use varve_archive::{FolderOptions, ListNext, Listed, Node, NodeKind, list};
+use varve_sim::Draw;
+use varve_store::Store;
+use varve_tree::{Piece, TreeReader};
+use varve_world::Timestamp;
+
+use crate::contents::{Content, noise};
+use crate::session::chain;
+
+/// What a folder holds, by path: folders, files and links.
+pub type FolderState = BTreeMap<String, Kept>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    Folder,
+    /// What it holds, and when it was changed, in seconds.
+    File(Vec<u8>, u64),
+    Link(String),
+}
+
+/// A folder on a real file system, and what is in it.
+pub struct SourceFolder {
+    place: TempDir,
+    state: FolderState,
+    changed_at: u64,
+}
+
+impl SourceFolder {
+    pub fn new() -> io::Result<Self> {
+        // In memory where that can be had: thousands of them are made.
+        let shared = Path::new("/dev/shm");
+        let place = if shared.is_dir() { TempDir::new_in(shared) } else { TempDir::new() };
+        Ok(Self {
+            place: place?,
+            state: FolderState::from([(String::new(), Kept::Folder)]),
+            changed_at: 1_600_000_000,
+        })
+    }
+
+    /// A folder that is as another one was.
+    pub fn of(state: &FolderState) -> io::Result<Self> {
+        let mut folder = Self::new()?;
+        for (path, kept) in state {
+            match kept {
+                Kept::Folder => folder.make_way(&format!("{path}/"))?,
+                Kept::File(bytes, changed_at) => folder.write(path, bytes.clone(), *changed_at)?,
+                Kept::Link(to) => folder.link(path, to)?,
+            }
+        }
+        Ok(folder)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    pub fn state(&self) -> &FolderState {
+        &self.state
+    }
+
+    /// Makes, changes and removes some things in it.
+    pub fn change(&mut self, draw: u64, changes: u32) -> io::Result<()> {
+        let mut draw = Draw::new(draw);
+        for _ in 0..changes {
+            self.changed_at += 1;
+            let now = self.changed_at;
+            let folder = ["", "a/", "a/deep/", "b/"][draw.index(4)];
+            let path = format!("{folder}{}", draw.below(9));
+            match draw.below(8) {
+                0 => self.remove(&path)?,
+                1 => self.link(&path, &format!("../{}", draw.below(9)))?,
+                2 => self.write(&path, noise(draw.number(), 20_000 + draw.index(400_000)), now)?,
+                // From a few contents only, so that duplicates happen.
+                3 | 4 => self.write(&path, Content { number: draw.below(20), length: 9000 }.bytes(), now)?,
+                _ => self.write(&path, noise(draw.number(), draw.index(3000)), now)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &str) -> io::Result<()> {
+        if self.state.remove(path).is_some() {
+            fs::remove_file(self.path().join(path))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, path: &str, bytes: Vec<u8>, changed_at: u64) -> io::Result<()> {
+        self.make_way(path)?;
+        let real = self.path().join(path);
+        fs::write(&real, &bytes)?;
+        // What the machine's clock says would be another thing each time.
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(changed_at);
+        File::options().write(true).open(real)?.set_modified(modified)?;
+        self.state.insert(path.into(), Kept::File(bytes, changed_at));
+        Ok(())
+    }
+
+    fn link(&mut self, path: &str, to: &str) -> io::Result<()> {
+        self.make_way(path)?;
+        std::os::unix::fs::symlink(to, self.path().join(path))?;
+        self.state.insert(path.into(), Kept::Link(to.into()));
+        Ok(())
+    }
+
+    /// Makes the folders above, and takes away what is there.
+    fn make_way(&mut self, path: &str) -> io::Result<()> {
+        self.remove(path)?;
+        for (end, _) in path.match_indices('/') {
+            let above = &path[..end];
+            if !above.is_empty() && self.state.insert(above.into(), Kept::Folder).is_none() {
+                fs::create_dir(self.path().join(above))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All that differs from one run to the next is put in its place: what is left follows from the seed.
+pub fn options() -> FolderOptions {
+    FolderOptions { adjust: forget_machine, ..FolderOptions::default() }
+}
+
+fn forget_machine(node: &mut Node) {
+    (node.uid, node.gid) = (0, 0);
+    node.mode = if node.kind == NodeKind::Folder { 0o755 } else { 0o644 };
+    if node.kind != NodeKind::File {
+        node.mtime = Timestamp(0);
+    }
+    node.ctime = Some(node.mtime);
+    node.inode = node.name.iter().fold(7, |hash, byte| hash * 31 + u64::from(*byte));
+}
+
+/// What a snapshot of a folder holds.
+pub fn read(store: &Store, root: &Node) -> Result<FolderState, String> {
+    let mut state = FolderState::new();
+    let mut failed = None;
+    list(store, root, &mut |listed| {
+        let read = match listed {
+            Listed::Node { path, node } => keep(store, node).map(|kept| (path.display().to_string(), kept)),
+            Listed::Unreadable { path, error } => Err(format!("{}: {}", path.display(), chain(&error))),
+        };
+        match read {
+            Ok((path, kept)) => drop(state.insert(path, kept)),
+            Err(error) => drop(failed.get_or_insert(error)),
+        }
+        if failed.is_some() { ListNext::Stop } else { ListNext::Descend }
+    });
+    failed.map_or(Ok(state), Err)
+}
+
+fn keep(store: &Store, node: &Node) -> Result<Kept, String> {
+    if let Some(problem) = node.problem {
+        return Err(format!("it was archived with a problem: {problem:?}"));
+    }
+    Ok(match node.kind {
+        NodeKind::Folder => Kept::Folder,
+        NodeKind::SymbolicLink => Kept::Link(String::from_utf8_lossy(&node.target).into_owned()),
+        _ => {
+            let mut bytes = Vec::new();
+            if let Some(entry) = &node.content {
+                let read = TreeReader::new(store, entry).stream(&mut |piece| {
+                    match piece {
+                        Piece::Bytes(piece) => bytes.extend_from_slice(piece),
+                        Piece::Zeros(count) => bytes.resize(bytes.len() + count as usize, 0),
+                    }
+                    Ok(())
+                });
+                read.map_err(|error| chain(&error))?;
+            }
+            Kept::File(bytes, u64::try_from(node.mtime.0 / 1_000_000_000).unwrap_or_default())
+        }
+    })
+}

@@ -1,0 +1,7 @@
+//! What each action does, kind by kind, and what it is held to.
+
+mod read;
+mod replica;
+mod rot;
+pub mod write;
+mod write_only;

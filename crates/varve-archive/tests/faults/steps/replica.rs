@@ -1,0 +1,292 @@
+//! The second home: replicating, reading there, auditing, and coming back from it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use varve_archive::Archive;
+use varve_replica::{
+    Audit, Audited, CloneError, CloneOptions, FindingKind, Replica, ReplicaStorage, ReplicateError,
+    ReplicateOptions, ReplicationPlan, Share, Source, audit, clone_replica,
+};
+use varve_sim::{Disk, Draw, Fault};
+use varve_store::{Access, Store};
+use varve_world::{FileName, InlineWorkers, World};
+
+use crate::case::{Case, Checked, broken, lost};
+use crate::model::Model;
+use crate::schedule::Step;
+use crate::session::{self, WRITER, chain, world, world_of};
+use crate::target::{Spoil, TargetFault};
+
+/// Several objects an arena.
+const SEGMENT_BYTES: u64 = 300 << 10;
+
+/// Why a replication has not come to its end.
+enum NotReplicated {
+    /// The log there is not a part of the log here.
+    Parted(String),
+    Failed(String),
+}
+
+impl Case {
+    /// Of a log that somebody has opened since the last crash: before that, what the crash has left would be called damage.
+    pub fn replicate(&mut self) -> Checked {
+        self.open_writer()?;
+        let promised = self.model.durable.clone();
+        if let Err(first) = self.replicate_all() {
+            let (NotReplicated::Parted(text) | NotReplicated::Failed(text)) = &first;
+            // What a service says is not believed, and may be anything.
+            let is_parted = matches!(first, NotReplicated::Parted(_)) && self.second_home.may_have_parted;
+            if !is_parted {
+                self.excused(text)?;
+            }
+            if self.has_struck_one_of(&[Fault::SyncError]) || self.disk.owes_failure() {
+                // The system tells a failed sync once, and it told the other process. What is on the disk nobody knows until it is
+                // opened again; it was read from memory, and may be at the second home alone.
+                self.second_home.may_have_parted = true;
+            }
+            self.disarm();
+            self.restart();
+            self.note_struck();
+            self.open_writer()?;
+            self.replicate_again(text)?;
+        }
+        self.second_home.promised = Some(promised);
+        Ok(())
+    }
+
+    /// With nothing in its way it comes to its end; at a place of its own, if the log has gone another way since.
+    fn replicate_again(&mut self, before: &str) -> Checked {
+        self.note_struck();
+        let mut outcome = self.replicate_all();
+        if outcome.is_err() && self.second_home.may_have_parted {
+            // It was told of a sync that failed earlier, behind the writer's back.
+            outcome = self.replicate_all();
+        }
+        match outcome {
+            Ok(()) => return Ok(()),
+            Err(NotReplicated::Parted(_)) if self.second_home.may_have_parted => {}
+            Err(NotReplicated::Parted(text) | NotReplicated::Failed(text)) => {
+                return Err(broken(format!("cannot be replicated: {text}; before: {before}")));
+            }
+        }
+        self.move_second_home();
+        match self.replicate_all() {
+            Ok(()) => Ok(()),
+            Err(NotReplicated::Parted(text) | NotReplicated::Failed(text)) => {
+                Err(broken(format!("cannot be replicated to an empty place: {text}")))
+            }
+        }
+    }
+
+    /// Uploads what is missing, and what is found to be there in the wrong length.
+    fn replicate_all(&mut self) -> Result<(), NotReplicated> {
+        let wrong = self.replicate_once(BTreeSet::new())?;
+        if !wrong.is_empty() {
+            self.replicate_once(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Replicates once, and says which objects have a wrong length there.
+    fn replicate_once(&mut self, replace: BTreeSet<FileName>) -> Result<BTreeSet<FileName>, NotReplicated> {
+        let seed = self.next_session();
+        let world = world(&self.disk, seed);
+        let secret = session::secret(&self.config);
+        let (config, log) =
+            Store::unlock(&world, secret.as_ref()).map_err(|error| NotReplicated::Failed(chain(&error)))?;
+        let source = Source { world: &world, config: &config, log: &log };
+        let target = self.second_home.target.shared();
+        let options = ReplicateOptions { segment_bytes: SEGMENT_BYTES, replace, delete_extra_keys: false };
+        let plan = ReplicationPlan::new(source, &target, &options)?;
+        let wrong = plan.wrong.iter().map(|wrong| wrong.object.clone()).collect();
+        let done = plan.apply(source, &target, &options, &InlineWorkers, &())?;
+        match done.damaged.first() {
+            Some(damage) => {
+                let text = format!(
+                    "arena {} is damaged at {}: {}",
+                    damage.arena,
+                    damage.offset,
+                    chain(&damage.reason)
+                );
+                Err(NotReplicated::Failed(text))
+            }
+            None => Ok(wrong),
+        }
+    }
+
+    // ---- what is there
+
+    /// The second home as the folder of a store.
+    fn there(&mut self) -> Result<(Arc<Replica>, World), String> {
+        let replica = Replica::open(self.second_home.target.shared()).map_err(|error| chain(&error))?;
+        let replica = Arc::new(replica);
+        let storage = ReplicaStorage::new(Arc::clone(&replica), None, None);
+        let seed = self.next_session();
+        Ok((replica, world_of(Arc::new(storage), seed)))
+    }
+
+    pub fn open_second_home(&mut self) -> Result<Store, String> {
+        let (_, world) = self.there()?;
+        session::open_store(world, session::secret(&self.config).as_ref(), Access::Read)
+    }
+
+    pub fn open_second_home_archive(&mut self) -> Result<Archive, String> {
+        Archive::open(self.open_second_home()?).map_err(|error| chain(&error))
+    }
+
+    fn audit(&mut self) -> Result<Audit, String> {
+        let (replica, world) = self.there()?;
+        let secret = session::secret(&self.config);
+        let (_, log) = Store::unlock(&world, secret.as_ref()).map_err(|error| chain(&error))?;
+        let store = session::open_store(world.clone(), secret.as_ref(), Access::Read)?;
+        let audited = Audited { replica: &replica, world: &world, store: &store, log: &log };
+        audit(audited, Share::ALL, &()).map_err(|error| chain(&error))
+    }
+
+    /// Whatever strikes, nothing wrong is read there; and when nothing does, all that was replicated.
+    pub fn read_replica(&mut self, draw: &mut Draw) -> Checked {
+        let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
+        match self.open_second_home_archive() {
+            Ok(archive) => drop(self.never_wrong(&archive, &promised)?),
+            Err(text) => self.excused(&text)?,
+        }
+        if draw.once_in(2)
+            && let Err(text) = self.audit()
+        {
+            self.excused(&text)?;
+        }
+        self.disarm();
+        self.note_struck();
+        self.check_second_home()
+    }
+
+    /// All that was replicated is there, and an audit finds nothing.
+    fn check_second_home(&mut self) -> Checked {
+        let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
+        let archive = self.open_second_home_archive().map_err(lost)?;
+        let listed = session::listed(&archive);
+        if let Some(wrong) = Model::compare_catalog(&promised, &self.model.taken, &listed) {
+            return Err(lost(format!("at the second home, {wrong}")));
+        }
+        self.check_promised(&archive, &promised)?;
+        let mut audit = self.audit().map_err(broken)?;
+        // Nothing is removed there: what an upload that was cut off has left beside its successor stays.
+        audit.findings.retain(|finding| !matches!(finding.kind, FindingKind::Detached));
+        if audit.findings.is_empty() {
+            Ok(())
+        } else {
+            Err(broken(format!("an audit complains: {:?}", audit.findings)))
+        }
+    }
+
+    /// The service damages what it has: an audit says so, and replicating again makes it whole.
+    pub fn spoil_replica(&mut self, draw: &mut Draw, spoil: Spoil, count: u32) -> Checked {
+        if self.second_home.promised.is_none() {
+            return Ok(());
+        }
+        self.disarm();
+        // What is lost there must be here, to be uploaded again.
+        self.restart();
+        self.note_struck();
+        self.forget_owed_failure();
+        self.open_writer()?;
+        self.replicate()?;
+        let promised = self.model.durable.clone();
+        let hit: Vec<_> = (0..count).filter_map(|_| self.second_home.target.spoil(spoil, draw)).collect();
+        if hit.is_empty() {
+            return Ok(());
+        }
+        let is_harmed = match self.open_second_home_archive() {
+            Ok(archive) => !self.never_wrong(&archive, &promised)?.is_empty(),
+            Err(_) => true,
+        };
+        let audit = self.audit().map_err(broken)?;
+        // The end of the log, taken away, leaves a good and shorter log; and not every bit between records says something.
+        if audit.findings.is_empty() && spoil != Spoil::Lost && (is_harmed || spoil == Spoil::Cut) {
+            return Err(broken(format!("an audit does not see what happened to {hit:?}")));
+        }
+        // A page that is lost hides what follows it: the object that is named may be the one where that begins.
+        let named = audit.findings.into_iter().filter_map(|finding| finding.object);
+        let there: BTreeSet<_> = named.chain(hit).collect();
+        match self.replicate_once(there).and_then(|_| self.replicate_all()) {
+            Ok(()) => self.check_second_home(),
+            Err(NotReplicated::Parted(text) | NotReplicated::Failed(text)) => {
+                Err(broken(format!("cannot be made whole: {text}")))
+            }
+        }
+    }
+
+    // ---- coming back
+
+    /// Brings the store back to another disk, with what strikes meanwhile.
+    pub fn bring_back(&mut self, step: &Step, moves: bool) -> Checked {
+        let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
+        self.arm(&[]);
+        let mut disk = Disk::new(step.draw);
+        disk.arm(&step.strikes);
+        if let Err(text) = self.clone_to(&disk) {
+            let is_excused = !disk.tally().struck.is_empty() || self.has_struck();
+            if !is_excused {
+                return Err(lost(format!("cannot be brought back: {text}")));
+            }
+        }
+        disk.behave();
+        if disk.is_down() {
+            disk.restart();
+        }
+        self.second_home.target.behave();
+        // Whoever has never seen more cannot know that a listing was old: the store that came back is one of an earlier day.
+        let tally = self.second_home.target.tally();
+        if tally.struck.contains_key(&TargetFault::OldListing) && self.has_struck() {
+            self.forget_disk(&disk);
+            disk = Disk::new(step.draw + 1);
+        }
+        self.note_struck();
+        self.clone_to(&disk).map_err(|text| lost(format!("cannot be brought back after a try: {text}")))?;
+        let seed = self.next_session();
+        let secret = session::secret(&self.config);
+        let archive = session::open(world(&disk, seed), secret.as_ref(), WRITER)
+            .map_err(|text| lost(format!("what came back does not open: {text}")))?;
+        let listed = session::listed(&archive);
+        if let Some(wrong) = Model::compare_catalog(&promised, &self.model.taken, &listed) {
+            return Err(lost(format!("of what came back, {wrong}")));
+        }
+        self.check_promised(&archive, &promised)?;
+        let complaints = session::complaints(&archive, true).map_err(broken)?;
+        if !complaints.is_empty() {
+            return Err(broken(format!("verify complains of what came back: {}", complaints.join("; "))));
+        }
+        if !moves {
+            self.forget_disk(&disk);
+            return Ok(());
+        }
+        self.move_to(disk);
+        self.model.go_back_to(promised);
+        self.model.durable.snapshots = listed;
+        self.writer = Some(archive);
+        Ok(())
+    }
+
+    fn clone_to(&mut self, disk: &Disk) -> Result<(), String> {
+        let replica = Replica::open(self.second_home.target.shared()).map_err(|error| chain(&error))?;
+        let seed = self.next_session();
+        let secret = session::secret(&self.config);
+        let options = CloneOptions::default();
+        match clone_replica(&Arc::new(replica), &world(disk, seed), secret.as_ref(), options, &()) {
+            // The try before came to its end, and could not say so.
+            Ok(_) | Err(CloneError::Exists) => Ok(()),
+            Err(error) => Err(chain(&error)),
+        }
+    }
+}
+
+impl From<ReplicateError> for NotReplicated {
+    fn from(error: ReplicateError) -> Self {
+        let text = chain(&error);
+        match error {
+            ReplicateError::Ahead { .. } | ReplicateError::Diverged { .. } => Self::Parted(text),
+            _ => Self::Failed(text),
+        }
+    }
+}

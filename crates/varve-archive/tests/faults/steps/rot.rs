@@ -1,0 +1,421 @@
+//! Damage to what was durable: it is never returned as data, `verify` names what it harms, and all that can come back does: from
+//! parity, from the second home, or by archiving the same data again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use varve_archive::{Archive, Progress, RepairReport, Snapshot, plan_repair, repair, verify};
+use varve_block::{Block, BlockStore, BlockType};
+use varve_sim::{Draw, Rot, Strike};
+use varve_store::{Access, AuditShare, Store};
+use varve_world::{FileName, Storage};
+
+use crate::action::{Cure, Rotten};
+use crate::case::{Case, Checked, broken, lost};
+use crate::folder::SourceFolder;
+use crate::model::{Promised, Taken};
+use crate::schedule::Step;
+use crate::session::{self, WRITER, chain, world};
+use crate::steps::write::{take_folder, take_image, write_file};
+
+/// So many nights heal all that a night can heal: one finds what leads to data, the next one the data.
+const NIGHTS_MAX: usize = 3;
+
+/// What of the promised cannot be read, though nothing else came in its place.
+#[derive(Debug, Default)]
+pub struct Missing {
+    pub blocks: usize,
+    pub files: usize,
+    /// Snapshots that are listed and cannot be restored, or not wholly.
+    pub harmed: BTreeSet<String>,
+    /// Snapshots that are not listed.
+    pub unlisted: BTreeSet<String>,
+}
+
+impl Missing {
+    pub fn is_empty(&self) -> bool {
+        self.blocks == 0 && self.files == 0 && self.harmed.is_empty() && self.unlisted.is_empty()
+    }
+
+    /// Of what snapshots hold.
+    fn has_snapshots(&self) -> bool {
+        !self.harmed.is_empty() || !self.unlisted.is_empty()
+    }
+}
+
+impl Case {
+    pub fn rot(
+        &mut self,
+        step: &Step,
+        draw: &mut Draw,
+        (rot, count, kind): (Rot, u32, Rotten),
+        cure: Cure,
+    ) -> Checked {
+        self.disarm();
+        // A sector of the log that cannot be read keeps the store from being opened at all: that is for whoever mends disks.
+        if kind == Rotten::Arenas && rot == Rot::UnreadableSector {
+            return Ok(());
+        }
+        self.settle()?;
+        if kind == Rotten::Arenas && cure == Cure::Repair && draw.once_in(2) {
+            self.replicate()?;
+            self.settle()?;
+        }
+        let files: Vec<_> = self.disk.files().into_iter().filter(|file| kind.has(file)).collect();
+        let mut hit = Vec::new();
+        for _ in 0..count {
+            let Some(file) = files.get(draw.index(files.len())) else { return Ok(()) };
+            let before = self.disk.contents(file);
+            if self.disk.rot(file, rot) {
+                self.tell(|| format!("{file}: {rot:?}, of {:?}", self.lengths()));
+                hit.push((file.clone(), before.expect("it was there")));
+            }
+        }
+        self.note_struck();
+        self.forget_owed_failure();
+        match kind {
+            Rotten::Hints => {
+                self.open_writer()?;
+                self.check_all(true)
+            }
+            Rotten::Settings => self.put_back(hit),
+            Rotten::Parity => {
+                self.look()?;
+                self.repair_until_done(&step.strikes, false)?;
+                self.open_writer()?;
+                self.check_all(true)?;
+                self.check_parity()
+            }
+            Rotten::Arenas => {
+                let mendable = self.is_mendable(rot, &hit);
+                self.rot_of_log(step, cure, mendable)
+            }
+        }
+    }
+
+    /// The archive is closed, all that was promised is durable, and nothing is on its way. The log's last page is younger than all seals
+    /// but its own arena's: a seal that no page has seen tells nobody that it is gone.
+    fn settle(&mut self) -> Checked {
+        self.reader = None;
+        self.disk.behave();
+        self.open_writer()?;
+        self.close()?;
+        // Parity that was due may have ended the session.
+        self.note_struck();
+        self.forget_owed_failure();
+        self.open_writer()?;
+        let fresh = 2_000_000 + self.next_session();
+        self.put(fresh, 1, 100)?;
+        self.close()
+    }
+
+    /// Whether parity can surely mend it: one place in one sealed arena that has parity.
+    fn is_mendable(&self, rot: Rot, hit: &[(FileName, Vec<u8>)]) -> bool {
+        let [(file, _)] = hit else { return false };
+        let is_local = matches!(rot, Rot::FlippedBit | Rot::ZeroedSector | Rot::UnreadableSector);
+        let number = file.as_str().trim_start_matches("arenas/").trim_end_matches(".arena");
+        let parity = format!("parity/{number}.");
+        is_local && self.disk.files().iter().any(|file| file.as_str().starts_with(&parity))
+    }
+
+    /// Settings and keys: without them nothing opens, or nothing wrong comes out; put back from any copy, all is well.
+    fn put_back(&mut self, hit: Vec<(FileName, Vec<u8>)>) -> Checked {
+        if let Ok(archive) = self.open(Access::Read) {
+            let missing = self.never_wrong(&archive, &self.model.durable)?;
+            let complaints = session::complaints(&archive, true).unwrap_or_else(|text| vec![text]);
+            if !missing.is_empty() && complaints.is_empty() {
+                return Err(lost(format!("lost without a word, for damaged settings: {missing:?}")));
+            }
+        }
+        // The first ones that were taken are the good ones.
+        for (file, bytes) in hit.into_iter().rev() {
+            let storage: &dyn Storage = &self.disk;
+            storage.replace(&file, &bytes).map_err(|error| broken(error.to_string()))?;
+        }
+        self.open_writer()?;
+        self.check_all(true)
+    }
+
+    fn rot_of_log(&mut self, step: &Step, cure: Cure, mendable: bool) -> Checked {
+        self.second_home.may_have_parted = true;
+        let seen = self.look()?;
+        if seen.is_empty() {
+            self.count_cure("nothing that was promised was hit");
+        }
+        let covers = cure == Cure::Repair && self.is_covered();
+        if covers {
+            self.read_with_help()?;
+        }
+        if cure == Cure::Nights {
+            self.archive_again_until_whole()?;
+        }
+        let mended = self.repair_until_done(&step.strikes, cure == Cure::Repair)?;
+        self.note_struck();
+        self.forget_owed_failure();
+        let archive =
+            self.open(WRITER).map_err(|text| lost(format!("does not open after repair: {text}")))?;
+        let left = self.never_wrong(&archive, &self.model.durable)?;
+        if mendable && !left.is_empty() {
+            return Err(lost(format!("parity could have mended this: {left:?}")));
+        }
+        if covers && left.has_snapshots() {
+            return Err(lost(format!("the second home has this: {left:?}")));
+        }
+        self.count_cure(match () {
+            () if seen.is_empty() => "repaired",
+            () if mendable && mended => "mended from parity, all of it",
+            () if covers => "brought back from the second home, all snapshots",
+            () if left.is_empty() => "all came back by repair",
+            () => "named as lost, and healed as far as it was archived again",
+        });
+        self.model.durable.snapshots = session::listed(&archive);
+        self.writer = Some(archive);
+        self.archive_again(&left.harmed)?;
+        self.close()?;
+        self.open_writer()?;
+        self.check_all(true)
+    }
+
+    fn count_cure(&mut self, what: &'static str) {
+        *self.cures.entry(what).or_default() += 1;
+    }
+
+    /// Whether the second home has all snapshots.
+    fn is_covered(&self) -> bool {
+        let promised = self.second_home.promised.as_ref();
+        promised.is_some_and(|there| {
+            self.model.durable.snapshots.iter().all(|name| there.snapshots.contains(name))
+        })
+    }
+
+    /// What a reader finds, and what `verify` says of it: wrong bytes never, and nothing is missing without a word.
+    fn look(&mut self) -> Checked<Missing> {
+        let seed = self.next_session();
+        let secret = session::secret(&self.config);
+        let store = session::open_store(world(&self.disk, seed), secret.as_ref(), Access::Read)
+            .map_err(|text| lost(format!("a damaged log does not open: {text}")))?;
+        let plan = plan_repair(&store, &Progress::new())
+            .map_err(|error| broken(format!("damage cannot be told: {}", chain(&error))))?;
+        let missing = match Archive::open(store) {
+            Ok(archive) => self.never_wrong(&archive, &self.model.durable)?,
+            Err(_) if plan.catalog_was_lost => {
+                let unlisted = self.model.durable.snapshots.iter().cloned().collect();
+                Missing { unlisted, ..Missing::default() }
+            }
+            Err(error) => return Err(lost(format!("the catalog is not told to be lost: {}", chain(&error)))),
+        };
+        let before = &plan.before;
+        self.tell(|| format!("found {:?}; missing {missing:?}", session::described(&before.damage)));
+        let is_told = !before.damage.is_empty() || !before.harm.is_empty() || plan.catalog_was_lost;
+        if !missing.is_empty() && !is_told {
+            return Err(lost(format!("lost without a word: {missing:?}")));
+        }
+        let harms = |name: &String| before.harm.iter().any(|harm| harm.snapshot_name == *name);
+        let labelled = |name: &String| self.snapshot_name(name);
+        match missing.harmed.iter().find(|name| !harms(&labelled(name))) {
+            Some(name) => Err(broken(format!("{name} is harmed, and verify does not say so"))),
+            None => Ok(missing),
+        }
+    }
+
+    /// What `verify` calls a snapshot: those of the folder have one name.
+    fn snapshot_name(&self, label: &str) -> String {
+        match self.model.taken.get(label) {
+            Some(Taken::Folder(_)) => session::FOLDER_NAME.into(),
+            _ => label.into(),
+        }
+    }
+
+    /// What cannot be read; a failure if something comes back as something else.
+    pub fn never_wrong(&self, archive: &Archive, promised: &Promised) -> Checked<Missing> {
+        let store = archive.store();
+        let mut missing = Missing::default();
+        let names: Vec<_> = promised.blocks.keys().copied().collect();
+        for ((name, content), found) in promised.blocks.iter().zip(store.get_batch(&names)) {
+            match found {
+                Ok(bytes) if bytes == content.bytes() => {}
+                Ok(_) => return Err(lost(format!("{name} has other bytes than were put"))),
+                Err(_) => missing.blocks += 1,
+            }
+        }
+        for file in &promised.files {
+            match session::read_file(store, file) {
+                Ok(bytes) if bytes == file.content.bytes() => {}
+                Ok(_) => return Err(lost(format!("{:?} has other bytes", file.content))),
+                Err(_) => missing.files += 1,
+            }
+        }
+        let mut listed = BTreeSet::new();
+        for snapshot in archive.snapshots() {
+            let label = session::label(snapshot).to_owned();
+            if !self.is_whole(store, snapshot)? {
+                missing.harmed.insert(label.clone());
+            }
+            if !listed.insert(label.clone()) {
+                return Err(broken(format!("{label} is listed twice")));
+            }
+        }
+        missing.unlisted =
+            promised.snapshots.iter().filter(|name| !listed.contains(*name)).cloned().collect();
+        Ok(missing)
+    }
+
+    fn is_whole(&self, store: &Store, snapshot: &Snapshot) -> Checked<bool> {
+        let label = session::label(snapshot);
+        let Some(taken) = self.model.taken.get(label) else {
+            return Err(lost(format!("{label} was never taken")));
+        };
+        match session::is_right(store, snapshot, taken) {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(lost(format!("{label} comes back as something else"))),
+            Err(_) => Ok(false),
+        }
+    }
+
+    // ---- what brings it back
+
+    /// Repairs, with what strikes meanwhile; and once more with nothing in its way. Says whether something came from parity.
+    fn repair_until_done(&mut self, strikes: &[Strike], with_second_home: bool) -> Checked<bool> {
+        self.arm(strikes);
+        let first = self.try_repair(with_second_home);
+        let has_struck = self.has_struck();
+        let mut mended = false;
+        match first {
+            Ok(report) if !has_struck => return Ok(!report.mended.is_empty()),
+            Ok(report) => mended |= !report.mended.is_empty(),
+            Err(text) => self.excused(&text)?,
+        }
+        self.disarm();
+        self.restart();
+        self.note_struck();
+        let report = self
+            .try_repair(with_second_home)
+            .map_err(|text| lost(format!("cannot be repaired after a repair that was stopped: {text}")))?;
+        Ok(mended || !report.mended.is_empty())
+    }
+
+    fn try_repair(&mut self, with_second_home: bool) -> Result<RepairReport, String> {
+        let seed = self.next_session();
+        let secret = session::secret(&self.config);
+        let store = session::open_store(world(&self.disk, seed), secret.as_ref(), WRITER)?;
+        let source = match with_second_home && self.second_home.promised.is_some() {
+            true => Some(self.open_second_home()?),
+            false => None,
+        };
+        let sources: Vec<_> = source.iter().collect();
+        let report = repair(&store, &sources, &Progress::new()).map_err(|error| chain(&error))?;
+        store.close().map_err(|error| chain(&error))?;
+        self.tell(|| {
+            let (before, mended) = (session::described(&report.before.damage), &report.mended);
+            let (lost, left) = (report.catalog_was_lost, report.harm_left.len());
+            format!("repaired {before:?}, mended {mended:?}, catalog lost: {lost}, harm left: {left}")
+        });
+        Ok(report)
+    }
+
+    /// The nights go on: each notes what `verify` finds to be lost, and archives what it always did.
+    fn archive_again_until_whole(&mut self) -> Checked {
+        for night in 0..NIGHTS_MAX {
+            let Ok(archive) = self.open(WRITER) else {
+                // Without its catalog nothing is added to an archive.
+                return Ok(());
+            };
+            let left = self.never_wrong(&archive, &self.model.durable)?;
+            if night > 0 && left.harmed.is_empty() {
+                self.count_cure("healed by the next nights");
+            }
+            if left.harmed.is_empty() {
+                return Ok(());
+            }
+            let verified =
+                verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new())
+                    .map_err(|error| broken(format!("damage cannot be told: {}", chain(&error))))?;
+            archive.store().remember_lost(&verified.lost);
+            self.writer = Some(archive);
+            self.archive_again(&left.harmed)?;
+            self.close()?;
+        }
+        let archive = self.open(WRITER).map_err(lost)?;
+        let left = self.never_wrong(&archive, &self.model.durable)?;
+        match left.harmed.is_empty() {
+            true => Ok(()),
+            false => Err(broken(format!("{NIGHTS_MAX} nights have not healed {:?}", left.harmed))),
+        }
+    }
+
+    /// Archives once more all blocks and files, and what these snapshots are of.
+    fn archive_again(&mut self, snapshots: &BTreeSet<String>) -> Checked {
+        let failed = |text: String| broken(format!("cannot be archived again: {text}"));
+        for content in self.model.durable.blocks.clone().into_values() {
+            let block = Block { block_type: BlockType::DATA, bytes: &content.bytes() };
+            self.store().put(block).map_err(|error| failed(chain(&error)))?;
+        }
+        for file in self.model.durable.files.clone() {
+            write_file(self.store(), file.content).map_err(|error| failed(chain(&error)))?;
+        }
+        for label in snapshots {
+            let taken = self.model.taken[label].clone();
+            let kind = if matches!(taken, Taken::Folder(_)) { "folder" } else { "image" };
+            let name = self.begin_snapshot(kind, taken.clone());
+            let archive = self.writer.as_mut().expect("it was opened");
+            let finished = match taken {
+                Taken::Image(image) => take_image(archive, &name, &image),
+                Taken::Folder(state) => {
+                    let folder = SourceFolder::of(&state).map_err(|error| failed(error.to_string()))?;
+                    take_folder(archive, &name, folder.path())
+                }
+            };
+            finished.map_err(|error| failed(chain(&error)))?;
+            self.model.durable.snapshots = session::listed(self.writer());
+        }
+        self.store().sync().map_err(|error| failed(chain(&error)))
+    }
+
+    /// Reads that fail here go to the second home: every snapshot that is there can be read, damaged as this one is.
+    fn read_with_help(&mut self) -> Checked {
+        let there = Arc::new(self.open_second_home_archive().map_err(broken)?);
+        for snapshot in there.snapshots().to_vec() {
+            if !self.is_whole(there.store(), &snapshot)? {
+                return Err(lost(format!("{} is not whole at the second home", session::label(&snapshot))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Repairs a store that has nothing wrong with it: nothing changes.
+    pub fn repair_what_is_whole(&mut self) -> Checked {
+        self.close()?;
+        if self.disk.is_down() {
+            return Ok(());
+        }
+        match self.try_repair(false) {
+            Ok(report) if !self.has_struck() => {
+                let is_idle = report.plan.arenas.is_empty()
+                    && report.mended.is_empty()
+                    && report.harm_left.is_empty()
+                    && !report.catalog_was_lost;
+                if is_idle { Ok(()) } else { Err(broken(format!("repaired what was whole: {report:?}"))) }
+            }
+            Ok(_) => {
+                self.second_home.may_have_parted = true;
+                Ok(())
+            }
+            Err(text) => {
+                self.second_home.may_have_parted = true;
+                self.excused(&text)
+            }
+        }
+    }
+}
+
+impl Rotten {
+    fn has(self, file: &FileName) -> bool {
+        let name = file.as_str();
+        match self {
+            Self::Arenas => name.starts_with("arenas/") && name.ends_with(".arena"),
+            Self::Parity => name.starts_with("parity/") && name.ends_with(".parity"),
+            Self::Hints => name.starts_with("index/"),
+            Self::Settings => name.starts_with("keys/") || name == "config.toml" || name == "FORMAT.md",
+        }
+    }
+}

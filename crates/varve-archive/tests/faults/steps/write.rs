@@ -1,0 +1,182 @@
+//! What a writer does: blocks, files, snapshots; and what it may do after a failure.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use varve_archive::{Archive, ImageSource, Progress, Request, TakeError, Taken as Finished, Watch};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError};
+use varve_sim::{Draw, Fault};
+use varve_store::{OpenError, Store};
+use varve_tree::{ContentWriter, Cutting, Entry};
+use varve_world::LockError;
+
+use crate::case::{Case, Checked, broken};
+use crate::contents::Content;
+use crate::folder::{self, SourceFolder};
+use crate::model::{StoredFile, Taken};
+use crate::session::{self, WRITER, chain, world};
+
+pub const IMAGE_BYTES_MAX: usize = 1_500_000;
+pub const BLOCK_BYTES: u32 = 4096;
+
+/// Faults after which a writer must take nothing more.
+const WRITE_FAULTS: [Fault; 4] =
+    [Fault::WriteError, Fault::SyncError, Fault::FolderSyncError, Fault::NameError];
+
+/// Takes a snapshot of an image.
+pub fn take_image(archive: &mut Archive, name: &str, image: &[u8]) -> Result<Finished, TakeError> {
+    let source = ImageSource::stream(Box::new(io::Cursor::new(image.to_vec())), Path::new("image"));
+    let request = Request { name: name.into(), ..Request::default() };
+    archive.take_image(&source, BLOCK_BYTES, request, &Progress::new())
+}
+
+/// Takes a snapshot of the folder, which is called what it was called the night before; a label tells them apart.
+pub fn take_folder(archive: &mut Archive, label: &str, source: &Path) -> Result<Finished, TakeError> {
+    let progress = Progress::new();
+    let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
+    let name = session::FOLDER_NAME.to_owned();
+    let request = Request { name, tags: vec![label.into()], ..Request::default() };
+    archive.take_folder(source, folder::options(), false, request, watch)
+}
+
+/// Stores a file as a tree cut by content.
+pub fn write_file(store: &Store, content: Content) -> Result<Entry, PutError> {
+    let mut file = ContentWriter::new(store, BlockKind::Data, Cutting::FILE);
+    file.write(&content.bytes()).and_then(|()| file.finish())
+}
+
+impl Case {
+    /// After a write or a sync that failed: the store refuses more, lies about nothing, and is opened again.
+    fn after_failure(&mut self, text: &str) -> Checked {
+        self.excused(text)?;
+        if self.disk.is_down() {
+            return Ok(());
+        }
+        self.disarm();
+        // With parity, what has struck may have struck that alone, which ends nothing.
+        let is_certain = self.config.parity_percent.is_none();
+        if is_certain && (self.has_struck_one_of(&WRITE_FAULTS) || self.disk.is_full()) {
+            let is_refused = self.store().sync().is_err();
+            let fresh = Content { number: 1_000_000 + self.next_session(), length: 100 }.bytes();
+            let takes = self.store().put(Block { block_type: BlockType::DATA, bytes: &fresh }).is_ok();
+            if !is_refused || takes {
+                return Err(broken(format!("goes on after a write that failed: {text}")));
+            }
+            // What was acknowledged can still be read by it.
+            self.check_blocks(self.store(), &self.model.durable, 20)?;
+        }
+        self.end_session();
+        Ok(())
+    }
+
+    pub fn put(&mut self, first: u64, count: u32, bytes: u32) -> Checked {
+        self.open_writer()?;
+        let contents: Vec<_> = (first..first + u64::from(count))
+            .map(|number| Content { number, length: bytes as usize + number as usize % 7 })
+            .collect();
+        let all: Vec<_> = contents.iter().map(|content| content.bytes()).collect();
+        let blocks: Vec<_> = all.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
+        let named = |score| BlockName { score, block_type: BlockType::DATA };
+        match self.store().put_batch(&blocks) {
+            Ok(scores) => {
+                self.model.pending.blocks.extend(scores.into_iter().map(named).zip(contents));
+                Ok(())
+            }
+            Err(error) => self.after_failure(&chain(&error)),
+        }
+    }
+
+    pub fn sync(&mut self) -> Checked {
+        match self.store().sync() {
+            Ok(()) => {
+                self.model.acknowledge();
+                Ok(())
+            }
+            Err(error) => self.after_failure(&chain(&error)),
+        }
+    }
+
+    /// The name of the next snapshot, of which it is known from now on what it holds if it is there.
+    pub fn begin_snapshot(&mut self, kind: &str, taken: Taken) -> String {
+        let name = format!("{kind}-{}", self.next_snapshot);
+        self.next_snapshot += 1;
+        self.model.taken.insert(name.clone(), taken);
+        name
+    }
+
+    pub fn change_folder(&mut self, draw: &mut Draw, changes: u32) -> Checked {
+        let unusable = |error: io::Error| broken(format!("a real folder cannot be used: {error}"));
+        if self.folder.is_none() {
+            self.folder = Some(SourceFolder::new().map_err(unusable)?);
+        }
+        let folder = self.folder.as_mut().expect("it was made");
+        folder.change(draw.number(), changes).map_err(unusable)
+    }
+
+    pub fn take_image(&mut self) -> Checked {
+        self.open_writer()?;
+        let name = self.begin_snapshot("image", Taken::Image(Arc::new(self.image.clone())));
+        let archive = self.writer.as_mut().expect("it was opened");
+        let finished = take_image(archive, &name, &self.image);
+        self.after_snapshot(finished)
+    }
+
+    pub fn take_folder(&mut self) -> Checked {
+        self.open_writer()?;
+        let folder = self.folder.as_ref().expect("it was changed first");
+        let (path, state) = (folder.path().to_path_buf(), Arc::new(folder.state().clone()));
+        let name = self.begin_snapshot("folder", Taken::Folder(state));
+        let archive = self.writer.as_mut().expect("it was opened");
+        let finished = take_folder(archive, &name, &path);
+        self.after_snapshot(finished)
+    }
+
+    fn after_snapshot(&mut self, finished: Result<Finished, TakeError>) -> Checked {
+        match finished {
+            Ok(_) => {
+                self.model.acknowledge();
+                // Those that nobody was told of and that are listed all the same are there for good now.
+                self.model.durable.snapshots = session::listed(self.writer());
+                Ok(())
+            }
+            // Nothing was written for the lack of it.
+            Err(error @ TakeError::Stats(_)) => self.excused(&chain(&error)),
+            Err(error) => self.after_failure(&chain(&error)),
+        }
+    }
+
+    pub fn store_file(&mut self, content: Content) -> Checked {
+        self.open_writer()?;
+        match write_file(self.store(), content) {
+            Ok(entry) => {
+                self.model.pending.files.push(StoredFile { entry, content });
+                Ok(())
+            }
+            Err(error) => self.after_failure(&chain(&error)),
+        }
+    }
+
+    pub fn checkpoint(&mut self) -> Checked {
+        self.open_writer()?;
+        self.sync()?;
+        let Some(archive) = &self.writer else { return Ok(()) };
+        if self.disk.is_down() {
+            return Ok(());
+        }
+        match archive.store().save_checkpoint() {
+            Ok(()) => Ok(()),
+            Err(error) => self.excused(&chain(&error)),
+        }
+    }
+
+    pub fn second_writer(&mut self) -> Checked {
+        self.open_writer()?;
+        let secret = session::secret(&self.config);
+        match Store::open(world(&self.disk, 1), secret.as_ref(), WRITER, &mut |_| {}) {
+            Ok(_) => Err(broken("two writers at the same time")),
+            Err(OpenError::Locked(LockError::Held { holder })) if holder == "the model" => Ok(()),
+            Err(other) => self.excused(&chain(&other)),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The second home on the misbehaving world: objects in memory, behind a line that breaks and a service that loses some of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
+use varve_sim::Draw;
+use varve_world::FileName;
+
+/// What can go wrong in one request, after all that the target has tried by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TargetFault {
+    /// It fails, and has no effect.
+    Fails,
+    /// It is done, and the answer is lost.
+    AnswerLost,
+    /// An upload is cut off, and what had arrived stays under the object's name: a service that keeps no contract.
+    TornUpload,
+    /// A download has a flipped bit.
+    FlippedBit,
+    /// A listing is one that was true earlier.
+    OldListing,
+}
+
+/// A fault that waits for its request: the first one that it can strike, after so many others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TargetStrike {
+    pub after: u64,
+    pub fault: TargetFault,
+}
+
+/// What a service does to objects that it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spoil {
+    Lost,
+    Cut,
+    FlippedBit,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Put,
+    Get,
+    List,
+}
+
+impl TargetFault {
+    pub const ALL: [Self; 5] =
+        [Self::Fails, Self::AnswerLost, Self::TornUpload, Self::FlippedBit, Self::OldListing];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fails => "replica: a request fails",
+            Self::AnswerLost => "replica: done, and cut off before the answer",
+            Self::TornUpload => "replica: an upload is torn",
+            Self::FlippedBit => "replica: a download has a flipped bit",
+            Self::OldListing => "replica: a listing is old",
+        }
+    }
+
+    fn can_strike(self, request: Request, name: &str) -> bool {
+        match self {
+            Self::Fails => true,
+            Self::AnswerLost => request == Request::Put,
+            // Small files are put whole by everything that keeps objects at all.
+            Self::TornUpload => request == Request::Put && name.starts_with("arenas/"),
+            Self::FlippedBit => request == Request::Get,
+            Self::OldListing => request == Request::List,
+        }
+    }
+}
+
+impl Spoil {
+    pub const ALL: [Self; 3] = [Self::Lost, Self::Cut, Self::FlippedBit];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "replica: an object is gone",
+            Self::Cut => "replica: an object loses its end",
+            Self::FlippedBit => "replica: a bit of an object flips",
+        }
+    }
+}
+
+/// A target that misbehaves when told to. Clones are the same one.
+#[derive(Clone)]
+pub struct SimTarget {
+    number: u64,
+    below: MemoryTarget,
+    inside: Arc<Mutex<Inside>>,
+}
+
+struct Inside {
+    draw: Draw,
+    armed: Vec<(u64, TargetFault)>,
+    /// What was listed after each of the last uploads.
+    listings: Vec<Vec<Object>>,
+    tally: TargetTally,
+}
+
+/// What has happened there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TargetTally {
+    pub requests: u64,
+    pub struck: BTreeMap<TargetFault, u64>,
+    pub spoiled: BTreeMap<Spoil, u64>,
+}
+
+impl TargetTally {
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        for (fault, count) in &other.struck {
+            *self.struck.entry(*fault).or_default() += count;
+        }
+        for (spoil, count) in &other.spoiled {
+            *self.spoiled.entry(*spoil).or_default() += count;
+        }
+    }
+}
+
+impl SimTarget {
+    /// An empty one; `number` tells it from others.
+    pub fn new(number: u64) -> Self {
+        let inside = Inside {
+            draw: Draw::new(number),
+            armed: Vec::new(),
+            listings: Vec::new(),
+            tally: TargetTally::default(),
+        };
+        Self { number, below: MemoryTarget::new(), inside: Arc::new(Mutex::new(inside)) }
+    }
+
+    pub fn shared(&self) -> Arc<dyn Target> {
+        Arc::new(self.clone())
+    }
+
+    /// Lets these faults wait, instead of those that waited before; from now on `seed` decides what they do.
+    pub fn arm(&self, strikes: &[TargetStrike], seed: u64) {
+        let mut inside = self.inside();
+        let now = inside.tally.requests;
+        inside.draw = Draw::new(seed);
+        inside.armed = strikes.iter().map(|strike| (now + strike.after, strike.fault)).collect();
+    }
+
+    /// Nothing more goes wrong.
+    pub fn behave(&self) {
+        self.inside().armed.clear();
+    }
+
+    pub fn tally(&self) -> TargetTally {
+        self.inside().tally.clone()
+    }
+
+    /// How many faults have struck.
+    pub fn struck_count(&self) -> u64 {
+        self.inside().tally.struck.values().sum()
+    }
+
+    /// Spoils some object of the log, of an arena's newest generation: nobody reads the others. Says which.
+    pub fn spoil(&self, spoil: Spoil, draw: &mut Draw) -> Option<FileName> {
+        let listed = self.below.list("arenas").expect("memory does not fail");
+        let generation = |object: &Object| -> Option<(String, u32)> {
+            let (arena, generation) = object.name.folder().rsplit_once('.')?;
+            Some((arena.into(), generation.parse().ok()?))
+        };
+        let newest: BTreeMap<_, _> = listed.iter().filter_map(generation).collect();
+        let is_newest =
+            |object: &Object| generation(object).is_some_and(|(arena, it)| newest.get(&arena) == Some(&it));
+        let objects: Vec<_> = listed.into_iter().filter(is_newest).collect();
+        let object = objects.get(draw.index(objects.len()))?;
+        let contents = self.below.get(&object.name, 0..object.bytes).expect("it was listed");
+        let place = draw.index(contents.len());
+        let spoiled = match spoil {
+            Spoil::Lost => None,
+            Spoil::Cut => Some(contents.slice(..place)),
+            Spoil::FlippedBit => Some(flipped(&contents, place)),
+        };
+        self.below.set(&object.name, spoiled);
+        *self.inside().tally.spoiled.entry(spoil).or_default() += 1;
+        Some(object.name.clone())
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, and says what strikes it.
+    fn strike(&self, request: Request, name: &str) -> Option<TargetFault> {
+        let mut inside = self.inside();
+        let now = inside.tally.requests;
+        inside.tally.requests += 1;
+        let place =
+            inside.armed.iter().position(|(at, fault)| *at <= now && fault.can_strike(request, name))?;
+        let (_, fault) = inside.armed.remove(place);
+        *inside.tally.struck.entry(fault).or_default() += 1;
+        Some(fault)
+    }
+
+    fn draw(&self, bound: usize) -> usize {
+        self.inside().draw.index(bound)
+    }
+
+    fn note_listing(&self) {
+        let listed = self.below.list("").expect("memory does not fail");
+        let mut inside = self.inside();
+        if inside.listings.len() == 8 {
+            inside.listings.remove(0);
+        }
+        inside.listings.push(listed);
+    }
+}
+
+fn flipped(contents: &Bytes, place: usize) -> Bytes {
+    let mut contents = contents.to_vec();
+    if let Some(byte) = contents.get_mut(place) {
+        *byte ^= 1 << (place % 8);
+    }
+    contents.into()
+}
+
+fn failed(what: &str) -> TargetError {
+    TargetError::Failed { what: what.into(), source: io::Error::other("the line is dead") }
+}
+
+impl fmt::Display for SimTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the second home, number {}", self.number)
+    }
+}
+
+impl Target for SimTarget {
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        let struck = self.strike(Request::Put, name.as_str());
+        let outcome = match struck {
+            Some(TargetFault::Fails) => Err(failed(name.as_str())),
+            Some(TargetFault::TornUpload) => {
+                let torn = contents.slice(..self.draw(contents.len()));
+                self.below.put(name, torn, mode).and(Err(failed(name.as_str())))
+            }
+            Some(TargetFault::AnswerLost) => {
+                self.below.put(name, contents, mode).and(Err(failed(name.as_str())))
+            }
+            _ => self.below.put(name, contents, mode),
+        };
+        self.note_listing();
+        outcome
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        let struck = self.strike(Request::Get, name.as_str());
+        if struck == Some(TargetFault::Fails) {
+            return Err(failed(name.as_str()));
+        }
+        let contents = self.below.get(name, range)?;
+        Ok(match struck {
+            Some(_) => flipped(&contents, self.draw(contents.len())),
+            None => contents,
+        })
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        match self.strike(Request::List, folder) {
+            Some(TargetFault::Fails) => Err(failed(folder)),
+            Some(_) => {
+                let place = self.draw(8);
+                let old = self.inside().listings.get(place).cloned().unwrap_or_default();
+                let is_inside = |object: &Object| {
+                    folder.is_empty() || object.name.as_str().starts_with(&format!("{folder}/"))
+                };
+                Ok(old.into_iter().filter(is_inside).collect())
+            }
+            None => self.below.list(folder),
+        }
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        panic!("{name} was to be removed, and nobody has asked for that");
+    }
+}

@@ -1,0 +1,72 @@
+//! Damage that a disk does to what was durable: what no sync protects from.
+
+use varve_world::FileName;
+
+use crate::disk::Disk;
+
+/// A kind of damage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rot {
+    /// A bit is another one from now on.
+    FlippedBit,
+    /// A sector reads as zeros from now on.
+    ZeroedSector,
+    /// A sector cannot be read any more.
+    UnreadableSector,
+    /// The file ends earlier.
+    LostEnd,
+    /// The file is gone.
+    LostFile,
+}
+
+impl Rot {
+    /// All kinds.
+    pub const ALL: [Self; 5] =
+        [Self::FlippedBit, Self::ZeroedSector, Self::UnreadableSector, Self::LostEnd, Self::LostFile];
+
+    /// Its name in a report.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FlippedBit => "a durable bit flips",
+            Self::ZeroedSector => "a durable sector reads as zeros",
+            Self::UnreadableSector => "a durable sector cannot be read any more",
+            Self::LostEnd => "a file loses its end",
+            Self::LostFile => "a file is gone",
+        }
+    }
+}
+
+impl Disk {
+    /// All files, in order of their names. No call of an engine: it is not counted, and nothing strikes it.
+    #[must_use]
+    pub fn files(&self) -> Vec<FileName> {
+        self.inside().names.files().cloned().collect()
+    }
+
+    /// What a file holds, as a process would see it on a disk that works; `None` if it is not there. No call of an engine.
+    #[must_use]
+    pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
+        let inside = self.inside();
+        let number = inside.names.inode(file)?;
+        Some(inside.inodes[&number].bytes().to_vec())
+    }
+
+    /// Damages a file at a place that the seed decides. Says whether it did: a file that is not there, or empty, cannot rot.
+    pub fn rot(&self, file: &FileName, rot: Rot) -> bool {
+        let mut inside = self.inside();
+        let inside = &mut *inside;
+        let Some(number) = inside.names.inode(file) else { return false };
+        let Some(inode) = inside.inodes.get_mut(&number).filter(|inode| !inode.bytes().is_empty()) else {
+            return false;
+        };
+        match rot {
+            Rot::LostFile => inside.names.lose(file),
+            _ => inode.rot(rot, &mut inside.draw),
+        }
+        *inside.tally.rotted.entry(rot).or_default() += 1;
+        inside.tally.note(rot as u64);
+        inside.tally.note_bytes(file.as_str().as_bytes());
+        true
+    }
+}
