@@ -42,6 +42,8 @@ pub struct Request {
     pub id: Option<SnapshotId>,
     /// The machine whose disk it is.
     pub machine: Option<Machine>,
+    /// Whether an image is to be packed so that small reads from it are fast, for some more room.
+    pub read_in_pieces: bool,
 }
 
 /// A snapshot that was taken, and is durable.
@@ -184,7 +186,7 @@ impl Archive {
     ) -> Result<Taken, TakeError> {
         let begun = self.begin()?;
         let workers = self.store.world().workers.clone();
-        self.store.expect_reads_in_pieces(true);
+        self.store.expect_reads_in_pieces(request.read_in_pieces);
         let image = archive_image(&*self.store, workers.as_ref(), source, block_bytes, progress)?;
         let content = Content {
             content: SnapshotContent::Image(image.entry),

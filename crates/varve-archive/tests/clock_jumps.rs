@@ -76,7 +76,7 @@ fn every_night_is_kept_whatever_the_clock_says() {
             archive.take_folder(folder.path(), FolderOptions::default(), false, request, watch).unwrap();
         assert_eq!(taken.snapshot.time, Timestamp(moments[0]), "it shows the moment at which it was begun");
         assert!(taken.snapshot.new_bytes > 0, "tonight's letter was read");
-        archive.into_store().close().unwrap();
+        archive.close().unwrap();
     }
     let archive = open(&storage, &[TONIGHT]);
     let times: Vec<_> = archive.snapshots().iter().map(|snapshot| snapshot.time.0).collect();
@@ -106,7 +106,7 @@ fn a_check_that_was_noted_in_the_future_is_made_again() {
         SeededRandom::new(number).fill(&mut bytes).unwrap();
         archive.store().put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
     }
-    archive.into_store().close().unwrap();
+    archive.close().unwrap();
     let all = monthly(&storage, TONIGHT).read_count;
     assert!(all >= 3, "{all} arenas");
     // What is still being written is read each time.

@@ -221,7 +221,8 @@ fn begin(replica: &Replica, storage: &dyn Storage) -> Result<(), CloneError> {
         return Err(CloneError::Exists);
     }
     if storage.read_whole(&begun, 1 << 20).is_ok_and(|now| text == now) {
-        return Ok(());
+        // It may read back and not be durable, if what wrote it failed before its end.
+        return storage.replace(&begun, &text).map_err(failed(&begun));
     }
     let folders = [ArenaId::FOLDER, crate::name::KEYS];
     for folder in folders {

@@ -357,6 +357,10 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub reread: bool,
 
+    /// Pack disk images for small reads, as of mounts and booted machines: these cost a tenth, and the store takes about 4% more
+    #[arg(long)]
+    pub fast_reads: bool,
+
     /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and hiberfil.sys become zeros
     #[arg(long)]
     pub keep_swap: bool,
