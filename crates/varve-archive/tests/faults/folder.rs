@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use varve_archive::{FolderOptions, ListNext, Listed, Node, NodeKind, list};
+use varve_archive::{FolderOptions, ListNext, Listed, Node, NodeKind, StoredFiles, list};
 use varve_sim::Draw;
 use varve_store::Store;
 use varve_tree::{Piece, TreeReader};
@@ -144,7 +144,7 @@ fn forget_machine(node: &mut Node) {
 pub fn read(store: &Store, root: &Node) -> Result<FolderState, String> {
     let mut state = FolderState::new();
     let mut failed = None;
-    list(store, root, &mut |listed| {
+    list(&StoredFiles::new(store), root, &mut |listed| {
         let read = match listed {
             Listed::Node { path, node } => keep(store, node).map(|kept| (path.display().to_string(), kept)),
             Listed::Unreadable { path, error } => Err(format!("{}: {}", path.display(), chain(&error))),
