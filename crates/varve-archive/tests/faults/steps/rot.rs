@@ -345,6 +345,8 @@ impl Case {
 
     /// Archives once more all blocks and files, and what these snapshots are of.
     fn archive_again(&mut self, snapshots: &BTreeSet<String>) -> Checked {
+        // A fault that the repair did not meet must not meet the night that heals.
+        self.disk.behave();
         let failed = |text: String| broken(format!("cannot be archived again: {text}"));
         for content in self.model.durable.blocks.clone().into_values() {
             let block = Block { block_type: BlockType::DATA, bytes: &content.bytes() };
