@@ -87,6 +87,7 @@ pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
         new_bytes: 13,
         stored_bytes: 500,
         elapsed: 1,
+        machine: None,
     }
 }
 

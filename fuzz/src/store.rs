@@ -112,7 +112,7 @@ pub fn last_night(bytes: &[u8]) {
     let watch = Watch { progress: &progress, report: &|_| {} };
     let request = Request { name: "home".into(), source: b"home".to_vec(), ..Request::default() };
     archive.take_folder(&SOURCE, FolderOptions::default(), false, request, watch).expect("a good folder");
-    archive.into_store().close().expect("in memory");
+    archive.close().expect("in memory");
     let store = open(&storage, 63, &secret(), Access::Read).expect("a good store");
     let catalog = Catalog::load(&store, store.last_catalog()).expect("a good catalog");
     assert!(catalog.snapshots().len() >= 2);
