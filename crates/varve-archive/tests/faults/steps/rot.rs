@@ -152,6 +152,8 @@ impl Case {
         let mended = self.repair_until_done(&step.strikes, cure == Cure::Repair)?;
         self.note_struck();
         self.forget_owed_failure();
+        // What was to strike the repair, and came too late for it, does not strike those who look at what it did.
+        self.recover_disk();
         let archive =
             self.open(WRITER).map_err(|text| lost(format!("does not open after repair: {text}")))?;
         let left = self.never_wrong(&archive, &self.model.durable)?;
