@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
         time: words.time,
         host: session::host_name(),
         tags: words.tags.clone(),
-        read_in_pieces: words.fast_reads,
+        read_in_pieces: !words.compact,
         ..Request::default()
     };
     let shown = Mutex::new(None);

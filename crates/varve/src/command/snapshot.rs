@@ -68,7 +68,7 @@ fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
                 source: remembered_path(source),
                 host: host.clone(),
                 tags: words.tags.clone(),
-                read_in_pieces: words.fast_reads,
+                read_in_pieces: !words.compact,
                 ..Request::default()
             })
         })
