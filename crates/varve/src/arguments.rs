@@ -471,7 +471,7 @@ pub struct Restore {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
     pub snapshot: String,
 
-    /// Where to: a file, a block device, a folder, or `-` for standard output
+    /// Where to: a file, a folder or a block device; `there/` or `.` for its own name in that folder; `-` for standard output
     #[arg(value_hint = ValueHint::AnyPath)]
     pub destination: PathBuf,
 

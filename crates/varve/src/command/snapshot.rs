@@ -199,8 +199,10 @@ fn print(arguments: &Arguments, snapshot: &Snapshot, left_out: &LeftOut) {
 
 /// A snapshot that was taken, for people.
 pub(super) fn as_line(snapshot: &Snapshot) -> String {
-    let files =
-        if snapshot.file_count > 0 { format!(" in {} files", snapshot.file_count) } else { String::new() };
+    let files = match snapshot.file_count {
+        0 => String::new(),
+        number => format!(" in {}", show::count(number, "file")),
+    };
     format!(
         "{} {}: {}{files}, {} new, {} stored, {}",
         snapshots::short_id(snapshot),
