@@ -366,7 +366,7 @@ pub struct TakeSnapshot {
     pub keep_swap: bool,
 
     /// Archive as zeros what belongs to no file in disk images, of ext file systems that were unmounted in order
-    #[arg(long)]
+    #[arg(long, conflicts_with = "qmp")]
     pub skip_free: bool,
 
     /// The format of the disk images [default: what their first bytes say; raw for block devices]

@@ -192,6 +192,11 @@ fn print(arguments: &Arguments, snapshot: &Snapshot, left_out: &LeftOut) {
         return;
     }
     say!("{}", as_line(snapshot));
+    say_left_out(left_out);
+}
+
+/// What is not in a snapshot, for people.
+pub(super) fn say_left_out(left_out: &LeftOut) {
     for part in left_out.parts().iter().filter(|part| part.bytes > 0) {
         say!("  left out: {} of {}, {}", part.what, part.volume, show::bytes(part.bytes));
     }
