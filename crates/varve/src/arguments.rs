@@ -161,7 +161,9 @@ pub enum Command {
     Key(Key),
     /// Mend what is damaged, as far as it can be
     ///
-    /// Checks every byte. Blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
+    /// Looks where damage is known: by what the log's files show, by reads that failed, and by what `verify` has found. If nothing
+    /// is known, or with --data, every byte is read first. Files of the log that are gone are taken from the stores named with
+    /// --from, or mended from their parity; blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
     /// written anew with all that is still good in them; what they were stays in the store's folder `quarantine`. What is still
     /// lost then comes back when the same data is archived again.
     Repair(Repair),
@@ -584,6 +586,10 @@ pub struct Repair {
     /// Fetch lost blocks from this store, a copy with the same key; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub from: Vec<PathBuf>,
+
+    /// Read every byte first, even if damage is known already
+    #[arg(long)]
+    pub data: bool,
 
     /// Only say what would be done
     #[arg(long)]
