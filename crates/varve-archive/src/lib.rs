@@ -53,7 +53,7 @@ pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodePro
 pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
-pub use repair::{RepairArchiveError, RepairReport, plan_repair, repair};
+pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, repair};
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
 pub use take::{Archive, FollowError, Request, TakeError, Taken};

@@ -20,20 +20,25 @@ mod cache;
 mod check;
 mod checkpoint;
 mod config;
+mod damaged;
 mod directory;
+mod disk_index;
 mod follow;
 mod frames;
 mod get;
 mod hint;
 mod keyring;
 mod log_end;
+mod lookup;
 mod lost;
+mod mend_from_copy;
 mod naming;
 mod newest;
 mod open;
 mod own;
 mod parity;
 mod put;
+mod reindex;
 mod repair;
 mod role;
 mod scans;
@@ -46,7 +51,9 @@ mod unlock;
 pub use audit::{Audit, AuditShare};
 pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
-pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
+pub use config::{
+    CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
+};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
@@ -54,6 +61,7 @@ pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
 pub use own::OwnFileError;
 pub use parity::{CheckParityError, MendError, Mended, ParityDamage, WriteParityError};
+pub use reindex::ChooseIndexError;
 pub use repair::{RepairError, RepairPlan, Repaired};
 pub use role::{NotPermitted, Permission, Role};
 pub use settings::BringBackError;

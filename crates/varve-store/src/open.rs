@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex};
 
 use varve_block::{BlockName, BlockType, LogAddress};
-use varve_index::MemoryIndex;
+use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{
     AppendError, ArenaId, ArenaState, DirectoryPage, Granule, LockedMemory, Log, LogConfig, LogKeys,
     OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered, Seal, Seals,
@@ -14,11 +14,13 @@ use varve_log::{
 use varve_world::{FileLock, FileName, LockError, World};
 
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
-use crate::config::{ConfigError, Encryption, StoreConfig};
+use crate::config::{ConfigError, Encryption, IndexKind, StoreConfig};
 use crate::directory::Directory;
+use crate::disk_index;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
+use crate::lookup::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::role::Role;
@@ -216,7 +218,9 @@ impl Store {
         let clump_bytes = config.clump_bytes;
         let scanned = Arc::clone(&log);
         let mut scans = Scans::new(&scanned);
-        let (index, coverage) = load_checkpoint(&world, &log, &mut scans);
+        let session =
+            lock.is_some().then(|| disk_index::session(&world)).transpose().map_err(OpenError::Storage)?;
+        let (index, coverage) = load_index(&world, &config, &log, &mut scans, session);
         let mut store = Self {
             world,
             config,
@@ -226,7 +230,8 @@ impl Store {
             frames: FrameCache::new(),
             read_in_pieces: AtomicBool::new(false),
             lost: LostBlocks::default(),
-            index: RwLock::new(index),
+            index,
+            lookups: Lookups::default(),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),
             writer: None,
@@ -367,18 +372,25 @@ impl Store {
         Ok(())
     }
 
-    /// Takes what a page names into the index.
+    /// Takes what a page names into the index, while the log is being read.
     pub(crate) fn insert_page(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
-        let map = self.log.config().map;
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        let mut inserted = 0;
-        for block in page.blocks() {
-            let address = map.address(arena, block.granule).ok_or(AppendError::LogFull)?;
-            let fingerprint = self.namer.fingerprint(&block.name);
-            let new = index.insert(fingerprint, address).map_err(|_| AppendError::LogFull)?;
-            inserted += u64::from(new);
+        self.insert_names(arena, page)?;
+        // How far the log has been read is not known here: what is written now is saved later.
+        if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
+            index.begin(None);
         }
-        drop(index);
+        Ok(())
+    }
+
+    /// Takes what a page names into the index.
+    pub(crate) fn insert_names(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
+        let map = self.log.config().map;
+        let entries = page.blocks().map(|block| {
+            let address = map.address(arena, block.granule).ok_or(AppendError::LogFull)?;
+            Ok((self.namer.fingerprint(&block.name), address))
+        });
+        let entries = entries.collect::<Result<Vec<_>, AppendError>>()?;
+        let inserted = self.index.insert_all(&entries).map_err(|_| AppendError::LogFull)?;
         self.unsaved_blocks.fetch_add(inserted, std::sync::atomic::Ordering::Relaxed);
         if let Some(root) = page.last_of_type(BlockType::CATALOG)
             && let Some(address) = map.address(arena, root.granule)
@@ -406,18 +418,34 @@ fn no_config(world: &World) -> OpenError {
     if is_any(ArenaId::FOLDER) && !is_begun { OpenError::ConfigLost } else { OpenError::NotAStore }
 }
 
-fn load_checkpoint(world: &World, log: &Log, scans: &mut Scans<'_>) -> (MemoryIndex, Coverage) {
-    let loaded = checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys())).and_then(
-        |loaded| if covers(log, scans, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) },
-    );
-    match loaded {
-        Ok(loaded) => loaded,
-        Err(LoadCheckpointError::Missing) => (MemoryIndex::new(), Coverage::default()),
-        Err(error) => {
-            tracing::info!(%error, "the index is read from the log's directories");
-            (MemoryIndex::new(), Coverage::default())
+/// The index as it was saved last, and what part of the log is in it.
+fn load_index(
+    world: &World,
+    config: &StoreConfig,
+    log: &Log,
+    scans: &mut Scans<'_>,
+    session: Option<[u8; 16]>,
+) -> (ScoreIndex, Coverage) {
+    let loaded = match config.index {
+        IndexKind::Memory => {
+            checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys()))
+                .map(|(index, coverage)| (ScoreIndex::from(index), coverage))
         }
-    }
+        IndexKind::Disk => disk_index::load(world, config, log.keys(), session),
+    };
+    let loaded = loaded.and_then(|loaded| {
+        if covers(log, scans, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) }
+    });
+    loaded.unwrap_or_else(|error| {
+        if !error.is_missing() {
+            tracing::info!(%error, "the index is read from the log's directories");
+        }
+        let index = match config.index {
+            IndexKind::Memory => MemoryIndex::new().into(),
+            IndexKind::Disk => disk_index::empty(world, config, log.keys(), session),
+        };
+        (index, Coverage::default())
+    })
 }
 
 /// Whether the log still has what a checkpoint covers.

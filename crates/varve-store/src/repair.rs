@@ -172,7 +172,7 @@ impl Store {
     /// A checkpoint or a note that knows an arena by what it was must not outlive it.
     fn remove_hints(&self) -> Result<(), RepairError> {
         let storage = self.world.storage.as_ref();
-        for text in ["index/checkpoint", "index/newest"] {
+        for text in ["index/checkpoint", "index/disk", "index/newest"] {
             let file = FileName::new(text).expect("a plain name");
             match storage.remove(&file) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
-use varve_index::MemoryIndex;
+use varve_index::ScoreIndex;
 use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
@@ -15,6 +15,7 @@ use crate::config::StoreConfig;
 use crate::directory::Directory;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
+use crate::lookup::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
@@ -32,7 +33,8 @@ pub struct Store {
     pub(crate) directory: Directory,
     pub(crate) frames: FrameCache,
     pub(crate) lost: LostBlocks,
-    pub(crate) index: RwLock<MemoryIndex>,
+    pub(crate) index: ScoreIndex,
+    pub(crate) lookups: Lookups,
     pub(crate) admission: Mutex<Admission>,
     /// Whether what is put is expected to be read in small pieces.
     pub(crate) read_in_pieces: AtomicBool,
@@ -212,7 +214,11 @@ impl Store {
         self.note_newest();
         self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
-        self.save_checkpoint_if_due()?;
+        let saved = self.save_checkpoint_if_due();
+        if let Some(index) = self.index.disk() {
+            index.abandon();
+        }
+        saved?;
         if self.log.keys().can_read() {
             writer.appender().mark_durable()?;
         } else {
@@ -234,10 +240,6 @@ impl Store {
 
     pub(crate) fn admission(&self) -> MutexGuard<'_, Admission> {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn index(&self) -> RwLockReadGuard<'_, MemoryIndex> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

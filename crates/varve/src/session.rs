@@ -201,11 +201,16 @@ pub fn storage_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn Storage>
     })
 }
 
+/// What others are told who want to write to a store that we write to.
+pub fn holder() -> String {
+    let now = moment::show(RealClock.now());
+    format!("process {} on {}, since {now}", std::process::id(), host_name())
+}
+
 /// Opens the store to be written.
 pub fn write_store(arguments: &Arguments) -> Result<Store> {
     let path = store_folder(arguments)?;
-    let now = moment::show(RealClock.now());
-    let holder = format!("process {} on {}, since {now}", std::process::id(), host_name());
+    let holder = holder();
     let access = Access::Write { holder: &holder };
     let name = path.display().to_string();
     let store = open_store(arguments, world(&path), &name, access)?;
@@ -227,10 +232,21 @@ fn notice_lost_end(store: &Store, name: &str) {
 
 /// Opens the store of a world; `name` is what people call it.
 pub fn open_store(arguments: &Arguments, world: World, name: &str, access: Access<'_>) -> Result<Store> {
-    let context = || format!("cannot open the store {name}");
     let secret = secret_of(arguments, &world, name)?;
+    open_store_with(arguments, world, name, secret.as_ref(), access)
+}
+
+/// Opens the store of a world with a secret that is there already.
+pub fn open_store_with(
+    arguments: &Arguments,
+    world: World,
+    name: &str,
+    secret: Option<&Secret>,
+    access: Access<'_>,
+) -> Result<Store> {
     let mut bar = RebuildBar::new(arguments.quiet);
-    Store::open(world, secret.as_ref(), access, &mut |progress| bar.show(progress)).with_context(context)
+    Store::open(world, secret, access, &mut |progress| bar.show(progress))
+        .with_context(|| format!("cannot open the store {name}"))
 }
 
 /// What opens the store of a world, if it needs anything.

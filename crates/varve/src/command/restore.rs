@@ -1,6 +1,7 @@
 //! `varve restore` and `varve cat`
 
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -21,6 +22,7 @@ use crate::{complaint, session};
 pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let archive = session::read(arguments)?;
     let place = place(&archive, &words.snapshot)?;
+    let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start(&place.name(), &progress, arguments.quiet);
@@ -46,6 +48,16 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
     let outcome = restore(from, &place, &whole, &Progress::new());
     session::report_lost(arguments, &blocks);
     outcome
+}
+
+/// Where a destination leads: one that can only be a folder, such as `.` or `there/`, holds what is restored, under its own name.
+fn below_folder(destination: &Path, place: &Place<'_>) -> PathBuf {
+    let is_folder = destination.file_name().is_none() || destination.as_os_str().as_bytes().ends_with(b"/");
+    let own = Path::new(place.path).file_name().or_else(|| Path::new(&place.snapshot.name).file_name());
+    match own.filter(|_| is_folder) {
+        Some(own) => destination.join(own),
+        None => destination.to_owned(),
+    }
 }
 
 /// What is restored from, and who does it.

@@ -252,6 +252,11 @@ fn print(arguments: &Arguments, taken: &Taken, left_out: &LeftOut) {
     if let Some(vac) = &taken.vac {
         say!("vac:{}", vac.score);
     }
+    say_left_out(left_out);
+}
+
+/// What is not in a snapshot, for people.
+pub(super) fn say_left_out(left_out: &LeftOut) {
     for part in left_out.parts().iter().filter(|part| part.bytes > 0) {
         say!("  left out: {} of {}, {}", part.what, part.volume, show::bytes(part.bytes));
     }
@@ -259,8 +264,10 @@ fn print(arguments: &Arguments, taken: &Taken, left_out: &LeftOut) {
 
 /// A snapshot that was taken, for people.
 pub(super) fn as_line(snapshot: &Snapshot) -> String {
-    let files =
-        if snapshot.file_count > 0 { format!(" in {} files", snapshot.file_count) } else { String::new() };
+    let files = match snapshot.file_count {
+        0 => String::new(),
+        number => format!(" in {}", show::count(number, "file")),
+    };
     format!(
         "{} {}: {}{files}, {} new, {} stored, {}",
         snapshots::short_id(snapshot),
