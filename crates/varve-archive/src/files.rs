@@ -102,6 +102,13 @@ pub struct Trouble {
 pub enum ContentKey {
     /// A stored tree, cut as all of its kind are: other trees have other bytes.
     Stored(Option<Entry>),
+    /// Trees that another program made: the same ones have the same bytes, and others may have.
+    Foreign {
+        /// The bytes of a file, or what a folder leads to.
+        content: Option<Entry>,
+        /// What names the files of a folder.
+        meta: Option<Entry>,
+    },
     /// A part of an image.
     Image(ImagePart),
     /// A file that lies in a volume as it is: of the same bytes, if it lies in the same places and nothing has changed there.

@@ -20,15 +20,15 @@ mod meta_block;
 mod record;
 mod root;
 
-pub use builder::{VacFolderBuilder, VacShape};
+pub use builder::{VacFolderBuilder, VacShape, put_vac_root};
 pub use entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
 pub use folder::{ReadVentiFolderError, VentiFolder};
 pub use meta_block::{DecodeMetaBlockError, MetaBlock, MetaBlockBuilder};
 pub use record::{DecodeVacRecordError, VacMode, VacRecord};
 pub use root::{DecodeVentiRootError, VENTI_ROOT_BYTES, VentiRoot};
 
-/// The scores of Venti are SHA-1.
-pub(crate) const VENTI_SCORE_BYTES: usize = 20;
+/// How many bytes a score of Venti has: they are SHA-1.
+pub const VENTI_SCORE_BYTES: usize = 20;
 
 /// A size that 16 bits may not hold: `(v >> 5) << (v & 31)`.
 pub(crate) fn decode_big(value: u16) -> Option<u32> {

@@ -420,6 +420,10 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub reread: bool,
 
+    /// Archive a folder so that vac's tools can read it too, and write its `vac:` line into this file; the store must have SHA-1 scores
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "qmp")]
+    pub vac: Option<PathBuf>,
+
     /// Pack disk images as small as can be: about 4% smaller, but small reads from mounts and booted machines cost ten times as much
     #[arg(long)]
     pub compact: bool,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use varve_archive::{Archive, Catalog};
+use varve_archive::{Archive, Catalog, OwnerNames};
 use varve_block::{BlockName, BlockStore, to_hex};
 use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
 use varve_store::{
@@ -141,6 +141,13 @@ pub fn forget_seen(arguments: &Arguments, store_id: &[u8; 16]) {
 /// The machine's name, to be remembered with a snapshot.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Whose numbers the names of owners stand for on this machine, and the other way round.
+pub fn owner_names() -> OwnerNames {
+    // Who is not known has a number and no name, or the other way round.
+    let file = |path: &str| std::fs::read(path).unwrap_or_default();
+    OwnerNames::parse(&file("/etc/passwd"), &file("/etc/group"))
 }
 
 /// Opens the store to be read, with its catalog.

@@ -112,7 +112,7 @@ impl Files for StoredFiles<'_> {
 }
 
 /// Whether the snapshot knows of a node no more than that it was there.
-fn lacks_all(node: &Node) -> bool {
+pub(crate) fn lacks_all(node: &Node) -> bool {
     let lacks = match node.kind {
         NodeKind::File => {
             node.problem.is_some_and(|problem| problem != NodeProblem::Changed || node.size > 0)

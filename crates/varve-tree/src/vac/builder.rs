@@ -1,9 +1,11 @@
 //! Writing a folder of vac: entries and records in, the entries of its source and of its meta out.
 
-use varve_block::{BlockKind, BlockStore, PutError};
+use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
 
 use super::entry::{VENTI_ENTRY_BYTES, VentiEntry};
 use super::meta_block::MetaBlockBuilder;
+use super::record::VacRecord;
+use super::root::VentiRoot;
 use crate::entry::Entry;
 use crate::fixed::{FixedBuilder, Shape, put_leaves};
 
@@ -54,6 +56,39 @@ fn encoded(entry: &VentiEntry, is_partly_filled: bool) -> Option<[u8; VENTI_ENTR
     entry.encode(was_local)
 }
 
+/// Puts the root of an archive and the three entries that it leads to: of the root folder's source and meta, and of the meta in which
+/// that folder has its own `record`. Returns the archive's score; `None` if the record is too long.
+///
+/// # Errors
+/// As [`BlockStore::put`].
+pub fn put_vac_root(
+    store: &dyn BlockStore,
+    shape: VacShape,
+    folder: &(Entry, Entry),
+    record: &VacRecord,
+    previous: Option<Score>,
+) -> Result<Option<Score>, PutError> {
+    let mut builder = VacFolderBuilder::new(store, shape);
+    let Some(bytes) = record.encode() else { return Ok(None) };
+    // vac makes it without the numbers' range, and adds that in the end.
+    let first = VacRecord { qid_space: None, ..record.clone() };
+    let first_bytes = first.encode().map_or(bytes.len(), |first| first.len());
+    if !builder.push_record(&record.name, &bytes, first_bytes)? {
+        return Ok(None);
+    }
+    let (_, root_meta) = builder.finish()?;
+    let mut entries = VacFolderBuilder::new(store, shape);
+    if !entries.push_folder(&folder.0, &folder.1)? || !entries.push_entry(&root_meta, true)? {
+        return Ok(None);
+    }
+    let (top, _) = entries.finish()?;
+    let block_bytes = shape.block_bytes;
+    let root =
+        VentiRoot { name: Vec::new(), kind: b"vac".to_vec(), score: top.root(), block_bytes, previous };
+    let Some(bytes) = root.encode() else { return Ok(None) };
+    store.put(Block { block_type: BlockType::ROOT, bytes: &bytes }).map(Some)
+}
+
 /// Builds one folder. Holds one block of each of its trees, and one pointer block a level.
 pub struct VacFolderBuilder<'a> {
     store: &'a dyn BlockStore,
@@ -93,24 +128,26 @@ impl<'a> VacFolderBuilder<'a> {
         self.entry_count
     }
 
-    /// Appends an entry of data, or of a folder's source or meta. Returns whether Venti can express it; if not, nothing happened.
+    /// Appends the entry of a file. Returns whether Venti can express its tree; if not, nothing happened.
     ///
     /// # Errors
     /// As [`BlockStore::put`]; the builder is of no further use.
-    pub fn push_entry(&mut self, tree: &Entry) -> Result<bool, PutError> {
-        let tree = Entry::venti(
-            &Shape {
-                leaf_kind: tree.leaf_kind(),
-                leaf_bytes: tree.leaf_bytes(),
-                pointer_bytes: tree.pointer_bytes(),
-            },
-            tree.depth(),
-            tree.size(),
-            tree.root(),
-        )
-        .filter(|_| tree.layout() != crate::entry::Layout::ContentCut);
-        let is_partly_filled = tree.is_some_and(|tree| tree.size() < u64::from(tree.leaf_bytes()));
-        let bytes = tree.and_then(|tree| encoded(&VentiEntry { generation: 0, tree }, is_partly_filled));
+    pub fn push_file(&mut self, tree: &Entry) -> Result<bool, PutError> {
+        let is_partly_filled = tree.size() < u64::from(tree.leaf_bytes());
+        self.push_entry(tree, is_partly_filled)
+    }
+
+    /// Appends the entries of a folder: of its source and its meta, as [`finish`](Self::finish) returned them. Returns whether Venti can
+    /// express them; if not, nothing happened.
+    ///
+    /// # Errors
+    /// As [`BlockStore::put`]; the builder is of no further use.
+    pub fn push_folder(&mut self, source: &Entry, meta: &Entry) -> Result<bool, PutError> {
+        Ok(self.push_entry(source, true)? && self.push_entry(meta, true)?)
+    }
+
+    fn push_entry(&mut self, tree: &Entry, is_partly_filled: bool) -> Result<bool, PutError> {
+        let bytes = encoded(&VentiEntry { generation: 0, tree: *tree }, is_partly_filled);
         let Some(bytes) = bytes else { return Ok(false) };
         self.entries.extend_from_slice(&bytes);
         self.entry_count += 1;
@@ -143,9 +180,10 @@ impl<'a> VacFolderBuilder<'a> {
     /// # Errors
     /// As [`BlockStore::put`].
     pub fn finish(mut self) -> Result<(Entry, Entry), PutError> {
-        let entries_a_leaf = self.shape.block_bytes / VENTI_ENTRY_BYTES as u32;
-        let source_bytes = u64::from(self.entry_count / entries_a_leaf) * u64::from(self.shape.block_bytes)
-            + u64::from(self.entry_count % entries_a_leaf) * VENTI_ENTRY_BYTES as u64;
+        let (leaf_bytes, entry_bytes) = (u64::from(self.shape.block_bytes), VENTI_ENTRY_BYTES as u64);
+        let (entry_count, entries_a_leaf) = (u64::from(self.entry_count), leaf_bytes / entry_bytes);
+        let source_bytes =
+            entry_count / entries_a_leaf * leaf_bytes + entry_count % entries_a_leaf * entry_bytes;
         if !self.entries.is_empty() {
             let shape = self.shape.of(BlockKind::Directory);
             self.source.push(&put_leaves(self.store, &shape, &self.entries)?)?;

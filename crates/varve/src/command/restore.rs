@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(&place.snapshot.name, &progress, arguments.quiet);
+    let shown = Shown::start(&place.name(), &progress, arguments.quiet);
     let blocks = session::healing(arguments, &archive);
     let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
     let outcome = restore(from, &place, words, &progress);
