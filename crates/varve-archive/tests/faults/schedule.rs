@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Draw, Fault, Strike};
-use varve_store::{Encryption, ScoreAlgorithm, StoreConfig};
+use varve_store::{DiskIndexConfig, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 
 use crate::action::Action;
 use crate::target::{TargetFault, TargetStrike};
@@ -15,6 +15,8 @@ use crate::target::{TargetFault, TargetStrike};
 pub struct Seed {
     pub number: u64,
     pub is_old: bool,
+    /// Whether the store has its index on disk. All else is drawn as without.
+    pub has_disk_index: bool,
 }
 
 /// A run, as a seed draws it and a failure shrinks it.
@@ -45,7 +47,15 @@ pub struct Step {
 
 impl Seed {
     pub fn new(number: u64) -> Self {
-        Self { number, is_old: false }
+        Self { number, is_old: false, has_disk_index: false }
+    }
+
+    pub fn old(number: u64) -> Self {
+        Self { is_old: true, ..Self::new(number) }
+    }
+
+    pub fn with_disk_index(self) -> Self {
+        Self { has_disk_index: true, ..self }
     }
 }
 
@@ -53,15 +63,17 @@ impl FromStr for Seed {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (text, has_disk_index) = text.strip_prefix("disk ").map_or((text, false), |text| (text, true));
         let (text, is_old) = text.strip_prefix("old ").map_or((text, false), |text| (text, true));
-        Ok(Self { number: text.trim().parse()?, is_old })
+        Ok(Self { number: text.trim().parse()?, is_old, has_disk_index })
     }
 }
 
 impl fmt::Display for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let index = if self.has_disk_index { "disk " } else { "" };
         let age = if self.is_old { "old " } else { "" };
-        write!(f, "{age}{}", self.number)
+        write!(f, "{index}{age}{}", self.number)
     }
 }
 
@@ -99,6 +111,15 @@ impl Schedule {
         config.arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).expect("the smallest");
         config.clump_bytes = ClumpBytes::new(self.clump_bytes).expect("between the bounds");
         config.parity_percent = ParityPercent::new(self.parity_percent);
+        if self.seed.has_disk_index {
+            config.index = IndexKind::Disk;
+            // So little that it writes all the time.
+            config.disk_index = DiskIndexConfig {
+                memory_bytes: DiskIndexConfig::MEMORY_BYTES_MIN,
+                expected_blocks: 100,
+                ..DiskIndexConfig::default()
+            };
+        }
         config
     }
 }
