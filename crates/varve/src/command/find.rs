@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 use varve_archive::{
@@ -14,8 +14,8 @@ use varve_block::BlockStore;
 use varve_replica::Healing;
 
 use super::place::place;
-use super::{Outcome, ls, snapshots};
-use crate::arguments::{Arguments, Find};
+use super::{Outcome, ls, place, snapshots};
+use crate::arguments::{Arguments, Find, WrongWords};
 use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
     let pattern = GlobBuilder::new(&words.pattern)
         .literal_separator(true)
         .build()
-        .with_context(|| format!("{:?} is not a pattern", words.pattern))?
+        .map_err(|error| WrongWords(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
         .compile_matcher();
     let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
     let snapshots = match &words.snapshot {
@@ -59,7 +59,9 @@ impl Search<'_> {
             SnapshotContent::Folder(root) => self.tree(snapshot, &StoredFiles::new(&**blocks), root),
             SnapshotContent::Image(entry) => {
                 let disk = ImageFiles::open(Arc::clone(cache), entry);
-                self.tree(snapshot, &disk, &disk.root())
+                let outcome = self.tree(snapshot, &disk, &disk.root());
+                place::warn_of(&disk);
+                outcome
             }
         }
     }
@@ -77,7 +79,7 @@ impl Search<'_> {
                     eprintln!(
                         "varve: {}: {}",
                         show::name(path.as_os_str().as_bytes()),
-                        complaint::chain(&error)
+                        complaint::chain(error.as_ref())
                     );
                     outcome = Outcome::Found;
                 }

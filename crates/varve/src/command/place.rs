@@ -11,7 +11,7 @@ use varve_archive::{
 use varve_block::BlockStore;
 use varve_replica::Healing;
 
-use crate::moment;
+use crate::{moment, show};
 
 /// A snapshot and a path in it, as `SNAPSHOT[:PATH]` names them.
 pub(super) struct Place<'a> {
@@ -62,10 +62,18 @@ impl Place<'_> {
             return Ok(Content::Disk(disk));
         }
         let node = lookup(&disk, &disk.root(), Path::new(self.path))?;
+        warn_of(&disk);
         Ok(match disk.raw_of(&node) {
             Some(part) => Content::Raw(part),
             None => Content::Node { files: Box::new(disk), node: Box::new(node) },
         })
+    }
+}
+
+/// Tells what whoever looks into the volumes that were opened should know of them.
+pub(super) fn warn_of(disk: &ImageFiles) {
+    for (volume, warning) in disk.warnings() {
+        eprintln!("varve: {}: {}", show::name(volume.as_bytes()), show::name(warning.as_bytes()));
     }
 }
 
