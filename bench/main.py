@@ -15,7 +15,8 @@ cold. A store's size is what it occupies on disk, without the tool's cache in it
 process; nothing below 20 MB can be told apart.
 
 Cold means /proc/sys/vm/drop_caches for root; others only take the files concerned out of the page cache. The tmpfs is /dev/shm.
-How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how.
+How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how. So is how a past day is
+looked at (look-random, look-listing, look-sequential): bench/looking.py.
 
 The data comes from script/workloads; what that cannot make here is skipped, and so is a tool that is not installed: both by name.
 """
@@ -27,7 +28,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import upkeep
+from bench import looking, upkeep
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -61,6 +62,7 @@ def main() -> int:
         results += measured
         write_json(chosen.json, versions, skipped, results)
         print(table(scenario, measured), flush=True)
+    looks_asked = [name for name in chosen.scenarios if name in looking.LOOK]
     kept = upkeep.measure(
         [name for name in chosen.scenarios if name in upkeep.NAMES],
         chosen.rounds,
@@ -70,7 +72,13 @@ def main() -> int:
     if kept:
         write_json(chosen.json, versions, skipped, results, kept)
         print(upkeep.table(kept), flush=True)
-    for name in upkeep.NAMES:
+    if looks_asked and not chosen.quick:
+        subprocess.run([ROOT / "script" / "workloads", chosen.data, "days"], check=True)
+    looks = looking.measure(looks_asked, chosen.rounds, looking.Looking(str(TARGET / "release" / "varve"), chosen.data), skipped)
+    if looks:
+        write_json(chosen.json, versions, skipped, results, kept, looks)
+        print(looking.table(looks), flush=True)
+    for name in [*upkeep.NAMES, *looking.LOOK, "restic mount", "borg mount"]:
         if name in skipped:
             print(f"{name}: skipped: {skipped[name]}")
     print(f"\nall measurements: {chosen.json}")
@@ -81,7 +89,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + looking.LOOK
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -97,6 +105,7 @@ def parse() -> argparse.Namespace:
         for scenario in SCENARIOS:
             print(f"  {scenario.name:<10} {scenario.title}")
         print(f"  {', '.join(upkeep.NAMES)}: what it costs to keep a store")
+        print(f"  {', '.join(looking.LOOK)}: what it costs to look at a past day")
         print("tools:\n  varve")
         for tool in PEERS:
             print(f"  {tool.name:<10} {tool.note}".rstrip())

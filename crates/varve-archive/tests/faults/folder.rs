@@ -147,7 +147,9 @@ pub fn read(store: &Store, root: &Node) -> Result<FolderState, String> {
     list(&StoredFiles::new(store), root, &mut |listed| {
         let read = match listed {
             Listed::Node { path, node } => keep(store, node).map(|kept| (path.display().to_string(), kept)),
-            Listed::Unreadable { path, error } => Err(format!("{}: {}", path.display(), chain(&error))),
+            Listed::Unreadable { path, error } => {
+                Err(format!("{}: {}", path.display(), chain(error.as_ref())))
+            }
         };
         match read {
             Ok((path, kept)) => drop(state.insert(path, kept)),
