@@ -27,6 +27,7 @@ mod get;
 mod hint;
 mod keyring;
 mod log_end;
+mod lookups;
 mod lost;
 mod naming;
 mod newest;
@@ -50,6 +51,7 @@ pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
+pub use lookups::CandidateCounts;
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
 pub use own::OwnFileError;

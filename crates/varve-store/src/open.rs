@@ -19,6 +19,7 @@ use crate::directory::Directory;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
+use crate::lookups::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::role::Role;
@@ -226,6 +227,7 @@ impl Store {
             frames: FrameCache::new(),
             read_in_pieces: AtomicBool::new(false),
             lost: LostBlocks::default(),
+            lookups: Lookups::default(),
             index: RwLock::new(index),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),

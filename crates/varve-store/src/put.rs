@@ -92,7 +92,9 @@ impl Store {
 
     /// Where the index proposes to look for a block.
     pub(crate) fn candidates(&self, name: &BlockName) -> Vec<LogAddress> {
-        self.index().candidates(self.namer.fingerprint(name)).collect()
+        let candidates: Vec<_> = self.index().candidates(self.namer.fingerprint(name)).collect();
+        self.lookups.note(candidates.len());
+        candidates
     }
 
     /// Whether a block is stored, by the directories.

@@ -15,6 +15,7 @@ use crate::config::StoreConfig;
 use crate::directory::Directory;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
+use crate::lookups::{CandidateCounts, Lookups};
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
@@ -32,6 +33,7 @@ pub struct Store {
     pub(crate) directory: Directory,
     pub(crate) frames: FrameCache,
     pub(crate) lost: LostBlocks,
+    pub(crate) lookups: Lookups,
     pub(crate) index: RwLock<MemoryIndex>,
     pub(crate) admission: Mutex<Admission>,
     /// Whether what is put is expected to be read in small pieces.
@@ -198,6 +200,18 @@ impl Store {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// How many candidates the index has proposed, look-up by look-up, since the store was opened.
+    #[must_use]
+    pub fn candidates_per_lookup(&self) -> CandidateCounts {
+        self.lookups.counts()
+    }
+
+    /// How the index is filled. Walks all blocks.
+    #[must_use]
+    pub fn index_stats(&self) -> varve_index::IndexStats {
+        self.index().stats()
     }
 
     /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.

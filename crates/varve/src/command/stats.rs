@@ -23,6 +23,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "blocks": stats.block_count,
             "arenas": stats.arena_count,
             "index_bytes": stats.index_bytes,
+            "index_bucket_fills": stats.index.fills,
+            "index_candidates": stats.index.candidates,
             "parity_percent": percent,
             "parity_bytes": stats.parity_bytes,
             "parity_arenas": stats.parity_count,
@@ -42,6 +44,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         ("index", index),
     ] {
         say!("{what:<22}{value:>20}");
+    }
+    let fills = stats.index.fills.iter().enumerate().filter(|(_, count)| **count > 0);
+    for (number, count) in fills {
+        let what = format!("buckets {} to {} % full", 5 * number, 5 * (number + 1));
+        say!("{what:<22}{count:>20}");
+    }
+    for (number, count) in (1..).zip(&stats.index.candidates).filter(|(_, count)| **count > 0) {
+        let what = format!("with {number} candidate{}", if number == 1 { "" } else { "s" });
+        say!("{what:<22}{count:>20}");
     }
     if percent > 0 || stats.parity_count > 0 {
         for (what, value) in [
