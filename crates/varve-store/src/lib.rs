@@ -17,6 +17,7 @@
 
 mod audit;
 mod cache;
+mod candidate_counts;
 mod check;
 mod checkpoint;
 mod config;
@@ -49,6 +50,7 @@ mod sync;
 mod unlock;
 
 pub use audit::{Audit, AuditShare};
+pub use candidate_counts::CandidateCounts;
 pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{

@@ -13,6 +13,7 @@ use varve_log::{
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
+use crate::candidate_counts::CandidateCounters;
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, IndexKind, StoreConfig};
 use crate::directory::Directory;
@@ -232,6 +233,7 @@ impl Store {
             lost: LostBlocks::default(),
             index,
             lookups: Lookups::default(),
+            candidate_counters: CandidateCounters::default(),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),
             writer: None,

@@ -6,10 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
-use varve_index::ScoreIndex;
+use varve_index::{IndexStats, ScoreIndex};
 use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
+use crate::candidate_counts::{CandidateCounters, CandidateCounts};
 use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
@@ -35,6 +36,7 @@ pub struct Store {
     pub(crate) lost: LostBlocks,
     pub(crate) index: ScoreIndex,
     pub(crate) lookups: Lookups,
+    pub(crate) candidate_counters: CandidateCounters,
     pub(crate) admission: Mutex<Admission>,
     /// Whether what is put is expected to be read in small pieces.
     pub(crate) read_in_pieces: AtomicBool,
@@ -200,6 +202,18 @@ impl Store {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// How many candidates the index has proposed, look-up by look-up, since the store was opened.
+    #[must_use]
+    pub fn candidates_per_lookup(&self) -> CandidateCounts {
+        self.candidate_counters.counts()
+    }
+
+    /// How an index in memory is filled. Walks all blocks.
+    #[must_use]
+    pub fn memory_index_stats(&self) -> Option<IndexStats> {
+        self.index.memory().map(|index| index.stats())
     }
 
     /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.

@@ -28,6 +28,7 @@
 //!
 //! This crate does not know what a store is, and starts no thread.
 
+mod address;
 mod client;
 mod error_text;
 mod fields;
@@ -38,6 +39,7 @@ mod server;
 mod version;
 mod wire_type;
 
+pub use address::{Address, ParseAddressError};
 pub use client::{Answer, AskError, ClientConnection, ClientError};
 pub use error_text::{
     COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, missing,

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 use varve_archive::{

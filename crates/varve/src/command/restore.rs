@@ -97,7 +97,8 @@ fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Prog
         return restore_node(from, Tree { files: &*files, root: &node }, destination, *overwrite, progress);
     }
     if node.kind != NodeKind::File {
-        let what = if place.path.is_empty() { &place.snapshot.name } else { place.path };
+        let name = place.name();
+        let what = if place.path.is_empty() { &*name } else { place.path };
         bail!("{what:?} is a {}: only a file can be written to standard output", node.kind);
     }
     if let Some(trouble) = files.trouble(&node).filter(|trouble| trouble.lacks_all) {
