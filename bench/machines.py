@@ -25,6 +25,8 @@ from bench.upkeep import CannotMeasure, Pair
 NAMES = ["nbd", "boot", "night"]
 DISK_BYTES = 1 << 30
 QUICK_DISK_BYTES = 32 << 20
+# Of the running machine: a small one as machines go. What a night costs whatever has changed, some sixty questions to QEMU, counts the less the larger it is.
+MACHINE_BYTES = 4 << 30
 READ_BYTES = 4096
 READ_COUNT = 200_000
 QUICK_READ_COUNT = 2_000
@@ -43,6 +45,7 @@ class Machines:
         self.disk, self.key, self.store = work / "disk.raw", work / "key", work / "store"
         self.disk_bytes = QUICK_DISK_BYTES if quick else DISK_BYTES
         self.read_count = QUICK_READ_COUNT if quick else READ_COUNT
+        self.machine_bytes = QUICK_DISK_BYTES if quick else MACHINE_BYTES
         self.quick = quick
 
     def varve(self, *words: object, store: Path | None = None) -> Command:
@@ -53,9 +56,7 @@ class Machines:
         remove(self.work)
         self.work.mkdir(parents=True)
         self.key.write_bytes(os.urandom(32))
-        with open(self.disk, "wb") as disk:
-            for _ in range(self.disk_bytes >> 20):
-                disk.write(os.urandom(1 << 20))
+        write_noise(self.disk, self.disk_bytes)
         run(self.varve("init"))
         run(self.varve("snapshot", self.disk, "--name", "disk"))
 
@@ -157,7 +158,10 @@ class Machines:
         folder.mkdir()
         store, disk, monitor = folder / "store", folder / "disk.qcow2", folder / "own"
         run(self.varve("init", store=store))
-        subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(self.disk), str(disk)], check=True)
+        noise = folder / "noise"
+        write_noise(noise, self.machine_bytes)
+        subprocess.run(["qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(noise), str(disk)], check=True)
+        noise.unlink()
         words = "-nodefaults -display none -machine pc,accel=tcg -m 64 -S -name bench".split()
         words += ["-drive", f"file={disk},if=virtio,id=d0"]
         for at in (monitor, folder / "qmp"):
@@ -166,15 +170,16 @@ class Machines:
         with running(["qemu-system-x86_64", *words]):
             machine = Monitor(monitor)
             first = self.read_by(*archive, store=store)
-            places = random.Random(1).sample(range(self.disk_bytes // CHANGED_PIECE_BYTES), self.disk_bytes // CHANGED_PIECE_BYTES // 100)
+            piece_count = self.machine_bytes // CHANGED_PIECE_BYTES
+            places = random.Random(1).sample(range(piece_count), piece_count // 100)
             for number, place in enumerate(places):
                 machine.qemu_io(f"write -q -P {number % 255 + 1} {place * CHANGED_PIECE_BYTES} {CHANGED_PIECE_BYTES}")
             changed = self.read_by(*archive, store=store)
             whole = self.read_by(*archive, "--reread", store=store)
         row = f"a night, 1 % changed: {changed[1] / 1e6:.1f} MB read"
         return [
-            (row, f"all of it again: {whole[1] / 1e6:.0f} MB read", changed[0], whole[0], self.disk_bytes),
-            (row, f"the first night: {first[1] / 1e6:.0f} MB read", changed[0], first[0], self.disk_bytes),
+            (row, f"all of it again: {whole[1] / 1e6:.0f} MB read", changed[0], whole[0], self.machine_bytes),
+            (row, f"the first night: {first[1] / 1e6:.0f} MB read", changed[0], first[0], self.machine_bytes),
         ]
 
     def read_by(self, *words: object, store: Path) -> tuple[float, int]:
@@ -210,6 +215,12 @@ class Monitor:
         said = self.execute("human-monitor-command", **{"command-line": f'qemu-io d0 "{line}"'})
         if str(said).strip():
             raise CannotMeasure(f"{line}: {said}")
+
+
+def write_noise(path: Path, byte_count: int) -> None:
+    with open(path, "wb") as file:
+        for _ in range(byte_count >> 20):
+            file.write(os.urandom(1 << 20))
 
 
 def need(*programs: str) -> None:
