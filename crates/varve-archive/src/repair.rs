@@ -28,7 +28,7 @@ pub struct RepairReport {
     pub catalog_was_lost: bool,
     /// Whether the end of the log was gone, and with it snapshots that only a copy can name.
     pub end_was_lost: bool,
-    /// Snapshots that only a copy still knew.
+    /// Snapshots that only a copy still knew, or a catalog that no page named any more.
     pub brought_back_count: u64,
     /// Arenas that are again what they were, by their parity.
     pub mended: Vec<ArenaId>,
@@ -104,6 +104,7 @@ pub fn repair(
     for source in sources {
         source.role().require(Permission::Read).map_err(RepairError::from)?;
     }
+    store.accept_withheld();
     let mut before = check_log(store, Some(AuditShare::ALL), progress)?;
     // First what makes all of it good again.
     let parity_mended = mend_from_parity(store, &before.damage)?;
@@ -130,7 +131,9 @@ pub fn repair(
     store.sync()?;
     store.accept_end().map_err(RepairArchiveError::Note)?;
     let plan = RepairPlan::new(&before.damage);
+    let known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
     let mut repaired = store.repair(&plan)?;
+    let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
     if repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0 {
         // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
@@ -142,6 +145,7 @@ pub fn repair(
             catalog.write_again(store)?;
         }
     }
+    let brought_back_count = brought_back_count + found_again_count;
     let after = walk_snapshots(store, store, catalog.snapshots(), &[], progress)?;
     store.remember_lost(&after.lost);
     let harm_left = after.harm;
@@ -156,6 +160,25 @@ pub fn repair(
         repaired,
         harm_left,
     })
+}
+
+/// A page that was lost may have named a newer catalog than any that was known. If its blocks are whole they are named again by now: takes
+/// in the snapshots that only it knows, and says how many they are.
+fn add_found_again(
+    store: &Store,
+    known: &BTreeSet<BlockName>,
+    catalog: &mut Catalog,
+) -> Result<u64, OpenLogError> {
+    let count = catalog.snapshots().len();
+    for root in store.catalog_roots()?.into_iter().filter(|root| !known.contains(&root.name)) {
+        match Catalog::load(store, Some(root.name)) {
+            Ok(found) => catalog.add_unknown(&found),
+            Err(error) => {
+                tracing::info!(root = %root.name, %error, "a catalog that was found again cannot be read")
+            }
+        }
+    }
+    Ok((catalog.snapshots().len() - count) as u64)
 }
 
 /// Mends what parity can of the arenas that are damaged or gone, and says which are whole again.

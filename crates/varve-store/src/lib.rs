@@ -42,6 +42,7 @@ mod stats;
 mod store;
 mod sync;
 mod unlock;
+mod withheld;
 
 pub use audit::{Audit, AuditShare};
 pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
@@ -59,3 +60,4 @@ pub use role::{NotPermitted, Permission, Role};
 pub use settings::BringBackError;
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};
+pub use withheld::WithheldError;
