@@ -48,6 +48,7 @@ mod stats;
 mod store;
 mod sync;
 mod unlock;
+mod withheld;
 
 pub use audit::{Audit, AuditShare};
 pub use candidate_counts::CandidateCounts;
@@ -69,3 +70,4 @@ pub use role::{NotPermitted, Permission, Role};
 pub use settings::BringBackError;
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};
+pub use withheld::WithheldError;

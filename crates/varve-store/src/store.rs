@@ -21,6 +21,7 @@ use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
 use crate::role::Role;
+use crate::withheld::Withheld;
 
 /// A local store, open to be read, or to be written as well.
 ///
@@ -55,6 +56,8 @@ pub struct Store {
     pub(crate) uncertain_catalogs: Vec<(LogAddress, BlockName)>,
     /// Whether the page that was noted last was not there when it was opened.
     pub(crate) is_end_lost: AtomicBool,
+    /// What the disk did not give when it was opened.
+    pub(crate) withheld: Withheld,
 }
 
 /// What only the one writer of a store has.

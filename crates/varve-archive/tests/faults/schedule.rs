@@ -10,6 +10,9 @@ use varve_store::{DiskIndexConfig, Encryption, IndexKind, ScoreAlgorithm, StoreC
 use crate::action::Action;
 use crate::target::{TargetFault, TargetStrike};
 
+/// Seeds before this one are from before there were sectors that cannot be read for a while, and draw as they did then.
+const FIRST_TO_WITHHOLD: u64 = 1000;
+
 /// The number that all else follows from. Those from before there were folders, damage and replicas draw as they did then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
@@ -91,16 +94,13 @@ impl Schedule {
             true => 0,
             false => [0, 0, 10, 30, 100][draw.index(5)],
         };
-        Self {
-            seed,
-            is_sha1,
-            is_plain,
-            clump_bytes,
-            parity_percent,
-            create,
-            steps: (0..step_count).map(|_| Step::draw(&mut draw, calm, seed.is_old)).collect(),
-            pretends_to_sync: false,
+        let mut steps: Vec<_> = (0..step_count).map(|_| Step::draw(&mut draw, calm, seed.is_old)).collect();
+        if !seed.is_old && seed.number >= FIRST_TO_WITHHOLD {
+            for _ in 0..draw.below(4) {
+                steps.insert(draw.index(steps.len() + 1), Step::withhold(&mut draw));
+            }
         }
+        Self { seed, is_sha1, is_plain, clump_bytes, parity_percent, create, steps, pretends_to_sync: false }
     }
 
     /// What the store is made with.
@@ -125,6 +125,16 @@ impl Schedule {
 }
 
 impl Step {
+    fn withhold(draw: &mut Draw) -> Self {
+        let action = Action::Withhold { count: 1 + draw.below(3) as u32, cuts_power: draw.once_in(2) };
+        let strikes = if draw.once_in(3) {
+            vec![Strike { after: draw.below(60), fault: Fault::PowerCut }]
+        } else {
+            Vec::new()
+        };
+        Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
+    }
+
     fn draw(draw: &mut Draw, calm: u64, is_old: bool) -> Self {
         let action = Action::draw(draw, is_old);
         let strike_count = if draw.once_in(calm) { 1 + draw.below(3) } else { 0 };
