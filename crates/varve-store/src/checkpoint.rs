@@ -17,7 +17,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use varve_block::{BlockName, BlockType, LogAddress, Score};
-use varve_index::{MemoryIndex, OpenDiskIndexError, ReadCheckpointError};
+use varve_index::{DiskIndex, MemoryIndex, OpenDiskIndexError, ReadCheckpointError};
 use varve_log::{Appender, ArenaId, Granule, Seal, Seals};
 use varve_world::{FileName, Storage};
 
@@ -186,7 +186,19 @@ impl Store {
             None => self.unsaved_blocks.load(Ordering::Relaxed),
         };
         let due = UNSAVED_BLOCKS_MIN.max(self.index.len().checked_div(UNSAVED_SHARE).unwrap_or_default());
-        if unsaved >= due { self.save_checkpoint() } else { Ok(()) }
+        let is_half_done = self.index.disk().is_some_and(DiskIndex::has_unsaved_run);
+        if unsaved < due && !is_half_done {
+            return Ok(());
+        }
+        match self.save_checkpoint() {
+            // The store goes on without it: what it lacks is read from the directories.
+            Err(error) if self.index.disk().is_some() => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "the index on disk cannot be saved; the next opening takes longer");
+                Ok(())
+            }
+            saved => saved,
+        }
     }
 
     /// Writes the checkpoint. Everything put must have been synced.

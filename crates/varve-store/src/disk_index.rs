@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use varve_index::{DiskIndex, DiskIndexSettings, Ready, ScoreIndex};
+use varve_index::{DiskIndex, DiskIndexSettings, OpenDiskIndexError, Ready, ScoreIndex};
 use varve_log::{Appender, LogKeys};
 use varve_world::{FileName, World};
 
@@ -42,8 +42,18 @@ pub(crate) fn load(
     keys: &LogKeys,
     session: Option<[u8; 16]>,
 ) -> Result<(ScoreIndex, Coverage), LoadCheckpointError> {
-    let storage = Arc::clone(&world.storage);
-    let (index, note) = DiskIndex::open(storage, key(keys), settings(config), session)?;
+    let open = || DiskIndex::open(Arc::clone(&world.storage), key(keys), settings(config), session);
+    let (index, note) = match open() {
+        Err(error) if !matches!(error, OpenDiskIndexError::Missing) => {
+            // One bad reading is no damage, and to make it anew takes long.
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the index on disk is read a second time"
+            );
+            open()?
+        }
+        opened => opened?,
+    };
     let coverage = Coverage::decode(&note).ok_or(LoadCheckpointError::Note)?;
     Ok((index.into(), coverage))
 }

@@ -237,6 +237,13 @@ impl DiskIndex {
         }
     }
 
+    /// Whether it has written what no summary names: lost, that would have to be written again.
+    #[must_use]
+    pub fn has_unsaved_run(&self) -> bool {
+        let state = self.state();
+        state.run.as_ref().is_some_and(|named| !state.is_saved(named))
+    }
+
     /// All memory that it takes, with the filter.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -360,7 +367,7 @@ impl DiskIndex {
             // Once more, too: one bad reading is no damage.
             return true;
         }
-        let Ok((summary, _)) = Summary::read(self.storage.as_ref(), &self.key) else { return true };
+        let Ok(summary) = Summary::read_without_filter(self.storage.as_ref(), &self.key) else { return true };
         let mut state = self.state_mut();
         let is_news = summary.identity != failed.identity && summary.identity.key_bits == self.key_bits;
         if is_news {
@@ -374,6 +381,7 @@ impl DiskIndex {
                 fences: summary.fences,
                 entry_count: summary.entry_count,
             });
+            (state.trouble, state.is_incomplete) = (None, false);
             state.saved = Some(identity.clone());
             state.run = Some(NamedRun { run, identity, note: Some(summary.note) });
         }

@@ -152,6 +152,23 @@ impl Summary {
         storage: &dyn Storage,
         key: &[u8; 32],
     ) -> Result<(Self, Option<Filter>), OpenDiskIndexError> {
+        let (summary, body) = Self::read_body(storage, key)?;
+        summary.check_run(storage)?;
+        let filter = summary.read_filter(storage, key, &body);
+        Ok((summary, filter))
+    }
+
+    /// Reads the summary without its filter.
+    pub(super) fn read_without_filter(
+        storage: &dyn Storage,
+        key: &[u8; 32],
+    ) -> Result<Self, OpenDiskIndexError> {
+        let (summary, _) = Self::read_body(storage, key)?;
+        summary.check_run(storage)?;
+        Ok(summary)
+    }
+
+    fn read_body(storage: &dyn Storage, key: &[u8; 32]) -> Result<(Self, Body), OpenDiskIndexError> {
         let file = summary_file();
         let damaged = || OpenDiskIndexError::Damaged { file: file.clone() };
         let failed = |source: io::Error| match source.kind() {
@@ -178,9 +195,7 @@ impl Summary {
         if !summary.fences.is_sorted() {
             return Err(damaged());
         }
-        let filter = summary.read_filter(storage, key, code, (body_bytes, bytes_total));
-        summary.check_run(storage)?;
-        Ok((summary, filter))
+        Ok((summary, Body { code: *code, end: body_bytes, bytes_total }))
     }
 
     fn from_header(header: &[u8; HEADER_BYTES]) -> Option<(Self, Lengths)> {
@@ -201,13 +216,8 @@ impl Summary {
         Some((Self { identity, entry_count, filter_capacity, filter_keys, note, fences }, lengths))
     }
 
-    fn read_filter(
-        &self,
-        storage: &dyn Storage,
-        key: &[u8; 32],
-        code: &[u8; CODE_BYTES],
-        (begin, bytes_total): (u64, u64),
-    ) -> Option<Filter> {
+    fn read_filter(&self, storage: &dyn Storage, key: &[u8; 32], body: &Body) -> Option<Filter> {
+        let Body { code, end: begin, bytes_total } = *body;
         let filter_bytes = Filter::line_count(self.filter_capacity)?.checked_mul(LINE_BYTES)?;
         let end = begin.checked_add(filter_bytes)?;
         if end.checked_add(CODE_BYTES as u64)? != bytes_total {
@@ -216,7 +226,7 @@ impl Summary {
         let mut filter = Filter::new(self.filter_capacity);
         filter.set_key_count(self.filter_keys);
         let mut hasher = blake3::Hasher::new_keyed(key);
-        hasher.update(code);
+        hasher.update(&code);
         let (mut offset, mut line) = (begin, 0_usize);
         let piece_bytes = LINE_BYTES.checked_mul(PIECE_LINES as u64)?;
         while offset < end {
@@ -242,6 +252,15 @@ impl Summary {
             Err(source) => Err(OpenDiskIndexError::Storage { file, source }),
         }
     }
+}
+
+/// What comes before the filter, once its code was checked.
+struct Body {
+    code: [u8; CODE_BYTES],
+    /// Where it ends.
+    end: u64,
+    /// Where the file ends.
+    bytes_total: u64,
 }
 
 /// Lengths that a header claims.

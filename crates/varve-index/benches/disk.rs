@@ -1,0 +1,108 @@
+//! An index on disk of 100 million blocks (`--blocks N` for another count) within 192 MB and its filter: built, opened again and asked. Real
+//! files; needs 2.5 GB of disk where it is run.
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use varve_block::{Fingerprint, LogAddress};
+use varve_index::{DiskIndex, DiskIndexSettings, Near};
+use varve_world::{RealStorage, Storage};
+
+const BLOCK_COUNT: u64 = 100_000_000;
+/// What Cargo's test runner gets.
+const BLOCK_COUNT_TEST: u64 = 50_000;
+/// As many as a directory page names.
+const PAGE_COUNT: usize = 4096;
+const LOOKUP_COUNT: u64 = 100_000;
+
+fn main() {
+    let block_count = block_count();
+    let folder = tempfile::tempdir_in(".").expect("a temporary folder can be made");
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(folder.path()));
+    let memory_bytes = if block_count < 1_000_000 { 256 << 10 } else { 192 << 20 };
+    let settings = DiskIndexSettings { memory_bytes, expected_blocks: block_count, fingerprint_bits: 48 };
+    let index = DiskIndex::new(Arc::clone(&storage), [1; 32], settings, Some([2; 16]));
+
+    let started = Instant::now();
+    let (mut longest, mut most_memory) = (0.0_f64, 0);
+    for first in (0..block_count).step_by(PAGE_COUNT) {
+        let page: Vec<_> = (first..(first + PAGE_COUNT as u64).min(block_count)).map(entry).collect();
+        let begun = Instant::now();
+        index.insert_all(&page);
+        if index.is_due() {
+            index.begin(None);
+        }
+        longest = longest.max(begun.elapsed().as_secs_f64());
+        if first % (PAGE_COUNT as u64 * 64) == 0 {
+            most_memory = most_memory.max(index.stats().memory_bytes);
+        }
+    }
+    let built = started.elapsed().as_secs_f64();
+    println!("blocks                    {block_count}");
+    println!("built                     {built:.1} s, {:.0} ns a block", built * 1e9 / block_count as f64);
+    println!("longest insertion         {:.1} ms, of {PAGE_COUNT} blocks", longest * 1e3);
+    let started = Instant::now();
+    index.save(b"all".to_vec()).expect("the disk has space");
+    println!("saved                     {:.2} s", started.elapsed().as_secs_f64());
+    let stats = index.stats();
+    println!("passes                    {}", stats.passes);
+    println!(
+        "memory                    {most_memory} of at most {} bytes, and {} of filter",
+        stats.memory_bytes_max, stats.filter_bytes
+    );
+    println!("file                      {:.2} bytes a block", stats.file_bytes as f64 / block_count as f64);
+    drop(index);
+
+    let started = Instant::now();
+    let (index, _) = DiskIndex::open(storage, [1; 32], settings, None).expect("it was saved");
+    println!("opened                    {:.2} s", started.elapsed().as_secs_f64());
+    let scattered = |number: u64| number.wrapping_mul(0x2545_f491_4f6c_dd1d) % block_count;
+    let started = Instant::now();
+    let mut sum = 0;
+    for number in 0..LOOKUP_COUNT {
+        let (fingerprint, address) = entry(scattered(number));
+        let found = index.candidates(fingerprint);
+        assert!(found.addresses.contains(&address));
+        sum += found.addresses.len();
+    }
+    println!(
+        "a block that is there     {:.0} ns",
+        started.elapsed().as_secs_f64() * 1e9 / LOOKUP_COUNT as f64
+    );
+    let started = Instant::now();
+    let mut through = 0;
+    for number in 0..LOOKUP_COUNT {
+        through += u64::from(index.near(entry(block_count + number).0) != Near::All(Vec::new()));
+    }
+    println!(
+        "a block that is not there {:.0} ns",
+        started.elapsed().as_secs_f64() * 1e9 / LOOKUP_COUNT as f64
+    );
+    println!(
+        "of these the filter let through {:.3} %; candidates a look-up {:.6}",
+        through as f64 * 100.0 / LOOKUP_COUNT as f64,
+        sum as f64 / LOOKUP_COUNT as f64
+    );
+}
+
+fn entry(number: u64) -> (Fingerprint, LogAddress) {
+    // As scores are: without order.
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (Fingerprint(mixed ^ (mixed >> 31)), LogAddress::new(number / 32 * 2000).expect("a log of that size"))
+}
+
+/// `--blocks N`; a small number when run as a test.
+fn block_count() -> u64 {
+    let arguments: Vec<String> = std::env::args().collect();
+    let given =
+        arguments.iter().position(|argument| argument == "--blocks").and_then(|at| arguments.get(at + 1));
+    match given {
+        Some(number) => number.parse().expect("--blocks takes a number"),
+        None if arguments.iter().any(|argument| argument == "--bench") => BLOCK_COUNT,
+        None => BLOCK_COUNT_TEST,
+    }
+}
