@@ -20,6 +20,7 @@ pub mod nbd;
 pub mod parity;
 pub mod store;
 pub mod tree;
+pub mod venti;
 
 /// Something that is fed with bytes.
 pub struct Target {
@@ -32,7 +33,7 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
-pub const TARGETS: [Target; 26] = [
+pub const TARGETS: [Target; 28] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -56,6 +57,8 @@ pub const TARGETS: [Target; 26] = [
     Target { name: "checkpoint_note", run: store::checkpoint_note, seeds: store::checkpoint_note_seeds },
     Target { name: "nbd_server", run: nbd::nbd_server, seeds: nbd::nbd_server_seeds },
     Target { name: "nbd_client", run: nbd::nbd_client, seeds: nbd::nbd_client_seeds },
+    Target { name: "venti_server", run: venti::venti_server, seeds: venti::venti_server_seeds },
+    Target { name: "venti_client", run: venti::venti_client, seeds: venti::venti_client_seeds },
     Target { name: "partitions", run: image::partitions, seeds: image::partitions_seeds },
     Target { name: "ext", run: image::ext, seeds: image::ext_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },

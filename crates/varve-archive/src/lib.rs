@@ -30,6 +30,7 @@ mod repair;
 mod select;
 mod snapshot;
 mod take;
+mod vac;
 mod verify;
 
 pub use archived_bytes::allocated_bytes;
@@ -56,4 +57,8 @@ pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, rep
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
 pub use take::{Archive, FollowError, Request, TakeError, Taken};
+pub use vac::{
+    ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
+    VacOptions,
+};
 pub use verify::{Harm, Verified, VerifyError, harm_of, verify};

@@ -48,7 +48,7 @@ impl Store {
         let mut suspected = self.damaged_arenas();
         let map = self.log.config().map;
         for name in self.lost_blocks() {
-            suspected.extend(self.candidates(&name).into_iter().map(|address| map.locate(address).0));
+            suspected.extend(self.look_further(&name).into_iter().map(|address| map.locate(address).0));
         }
         let opens = |id: ArenaId| self.log.open_arena(id).and_then(|arena| self.log.state(&arena)).is_ok();
         Ok(ids.into_iter().filter(|id| suspected.contains(id) || !opens(*id)).collect())

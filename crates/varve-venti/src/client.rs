@@ -1,0 +1,273 @@
+//! The client's side of a connection.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use bytes::{Bytes, BytesMut};
+
+use crate::request::encode_write;
+use crate::version::{VersionError, VersionLine};
+use crate::{
+    ClientHello, DecodeReplyError, EncodeRequestError, FrameError, Message, Messages, Reply, Request,
+    Version, WireType,
+};
+
+/// Every reply but a block is shorter than this.
+const MESSAGE_BYTES_MIN: usize = 4096;
+
+/// What a server has answered to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The request's own. It can be used again.
+    pub tag: u8,
+    /// What is said: of the kind that was asked for, or an error's text.
+    pub reply: Result<Reply, String>,
+}
+
+/// Why nothing can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// The server has not said which version it speaks, or has not said hello.
+    #[error("the server has not said hello yet")]
+    NotReady,
+    /// All of them wait for answers.
+    #[error("all tags are in use")]
+    NoTag,
+    /// It cannot be said.
+    #[error(transparent)]
+    Encode(#[from] EncodeRequestError),
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// It did not begin.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    /// It is a flood.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// It makes no sense.
+    #[error(transparent)]
+    Reply(#[from] DecodeReplyError),
+    /// It said no to a hello.
+    #[error("the server does not want this client: {reason}")]
+    Refused {
+        /// Its words.
+        reason: String,
+    },
+    /// It answers what nobody asked, or twice.
+    #[error("the server answers tag {tag}, under which nothing was asked")]
+    NotAsked {
+        /// The tag.
+        tag: u8,
+    },
+    /// It answers something else.
+    #[error("the server answers a request for {asked} under tag {tag} with something else")]
+    WrongKind {
+        /// The tag.
+        tag: u8,
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// It sends more than was asked for.
+    #[error("the server answers a read of at most {asked} bytes under tag {tag} with {bytes}")]
+    TooMuch {
+        /// The tag.
+        tag: u8,
+        /// What was asked for.
+        asked: u32,
+        /// What came, or was announced.
+        bytes: usize,
+    },
+    /// Nobody could tell what it answers.
+    #[error("the server sent a message of {length} bytes that cannot be a reply")]
+    NotAReply {
+        /// How long it is.
+        length: u32,
+    },
+}
+
+/// What an answer has to be like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Ping,
+    Read { count: u32 },
+    Write,
+    Sync,
+}
+
+#[derive(Debug)]
+enum State {
+    Version(VersionLine),
+    Hello(Messages),
+    Ready(Messages),
+}
+
+/// A connection to a server. Bytes go in with [`receive`](Self::receive); what is [`unsent`](Self::take_unsent) goes out.
+#[derive(Debug)]
+pub struct ClientConnection {
+    state: State,
+    version: Version,
+    message_bytes_max: usize,
+    unsent: Vec<u8>,
+    asked: [Option<Asked>; crate::UNANSWERED_MAX],
+    unanswered: usize,
+}
+
+impl ClientConnection {
+    /// A connection that has just been made, by somebody who reads blocks of at most so many bytes.
+    #[must_use]
+    pub fn new(block_bytes_max: usize) -> Self {
+        Self {
+            state: State::Version(VersionLine::default()),
+            version: Version::V04,
+            message_bytes_max: block_bytes_max.saturating_add(2).max(MESSAGE_BYTES_MIN),
+            unsent: Version::line().to_vec(),
+            asked: [None; crate::UNANSWERED_MAX],
+            unanswered: 0,
+        }
+    }
+
+    /// Whether the server has said hello, so that something can be asked.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        matches!(self.state, State::Ready(_))
+    }
+
+    /// What is spoken, once [`is_ready`](Self::is_ready).
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// How many requests wait for an answer.
+    #[must_use]
+    pub fn unanswered(&self) -> usize {
+        self.unanswered
+    }
+
+    /// What is to be sent now.
+    pub fn take_unsent(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Takes bytes that have come.
+    ///
+    /// # Errors
+    /// [`ClientError`]: the connection is to be closed.
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        let mut rest = bytes;
+        if let State::Version(line) = &mut self.state {
+            let (taken, version) = line.receive(rest)?;
+            let Some(version) = version else { return Ok(()) };
+            rest = rest.get(taken..).unwrap_or_default();
+            self.version = version;
+            let hello = Request::Hello(ClientHello::anonymous(version));
+            hello.encode(version, 0, &mut self.unsent).expect("a hello is short");
+            self.state = State::Hello(Messages::new(version, self.message_bytes_max, BytesMut::new()));
+        }
+        if let State::Hello(messages) | State::Ready(messages) = &mut self.state {
+            messages.inbox().extend_from_slice(rest);
+        }
+        Ok(())
+    }
+
+    /// Asks for something that is no hello, under the lowest tag that is free.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub fn ask(&mut self, request: &Request) -> Result<u8, AskError> {
+        let asked = match request {
+            Request::Ping => Asked::Ping,
+            Request::Read { count, .. } => Asked::Read { count: *count },
+            Request::Write { wire_type, data } => return self.ask_write(*wire_type, data),
+            Request::Sync => Asked::Sync,
+            Request::Goodbye => {
+                request.encode(self.version, 0, &mut self.unsent)?;
+                return Ok(0);
+            }
+            Request::Hello(_) => return Err(AskError::NotReady),
+        };
+        let tag = self.free_tag()?;
+        request.encode(self.version, tag, &mut self.unsent)?;
+        self.remember(tag, asked);
+        Ok(tag)
+    }
+
+    /// Asks for a block to be kept, without a copy of it before it is sent.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub fn ask_write(&mut self, wire_type: WireType, data: &[u8]) -> Result<u8, AskError> {
+        let tag = self.free_tag()?;
+        encode_write(&mut self.unsent, self.version, tag, wire_type, data)?;
+        self.remember(tag, Asked::Write);
+        Ok(tag)
+    }
+
+    /// What the server has answered; `None` until more bytes come.
+    ///
+    /// # Errors
+    /// [`ClientError`]: the connection is to be closed.
+    pub fn next_answer(&mut self) -> Result<Option<Answer>, ClientError> {
+        if let State::Hello(messages) = &mut self.state {
+            let Some(message) = messages.next_message()? else { return Ok(None) };
+            let (tag, reply) = decode(message)?;
+            match reply {
+                Reply::Hello(_) if tag == 0 => {}
+                Reply::Error(reason) => return Err(ClientError::Refused { reason }),
+                _ => return Err(ClientError::WrongKind { tag, asked: "hello" }),
+            }
+            let inbox = std::mem::take(messages.inbox());
+            self.state = State::Ready(Messages::new(self.version, self.message_bytes_max, inbox));
+        }
+        let State::Ready(messages) = &mut self.state else { return Ok(None) };
+        let Some(message) = messages.next_message()? else { return Ok(None) };
+        let (tag, reply) = decode(message)?;
+        let asked = self.asked.get_mut(usize::from(tag)).and_then(Option::take);
+        let asked = asked.ok_or(ClientError::NotAsked { tag })?;
+        self.unanswered = self.unanswered.saturating_sub(1);
+        let reply = match (asked, reply) {
+            (_, Reply::Error(text)) => Err(text),
+            (Asked::Read { count }, Reply::Read(block)) if !fits(&block, count) => {
+                return Err(ClientError::TooMuch { tag, asked: count, bytes: block.len() });
+            }
+            (Asked::Ping, reply @ Reply::Ping)
+            | (Asked::Read { .. }, reply @ Reply::Read(_))
+            | (Asked::Write, reply @ Reply::Write(_))
+            | (Asked::Sync, reply @ Reply::Sync) => Ok(reply),
+            (Asked::Ping, _) => return Err(ClientError::WrongKind { tag, asked: "a ping" }),
+            (Asked::Read { .. }, _) => return Err(ClientError::WrongKind { tag, asked: "a read" }),
+            (Asked::Write, _) => return Err(ClientError::WrongKind { tag, asked: "a write" }),
+            (Asked::Sync, _) => return Err(ClientError::WrongKind { tag, asked: "a sync" }),
+        };
+        Ok(Some(Answer { tag, reply }))
+    }
+
+    fn free_tag(&self) -> Result<u8, AskError> {
+        if !self.is_ready() {
+            return Err(AskError::NotReady);
+        }
+        let free = self.asked.iter().position(Option::is_none).ok_or(AskError::NoTag)?;
+        Ok(u8::try_from(free).expect("there are 256 tags"))
+    }
+
+    fn remember(&mut self, tag: u8, asked: Asked) {
+        if let Some(place) = self.asked.get_mut(usize::from(tag)) {
+            *place = Some(asked);
+            self.unanswered = self.unanswered.saturating_add(1);
+        }
+    }
+}
+
+fn fits(block: &Bytes, count: u32) -> bool {
+    u32::try_from(block.len()).is_ok_and(|bytes| bytes <= count)
+}
+
+fn decode(message: Message) -> Result<(u8, Reply), ClientError> {
+    match message {
+        Message::Whole { kind, tag, body } => Ok((tag, Reply::decode(kind, body)?)),
+        Message::TooLong { length, .. } | Message::TooShort { length } => {
+            Err(ClientError::NotAReply { length })
+        }
+    }
+}

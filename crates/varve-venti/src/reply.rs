@@ -1,0 +1,176 @@
+//! What a server answers.
+//!
+//! | type | name  | after type and tag                               |
+//! |-----:|-------|--------------------------------------------------|
+//! |    1 | error | text                                             |
+//! |    3 | ping  | nothing                                          |
+//! |    5 | hello | sid (text), cipher (1 byte), compression (1)     |
+//! |   13 | read  | the block                                        |
+//! |   15 | write | score (20 bytes)                                 |
+//! |   17 | sync  | nothing                                          |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use bytes::Bytes;
+
+use crate::fields::{Fields, put_text};
+use crate::frames::put_head;
+use crate::{SCORE_BYTES, TEXT_BYTES_MAX, Version};
+
+pub(crate) const ERROR: u8 = 1;
+pub(crate) const PING: u8 = 3;
+pub(crate) const HELLO: u8 = 5;
+pub(crate) const READ: u8 = 13;
+pub(crate) const WRITE: u8 = 15;
+pub(crate) const SYNC: u8 = 17;
+
+/// Who a server says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Anything.
+    pub sid: String,
+    /// The cipher that it chose. None is 0.
+    pub crypto: u8,
+    /// The way to compress that it chose. None is 0.
+    pub codec: u8,
+}
+
+impl Hello {
+    /// What everybody says.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self { sid: "anonymous".into(), crypto: 0, codec: 0 }
+    }
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// It cannot be done.
+    Error(String),
+    /// I am here.
+    Ping,
+    /// Requests may come.
+    Hello(Hello),
+    /// A block.
+    Read(Bytes),
+    /// The score of a block that was written.
+    Write([u8; SCORE_BYTES]),
+    /// Everything is durable.
+    Sync,
+}
+
+/// Why a message is no reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeReplyError {
+    /// There is no such reply.
+    #[error("there is no reply of type {kind}")]
+    Unknown {
+        /// Its number.
+        kind: u8,
+    },
+    /// It has too few bytes, or too many, or a text that is none.
+    #[error("a reply of type {kind} is malformed")]
+    Malformed {
+        /// Its number.
+        kind: u8,
+    },
+}
+
+/// Why a reply cannot be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeReplyError {
+    /// The version has no lengths for it.
+    #[error("a block of {bytes} bytes cannot be sent in version {}", version.name())]
+    TooLong {
+        /// The block's size.
+        bytes: usize,
+        /// What was agreed on.
+        version: Version,
+    },
+}
+
+impl Reply {
+    /// Understands a message.
+    ///
+    /// # Errors
+    /// [`DecodeReplyError`]
+    pub fn decode(kind: u8, body: Bytes) -> Result<Self, DecodeReplyError> {
+        let malformed = || DecodeReplyError::Malformed { kind };
+        let empty = |reply| if body.is_empty() { Ok(reply) } else { Err(malformed()) };
+        match kind {
+            PING => empty(Self::Ping),
+            SYNC => empty(Self::Sync),
+            READ => Ok(Self::Read(body)),
+            WRITE => body.as_ref().try_into().map(Self::Write).map_err(|_| malformed()),
+            ERROR => {
+                let mut fields = Fields(&body);
+                let text = fields.text().filter(|_| fields.is_empty()).ok_or_else(malformed)?;
+                // It is for people: what is no text in it need not hide the rest.
+                Ok(Self::Error(String::from_utf8_lossy(text).into_owned()))
+            }
+            HELLO => decode_hello(&body).map(Self::Hello).ok_or_else(malformed),
+            _ => Err(DecodeReplyError::Unknown { kind }),
+        }
+    }
+
+    /// Appends the reply. An error's text is cut where it is longer than texts may be.
+    ///
+    /// # Errors
+    /// [`EncodeReplyError`], and nothing was appended.
+    pub fn encode(&self, version: Version, tag: u8, into: &mut Vec<u8>) -> Result<(), EncodeReplyError> {
+        let mut put = |kind, rest| {
+            put_head(into, version, kind, tag, rest).expect("far shorter than any version's longest")
+        };
+        match self {
+            Self::Ping => put(PING, 0),
+            Self::Sync => put(SYNC, 0),
+            Self::Write(score) => {
+                put(WRITE, score.len());
+                into.extend_from_slice(score);
+            }
+            Self::Error(text) => {
+                let mut rest = Vec::with_capacity(text.len().min(TEXT_BYTES_MAX).saturating_add(2));
+                put_text(&mut rest, text);
+                put(ERROR, rest.len());
+                into.extend_from_slice(&rest);
+            }
+            Self::Hello(hello) => {
+                let mut rest = Vec::with_capacity(hello.sid.len().min(TEXT_BYTES_MAX).saturating_add(4));
+                put_text(&mut rest, &hello.sid);
+                rest.extend_from_slice(&[hello.crypto, hello.codec]);
+                put(HELLO, rest.len());
+                into.extend_from_slice(&rest);
+            }
+            Self::Read(block) => {
+                encode_read_head(version, tag, block.len(), into)?;
+                into.extend_from_slice(block);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends what comes before a block that answers a read. The block is to follow it.
+///
+/// # Errors
+/// [`EncodeReplyError`], and nothing was appended.
+pub fn encode_read_head(
+    version: Version,
+    tag: u8,
+    block_bytes: usize,
+    into: &mut Vec<u8>,
+) -> Result<(), EncodeReplyError> {
+    let length = into.len();
+    if put_head(into, version, READ, tag, block_bytes).is_none() {
+        into.truncate(length);
+        return Err(EncodeReplyError::TooLong { bytes: block_bytes, version });
+    }
+    Ok(())
+}
+
+fn decode_hello(body: &[u8]) -> Option<Hello> {
+    let mut fields = Fields(body);
+    let sid = String::from_utf8_lossy(fields.text()?).into_owned();
+    let hello = Hello { sid, crypto: fields.u8()?, codec: fields.u8()? };
+    fields.is_empty().then_some(hello)
+}

@@ -1,0 +1,244 @@
+//! What a client asks for.
+//!
+//! | type | name    | after type and tag                                                                       |
+//! |-----:|---------|------------------------------------------------------------------------------------------|
+//! |    2 | ping    | nothing                                                                                  |
+//! |    4 | hello   | version (text), uid (text), strength (1 byte), crypto (short bytes), codec (short bytes) |
+//! |    6 | goodbye | nothing; it has no reply                                                                 |
+//! |   12 | read    | score (20 bytes), block type (1), padding (1), how many bytes at most (2 or 4)           |
+//! |   14 | write   | block type (1), padding (3), the block                                                   |
+//! |   16 | sync    | nothing                                                                                  |
+//!
+//! A text has its length, of 2 bytes, before it, and short bytes theirs, of 1.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use bytes::{Buf as _, Bytes};
+
+use crate::fields::{Fields, put_text};
+use crate::frames::put_head;
+use crate::{SCORE_BYTES, TEXT_BYTES_MAX, Version, WireType};
+
+pub(crate) const PING: u8 = 2;
+pub(crate) const HELLO: u8 = 4;
+pub(crate) const GOODBYE: u8 = 6;
+pub(crate) const READ: u8 = 12;
+pub(crate) const WRITE: u8 = 14;
+pub(crate) const SYNC: u8 = 16;
+
+/// Bytes of a read after type and tag, without the count.
+const READ_BYTES: usize = SCORE_BYTES + 2;
+/// Bytes of a write before the block, after type and tag.
+const WRITE_BYTES: usize = 4;
+
+/// Who a client says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientHello {
+    /// The version that was chosen.
+    pub version: String,
+    /// Anything.
+    pub uid: String,
+    /// How much secrecy it wants. Nobody has any.
+    pub strength: u8,
+    /// Ciphers that it knows. Real servers have no room for more than four; none is best.
+    pub crypto: Bytes,
+    /// Ways to compress that it knows. Real servers have no room for more than four; none is best.
+    pub codec: Bytes,
+}
+
+impl ClientHello {
+    /// What everybody says.
+    #[must_use]
+    pub fn anonymous(version: Version) -> Self {
+        Self {
+            version: version.name().into(),
+            uid: "anonymous".into(),
+            strength: 0,
+            crypto: Bytes::new(),
+            codec: Bytes::new(),
+        }
+    }
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Are you there?
+    Ping,
+    /// The first request, and only that.
+    Hello(ClientHello),
+    /// Nothing more will come.
+    Goodbye,
+    /// A block.
+    Read {
+        /// Its score.
+        score: [u8; SCORE_BYTES],
+        /// Its type.
+        wire_type: WireType,
+        /// The most bytes that the client takes.
+        count: u32,
+        /// Whether the count has 4 bytes. Both widths are understood in both versions.
+        is_wide: bool,
+    },
+    /// Keep this block.
+    Write {
+        /// Its type.
+        wire_type: WireType,
+        /// Its bytes.
+        data: Bytes,
+    },
+    /// Make everything durable that was answered before.
+    Sync,
+}
+
+/// Why a message is no request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeRequestError {
+    /// There is no such request.
+    #[error("unknown request")]
+    Unknown {
+        /// Its number.
+        kind: u8,
+    },
+    /// It has too few bytes, or too many, or a text that is none.
+    #[error("malformed {what}")]
+    Malformed {
+        /// What it would be.
+        what: &'static str,
+    },
+}
+
+/// Why a request cannot be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeRequestError {
+    /// The version has no lengths for it.
+    #[error("a block of {bytes} bytes cannot be sent in version {}", version.name())]
+    TooLong {
+        /// The block's size.
+        bytes: usize,
+        /// What was agreed on.
+        version: Version,
+    },
+}
+
+impl Request {
+    /// A read of at most so many bytes, written as everybody's clients do.
+    #[must_use]
+    pub const fn read(score: [u8; SCORE_BYTES], wire_type: WireType, count: u32) -> Self {
+        Self::Read { score, wire_type, count, is_wide: count > u16::MAX as u32 }
+    }
+
+    /// Understands a message.
+    ///
+    /// # Errors
+    /// [`DecodeRequestError`]
+    pub fn decode(kind: u8, mut body: Bytes) -> Result<Self, DecodeRequestError> {
+        let empty = |request, what| {
+            if body.is_empty() { Ok(request) } else { Err(DecodeRequestError::Malformed { what }) }
+        };
+        match kind {
+            PING => empty(Self::Ping, "ping"),
+            GOODBYE => empty(Self::Goodbye, "goodbye"),
+            SYNC => empty(Self::Sync, "sync"),
+            HELLO => {
+                let hello = decode_hello(&body).ok_or(DecodeRequestError::Malformed { what: "hello" })?;
+                Ok(Self::Hello(hello))
+            }
+            READ => decode_read(&body).ok_or(DecodeRequestError::Malformed { what: "read" }),
+            WRITE if body.len() < WRITE_BYTES => Err(DecodeRequestError::Malformed { what: "write" }),
+            WRITE => {
+                let wire_type = WireType::from_byte(body.get_u8());
+                body.advance(WRITE_BYTES.saturating_sub(1));
+                Ok(Self::Write { wire_type, data: body })
+            }
+            _ => Err(DecodeRequestError::Unknown { kind }),
+        }
+    }
+
+    /// Appends the request.
+    ///
+    /// # Errors
+    /// [`EncodeRequestError`], and nothing was appended.
+    ///
+    /// # Panics
+    /// If a hello has a list of more than 255 ciphers or ways to compress.
+    pub fn encode(&self, version: Version, tag: u8, into: &mut Vec<u8>) -> Result<(), EncodeRequestError> {
+        let mut put = |kind, rest| {
+            put_head(into, version, kind, tag, rest).expect("far shorter than any version's longest")
+        };
+        match self {
+            Self::Ping => put(PING, 0),
+            Self::Goodbye => put(GOODBYE, 0),
+            Self::Sync => put(SYNC, 0),
+            Self::Hello(hello) => {
+                let rest = encode_hello(hello);
+                put(HELLO, rest.len());
+                into.extend_from_slice(&rest);
+            }
+            Self::Read { score, wire_type, count, is_wide } => {
+                let narrow = u16::try_from(*count).ok().filter(|_| !is_wide);
+                put(READ, READ_BYTES.saturating_add(if narrow.is_some() { 2 } else { 4 }));
+                into.extend_from_slice(score);
+                into.extend_from_slice(&[wire_type.to_byte(), 0]);
+                match narrow {
+                    Some(count) => into.extend_from_slice(&count.to_be_bytes()),
+                    None => into.extend_from_slice(&count.to_be_bytes()),
+                }
+            }
+            Self::Write { wire_type, data } => return encode_write(into, version, tag, *wire_type, data),
+        }
+        Ok(())
+    }
+}
+
+/// Appends a write of a block that is only borrowed.
+pub(crate) fn encode_write(
+    into: &mut Vec<u8>,
+    version: Version,
+    tag: u8,
+    wire_type: WireType,
+    data: &[u8],
+) -> Result<(), EncodeRequestError> {
+    let length = into.len();
+    if put_head(into, version, WRITE, tag, data.len().saturating_add(WRITE_BYTES)).is_none() {
+        into.truncate(length);
+        return Err(EncodeRequestError::TooLong { bytes: data.len(), version });
+    }
+    into.extend_from_slice(&[wire_type.to_byte(), 0, 0, 0]);
+    into.extend_from_slice(data);
+    Ok(())
+}
+
+fn decode_hello(body: &Bytes) -> Option<ClientHello> {
+    let mut fields = Fields(body);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    let hello = ClientHello {
+        version: text(fields.text()?)?,
+        uid: text(fields.text()?)?,
+        strength: fields.u8()?,
+        crypto: body.slice_ref(fields.short()?),
+        codec: body.slice_ref(fields.short()?),
+    };
+    fields.is_empty().then_some(hello)
+}
+
+fn encode_hello(hello: &ClientHello) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(TEXT_BYTES_MAX);
+    put_text(&mut bytes, &hello.version);
+    put_text(&mut bytes, &hello.uid);
+    bytes.push(hello.strength);
+    for list in [&hello.crypto, &hello.codec] {
+        bytes.push(u8::try_from(list.len()).expect("no list has more than 255 members"));
+        bytes.extend_from_slice(list);
+    }
+    bytes
+}
+
+fn decode_read(body: &[u8]) -> Option<Request> {
+    let mut fields = Fields(body);
+    let score = fields.score()?;
+    let wire_type = WireType::from_byte(fields.u8()?);
+    fields.u8()?;
+    let is_wide = fields.0.len() != 2;
+    let count = if is_wide { fields.u32()? } else { u32::from(fields.u16()?) };
+    fields.is_empty().then_some(Request::Read { score, wire_type, count, is_wide })
+}

@@ -1,0 +1,107 @@
+//! Venti's protocol, in both roles: the whole input is what the other side sends.
+
+use varve_venti::{
+    Answer, ClientConnection, ClientHello, Hello, Received, Reply, Request, ServerConnection, Version, WireType,
+};
+
+/// The largest block that may be written.
+const BLOCK_BYTES_MAX: usize = 1000;
+/// How much the client reads.
+const COUNT: u32 = 1000;
+const SCORE: [u8; 20] = [7; 20];
+
+/// What a hostile client sends, from its first line on. Every request that is understood is said again, and is the same.
+pub fn venti_server(bytes: &[u8]) {
+    let mut server = ServerConnection::new(BLOCK_BYTES_MAX);
+    if server.receive(bytes).is_err() {
+        return;
+    }
+    while let Ok(Some(received)) = server.next_received() {
+        let tag = match received {
+            Received::Refused { tag, .. } => tag,
+            Received::Request { tag, request } => {
+                let mut encoded = Vec::new();
+                request.encode(server.version(), tag, &mut encoded).expect("it has come in this version");
+                let body = encoded.split_off(server.version().length_bytes() + 2);
+                let kind = encoded[server.version().length_bytes()];
+                assert_eq!(Request::decode(kind, body.into()).as_ref(), Ok(&request));
+                tag
+            }
+        };
+        // Every other one is answered, so that tags are in use as well.
+        if tag % 2 == 0 {
+            server.answered(tag);
+        }
+    }
+    assert!(server.unanswered() <= 128);
+}
+
+/// A client that reads, writes and syncs, in both versions.
+#[must_use]
+pub fn venti_server_seeds() -> Vec<Vec<u8>> {
+    let session = |line: &str, version| {
+        let mut bytes = line.as_bytes().to_vec();
+        let requests = [
+            Request::Hello(ClientHello::anonymous(version)),
+            Request::Write { wire_type: WireType::DATA, data: vec![7; 100].into() },
+            Request::Write { wire_type: WireType::DATA, data: vec![7; 5000].into() },
+            Request::read(SCORE, WireType::DATA, 8192),
+            Request::read(SCORE, WireType::ROOT, 1 << 20),
+            Request::Sync,
+            Request::Ping,
+            Request::Goodbye,
+        ];
+        for (tag, request) in (0..).zip(requests) {
+            request.encode(version, tag, &mut bytes).expect("all are short");
+        }
+        bytes
+    };
+    vec![session("venti-04:02-libventi\n", Version::V04), session("venti-02\n", Version::V02)]
+}
+
+/// What a hostile server sends, from its first line on.
+pub fn venti_client(bytes: &[u8]) {
+    let mut client = ClientConnection::new(BLOCK_BYTES_MAX);
+    if client.receive(bytes).is_err() {
+        return;
+    }
+    // The first look takes the hello.
+    if !client.is_ready() && client.next_answer().is_err() || !client.is_ready() {
+        return;
+    }
+    let read = Request::read(SCORE, WireType::DATA, COUNT);
+    let write = Request::Write { wire_type: WireType::DATA, data: vec![7; 100].into() };
+    for request in [read, write, Request::Sync, Request::Ping] {
+        client.ask(&request).expect("there are tags");
+    }
+    let mut answered = [false; 4];
+    while let Ok(Some(Answer { tag, reply })) = client.next_answer() {
+        let tag = usize::from(tag);
+        assert!(!std::mem::replace(&mut answered[tag], true), "answered twice");
+        match (tag, reply) {
+            (_, Err(_)) | (1, Ok(Reply::Write(_))) | (2, Ok(Reply::Sync)) | (3, Ok(Reply::Ping)) => {}
+            (0, Ok(Reply::Read(block))) => assert!(block.len() <= COUNT as usize, "too many bytes"),
+            (tag, Ok(reply)) => panic!("tag {tag} is answered with {reply:?}"),
+        }
+    }
+}
+
+/// Servers that answer everything.
+#[must_use]
+pub fn venti_client_seeds() -> Vec<Vec<u8>> {
+    let session = |line: &str, version| {
+        let mut bytes = line.as_bytes().to_vec();
+        let replies = [
+            (0, Reply::Hello(Hello::anonymous())),
+            (2, Reply::Sync),
+            (0, Reply::Read(vec![7; 500].into())),
+            (1, Reply::Write(SCORE)),
+            (3, Reply::Error("unknown request".into())),
+        ];
+        for (tag, reply) in replies {
+            reply.encode(version, tag, &mut bytes).expect("all are short");
+        }
+        bytes
+    };
+    vec![session("venti-04:02-libventi\n", Version::V04), session("venti-02-x\n", Version::V02)]
+}
