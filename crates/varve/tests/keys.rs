@@ -3,7 +3,7 @@
 mod sandbox;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Stdio;
 
 use sandbox::{Run, Sandbox, noise};
@@ -138,7 +138,9 @@ fn paper_brings_back_what_no_other_key_opens() {
         child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
         Run::new(child.wait_with_output().unwrap())
     };
-    let slip = lines[2].replacen(&lines[2][5..6], if &lines[2][5..6] == "7" { "8" } else { "7" }, 1);
+    // In its place: the same letter may stand before it, in the line's own number.
+    let other = if &lines[2][5..6] == "7" { "8" } else { "7" };
+    let slip = format!("{}{other}{}", &lines[2][..5], &lines[2][6..]);
     let refused = import(&lines.join("\n").replace(lines[2], &slip));
     assert_eq!(refused.code, Some(1));
     assert!(refused.stderr.contains("line 3 has a slip"), "{}", refused.stderr);
@@ -199,4 +201,47 @@ fn the_process_is_closed_to_others() {
     assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
+}
+
+/// A damaged store is opened to be read, its replica to be asked, and the store once more to be healed; who types is asked once.
+#[test]
+fn a_passphrase_is_asked_for_once() {
+    if !sandbox::has("script") {
+        println!("skipped: a_passphrase_is_asked_for_once needs script(1)");
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let mut added = sandbox.command();
+    let added = added.env("VARVE_NEW_PASSPHRASE", "correct horse").args(["key", "add"]).args(CHEAP).output();
+    assert!(added.unwrap().status.success());
+    sandbox.snapshot_bytes("disk", &noise(21, 3 << 20));
+    sandbox.ok(["replicate", "replica", "--remember"]);
+    let arena = sandbox.arenas().remove(0);
+    let middle = fs::metadata(&arena).unwrap().len() / 2;
+    sandbox::write_at(&arena, middle, &noise(22, 600));
+
+    let (varve, out) = (env!("CARGO_BIN_EXE_varve"), sandbox.arg("disk.out"));
+    let line = format!("'{varve}' --store '{}' restore disk '{out}'", sandbox.store().display());
+    let mut typing = std::process::Command::new("script");
+    typing.args(["-qec", &line, "/dev/null"]).env("XDG_CACHE_HOME", sandbox.path("cache"));
+    typing.env_remove("VARVE_KEY_FILE").env_remove("VARVE_PASSPHRASE");
+    let mut running = typing.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, mut stdout) = (running.stdin.take().unwrap(), running.stdout.take().unwrap());
+    let (mut text, mut asked, mut piece) = (String::new(), 0, [0; 512]);
+    loop {
+        let count = stdout.read(&mut piece).unwrap_or(0);
+        if count == 0 {
+            break;
+        }
+        text.push_str(&String::from_utf8_lossy(&piece[..count]));
+        // Each question is answered: a second one shows in their number, and not in a test without end.
+        while text.matches("Passphrase: ").count() > asked {
+            asked += 1;
+            stdin.write_all(b"correct horse\n").unwrap();
+        }
+    }
+    assert!(running.wait().unwrap().success(), "{text}");
+    assert!(text.contains("read from a replica") && text.contains("stored here again: "), "{text}");
+    assert_eq!(asked, 1, "{text}");
+    assert!(fs::read(&out).unwrap() == noise(21, 3 << 20));
 }
