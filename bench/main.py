@@ -74,7 +74,8 @@ def main() -> int:
         print(upkeep.table(kept), flush=True)
     if looks_asked and not chosen.quick:
         subprocess.run([ROOT / "script" / "workloads", chosen.data, "days"], check=True)
-    looks = looking.measure(looks_asked, chosen.rounds, looking.Looking(str(TARGET / "release" / "varve"), chosen.data), skipped)
+    viewer = looking.Looking(str(TARGET / "release" / "varve"), chosen.data, chosen.tools)
+    looks = looking.measure(looks_asked, chosen.rounds, viewer, skipped)
     if looks:
         write_json(chosen.json, versions, skipped, results, kept, looks)
         print(looking.table(looks), flush=True)
