@@ -20,10 +20,12 @@ pub mod nbd;
 pub mod nfs;
 pub mod webdav;
 
+mod bounded;
 mod chain;
 mod network;
 mod path;
 
+pub use bounded::Bounded;
 pub use network::ListenError;
 
 use varve_image::{FileId, FileSystem};
