@@ -51,8 +51,9 @@ class Look:
 
 
 class Looking:
-    def __init__(self, program: str, data: Path):
+    def __init__(self, program: str, data: Path, tools: list[str]):
         self.program, self.data, self.work = program, data, data / "looking"
+        self.peers = [tool for tool in (Restic(), Borg()) if tool.name in tools]
         self.image = data / "days" / "day3.raw"
         self.place = Place(self.work / "varve")
 
@@ -94,7 +95,7 @@ class Looking:
         with self.mounted() as night:
             ours, raw = self.beside(round_number, night / "disk.raw", reads_at_random)
         looks = [Look("look-random", row, "varve", round_number, ours, raw)]
-        for tool in (Restic(), Borg()):
+        for tool in self.peers:
             label = f"{tool.name} mount"
             if label in skipped:
                 continue

@@ -83,7 +83,7 @@ def main() -> int:
             if name in skipped:
                 print(f"{name}: skipped: {skipped[name]}")
     looks_asked = [name for name in chosen.scenarios if name in looking.LOOK]
-    looks = looking.measure(looks_asked, chosen.rounds, looking.Looking(program, chosen.data), skipped)
+    looks = looking.measure(looks_asked, chosen.rounds, looking.Looking(program, chosen.data, chosen.tools), skipped)
     if looks:
         write_json(chosen.json, versions, skipped, results, pairs, looks)
         print(looking.table(looks), flush=True)

@@ -22,10 +22,12 @@ pub mod nfs;
 pub mod venti;
 pub mod webdav;
 
+mod bounded;
 mod chain;
 mod network;
 mod path;
 
+pub use bounded::Bounded;
 pub use network::ListenError;
 
 use varve_image::{FileId, FileSystem};

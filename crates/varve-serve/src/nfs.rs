@@ -1,7 +1,7 @@
 //! NFS, version 3, over TCP, read-only: a file system for other machines, and for programs without FUSE.
 //!
-//! Whoever can connect can read everything: NFS believes its clients who they are. A handle is the number of a file, and holds until the
-//! server ends. What a client was shown is noted, in some 200 bytes a file, until then: NFS does not say what is forgotten.
+//! Whoever can connect can read everything: NFS believes its clients who they are. A handle is the number of a file, and holds as long
+//! as the server knows the number: NFS does not say what is forgotten, so whoever serves much gives it [`Bounded`](crate::Bounded) files.
 
 mod adapter;
 mod guard;

@@ -145,6 +145,44 @@ fn every_file_of_every_night_by_nfs() {
     server.end();
 }
 
+#[test]
+fn the_kernels_own_client_of_nfs_shows_the_same() {
+    if !sandbox::is_root() || !has("mount.nfs") {
+        eprintln!("skipped: the kernel's client of NFS, which needs root and mount.nfs");
+        return;
+    }
+    let (sandbox, nights) = two_nights();
+    let server = Server::start(&sandbox, &["--nfs", "127.0.0.1:0"]);
+    let at = sandbox.path("mounted");
+    fs::create_dir(&at).unwrap();
+    let port = server.address.split_once("nfsport=").unwrap().1.split('&').next().unwrap();
+    let options = format!("ro,vers=3,tcp,nolock,port={port},mountport={port}");
+    let mounted = Command::new("mount").args(["-t", "nfs", "-o", &options, "127.0.0.1:/"]).arg(&at).output();
+    let mounted = mounted.unwrap();
+    if !mounted.status.success() {
+        let said = String::from_utf8_lossy(&mounted.stderr);
+        eprintln!("skipped: the kernel's client of NFS cannot mount here: {}", said.trim());
+        return;
+    }
+    let mut found = Vec::new();
+    for day in ["01", "02"] {
+        let mut files = BTreeMap::new();
+        everything(&at.join("2026/05").join(day).join("home"), Path::new(""), &mut files);
+        found.push(files);
+    }
+    assert!(Command::new("umount").arg(&at).status().unwrap().success());
+    for (found, expected) in found.iter().zip(&nights) {
+        assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (path, (bytes, metadata)) in expected {
+            let (seen_bytes, seen) = &found[path];
+            assert!(seen_bytes == bytes, "{path}");
+            let about = |of: &fs::Metadata| (of.mode(), of.uid(), of.gid(), of.mtime());
+            assert_eq!(about(seen), about(metadata), "{path}");
+        }
+    }
+    server.end();
+}
+
 fn text_after(line: &[&str], count: usize) -> String {
     line[count..].join(" ")
 }

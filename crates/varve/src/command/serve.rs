@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_archive::{Archive, CachedBlocks};
 use varve_block::BlockStore;
+use varve_serve::Bounded;
 use varve_serve::days::Days;
 use varve_serve::nbd::{
     Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks, TlsIdentity,
@@ -82,6 +83,8 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     }
     if words.nfs.is_some() || words.webdav.is_some() {
         let days: Arc<Days> = Arc::new(mount::days(archive, Arc::clone(&blocks) as _));
+        // Neither of them says what clients have forgotten.
+        let days = Arc::new(Bounded::new(days));
         if let Some(address) = words.nfs {
             doors.push(Box::new(NfsServer::start(address, words.expose, Arc::clone(&days) as _)?));
         }

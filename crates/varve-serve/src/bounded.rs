@@ -1,0 +1,287 @@
+//! Files for clients that never say what they have forgotten: those that nobody has asked for in a long time are forgotten for them.
+//!
+//! What was asked for is noted in the young half. When that is full, whatever is in the old half alone is forgotten, and the young half becomes
+//! the old one. So the files that were asked for last, as many as a half has room for, are always known.
+
+use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use varve_image::{Child, FileId, FileStatus, FileSystem, FileSystemError, Xattr};
+
+use crate::Served;
+
+/// How many files a half has room for. With what `days` notes of each, all take some 100 MB.
+const HALF: usize = 200_000;
+
+/// Files of which no more than so many are remembered.
+pub struct Bounded {
+    files: Arc<dyn Served>,
+    half: usize,
+    known: Mutex<Known>,
+    /// Held by whoever asks for something until it is noted; and, alone, by who forgets.
+    asking: RwLock<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    young: BTreeSet<FileId>,
+    old: BTreeSet<FileId>,
+}
+
+impl Bounded {
+    /// Remembers enough of `files` for any client that works with it.
+    #[must_use]
+    pub fn new(files: Arc<dyn Served>) -> Self {
+        Self::with_half(files, HALF)
+    }
+
+    fn with_half(files: Arc<dyn Served>, half: usize) -> Self {
+        Self { files, half, known: Mutex::default(), asking: RwLock::default() }
+    }
+
+    /// Asks for something, and notes the files that it is about.
+    fn ask<T>(&self, file: FileId, act: impl FnOnce(&dyn Served, &dyn Fn(FileId)) -> T) -> T {
+        let note = |file: FileId| {
+            self.known().young.insert(file);
+        };
+        let answer = {
+            let _asking = self.asking.read().unwrap_or_else(PoisonError::into_inner);
+            note(file);
+            act(&*self.files, &note)
+        };
+        self.forget_old();
+        answer
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget_old(&self) {
+        if self.known().young.len() < self.half {
+            return;
+        }
+        // Whoever is asking now makes room when done: here nobody waits, as one who asks may be asking from within.
+        let Ok(_alone) = self.asking.try_write() else { return };
+        let mut known = self.known();
+        let young = std::mem::take(&mut known.young);
+        let old = std::mem::replace(&mut known.old, young);
+        for file in old.difference(&known.old).filter(|file| **file != self.files.root()) {
+            self.files.forget(*file);
+        }
+    }
+}
+
+impl Served for Bounded {
+    fn is_settled(&self, file: FileId) -> bool {
+        self.ask(file, |files, _| files.is_settled(file))
+    }
+
+    fn root_of(&self, file: FileId) -> Option<FileId> {
+        self.ask(file, |files, note| files.root_of(file).inspect(|root| note(*root)))
+    }
+}
+
+impl FileSystem for Bounded {
+    fn root(&self) -> FileId {
+        self.files.root()
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        self.ask(file, |files, _| files.status(file))
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        self.ask(folder, |files, note| {
+            files.children(folder, first, &mut |child| {
+                note(child.id);
+                visit(child)
+            })
+        })
+    }
+
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+        self.ask(folder, |files, note| {
+            let found = files.child(folder, name)?;
+            Ok(found.inspect(|child| note(child.id)))
+        })
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        self.ask(file, |files, _| files.read_at(file, offset, into))
+    }
+
+    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
+        self.ask(file, |files, _| files.next_data(file, offset))
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        self.ask(file, |files, _| files.places(file))
+    }
+
+    fn free_places(&self) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        self.files.free_places()
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        self.ask(link, |files, _| files.link_target(link))
+    }
+
+    fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        self.ask(file, |files, _| files.xattrs(file))
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.files.warning()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_image::FileKind;
+
+    use super::*;
+
+    /// A root with a thousand files, each known from when it is shown until it is forgotten.
+    #[derive(Default)]
+    struct Thousand {
+        shown: Mutex<BTreeSet<FileId>>,
+    }
+
+    impl Thousand {
+        fn known(&self) -> usize {
+            self.shown.lock().unwrap().len()
+        }
+    }
+
+    fn child(number: u64) -> Child {
+        Child { name: number.to_string().into_bytes(), id: FileId(number), kind: FileKind::File }
+    }
+
+    impl FileSystem for Thousand {
+        fn root(&self) -> FileId {
+            FileId(1)
+        }
+
+        fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+            if file != self.root() && !self.shown.lock().unwrap().contains(&file) {
+                return Err(FileSystemError::Absent { what: "file".into() });
+            }
+            Ok(FileStatus {
+                kind: FileKind::File,
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                links: 1,
+                size: file.0,
+                allocated: 0,
+                modified: 0,
+                changed: None,
+                accessed: None,
+                created: None,
+                device: None,
+            })
+        }
+
+        fn children(
+            &self,
+            _: FileId,
+            first: u64,
+            visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        ) -> Result<(), FileSystemError> {
+            for number in first + 2..1002 {
+                self.shown.lock().unwrap().insert(FileId(number));
+                if visit(child(number)).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn child(&self, _: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+            let number = std::str::from_utf8(name).unwrap().parse().unwrap();
+            self.shown.lock().unwrap().insert(FileId(number));
+            Ok(Some(child(number)))
+        }
+
+        fn read_at(&self, file: FileId, _: u64, _: &mut [u8]) -> Result<usize, FileSystemError> {
+            self.status(file).map(|_| 0)
+        }
+
+        fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+            self.status(link).map(|_| Vec::new())
+        }
+
+        fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+            self.status(file).map(|_| Vec::new())
+        }
+
+        fn forget(&self, file: FileId) {
+            assert!(self.shown.lock().unwrap().remove(&file), "{file:?} was never shown");
+        }
+    }
+
+    impl Served for Thousand {
+        fn is_settled(&self, _: FileId) -> bool {
+            true
+        }
+
+        fn root_of(&self, _: FileId) -> Option<FileId> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_nobody_asks_for_is_forgotten_and_the_rest_is_known() {
+        let thousand = Arc::new(Thousand::default());
+        let files = Bounded::with_half(Arc::clone(&thousand) as _, 50);
+        let kept = files.child(files.root(), b"2").unwrap().unwrap().id;
+        for number in 0..1000 {
+            let file = files.child(files.root(), (number + 2).to_string().as_bytes()).unwrap().unwrap().id;
+            assert!(files.status(file).is_ok());
+            assert_eq!(files.status(kept).unwrap().size, 2, "after {number}: it was asked for all the time");
+            assert!(files.status(files.root()).is_ok());
+            if number > 10 {
+                assert!(files.status(FileId(file.0 - 10)).is_ok(), "it was asked for a moment ago");
+            }
+            assert!(thousand.known() <= 2 * 50 + 2, "{}", thousand.known());
+        }
+        assert!(matches!(files.status(FileId(500)), Err(FileSystemError::Absent { .. })));
+        // It is known again once it is shown again.
+        let again = files.child(files.root(), b"500").unwrap().unwrap().id;
+        assert!(files.status(again).is_ok());
+    }
+
+    #[test]
+    fn long_listings_do_not_grow_what_is_known() {
+        let thousand = Arc::new(Thousand::default());
+        let files = Bounded::with_half(Arc::clone(&thousand) as _, 50);
+        for round in 0..40 {
+            let first = round * 25 % 1000;
+            let mut left = 25;
+            let mut take = |_| {
+                left -= 1;
+                if left > 0 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            };
+            files.children(files.root(), first, &mut take).unwrap();
+            assert!(thousand.known() <= 2 * (50 + 25), "{}", thousand.known());
+        }
+        // One who asks while listing does not wait for itself.
+        let mut count = 0;
+        let listed = files.children(files.root(), 0, &mut |child| {
+            count += u32::from(files.status(child.id).is_ok());
+            ControlFlow::Continue(())
+        });
+        listed.unwrap();
+        assert_eq!(count, 1000);
+        files.status(files.root()).unwrap();
+        files.children(files.root(), 0, &mut |_| ControlFlow::Break(())).unwrap();
+        assert!(thousand.known() <= 1000 + 50);
+    }
+}
