@@ -112,7 +112,9 @@ fn drives(
 ) -> Result<Vec<Drive>> {
     let machine = snapshot.machine.as_ref();
     for drive in machine.iter().flat_map(|machine| &machine.drives) {
-        if drive.snapshot.is_none() && drive.size > 0 {
+        // Firmware is no device of the guest's, and a disc in a drive is nobody's disk.
+        let is_disk = !drive.device.is_empty() && !drive.device.ends_with("-cd");
+        if is_disk && drive.snapshot.is_none() {
             eprintln!("varve: {} is not attached: it was not archived", show::name(drive.name.as_bytes()));
         }
     }
