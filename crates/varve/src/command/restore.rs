@@ -53,7 +53,8 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
 /// Where a destination leads: one that can only be a folder, such as `.` or `there/`, holds what is restored, under its own name.
 fn below_folder(destination: &Path, place: &Place<'_>) -> PathBuf {
     let is_folder = destination.file_name().is_none() || destination.as_os_str().as_bytes().ends_with(b"/");
-    let own = Path::new(place.path).file_name().or_else(|| Path::new(&place.snapshot.name).file_name());
+    let name = place.name();
+    let own = Path::new(place.path).file_name().or_else(|| Path::new(&name).file_name());
     match own.filter(|_| is_folder) {
         Some(own) => destination.join(own),
         None => destination.to_owned(),
