@@ -80,7 +80,8 @@ impl ArenaObserver for Told<'_> {
         if self.arguments.json {
             self.roots.push(root);
         } else if !self.arguments.quiet {
-            say!("{}  {}", show::name(root.line.as_bytes()), show::name(&root.name));
+            let line = format!("{}  {}", show::name(root.line.as_bytes()), show::name(&root.name));
+            say!("{}", line.trim_end());
         }
     }
 }
