@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bench.measure import Command, Cost, logical_bytes, make_cold, make_warm, remove, run
 
@@ -228,17 +229,27 @@ def s3_server(folder: Path) -> Iterator[str]:
         remove(folder)
 
 
-def measure(names: list[str], rounds: int, upkeep: Upkeep, skipped: dict[str, str]) -> list[Pair]:
+class Measured(Protocol):
+    """What is measured in pairs, in a folder of its own."""
+
+    work: Path
+
+    def prepare(self) -> None: ...
+
+    def take(self, name: str, round_number: int) -> list[Pair]: ...
+
+
+def measure(names: list[str], rounds: int, measured: Measured, skipped: dict[str, str]) -> list[Pair]:
     """All that was asked for, round by round. What cannot be measured here goes to `skipped`."""
     if not names:
         return []
     pairs: list[Pair] = []
     try:
-        upkeep.prepare()
+        measured.prepare()
         for round_number in range(1, rounds + 1):
             for name in [name for name in names if name not in skipped]:
                 try:
-                    taken = upkeep.take(name, round_number)
+                    taken = measured.take(name, round_number)
                 except CannotMeasure as reason:
                     skipped[name] = str(reason)
                     continue
@@ -247,20 +258,20 @@ def measure(names: list[str], rounds: int, upkeep: Upkeep, skipped: dict[str, st
                           file=sys.stderr)
                 pairs += taken
     finally:
-        remove(upkeep.work)
+        remove(measured.work)
     return pairs
 
 
-def table(pairs: list[Pair]) -> str:
+def table(pairs: list[Pair], title: str) -> str:
     """A line for each row and limit: the median round, and the median of the limit's time divided by ours."""
-    lines = [f"\n## upkeep\n\n{'':<36}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
+    lines = [f"\n## {title}\n\n{'':<38}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
     for row, limit in dict.fromkeys((pair.row, pair.limit) for pair in pairs):
         taken = [pair for pair in pairs if (pair.row, pair.limit) == (row, limit)]
         seconds = statistics.median(pair.seconds for pair in taken)
         limit_seconds = statistics.median(pair.limit_seconds for pair in taken)
         ratio = statistics.median(pair.limit_seconds / pair.seconds for pair in taken)
         rate = taken[0].work_bytes / seconds / 1e6
-        line = f"{row:<36}{seconds:>10.2f}{rate:>8.0f}   {limit:<40}{limit_seconds:>10.2f}{ratio:>8.2f}"
+        line = f"{row:<38}{seconds:>10.2f}{rate:>8.0f}   {limit:<40}{limit_seconds:>10.2f}{ratio:>8.2f}"
         if taken[0].read_bytes is not None:
             line += f"   {statistics.median(pair.read_bytes or 0 for pair in taken) / 1e6:.0f} MB read from the disk"
         lines.append(line)

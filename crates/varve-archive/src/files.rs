@@ -95,6 +95,8 @@ pub struct Trouble {
     pub error: Box<dyn Error + Send + Sync>,
     /// Whether no more is known of it than that it is there.
     pub lacks_all: bool,
+    /// Whether it was met now. If not, the snapshot itself tells of it, and whoever took it was told.
+    pub is_damage: bool,
 }
 
 /// What two files have in common if their contents are the same.

@@ -42,7 +42,7 @@ pub struct RepairReport {
     pub catalog_was_lost: bool,
     /// Whether the end of the log was gone, and with it snapshots that only a copy can name.
     pub end_was_lost: bool,
-    /// Snapshots that only a copy still knew.
+    /// Snapshots that only a copy still knew, or a catalog that no page named any more.
     pub brought_back_count: u64,
     /// Arenas that are again what they were, by their parity.
     pub mended: Vec<ArenaId>,
@@ -128,6 +128,7 @@ pub fn repair(
     for source in sources {
         source.role().require(Permission::Read).map_err(RepairError::from)?;
     }
+    store.accept_withheld();
     let (mut before, is_all_checked) = check(store, scope, progress)?;
     // First what makes all of it good again.
     let parity_mended = mend_from_parity(store, &before.damage)?;
@@ -167,7 +168,9 @@ pub fn repair(
     store.sync()?;
     store.accept_end().map_err(RepairArchiveError::Note)?;
     let plan = RepairPlan::new(&before.damage);
+    let known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
     let mut repaired = store.repair(&plan)?;
+    let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
     if repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0 {
         // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
@@ -179,7 +182,8 @@ pub fn repair(
             catalog.write_again(store)?;
         }
     }
-    let after = if is_all_named && is_all_back {
+    let brought_back_count = brought_back_count + found_again_count;
+    let after = if is_all_named && is_all_back && found_again_count == 0 {
         Walked::default()
     } else {
         walk_snapshots(store, store, catalog.snapshots(), &[], progress)?
@@ -256,6 +260,25 @@ fn mend_from_copies(store: &Store, sources: &[&Store], damage: &[Damage]) -> Vec
         }
     }
     mended
+}
+
+/// A page that was lost may have named a newer catalog than any that was known. If its blocks are whole they are named again by now: takes
+/// in the snapshots that only it knows, and says how many they are.
+fn add_found_again(
+    store: &Store,
+    known: &BTreeSet<BlockName>,
+    catalog: &mut Catalog,
+) -> Result<u64, OpenLogError> {
+    let count = catalog.snapshots().len();
+    for root in store.catalog_roots()?.into_iter().filter(|root| !known.contains(&root.name)) {
+        match Catalog::load(store, Some(root.name)) {
+            Ok(found) => catalog.add_unknown(&found),
+            Err(error) => {
+                tracing::info!(root = %root.name, %error, "a catalog that was found again cannot be read")
+            }
+        }
+    }
+    Ok((catalog.snapshots().len() - count) as u64)
 }
 
 /// Mends what parity can of the arenas that are damaged or gone, and says which are whole again.

@@ -83,6 +83,19 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         self.pages.taken().map(|(place, slot)| place - self.home(self.key_of(slot)) + 1)
     }
 
+    /// How many slots agree with each other, for each fingerprint of which there is one.
+    pub(crate) fn candidate_counts(&self) -> impl Iterator<Item = usize> {
+        let mut keys = self.slots().map(|slot| self.key_of(slot)).peekable();
+        std::iter::from_fn(move || {
+            let key = keys.next()?;
+            let mut count = 1;
+            while keys.next_if_eq(&key).is_some() {
+                count += 1;
+            }
+            Some(count)
+        })
+    }
+
     /// The addresses of all slots that agree with `fingerprint`.
     pub(crate) fn candidates(&self, fingerprint: Fingerprint) -> impl Iterator<Item = LogAddress> {
         let key = self.key(fingerprint);

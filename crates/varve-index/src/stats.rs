@@ -17,6 +17,8 @@ pub struct IndexStats {
     pub fills: [usize; 20],
     /// How many blocks are found by looking at 1 slot, at 2, at up to 4, 8, 16, and so on; the last also counts any beyond.
     pub probe_lengths: [u64; 16],
+    /// How many blocks have 1 candidate, 2, 3, and so on, themselves among them; the last also counts any beyond.
+    pub candidates: [u64; 8],
     /// Bits that a candidate's fingerprint surely has in common with the one looked up, in the segment that keeps least.
     pub fingerprint_bits: u32,
     /// How many candidates a lookup of an absent fingerprint finds, on average.
@@ -35,6 +37,7 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
             segment_slots_max: 0,
             fills: [0; 20],
             probe_lengths: [0; 16],
+            candidates: [0; 8],
             fingerprint_bits: u64::BITS,
             false_candidates_per_lookup: 0.0,
         };
@@ -45,6 +48,9 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
             for probe_length in segment.probe_lengths() {
                 let power = probe_length.next_power_of_two().ilog2() as usize;
                 stats.probe_lengths[power.min(stats.probe_lengths.len() - 1)] += 1;
+            }
+            for count in segment.candidate_counts() {
+                stats.candidates[count.min(stats.candidates.len()) - 1] += count as u64;
             }
             stats.segment_slots_max = stats.segment_slots_max.max(slot_count);
             stats.fingerprint_bits = stats.fingerprint_bits.min(segment.fingerprint_bits());
@@ -71,10 +77,22 @@ mod tests {
         let stats = index.stats();
         assert_eq!(stats.block_count, 100_000);
         assert_eq!(stats.probe_lengths.iter().sum::<u64>(), 100_000);
+        assert_eq!(stats.candidates, [100_000, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(stats.fills.iter().sum::<usize>(), stats.segment_count);
         assert_eq!(stats.memory_bytes, index.memory_bytes());
         assert_eq!(stats.fingerprint_bits, 64 - 16, "no address needed more than the 16 bits it began with");
         assert_eq!(stats.false_candidates_per_lookup, 100_000.0 / (1u64 << 48) as f64);
+    }
+
+    #[test]
+    fn blocks_that_look_alike_are_each_other_s_candidates() {
+        let mut index = MemoryIndex::new();
+        for (fingerprint, addresses) in [(1 << 40, 0..1), (2 << 40, 1..4), (3 << 40, 4..14)] {
+            for address in addresses {
+                index.insert(Fingerprint(fingerprint), LogAddress::new(address).unwrap()).unwrap();
+            }
+        }
+        assert_eq!(index.stats().candidates, [1, 0, 3, 0, 0, 0, 0, 10]);
     }
 
     #[test]

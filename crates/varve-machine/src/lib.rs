@@ -22,6 +22,7 @@
 mod agent;
 pub mod boot;
 mod chain;
+mod companion;
 mod description;
 mod drives;
 mod edge;
@@ -31,6 +32,7 @@ mod left_out;
 mod nbd_disk;
 mod night;
 mod point;
+mod private_folder;
 mod qmp;
 mod records;
 
@@ -42,4 +44,5 @@ pub use json_lines::LineError;
 pub use nbd_disk::{NbdDisk, NbdDiskOptions};
 pub use night::{DriveTaken, NightError, NightOptions, NightWatch, Reading, archive_night};
 pub use point::HoldError;
+pub use private_folder::PrivateFolder;
 pub use qmp::{Qmp, QmpError};

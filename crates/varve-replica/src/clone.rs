@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError, Seal, Seals};
+use varve_log::{ArenaEnd, ArenaId, ArenaState, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
@@ -249,7 +249,9 @@ fn begin(replica: &Replica, storage: &dyn Storage) -> Result<(), CloneError> {
         storage.remove(&begun).map_err(failed(&begun))?;
     }
     let written = storage.create(&begun).and_then(|()| storage.append(&begun, &text).map(|_| ()));
-    written.and_then(|()| storage.sync(&begun)).map_err(failed(&begun))
+    // Its name, too: a power cut that took it and kept a key would leave a folder that nobody goes on with.
+    let durable = written.and_then(|()| storage.sync(&begun)).and_then(|()| storage.sync_folder(""));
+    durable.map_err(failed(&begun))
 }
 
 /// What all hands share.
@@ -435,6 +437,13 @@ fn check_arena(log: &Log, id: ArenaId, assembly: &Assembly) -> Result<Option<Rec
     }
     if records.damage.is_none() && records.seal.is_none() && assembly.is_sealed() {
         return Ok(Some(RecordsDamage::SealLost { arena: id, offset: records.log_bytes() }));
+    }
+    // Behind the last page there may be records whose page is not there yet, but nothing torn.
+    if records.damage.is_none() && records.seal.is_none() && log.keys().can_read() {
+        let found = log.scan(&opened)?;
+        if log.end(&opened, &found)? != ArenaEnd::Whole {
+            return Ok(Some(RecordsDamage::Gap { arena: id, offset: found.log_bytes }));
+        }
     }
     Ok(records.damage)
 }

@@ -4,11 +4,12 @@
 //! store ─▶ days: one tree of all snapshots ─▶ fuse: a folder of this machine
 //!       │                                  ├▶ nfs
 //!       │                                  └▶ webdav
-//!       └▶ disks of snapshots ─▶ nbd: block devices, read, or written to beside the store
+//!       ├▶ disks of snapshots ─▶ nbd: block devices, read, or written to beside the store
+//!       └▶ venti: blocks, read and written
 //! ```
 //!
 //! What must always be true:
-//! - Every door only reads. Nothing that a client asks for changes the store.
+//! - Every door only reads, but Venti's where it may write: and who writes there adds blocks, and changes none.
 //! - A door to files knows nothing of snapshots: it shows a [`Served`] file system, whatever that is made of.
 //! - What cannot be read is an error of that one request, and is named in the log. Everything else goes on.
 //!
@@ -18,6 +19,7 @@ pub mod days;
 pub mod fuse;
 pub mod nbd;
 pub mod nfs;
+pub mod venti;
 pub mod webdav;
 
 mod chain;
@@ -32,4 +34,7 @@ use varve_image::{FileId, FileSystem};
 pub trait Served: FileSystem {
     /// Whether what is told of this file, and what a folder holds, never changes: clients may believe it for as long as they like.
     fn is_settled(&self, file: FileId) -> bool;
+
+    /// The root of the file system that a file was archived from; `None` if it is in none, but made by what is served.
+    fn root_of(&self, file: FileId) -> Option<FileId>;
 }

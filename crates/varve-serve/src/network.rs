@@ -3,9 +3,14 @@
 //! NFS and WebDAV send what they serve as it is, to whoever asks: out of an encrypted store, without its encryption, and without asking for
 //! a key. So they listen where only this machine comes, unless whoever starts them says that the network may come, too.
 
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 use tokio::runtime::{Builder, Runtime};
 
 /// How many requests are answered at the same time, at least: most of them wait for a disk.
@@ -38,6 +43,23 @@ pub enum ListenError {
 /// Refuses an address at which other machines come, unless they may.
 pub(crate) fn check_address(address: SocketAddr, is_exposed: bool) -> Result<(), ListenError> {
     if is_exposed || address.ip().is_loopback() { Ok(()) } else { Err(ListenError::Exposed { address }) }
+}
+
+/// Listens at a socket in the file system. Whoever can connect can read everything: nobody but the socket's owner may, and may not even
+/// before its mode is set.
+pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
+    // A socket that nobody listens at any more was left by somebody who was killed.
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let is_dead =
+        || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if is_socket && is_dead() {
+        fs::remove_file(path)?;
+    }
+    let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    net::listen(&socket, 128)?;
+    Ok(socket.into())
 }
 
 /// The threads of a door.

@@ -195,6 +195,10 @@ impl Store {
     /// [`SaveCheckpointError`]; the old checkpoint is then there still.
     pub fn save_checkpoint(&self) -> Result<(), SaveCheckpointError> {
         let Some(writer) = &self.writer else { return Ok(()) };
+        if self.withheld.is_any() {
+            // It would be taken for all that there is, when the disk gives the rest again.
+            return Ok(());
+        }
         // Held throughout, so that the index and what it covers stay as they are.
         let appender = writer.appender();
         let coverage = self.coverage(&appender);

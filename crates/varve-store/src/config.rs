@@ -59,8 +59,8 @@ pub struct DiskIndexConfig {
 }
 
 impl DiskIndexConfig {
-    /// The least memory that it can do with.
-    pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
+    /// The least memory that it can do with: so little that it writes all the time, which is for tests.
+    pub const MEMORY_BYTES_MIN: u64 = 4 << 10;
     /// The most blocks that it can be made for at first.
     pub const EXPECTED_BLOCKS_MAX: u64 = 1 << 36;
     /// The fewest bits of a fingerprint, and the most.

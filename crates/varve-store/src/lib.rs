@@ -17,6 +17,7 @@
 
 mod audit;
 mod cache;
+mod candidate_counts;
 mod check;
 mod checkpoint;
 mod config;
@@ -47,8 +48,10 @@ mod stats;
 mod store;
 mod sync;
 mod unlock;
+mod withheld;
 
 pub use audit::{Audit, AuditShare};
+pub use candidate_counts::CandidateCounts;
 pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{
@@ -67,3 +70,4 @@ pub use role::{NotPermitted, Permission, Role};
 pub use settings::BringBackError;
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};
+pub use withheld::WithheldError;

@@ -58,7 +58,10 @@ impl Store {
     /// Where a block may be by what is in memory, and whether that is all.
     pub(crate) fn look_near(&self, name: &BlockName) -> (Vec<LogAddress>, bool) {
         match self.index.near(self.namer.fingerprint(name)) {
-            Near::All(places) => (places, true),
+            Near::All(places) => {
+                self.candidate_counters.note(places.len());
+                (places, true)
+            }
             Near::Some(places) => (places, false),
         }
     }
@@ -67,7 +70,10 @@ impl Store {
     pub(crate) fn look_further(&self, name: &BlockName) -> Vec<LogAddress> {
         let found = self.index.candidates(self.namer.fingerprint(name));
         let mut places = found.addresses;
-        let Some(index) = self.index.disk() else { return places };
+        let Some(index) = self.index.disk() else {
+            self.candidate_counters.note(places.len());
+            return places;
+        };
         if !found.is_complete {
             if !self.lookups.is_told.swap(true, Ordering::Relaxed) {
                 let trouble = index.trouble().unwrap_or_default();
@@ -80,6 +86,7 @@ impl Store {
             places.sort_unstable();
             places.dedup();
         }
+        self.candidate_counters.note(places.len());
         if found.is_from_disk || !found.is_complete {
             for place in &places {
                 if !found.is_complete || self.should_read_ahead(*place) {

@@ -13,6 +13,7 @@ use varve_log::{
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
+use crate::candidate_counts::CandidateCounters;
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
 use crate::config::{ConfigError, Encryption, IndexKind, StoreConfig};
 use crate::directory::Directory;
@@ -26,6 +27,7 @@ use crate::naming::Namer;
 use crate::role::Role;
 use crate::scans::Scans;
 use crate::store::{Admission, Store};
+use crate::withheld::Withheld;
 
 pub(crate) const CONFIG_BYTES_MAX: u64 = 64 << 10;
 
@@ -232,6 +234,7 @@ impl Store {
             lost: LostBlocks::default(),
             index,
             lookups: Lookups::default(),
+            candidate_counters: CandidateCounters::default(),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),
             writer: None,
@@ -241,6 +244,7 @@ impl Store {
             followed: Mutex::default(),
             uncertain_catalogs: Vec::new(),
             is_end_lost: AtomicBool::new(false),
+            withheld: Withheld::default(),
         };
         store.load_lost();
         store.catch_up(coverage, lock, &mut scans, progress)?;
@@ -271,6 +275,7 @@ impl Store {
                 Ok(Some(arena)) => unsealed.push(arena),
                 Err(error) if error.is_damage() => {
                     tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
+                    self.withheld.note_error(&error, 0);
                     is_damaged = true;
                 }
                 Err(error) => return Err(error.into()),
@@ -282,14 +287,17 @@ impl Store {
                 self.followed = Mutex::new(Followed::new(&coverage.sealed));
                 self.read_unsealed(unsealed, &coverage.part, scans)?;
             }
-            Some(lock) => self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?,
+            Some(lock) => {
+                self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?;
+                self.judge_withheld();
+            }
         }
         Ok(())
     }
 
     /// Reads an arena's pages into the index, if it has a seal; else hands it back.
     fn read_arena(
-        &self,
+        &mut self,
         id: ArenaId,
         from: Option<Granule>,
         seals: &mut Seals,
@@ -305,7 +313,10 @@ impl Store {
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
                 Ok(page) => self.insert_page(id, &page).unwrap_or_else(|error| tracing::error!(%error)),
-                Err(error) if error.is_damage() => tracing::error!(%error, "a directory page is damaged"),
+                Err(error) if error.is_damage() => {
+                    tracing::error!(%error, "a directory page is damaged");
+                    self.withheld.note_error(&error, row.granule.byte_offset());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -314,13 +325,14 @@ impl Store {
 
     /// Reads the pages of arenas without a seal, and leaves the arenas as they are.
     pub(crate) fn read_unsealed(
-        &self,
+        &mut self,
         unsealed: Vec<Arc<OpenedArena>>,
         covered: &BTreeMap<ArenaId, CoveredPart>,
         scans: &mut Scans<'_>,
     ) -> Result<(), OpenError> {
         for arena in unsealed {
             let mut found = scans.take(&arena)?;
+            self.withheld.note_scan(arena.id(), &found);
             self.leave_out_lost_roots(&arena, &mut found)?;
             self.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
@@ -343,11 +355,12 @@ impl Store {
         found.pages.retain(|(row, page)| {
             let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
             match root.map(|root| window.clump(root.granule)) {
-                Some(Err(error)) if error.is_damage() => {
+                // What the disk does not give was not lost in a power cut.
+                Some(Err(error)) if error.is_damage() && !error.is_unreadable() => {
                     tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
                     false
                 }
-                Some(Err(error)) => {
+                Some(Err(error)) if !error.is_damage() => {
                     failed.get_or_insert(error);
                     true
                 }

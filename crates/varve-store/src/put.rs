@@ -17,6 +17,7 @@ struct FullDraft {
 impl Store {
     pub(crate) fn put_blocks(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
         let writer = self.writer_for_put()?;
+        self.check_nothing_withheld().map_err(|error| PutError::Failed { source: error.into() })?;
         if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
         }

@@ -6,10 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
-use varve_index::ScoreIndex;
+use varve_index::{IndexStats, ScoreIndex};
 use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
+use crate::candidate_counts::{CandidateCounters, CandidateCounts};
 use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
@@ -20,6 +21,7 @@ use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
 use crate::role::Role;
+use crate::withheld::Withheld;
 
 /// A local store, open to be read, or to be written as well.
 ///
@@ -35,6 +37,7 @@ pub struct Store {
     pub(crate) lost: LostBlocks,
     pub(crate) index: ScoreIndex,
     pub(crate) lookups: Lookups,
+    pub(crate) candidate_counters: CandidateCounters,
     pub(crate) admission: Mutex<Admission>,
     /// Whether what is put is expected to be read in small pieces.
     pub(crate) read_in_pieces: AtomicBool,
@@ -53,6 +56,8 @@ pub struct Store {
     pub(crate) uncertain_catalogs: Vec<(LogAddress, BlockName)>,
     /// Whether the page that was noted last was not there when it was opened.
     pub(crate) is_end_lost: AtomicBool,
+    /// What the disk did not give when it was opened.
+    pub(crate) withheld: Withheld,
 }
 
 /// What only the one writer of a store has.
@@ -200,6 +205,18 @@ impl Store {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// How many candidates the index has proposed, look-up by look-up, since the store was opened.
+    #[must_use]
+    pub fn candidates_per_lookup(&self) -> CandidateCounts {
+        self.candidate_counters.counts()
+    }
+
+    /// How an index in memory is filled. Walks all blocks.
+    #[must_use]
+    pub fn memory_index_stats(&self) -> Option<IndexStats> {
+        self.index.memory().map(|index| index.stats())
     }
 
     /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.

@@ -31,11 +31,8 @@ fn config() -> StoreConfig {
     config.arena_map = varve_log::ArenaMap::new(1 << 20).unwrap();
     config.clump_bytes = varve_log::ClumpBytes::new(128 << 10).unwrap();
     config.index = IndexKind::Disk;
-    config.disk_index = DiskIndexConfig {
-        memory_bytes: DiskIndexConfig::MEMORY_BYTES_MIN,
-        expected_blocks: 1000,
-        ..DiskIndexConfig::default()
-    };
+    config.disk_index =
+        DiskIndexConfig { memory_bytes: 1 << 20, expected_blocks: 1000, ..DiskIndexConfig::default() };
     config
 }
 

@@ -71,18 +71,6 @@ impl Messages {
         &mut self.inbox
     }
 
-    /// How many bytes are to come until the next message is whole, as far as that is known: what to make room for. Never more than a
-    /// message may have.
-    #[must_use]
-    pub fn missing_bytes(&self) -> usize {
-        let head = self.version.length_bytes();
-        let whole = match self.length() {
-            Some(length) => head.saturating_add(length_usize(length).min(self.message_bytes_max)),
-            None => head,
-        };
-        whole.saturating_sub(self.inbox.len())
-    }
-
     /// The next message; `None` until more bytes come.
     ///
     /// # Errors
@@ -195,16 +183,5 @@ mod tests {
         }
         let enormous = messages(Version::V04, &[&[1, 0, 0, 1]]);
         assert_eq!(enormous, Err(FrameError::Enormous { length: 0x0100_0001 }));
-    }
-
-    #[test]
-    fn room_is_asked_for_within_the_limit() {
-        let mut messages = Messages::new(Version::V04, 1000, BytesMut::new());
-        assert_eq!(messages.missing_bytes(), 4);
-        messages.inbox().extend_from_slice(&[0, 0, 0, 100, 1]);
-        assert_eq!(messages.missing_bytes(), 99);
-        messages.inbox().clear();
-        messages.inbox().extend_from_slice(&[0xff; 4]);
-        assert_eq!(messages.missing_bytes(), 1000);
     }
 }

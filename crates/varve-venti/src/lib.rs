@@ -31,6 +31,7 @@
 //!
 //! This crate does not know what a store is, and starts no thread.
 
+mod address;
 mod arena;
 mod client;
 mod error_text;
@@ -43,6 +44,7 @@ mod version;
 mod whack;
 mod wire_type;
 
+pub use address::{Address, ParseAddressError};
 pub use arena::{
     ARENA_HEAD_BYTES, ARENA_TRAILER_BYTES, ArenaHead, ArenaPlace, ArenaTrailer, CLUMP_HEADER_BYTES,
     ClumpHeader, DIRECTORY_ENTRY_BYTES, DecodeArenaHeadError, DecodeArenaTrailerError, DecodePartitionError,

@@ -142,15 +142,12 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Where bytes that come can be appended without a copy, and how many are missing until something can be done with them. `None` before
-    /// the client's line has come: then they are [`receive`](Self::receive)d.
-    pub fn inbox(&mut self) -> Option<(&mut BytesMut, usize)> {
+    /// Where bytes that come can be appended without a copy. `None` before the client's line has come: then they are
+    /// [`receive`](Self::receive)d.
+    pub fn inbox(&mut self) -> Option<&mut BytesMut> {
         match &mut self.state {
             State::Version(_) => None,
-            State::Hello(messages) | State::Requests(messages) => {
-                let missing = messages.missing_bytes();
-                Some((messages.inbox(), missing))
-            }
+            State::Hello(messages) | State::Requests(messages) => Some(messages.inbox()),
         }
     }
 

@@ -337,6 +337,14 @@ pub enum Asked {
     Twice,
 }
 
+/// A command may open the store twice, and its replicas; the first answer does for all of them.
+static ANSWER: Mutex<Option<Zeroizing<String>>> = Mutex::new(None);
+
+/// Wipes the passphrase that was typed: nothing is opened any more.
+pub fn forget_answer() {
+    *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
 /// What opens the store: a key file, the environment, or an answer.
 pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if let Some(file) = &arguments.key_file {
@@ -348,8 +356,6 @@ pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if !std::io::stdin().is_terminal() {
         return Err(varve_store::KeyError::Missing.into());
     }
-    // A command may open the store twice, and its replicas; the first answer does for all of them.
-    static ANSWER: Mutex<Option<Zeroizing<String>>> = Mutex::new(None);
     let mut answer = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {
         return Ok(Secret::Passphrase(known.clone()));

@@ -56,6 +56,7 @@ fn days() -> Option<PathBuf> {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "tells how long it takes")]
 fn three_nights_of_a_real_machine() {
     let Some(days) = days() else { return };
     let begun = Instant::now();

@@ -224,7 +224,7 @@ impl Comparison<'_, '_> {
             match listed {
                 Listed::Node { path: below, node } => (self.visitor)(&join(path, below), change(node)),
                 Listed::Unreadable { path: below, error } => {
-                    (self.visitor)(&join(path, below), Change::Unreadable(error.into()));
+                    (self.visitor)(&join(path, below), Change::Unreadable(error));
                 }
             }
             ListNext::Descend

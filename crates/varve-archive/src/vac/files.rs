@@ -197,11 +197,11 @@ impl Files for VacFiles<'_> {
         let is_link = kind == NodeKind::SymbolicLink;
         let lacks_all = is_link && node.target.is_empty() || kind.is_device() && node.device.is_none();
         if lacks_all {
-            return Some(Trouble { error: Box::new(NotWhatItSays { kind }), lacks_all });
+            return Some(Trouble { error: Box::new(NotWhatItSays { kind }), lacks_all, is_damage: false });
         }
         if is_link && node.size > 0 {
             let error = Box::new(TargetCutShort { there: node.target.len(), size: node.size });
-            return Some(Trouble { error, lacks_all: false });
+            return Some(Trouble { error, lacks_all: false, is_damage: false });
         }
         self.stored.trouble(node)
     }

@@ -6,21 +6,20 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
 use super::connection::{self, ConnectionError};
 use super::disk::Disk;
 use super::endpoint::Endpoint;
 use super::line::{Line, Socket};
 use super::tls::TlsIdentity;
+use crate::network::listen_privately;
 
 /// The disks that a server has.
 pub trait Disks: Send + Sync {
@@ -206,26 +205,9 @@ fn listen(endpoint: &Endpoint) -> io::Result<(Listener, Endpoint, Option<PathBuf
             Ok((Listener::Tcp(listener), Endpoint::Tcp(host.clone(), port), None))
         }
         Endpoint::Unix(path) => {
-            // A socket that nobody listens at any more was left by somebody who was killed.
-            let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-            let is_dead = || {
-                UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-            };
-            if is_socket && is_dead() {
-                fs::remove_file(path)?;
-            }
             Ok((Listener::Unix(listen_privately(path)?), endpoint.clone(), Some(path.clone())))
         }
     }
-}
-
-/// Whoever can connect can read every disk: nobody but the socket's owner may, and may not even before its mode is set.
-fn listen_privately(path: &Path) -> io::Result<UnixListener> {
-    let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    net::listen(&socket, 128)?;
-    Ok(socket.into())
 }
 
 fn accept_until_woken(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {

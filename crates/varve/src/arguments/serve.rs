@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueHint};
 use varve_serve::nbd::Endpoint;
+use varve_serve::venti::ListenAt;
 
 use super::value::parse_size;
 
@@ -21,10 +22,13 @@ Examples:
                                                              that night, to be written to
   varve -s /backup/store serve --nfs 127.0.0.1:11111         all days, as `varve mount` shows them
   mount -t nfs -o ro,nolock,vers=3,tcp,port=11111,mountport=11111 127.0.0.1:/ days
-  varve -s /backup/store serve --webdav 127.0.0.1:8080       the same, for http://127.0.0.1:8080/";
+  varve -s /backup/store serve --webdav 127.0.0.1:8080       the same, for http://127.0.0.1:8080/
+  varve -s /backup/sha1 serve --venti localhost              blocks, for vac and whatever else speaks Venti's protocol
+  varve -s /backup/sha1 serve --venti-read-only 'tcp!*!17035' --expose
+                                                             the same for the network, to be read";
 
 #[derive(Debug, Clone, Args)]
-#[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav"]))]
+#[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav", "venti", "venti_read_only"]))]
 pub struct Serve {
     /// Serve disk images as network block devices: at HOST:PORT, :PORT (on all addresses) or unix:PATH
     #[arg(long, value_name = "ADDRESS")]
@@ -62,9 +66,84 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     pub webdav: Option<SocketAddr>,
 
-    /// Let --nfs and --webdav be reached from other machines: whoever comes reads the whole archive, in plain
+    /// Serve blocks by Venti's protocol, to be read and written: at HOST, HOST:PORT, tcp!HOST!PORT, unix!PATH or systemd[:NAME]
+    ///
+    /// The store is one of SHA-1 scores. While it is served so, no other program can write to it: `varve -s venti://HOST snapshot` goes
+    /// through the server. May be given several times.
+    #[arg(long, value_name = "ADDRESS")]
+    pub venti: Vec<ListenAt>,
+
+    /// Serve blocks by Venti's protocol, only to be read; may be given several times
+    #[arg(long, value_name = "ADDRESS")]
+    pub venti_read_only: Vec<ListenAt>,
+
+    /// How many clients of Venti there may be at the same time
+    #[arg(long, value_name = "COUNT", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub venti_clients: u32,
+
+    /// The largest block that clients of Venti may write, up to 1M; 56K is what others take
+    #[arg(long, value_name = "BYTES", default_value = "56K", value_parser = parse_venti_block)]
+    pub venti_block_size: usize,
+
+    /// How much of what one client of Venti, and of what all of them ask for is held in memory
+    #[arg(long, value_name = "BYTES,BYTES", default_value = "4M,256M", value_parser = parse_venti_room)]
+    pub venti_room: (usize, usize),
+
+    /// How many seconds clients of Venti may take: to say hello, to end a message, to say nothing (0: no bound), to take an answer; and how long
+    /// a server that ends waits for them
+    #[arg(long, value_name = "LIST", default_value = "hello=30,message=60,idle=0,answer=60,end=30", value_parser = parse_venti_patience)]
+    pub venti_patience: VentiPatience,
+
+    /// Let --nfs, --webdav and --venti be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol, whatever
+    /// they know the score of)
     #[arg(long)]
     pub expose: bool,
+}
+
+/// How many seconds clients of Venti may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VentiPatience {
+    pub hello: u64,
+    pub message: u64,
+    pub idle: u64,
+    pub answer: u64,
+    pub end: u64,
+}
+
+fn parse_venti_patience(text: &str) -> Result<VentiPatience, String> {
+    let mut patience = VentiPatience { hello: 30, message: 60, idle: 0, answer: 60, end: 30 };
+    for part in text.split(',') {
+        let seconds = part.split_once('=').and_then(|(name, value)| Some((name, value.parse::<u32>().ok()?)));
+        let place = match seconds {
+            Some(("hello", 1..)) => &mut patience.hello,
+            Some(("message", 1..)) => &mut patience.message,
+            Some(("idle", _)) => &mut patience.idle,
+            Some(("answer", 1..)) => &mut patience.answer,
+            Some(("end", _)) => &mut patience.end,
+            _ => {
+                return Err(format!(
+                    "{part}: write hello=30,message=60,idle=0,answer=60,end=30, or some of these"
+                ));
+            }
+        };
+        *place = seconds.map_or(0, |(_, value)| value.into());
+    }
+    Ok(patience)
+}
+
+fn parse_venti_block(text: &str) -> Result<usize, String> {
+    let bytes = parse_size(text)?;
+    let good = usize::try_from(bytes).ok().filter(|bytes| (512..=1 << 20).contains(bytes));
+    good.ok_or_else(|| "write a size from 512 to 1M".into())
+}
+
+fn parse_venti_room(text: &str) -> Result<(usize, usize), String> {
+    let wrong = || "write the bytes of one client and of all, as 4M,256M: 1M at least".to_owned();
+    let size = |text: &str| {
+        usize::try_from(parse_size(text)?).ok().filter(|bytes| *bytes >= 1 << 20).ok_or_else(wrong)
+    };
+    let (one, all) = text.split_once(',').ok_or_else(wrong)?;
+    Ok((size(one)?, size(all)?))
 }
 
 /// Where the parts of an identity are.

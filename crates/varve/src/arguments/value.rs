@@ -45,9 +45,12 @@ pub fn parse_blocks(text: &str) -> Result<u64, String> {
     good.ok_or_else(|| "write a count of blocks, like 500000 or 100M".into())
 }
 
+/// With less than this an index on disk does little but write.
+const INDEX_MEMORY_MIN: u64 = 1 << 20;
+
 pub fn parse_index_memory(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
-    let good = (DiskIndexConfig::MEMORY_BYTES_MIN..=1 << 44).contains(&bytes);
+    let good = (INDEX_MEMORY_MIN..=1 << 44).contains(&bytes);
     if good { Ok(bytes) } else { Err("write a size of at least 1M".into()) }
 }
 

@@ -16,8 +16,8 @@ use varve_replica::Healing;
 use varve_tree::Entry;
 
 use super::place::{What, place};
-use super::{Outcome, ls, snapshots};
-use crate::arguments::{Arguments, Find};
+use super::{Outcome, ls, place, snapshots};
+use crate::arguments::{Arguments, Find, WrongWords};
 use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
     let pattern = GlobBuilder::new(&words.pattern)
         .literal_separator(true)
         .build()
-        .with_context(|| format!("{:?} is not a pattern", words.pattern))?
+        .map_err(|error| WrongWords(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
         .compile_matcher();
     let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
     let places: Vec<What<'_>> = match &words.snapshot {
@@ -80,7 +80,9 @@ impl Search<'_> {
 
     fn image(&self, what: What<'_>, cache: &Arc<CachedBlocks>, entry: &Entry) -> Outcome {
         let disk = ImageFiles::open(Arc::clone(cache), entry);
-        self.tree(what, &disk, &disk.root())
+        let outcome = self.tree(what, &disk, &disk.root());
+        place::warn_of(&disk);
+        outcome
     }
 
     fn tree(&self, what: What<'_>, files: &dyn Files, root: &Node) -> Outcome {
@@ -96,7 +98,7 @@ impl Search<'_> {
                     eprintln!(
                         "varve: {}: {}",
                         show::name(path.as_os_str().as_bytes()),
-                        complaint::chain(&error)
+                        complaint::chain(error.as_ref())
                     );
                     outcome = Outcome::Found;
                 }

@@ -14,7 +14,7 @@ use varve_block::BlockStore;
 use varve_replica::Healing;
 use varve_tree::Entry;
 
-use crate::{moment, session};
+use crate::{moment, session, show};
 
 /// A snapshot or another program's archive, and a path in it, as `SNAPSHOT[:PATH]` names them.
 pub(super) struct Place<'a> {
@@ -136,6 +136,7 @@ impl Place<'_> {
             return Ok(Content::Disk(disk));
         }
         let node = lookup(&disk, &disk.root(), Path::new(self.path))?;
+        warn_of(&disk);
         Ok(match disk.raw_of(&node) {
             Some(part) => Content::Raw(part),
             None => Content::Node { files: Box::new(disk), node: Box::new(node) },
@@ -147,6 +148,13 @@ impl Place<'_> {
 pub(super) fn open_image(blocks: &Arc<Healing>, entry: &Entry) -> ImageFiles {
     let below = Arc::clone(blocks) as Arc<dyn BlockStore>;
     ImageFiles::open(Arc::new(CachedBlocks::new(below)), entry)
+}
+
+/// Tells what whoever looks into the volumes that were opened should know of them.
+pub(super) fn warn_of(disk: &ImageFiles) {
+    for (volume, warning) in disk.warnings() {
+        eprintln!("varve: {}: {}", show::name(volume.as_bytes()), show::name(warning.as_bytes()));
+    }
 }
 
 /// Whether the colon at `at` stands between two digits, after an `@`.

@@ -23,6 +23,7 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let archive = session::read(arguments)?;
     let place = place(&archive, &words.snapshot)?;
     let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
+    refuse_store(arguments, &words.destination)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start(&place.name(), &progress, arguments.quiet);
@@ -61,6 +62,20 @@ fn below_folder(destination: &Path, place: &Place<'_>) -> PathBuf {
     }
 }
 
+/// Nothing is restored into the store's own folder, where it would be taken for a part of it.
+fn refuse_store(arguments: &Arguments, destination: &Path) -> Result<()> {
+    let session::Home::Folder(store) = session::home(arguments)? else { return Ok(()) };
+    let (Ok(store), Ok(absolute)) = (store.canonicalize(), std::path::absolute(destination)) else {
+        return Ok(());
+    };
+    // What is not there yet will be in what is.
+    let present = absolute.ancestors().find_map(|path| path.canonicalize().ok());
+    if destination != Path::new("-") && present.is_some_and(|present| present.starts_with(&store)) {
+        bail!("{} is in the store itself: restore it elsewhere", destination.display());
+    }
+    Ok(())
+}
+
 /// What is restored from, and who does it.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
@@ -82,7 +97,13 @@ fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Prog
         return restore_node(from, Tree { files: &*files, root: &node }, destination, *overwrite, progress);
     }
     if node.kind != NodeKind::File {
-        bail!("{:?} is a {}: only a file can be written to standard output", place.path, node.kind);
+        let name = place.name();
+        let what = if place.path.is_empty() { &*name } else { place.path };
+        bail!("{what:?} is a {}: only a file can be written to standard output", node.kind);
+    }
+    if let Some(trouble) = files.trouble(&node).filter(|trouble| trouble.lacks_all) {
+        return Err(anyhow::Error::from_boxed(trouble.error))
+            .with_context(|| format!("{:?} has no content", place.path));
     }
     files.write_to(from.workers, &node, &mut std::io::stdout(), progress)?;
     Ok(Outcome::Done)

@@ -1,16 +1,20 @@
 //! `varve serve`
 
+mod venti;
+
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_archive::{Archive, CachedBlocks};
+use varve_block::BlockStore;
 use varve_serve::days::Days;
 use varve_serve::nbd::{
     Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks, TlsIdentity,
 };
 use varve_serve::nfs::NfsServer;
+use varve_serve::venti::{Inherited, Notice, notify};
 use varve_serve::webdav::WebDavServer;
 
 use super::{Outcome, mount};
@@ -27,14 +31,14 @@ pub(super) const MOMENTS: Moments = Moments { parse_last: moment::parse_last, sh
 /// Something that serves until it is told to end.
 trait Door {
     /// Where it is, as clients write it.
-    fn address(&self) -> String;
+    fn addresses(&self) -> Vec<String>;
     /// Ends when those who came are served.
     fn close(self: Box<Self>);
 }
 
 impl Door for NbdServer {
-    fn address(&self) -> String {
-        nbd_address(self.endpoint(), "")
+    fn addresses(&self) -> Vec<String> {
+        vec![nbd_address(self.endpoint(), "")]
     }
 
     fn close(self: Box<Self>) {
@@ -43,9 +47,9 @@ impl Door for NbdServer {
 }
 
 impl Door for NfsServer {
-    fn address(&self) -> String {
+    fn addresses(&self) -> Vec<String> {
         let (ip, port) = (NfsServer::address(self).ip(), NfsServer::address(self).port());
-        format!("nfs://{ip}/?nfsport={port}&mountport={port}")
+        vec![format!("nfs://{ip}/?nfsport={port}&mountport={port}")]
     }
 
     fn close(self: Box<Self>) {
@@ -54,8 +58,8 @@ impl Door for NfsServer {
 }
 
 impl Door for WebDavServer {
-    fn address(&self) -> String {
-        format!("http://{}/", WebDavServer::address(self))
+    fn addresses(&self) -> Vec<String> {
+        vec![format!("http://{}/", WebDavServer::address(self))]
     }
 
     fn close(self: Box<Self>) {
@@ -64,9 +68,12 @@ impl Door for WebDavServer {
 }
 
 pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
-    // Before anything is open: a signal that comes early is not lost.
-    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let archive = session::read(arguments)?;
+    // Before anything is open: a signal that comes early is not lost, and sockets that were handed over keep their numbers.
+    let mut inherited = Inherited::from_environment()?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    let is_written = !words.venti.is_empty();
+    let archive = if is_written { session::write(arguments)? } else { session::read(arguments)? };
+    let store = archive.blocks();
     let blocks = session::healing(arguments, &archive);
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, memory(words)));
     let mut doors: Vec<Box<dyn Door>> = Vec::new();
@@ -81,15 +88,50 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
         if let Some(address) = words.webdav {
             doors.push(Box::new(WebDavServer::start(address, words.expose, days)?));
         }
+    } else {
+        drop(archive);
+    }
+    let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
+    if let Some(server) = venti::start(words, &mut inherited, &store, &blocks)? {
+        let server = Arc::new(server);
+        let counted = Arc::clone(&server);
+        counts = Box::new(move || venti::counts(&counted));
+        doors.push(Box::new(venti::VentiDoor(server)));
     }
     for door in &doors {
-        say!("serving at {}", door.address());
+        door.addresses().iter().for_each(|address| say!("serving at {address}"));
     }
-    signals.forever().next();
+    tell(Notice::Ready);
+    for signal in signals.forever() {
+        match signal {
+            SIGUSR1 => {
+                eprint!("{}{}", venti::bucket_histogram(store.memory_index_stats().as_ref()), counts())
+            }
+            SIGUSR2 => eprint!("{}{}", venti::lookup_histogram(&store.candidates_per_lookup()), counts()),
+            _ => break,
+        }
+    }
+    tell(Notice::Stopping);
     end_at_next_signal(signals);
+    drop(counts);
     doors.into_iter().for_each(Door::close);
+    drop(cached);
+    if is_written {
+        drop(blocks);
+        return match Arc::try_unwrap(store) {
+            Ok(store) => store.close().map(|()| Outcome::Done).map_err(Into::into),
+            Err(shared) => shared.sync().map(|()| Outcome::Done).map_err(Into::into),
+        };
+    }
     session::report_lost(arguments, &blocks);
     Ok(Outcome::Done)
+}
+
+/// Tells the service manager, if there is one.
+fn tell(notice: Notice) {
+    if let Err(error) = notify(notice) {
+        tracing::warn!(%error, "the service manager could not be told");
+    }
 }
 
 fn memory(words: &Serve) -> u64 {
@@ -153,7 +195,8 @@ pub(super) fn nbd_address(endpoint: &Endpoint, export: &str) -> String {
 #[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
 fn end_at_next_signal(mut signals: Signals) {
     std::thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
+        let is_end = |signal: &i32| ![SIGUSR1, SIGUSR2].contains(signal);
+        if let Some(signal) = signals.forever().find(is_end) {
             std::process::exit(128 + signal);
         }
     });

@@ -25,6 +25,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "arenas": stats.arena_count,
             "index_bytes": stats.index_bytes,
             "index": stats.disk_index.as_ref().map_or_else(|| json!({ "kind": "memory" }), disk_index_json),
+            "index_bucket_fills": stats.index.as_ref().map(|index| index.fills),
+            "index_candidates": stats.index.as_ref().map(|index| index.candidates),
             "parity_percent": percent,
             "parity_bytes": stats.parity_bytes,
             "parity_arenas": stats.parity_count,
@@ -56,6 +58,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         }
         if let Some(trouble) = &index.trouble {
             say!("The index is of no use: {trouble}");
+        }
+    }
+    if let Some(index) = &stats.index {
+        for (number, count) in index.fills.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let what = format!("buckets {} to {} % full", 5 * number, 5 * (number + 1));
+            say!("{what:<22}{count:>20}");
+        }
+        for (number, count) in (1..).zip(&index.candidates).filter(|(_, count)| **count > 0) {
+            let what = format!("with {}", show::count(number, "candidate"));
+            say!("{what:<22}{count:>20}");
         }
     }
     if percent > 0 || stats.parity_count > 0 {

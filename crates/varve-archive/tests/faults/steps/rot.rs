@@ -52,10 +52,6 @@ impl Case {
         cure: Cure,
     ) -> Checked {
         self.disarm();
-        // A sector of the log that cannot be read keeps the store from being opened at all: that is for whoever mends disks.
-        if kind == Rotten::Arenas && rot == Rot::UnreadableSector {
-            return Ok(());
-        }
         self.settle()?;
         if kind == Rotten::Arenas && cure == Cure::Repair && draw.once_in(2) {
             self.replicate()?;
@@ -291,8 +287,13 @@ impl Case {
         self.disarm();
         self.restart();
         self.note_struck();
-        let report = self
-            .try_repair(RepairScope::All, with_second_home)
+        let owes_failure = self.disk.owes_failure();
+        let mut second = self.try_repair(RepairScope::All, with_second_home);
+        if second.is_err() && owes_failure {
+            // A sync that had failed behind the back of the first one is told once, to whoever syncs next.
+            second = self.try_repair(RepairScope::All, with_second_home);
+        }
+        let report = second
             .map_err(|text| lost(format!("cannot be repaired after a repair that was stopped: {text}")))?;
         Ok(mended || !report.mended.is_empty())
     }
@@ -334,6 +335,11 @@ impl Case {
                 verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new())
                     .map_err(|error| broken(format!("damage cannot be told: {}", chain(&error))))?;
             archive.store().remember_lost(&verified.lost);
+            if archive.store().check_nothing_withheld().is_err() {
+                // What cannot be read might be newer than all that is known: the nights wait for the repair.
+                self.count_cure("the nights waited for the repair");
+                return Ok(());
+            }
             self.writer = Some(archive);
             self.archive_again(&left.harmed)?;
             self.close()?;

@@ -1,0 +1,222 @@
+//! From requests to the bytes of their answers. Knows the blocks, and nothing of sockets.
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, GetError, PutError, Score};
+use varve_venti::{
+    COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, READ_ONLY_TEXT, Reply, SCORE_BYTES, Version, WireType, missing,
+    read_too_small,
+};
+
+use super::state::State;
+use crate::chain::chain;
+
+/// A block that somebody wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Read {
+    pub(super) tag: u8,
+    pub(super) score: [u8; SCORE_BYTES],
+    pub(super) wire_type: WireType,
+    pub(super) count: u32,
+}
+
+/// A block that somebody brings.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub(super) tag: u8,
+    pub(super) wire_type: WireType,
+    pub(super) data: Bytes,
+}
+
+/// Appends a reply; one that its version has no room for becomes an error.
+pub(super) fn put_reply(version: Version, tag: u8, reply: &Reply, into: &mut Vec<u8>) {
+    if let Err(error) = reply.encode(version, tag, into) {
+        Reply::Error(error.to_string()).encode(version, tag, into).expect("an error's text is short");
+    }
+}
+
+/// Reads blocks, and appends their answers.
+pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut Vec<u8>) {
+    let empty = state.blocks.empty_score();
+    let mut answers: Vec<Option<Reply>> = vec![None; reads.len()];
+    // A pointer block may be stored as one to data, or as one to directories: first one is tried, then the other.
+    for attempt in 0..2 {
+        let mut names = Vec::with_capacity(reads.len());
+        let mut asked = Vec::with_capacity(reads.len());
+        for (number, read) in reads.iter().enumerate() {
+            if answers[number].is_some() {
+                continue;
+            }
+            let Some(block_type) = read.wire_type.block_types().nth(attempt) else { continue };
+            let Ok(score) = Score::try_from(read.score.as_slice()) else { continue };
+            // Nobody stores the block without bytes; whoever reads it means zeros.
+            if score == empty {
+                answers[number] = Some(Reply::Read(Bytes::new()));
+                continue;
+            }
+            names.push(BlockName { score, block_type });
+            asked.push(number);
+        }
+        if names.is_empty() {
+            break;
+        }
+        for ((number, name), found) in asked.into_iter().zip(&names).zip(state.blocks.get_batch(&names)) {
+            if let Ok(block) = &found {
+                state.recent.insert(*name, block.clone());
+            }
+            answers[number] = answer_read(state, &reads[number], found);
+        }
+    }
+    for (read, answer) in reads.iter().zip(answers) {
+        let reply = answer.unwrap_or_else(|| {
+            state.counters.misses.add(1);
+            Reply::Error(missing(&read.score, read.wire_type))
+        });
+        put_reply(version, read.tag, &reply, into);
+    }
+}
+
+/// `None` for a block that is not there.
+fn answer_read(state: &State, read: &Read, found: Result<Bytes, GetError>) -> Option<Reply> {
+    let refused = |text: String| {
+        state.counters.errors.add(1);
+        Some(Reply::Error(text))
+    };
+    match found {
+        Ok(block) if u32::try_from(block.len()).map_or(true, |size| size > read.count) => {
+            refused(read_too_small(read.count, block.len()))
+        }
+        Ok(block) => {
+            state.count_read(block.len());
+            Some(Reply::Read(block))
+        }
+        Err(GetError::NotFound { .. }) => None,
+        Err(error) => {
+            let text = chain(&error);
+            tracing::error!(error = text, "a block could not be read");
+            refused(text)
+        }
+    }
+}
+
+/// Writes blocks, and appends their answers. What is too long, or of a type that there is not, is refused.
+pub(super) fn write(
+    state: &State,
+    version: Version,
+    is_read_only: bool,
+    block_bytes_max: usize,
+    writes: &[Write],
+    into: &mut Vec<u8>,
+) {
+    let refusal = |write: &Write| {
+        if is_read_only {
+            return Some(READ_ONLY_TEXT.to_owned());
+        }
+        if let Some(fault) = state.fault() {
+            return Some(format!(
+                "{READ_ONLY_TEXT}: the server could not write, and does not try again: {fault}"
+            ));
+        }
+        if write.data.len() > block_bytes_max {
+            return Some(LUMP_TOO_LARGE_TEXT.to_owned());
+        }
+        write.wire_type.is_unknown().then(|| format!("unknown block type {}", write.wire_type.to_byte()))
+    };
+    let mut answers: Vec<Reply> = Vec::with_capacity(writes.len());
+    let mut blocks = Vec::with_capacity(writes.len());
+    for write in writes {
+        match (refusal(write), write.wire_type.block_types().next()) {
+            (None, Some(block_type)) => {
+                blocks.push(Block { block_type, bytes: &write.data });
+                answers.push(Reply::Sync);
+            }
+            (refusal, _) => {
+                state.counters.errors.add(1);
+                answers.push(Reply::Error(refusal.unwrap_or_default()));
+            }
+        }
+    }
+    let mut stored = put(state, &blocks).into_iter();
+    for (write, answer) in writes.iter().zip(answers) {
+        let reply = match answer {
+            Reply::Sync => stored.next().unwrap_or_else(|| Reply::Error("the block was not stored".into())),
+            refused => refused,
+        };
+        put_reply(version, write.tag, &reply, into);
+    }
+}
+
+/// Stores blocks, together if that can be done.
+fn put(state: &State, blocks: &[Block<'_>]) -> Vec<Reply> {
+    // The block without bytes stands for zeros, and is never stored.
+    let stored: Vec<Block<'_>> = blocks.iter().filter(|block| !block.bytes.is_empty()).copied().collect();
+    let mut together = match stored.as_slice() {
+        [] | [_] => None,
+        many => state.blocks.put_batch(many).ok().map(Vec::into_iter),
+    };
+    let empty = state.blocks.empty_score();
+    let answers = blocks.iter().map(|block| {
+        if block.bytes.is_empty() {
+            return written(state, block, empty);
+        }
+        if let Some(score) = together.as_mut().and_then(Iterator::next) {
+            return written(state, block, score);
+        }
+        // One by one, so that each is told what is wrong with it.
+        match state.blocks.put(*block) {
+            Ok(score) => written(state, block, score),
+            Err(error) => refuse_write(state, &error),
+        }
+    });
+    answers.collect()
+}
+
+fn written(state: &State, block: &Block<'_>, score: Score) -> Reply {
+    state.counters.writes.add(1);
+    state.counters.written_bytes.add(block.bytes.len() as u64);
+    match score.as_bytes().try_into() {
+        Ok(score) => Reply::Write(score),
+        Err(_) => Reply::Error("the store's scores are not SHA-1".into()),
+    }
+}
+
+fn refuse_write(state: &State, error: &PutError) -> Reply {
+    state.counters.errors.add(1);
+    let text = chain(error);
+    match error {
+        PutError::Collision { name } => {
+            state.counters.collisions.add(1);
+            tracing::error!(block = %name, "somebody writes other bytes with the score of a block that is stored: refused");
+            Reply::Error(format!("{COLLISION_TEXT}: {text}"))
+        }
+        PutError::TooLarge { .. } => Reply::Error(LUMP_TOO_LARGE_TEXT.into()),
+        PutError::ReadOnly { reason } => Reply::Error(format!("{READ_ONLY_TEXT}: {reason}")),
+        PutError::Failed { .. } => {
+            state.turn_read_only(text.clone());
+            Reply::Error(text)
+        }
+    }
+}
+
+/// Makes everything durable, and appends the answer.
+pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8, into: &mut Vec<u8>) {
+    let reply = match state.fault() {
+        // What was acknowledged before the fault may be lost, and whoever asks is told.
+        Some(fault) if !is_read_only => Reply::Error(format!(
+            "{READ_ONLY_TEXT}: the server could not write, so not everything is durable: {fault}"
+        )),
+        _ if is_read_only => Reply::Sync,
+        _ => match state.blocks.sync() {
+            Ok(()) => Reply::Sync,
+            Err(error) => {
+                let text = chain(&error);
+                state.turn_read_only(text.clone());
+                Reply::Error(text)
+            }
+        },
+    };
+    match &reply {
+        Reply::Sync => state.counters.syncs.add(1),
+        _ => state.counters.errors.add(1),
+    }
+    put_reply(version, tag, &reply, into);
+}

@@ -1,0 +1,381 @@
+//! One client, from its first byte to its last.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{RwLock, mpsc, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use varve_block::{BlockName, Score};
+use varve_venti::{Received, Reply, Request, ServerConnection, ServerError, Version};
+
+use super::answer::{self, Read, Write, put_reply};
+use super::room::{Room, Taken, take};
+use super::server::VentiSettings;
+use super::state::State;
+
+/// How much is taken from a socket at a time: this much of who says little, and up to that much of who says much.
+const RECEIVE_BYTES: [usize; 2] = [4 << 10, 256 << 10];
+/// How many writes one thread takes at a time, and how many bytes of them.
+const WRITES_MAX: usize = 32;
+const WRITE_BYTES_MAX: usize = 256 << 10;
+/// How many reads one thread takes at a time that have to ask the store: each may have to wait for the disk.
+const READS_MAX: usize = 2;
+/// Answers are handed on when there are so many bytes of them.
+const ANSWER_BYTES: usize = 256 << 10;
+/// No block is longer, so this much is all that an answer can take.
+const BLOCK_BYTES_MAX: usize = 1 << 20;
+
+/// Why a connection ended before the client wanted it to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error("the socket failed")]
+    Socket(#[from] io::Error),
+    #[error("the client did not say hello in time")]
+    NoHello,
+    #[error("the client does not end what it has begun to say")]
+    Slow,
+    #[error("the client says nothing for too long")]
+    Silent,
+    #[error("the client takes no answers")]
+    TakesNothing,
+    #[error("the connection ended in the middle of a message")]
+    CutOff,
+    #[error(transparent)]
+    Protocol(#[from] ServerError),
+}
+
+/// Answers on their way out.
+struct Outgoing {
+    bytes: Vec<u8>,
+    /// Whose requests they answer.
+    tags: Vec<u8>,
+    _taken: Option<Taken>,
+}
+
+/// What a connection needs to know of its server.
+pub(super) struct Shared {
+    pub(super) state: Arc<State>,
+    pub(super) settings: VentiSettings,
+    pub(super) room: Room,
+}
+
+/// Serves a client until it, or the server, has had enough. Whatever was asked before is answered first.
+pub(super) async fn serve<R, W>(
+    reader: R,
+    writer: W,
+    shared: Arc<Shared>,
+    is_read_only: bool,
+    stop: watch::Receiver<bool>,
+) -> Result<(), ConnectionError>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (outgoing, queue) = mpsc::unbounded_channel();
+    let freed = Arc::new(Mutex::new(Vec::new()));
+    let writing = tokio::spawn(write_out(writer, queue, Arc::clone(&freed), shared.settings.send_timeout));
+    let client = Client {
+        connection: ServerConnection::new(shared.settings.block_bytes_max),
+        own_room: Room::new(shared.settings.client_bytes),
+        writes: Arc::new(RwLock::new(())),
+        outgoing,
+        freed,
+        is_read_only,
+        shared,
+        replies: Vec::new(),
+        reply_tags: Vec::new(),
+        reads: Vec::new(),
+        pending_writes: Vec::new(),
+    };
+    let received = client.receive(reader, stop).await;
+    // It ends when the last answer was taken, or nobody takes any more.
+    let sent = writing.await.map_err(|error| io::Error::other(error.to_string()))?;
+    received.and(sent)
+}
+
+struct Client {
+    connection: ServerConnection,
+    shared: Arc<Shared>,
+    own_room: Room,
+    /// Held shared by writes that are being done: who gets it alone knows that those before are done.
+    writes: Arc<RwLock<()>>,
+    outgoing: mpsc::UnboundedSender<Outgoing>,
+    /// Tags whose answers are about to be sent.
+    freed: Arc<Mutex<Vec<u8>>>,
+    is_read_only: bool,
+    /// Answers that took no thread, and are to be sent together.
+    replies: Vec<u8>,
+    reply_tags: Vec<u8>,
+    reads: Vec<Read>,
+    pending_writes: Vec<Write>,
+}
+
+impl Client {
+    async fn receive<R: AsyncRead + Unpin>(
+        mut self,
+        mut reader: R,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), ConnectionError> {
+        let begun = Instant::now();
+        let mut midway_since = None;
+        let mut receive_bytes = RECEIVE_BYTES[0];
+        loop {
+            let has_heard = self.answer_what_came().await;
+            self.flush().await;
+            if !has_heard? {
+                return Ok(());
+            }
+            if !self.connection.is_midway() || !self.connection.is_ready() {
+                midway_since = None;
+            } else if midway_since.is_none() {
+                midway_since = Some(Instant::now());
+            }
+            let (until, is_late) = self.patience(begun, midway_since);
+            let outgoing = self.outgoing.clone();
+            let received = tokio::select! {
+                biased;
+                // Whoever waits sees what was set before, too.
+                _ = stop.wait_for(|is_stopped| *is_stopped) => return Ok(()),
+                () = outgoing.closed() => return Ok(()),
+                received = self.read(&mut reader, receive_bytes, until) => received?,
+            };
+            match received {
+                None => return Err(is_late),
+                Some(0) if self.connection.is_midway() && self.connection.is_ready() => {
+                    return Err(ConnectionError::CutOff);
+                }
+                Some(0) => return Ok(()),
+                Some(count) if count >= receive_bytes => {
+                    receive_bytes = (2 * receive_bytes).min(RECEIVE_BYTES[1])
+                }
+                Some(count) if count < receive_bytes / 4 => {
+                    receive_bytes = (receive_bytes / 2).max(RECEIVE_BYTES[0])
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Until when something has to come, and what it is if nothing does.
+    fn patience(&self, begun: Instant, midway_since: Option<Instant>) -> (Option<Instant>, ConnectionError) {
+        let settings = &self.shared.settings;
+        if !self.connection.is_ready() {
+            return (Some(begun + settings.hello_timeout), ConnectionError::NoHello);
+        }
+        match (midway_since, settings.idle_timeout) {
+            (Some(since), _) => (Some(since + settings.partial_timeout), ConnectionError::Slow),
+            // Who waits for an answer is not idle.
+            (None, Some(patience)) if self.connection.unanswered() == 0 => {
+                (Some(Instant::now() + patience), ConnectionError::Silent)
+            }
+            (None, _) => (None, ConnectionError::Silent),
+        }
+    }
+
+    /// Takes what comes; `None` if nothing came in time.
+    async fn read<R: AsyncRead + Unpin>(
+        &mut self,
+        reader: &mut R,
+        bytes: usize,
+        until: Option<Instant>,
+    ) -> Result<Option<usize>, ConnectionError> {
+        let count = match self.connection.inbox() {
+            None => {
+                let mut first = [0; 1024];
+                let Some(count) = within(until, reader.read(&mut first)).await? else { return Ok(None) };
+                self.connection.receive(&first[..count])?;
+                count
+            }
+            Some(inbox) => {
+                // Who says nothing more holds no more memory than it takes to hear that.
+                if inbox.is_empty() && inbox.capacity() != bytes {
+                    *inbox = BytesMut::with_capacity(bytes);
+                }
+                inbox.reserve(bytes);
+                let mut limited = (&mut *reader).take(bytes as u64);
+                let Some(count) = within(until, limited.read_buf(inbox)).await? else { return Ok(None) };
+                count
+            }
+        };
+        Ok(Some(count))
+    }
+
+    /// Answers, or lets somebody answer, all requests that have come. Returns whether more can come.
+    async fn answer_what_came(&mut self) -> Result<bool, ConnectionError> {
+        for tag in lock(&self.freed).drain(..) {
+            self.connection.answered(tag);
+        }
+        loop {
+            let received = self.connection.next_received();
+            let unsent = self.connection.take_unsent();
+            self.replies.extend_from_slice(&unsent);
+            let Some(received) = received? else { return Ok(true) };
+            let version = self.connection.version();
+            match received {
+                Received::Refused { tag, reason } => {
+                    self.shared.state.counters.errors.add(1);
+                    self.reply(tag, &Reply::Error(reason));
+                }
+                Received::Request { tag, request: Request::Ping } => self.reply(tag, &Reply::Ping),
+                Received::Request { request: Request::Goodbye | Request::Hello(_), .. } => return Ok(false),
+                Received::Request { tag, request: Request::Read { score, wire_type, count, .. } } => {
+                    let read = Read { tag, score, wire_type, count };
+                    match self.known(&read) {
+                        Some(block) => self.reply(tag, &Reply::Read(block)),
+                        None => self.reads.push(read),
+                    }
+                    if self.reads.len() == READS_MAX {
+                        self.flush_reads(version).await;
+                    }
+                }
+                Received::Request { tag, request: Request::Write { wire_type, data } } => {
+                    self.pending_writes.push(Write { tag, wire_type, data });
+                    let byte_count: usize = self.pending_writes.iter().map(|write| write.data.len()).sum();
+                    if self.pending_writes.len() == WRITES_MAX || byte_count >= WRITE_BYTES_MAX {
+                        self.flush_writes(version).await;
+                    }
+                }
+                Received::Request { tag, request: Request::Sync } => {
+                    self.flush_writes(version).await;
+                    self.sync(version, tag);
+                }
+            }
+            if self.replies.len() >= ANSWER_BYTES {
+                self.flush_replies().await;
+            }
+        }
+    }
+
+    /// A block that is in memory, if the client takes as many bytes as it has.
+    fn known(&self, read: &Read) -> Option<Bytes> {
+        let score = Score::try_from(read.score.as_slice()).ok()?;
+        let block = read
+            .wire_type
+            .block_types()
+            .find_map(|block_type| self.shared.state.recent.get(&BlockName { score, block_type }))?;
+        let fits = u32::try_from(block.len()).is_ok_and(|size| size <= read.count);
+        fits.then(|| {
+            self.shared.state.count_read(block.len());
+            block
+        })
+    }
+
+    fn reply(&mut self, tag: u8, reply: &Reply) {
+        put_reply(self.connection.version(), tag, reply, &mut self.replies);
+        self.reply_tags.push(tag);
+    }
+
+    async fn flush(&mut self) {
+        let version = self.connection.version();
+        self.flush_replies().await;
+        self.flush_reads(version).await;
+        self.flush_writes(version).await;
+    }
+
+    async fn flush_replies(&mut self) {
+        if self.replies.is_empty() {
+            return;
+        }
+        let taken = take(&self.own_room, &self.shared.room, self.replies.len()).await;
+        let (bytes, tags) = (std::mem::take(&mut self.replies), std::mem::take(&mut self.reply_tags));
+        send(&self.outgoing, bytes, tags, Some(taken));
+    }
+
+    async fn flush_reads(&mut self, version: Version) {
+        if self.reads.is_empty() {
+            return;
+        }
+        let reads = std::mem::take(&mut self.reads);
+        let most = |read: &Read| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
+        let taken = take(&self.own_room, &self.shared.room, reads.iter().map(most).sum()).await;
+        let (state, outgoing) = (Arc::clone(&self.shared.state), self.outgoing.clone());
+        tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            answer::read(&state, version, &reads, &mut bytes);
+            send(&outgoing, bytes, reads.iter().map(|read| read.tag).collect(), Some(taken));
+        });
+    }
+
+    async fn flush_writes(&mut self, version: Version) {
+        if self.pending_writes.is_empty() {
+            return;
+        }
+        let writes = std::mem::take(&mut self.pending_writes);
+        let byte_count = writes.iter().map(|write| write.data.len()).sum();
+        let taken = take(&self.own_room, &self.shared.room, byte_count).await;
+        let unfinished = Arc::clone(&self.writes).read_owned().await;
+        let (shared, outgoing) = (Arc::clone(&self.shared), self.outgoing.clone());
+        let is_read_only = self.is_read_only;
+        tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            let most = shared.settings.block_bytes_max;
+            answer::write(&shared.state, version, is_read_only, most, &writes, &mut bytes);
+            drop(unfinished);
+            send(&outgoing, bytes, writes.iter().map(|write| write.tag).collect(), Some(taken));
+        });
+    }
+
+    fn sync(&self, version: Version, tag: u8) {
+        let (state, outgoing) = (Arc::clone(&self.shared.state), self.outgoing.clone());
+        let (writes, is_read_only) = (Arc::clone(&self.writes), self.is_read_only);
+        tokio::spawn(async move {
+            // All that was asked for before is done then.
+            drop(writes.write_owned().await);
+            tokio::task::spawn_blocking(move || {
+                let mut bytes = Vec::new();
+                answer::sync(&state, version, is_read_only, tag, &mut bytes);
+                send(&outgoing, bytes, vec![tag], None);
+            });
+        });
+    }
+}
+
+/// Who takes no answers any more is not sent any.
+fn send(outgoing: &mpsc::UnboundedSender<Outgoing>, bytes: Vec<u8>, tags: Vec<u8>, taken: Option<Taken>) {
+    drop(outgoing.send(Outgoing { bytes, tags, _taken: taken }));
+}
+
+fn lock(freed: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    freed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn within<T>(
+    until: Option<Instant>,
+    something: impl Future<Output = io::Result<T>>,
+) -> Result<Option<T>, ConnectionError> {
+    match until {
+        None => Ok(Some(something.await?)),
+        Some(until) => match timeout_at(until, something).await {
+            Ok(done) => Ok(Some(done?)),
+            Err(_) => Ok(None),
+        },
+    }
+}
+
+/// Sends answers until there will be no more, or the client takes none for too long.
+async fn write_out<W: AsyncWrite + Unpin>(
+    mut writer: W,
+    mut queue: mpsc::UnboundedReceiver<Outgoing>,
+    freed: Arc<Mutex<Vec<u8>>>,
+    patience: Duration,
+) -> Result<(), ConnectionError> {
+    while let Some(answers) = queue.recv().await {
+        // Before the client can know: it may use the tags again as soon as it does.
+        lock(&freed).extend_from_slice(&answers.tags);
+        let mut rest = answers.bytes.as_slice();
+        while !rest.is_empty() {
+            let written =
+                timeout(patience, writer.write(rest)).await.map_err(|_| ConnectionError::TakesNothing)??;
+            if written == 0 {
+                return Err(ConnectionError::TakesNothing);
+            }
+            rest = &rest[written..];
+        }
+    }
+    // The other direction may still be open; this one is at its end.
+    drop(timeout(patience, writer.shutdown()).await);
+    Ok(())
+}

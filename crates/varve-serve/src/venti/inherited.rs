@@ -1,0 +1,105 @@
+//! Sockets that the service manager has opened and handed over (`LISTEN_FDS`, as systemd does): the server is there before it is started.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain};
+
+/// The number of the first of them.
+const FIRST: RawFd = 3;
+/// Nobody hands over more.
+const COUNT_MAX: RawFd = 256;
+
+/// Why what was handed over cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum InheritError {
+    /// It makes no sense.
+    #[error("LISTEN_FDS is {count:?}, which is no number of sockets")]
+    Count {
+        /// What it is.
+        count: String,
+    },
+    /// It is something else.
+    #[error("file {number}, which was handed over, is no stream socket that listens")]
+    NotListening {
+        /// Its number.
+        number: RawFd,
+    },
+    /// It cannot be looked at.
+    #[error("file {number}, which was handed over, cannot be used")]
+    Unusable {
+        /// Its number.
+        number: RawFd,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+pub(super) enum InheritedSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// Sockets that were handed over, and not used yet.
+#[derive(Default)]
+pub struct Inherited {
+    sockets: Vec<(String, InheritedSocket)>,
+}
+
+impl Inherited {
+    /// Nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Takes what was handed over to this process; nothing, if it was not this one that was meant. To be called once, before the process
+    /// has opened anything.
+    ///
+    /// # Errors
+    /// [`InheritError`]
+    pub fn from_environment() -> Result<Self, InheritError> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let is_meant = variable("LISTEN_PID").is_some_and(|pid| pid == std::process::id().to_string());
+        let Some(count) = variable("LISTEN_FDS").filter(|_| is_meant) else { return Ok(Self::none()) };
+        let number: Option<RawFd> = count.parse().ok().filter(|number| (0..=COUNT_MAX).contains(number));
+        let number = number.ok_or(InheritError::Count { count })?;
+        let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+        let names = names.split(':').map(str::to_owned).chain(std::iter::repeat(String::new()));
+        let sockets = (FIRST..FIRST + number).zip(names).map(|(number, name)| Ok((name, take(number)?)));
+        Ok(Self { sockets: sockets.collect::<Result<_, _>>()? })
+    }
+
+    /// Those of a name, or all that are left.
+    pub(super) fn take(&mut self, name: Option<&str>) -> Vec<InheritedSocket> {
+        let is_wanted = |socket: &mut (String, InheritedSocket)| name.is_none_or(|name| socket.0 == name);
+        self.sockets.extract_if(.., is_wanted).map(|(_, socket)| socket).collect()
+    }
+}
+
+fn take(number: RawFd) -> Result<InheritedSocket, InheritError> {
+    let unusable = |source: io::Error| InheritError::Unusable { number, source };
+    // SAFETY: the service manager says, to this very process, that the file of this number is open and for it to own. `from_environment` is called
+    // once, before anything was opened that could have the number.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    let domain = socket_domain(&socket).map_err(|error| unusable(error.into()))?;
+    if !socket_acceptconn(&socket).map_err(|error| unusable(error.into()))? {
+        return Err(InheritError::NotListening { number });
+    }
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|error| unusable(error.into()))?;
+    match domain {
+        AddressFamily::INET | AddressFamily::INET6 => Ok(InheritedSocket::Tcp(socket.into())),
+        AddressFamily::UNIX => {
+            let listener = UnixListener::from(socket);
+            let address = listener.local_addr().map_err(unusable)?;
+            let path = address.as_pathname().map(PathBuf::from).unwrap_or_default();
+            Ok(InheritedSocket::Unix(listener, path))
+        }
+        _ => Err(InheritError::NotListening { number }),
+    }
+}

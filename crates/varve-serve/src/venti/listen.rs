@@ -1,0 +1,192 @@
+//! Where a server listens, and who may write there.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use varve_venti::{Address, ParseAddressError};
+
+use super::inherited::{Inherited, InheritedSocket};
+use super::server::StartError;
+use crate::network::{ListenError, check_address, listen_privately};
+
+/// How an address begins that is a socket of the service manager's.
+const INHERITED: &str = "systemd";
+
+/// What clients of an address may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// They may read.
+    ReadOnly,
+    /// They may write, too.
+    ReadWrite,
+}
+
+/// An address, or a socket that somebody else has opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAt {
+    /// To be opened here.
+    Address(Address),
+    /// `systemd`, or `systemd:NAME`: sockets that the service manager has handed over, all of them or those of a name.
+    Inherited(Option<String>),
+}
+
+/// Why a text says nowhere to listen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{source}; or systemd, or systemd:NAME, for sockets that the service manager opens")]
+pub struct ParseListenAtError {
+    source: ParseAddressError,
+}
+
+impl FromStr for ListenAt {
+    type Err = ParseListenAtError;
+
+    fn from_str(text: &str) -> Result<Self, ParseListenAtError> {
+        match text.split_once(':') {
+            Some((INHERITED, name)) => Ok(Self::Inherited(Some(name.to_owned()))),
+            None if text == INHERITED => Ok(Self::Inherited(None)),
+            _ => text.parse().map(Self::Address).map_err(|source| ParseListenAtError { source }),
+        }
+    }
+}
+
+impl fmt::Display for ListenAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Inherited(None) => f.write_str(INHERITED),
+            Self::Inherited(Some(name)) => write!(f, "{INHERITED}:{name}"),
+        }
+    }
+}
+
+/// Where to listen, and who may write there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listening {
+    /// Where.
+    pub at: ListenAt,
+    /// Who.
+    pub access: Access,
+}
+
+/// A socket that listens.
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// A socket that listens, with what is known of it.
+pub(super) struct Bound {
+    pub(super) listener: Listener,
+    pub(super) access: Access,
+    /// As clients write it.
+    pub(super) address: Address,
+    /// Its file, which is ours to remove.
+    pub(super) socket_file: Option<PathBuf>,
+}
+
+/// Opens everything that is to be listened at.
+pub(super) fn bind(
+    wanted: &[Listening],
+    is_exposed: bool,
+    inherited: &mut Inherited,
+) -> Result<Vec<Bound>, StartError> {
+    let mut bound = Vec::new();
+    for Listening { at, access } in wanted {
+        match at {
+            ListenAt::Address(Address::Unix(path)) => {
+                let failed = |source| StartError::Socket { at: at.to_string(), source };
+                let listener = Listener::Unix(listen_privately(path).map_err(failed)?);
+                let (address, socket_file) = (Address::Unix(path.clone()), Some(path.clone()));
+                bound.push(Bound { listener, access: *access, address, socket_file });
+            }
+            ListenAt::Address(Address::Tcp(host, port)) => {
+                let listeners = bind_tcp(host, *port, is_exposed).map_err(|error| match error {
+                    Unbound::Refused(error) => StartError::Listen(error),
+                    Unbound::Failed(source) => StartError::Socket { at: at.to_string(), source },
+                })?;
+                for listener in listeners {
+                    bound.push(with_address(listener, *access)?);
+                }
+            }
+            ListenAt::Inherited(name) => {
+                let sockets = inherited.take(name.as_deref());
+                if sockets.is_empty() {
+                    return Err(StartError::NothingInherited { at: at.to_string() });
+                }
+                for socket in sockets {
+                    bound.push(match socket {
+                        InheritedSocket::Tcp(listener) => with_address(listener, *access)?,
+                        InheritedSocket::Unix(listener, path) => Bound {
+                            listener: Listener::Unix(listener),
+                            access: *access,
+                            address: Address::Unix(path),
+                            socket_file: None,
+                        },
+                    });
+                }
+            }
+        }
+    }
+    Ok(bound)
+}
+
+enum Unbound {
+    Refused(ListenError),
+    Failed(io::Error),
+}
+
+/// Listens at every address that a name has, or at as many of them as this machine has.
+fn bind_tcp(host: &str, port: u16, is_exposed: bool) -> Result<Vec<TcpListener>, Unbound> {
+    let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(Unbound::Failed)?.collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    for address in &addresses {
+        check_address(*address, is_exposed).map_err(Unbound::Refused)?;
+    }
+    if port == 0 {
+        // Any port will do, but then one, so that everybody means the same.
+        addresses.truncate(1);
+    }
+    let mut listeners = Vec::new();
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => failure = error,
+            Err(error) => return Err(Unbound::Failed(error)),
+        }
+    }
+    if listeners.is_empty() { Err(Unbound::Failed(failure)) } else { Ok(listeners) }
+}
+
+fn with_address(listener: TcpListener, access: Access) -> Result<Bound, StartError> {
+    let address = listener.local_addr().map_err(StartError::Threads)?;
+    Ok(Bound {
+        listener: Listener::Tcp(listener),
+        access,
+        address: Address::Tcp(address.ip().to_string(), address.port()),
+        socket_file: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_the_service_manager_have_names() {
+        for (text, expected) in [
+            ("systemd", Ok(ListenAt::Inherited(None))),
+            ("systemd:write", Ok(ListenAt::Inherited(Some("write".into())))),
+            ("localhost", Ok(ListenAt::Address(Address::Tcp("localhost".into(), 17034)))),
+        ] {
+            assert_eq!(text.parse::<ListenAt>(), expected, "{text}");
+            assert_eq!(expected.clone().unwrap().to_string().parse::<ListenAt>(), expected);
+        }
+        assert!("a b".parse::<ListenAt>().unwrap_err().to_string().contains("systemd"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Tells the service manager how things stand (`NOTIFY_SOCKET`, as systemd does).
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// What there is to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    /// Clients can come.
+    Ready,
+    /// No more clients are taken in; those that are there are served to their end.
+    Stopping,
+    /// Only reads are served, as the store could not write.
+    Degraded,
+}
+
+/// Tells it, if anybody wants to know.
+///
+/// # Errors
+/// When somebody wants to, and cannot be told.
+pub fn notify(notice: Notice) -> io::Result<()> {
+    match std::env::var("NOTIFY_SOCKET") {
+        Ok(socket) if !socket.is_empty() => tell(&socket, notice),
+        _ => Ok(()),
+    }
+}
+
+fn tell(socket: &str, notice: Notice) -> io::Result<()> {
+    let address = match socket.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    let text: &[u8] = match notice {
+        Notice::Ready => b"READY=1\n",
+        Notice::Stopping => b"STOPPING=1\n",
+        Notice::Degraded => b"STATUS=read-only, as the store could not write\n",
+    };
+    UnixDatagram::unbound()?.send_to_addr(text, &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_manager_hears_that_clients_can_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        tell(path.to_str().unwrap(), Notice::Ready).unwrap();
+        let mut heard = [0; 64];
+        let length = manager.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..length], b"READY=1\n");
+
+        let name = format!("varve-notify-{}", std::process::id());
+        let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        tell(&format!("@{name}"), Notice::Stopping).unwrap();
+        let length = manager.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..length], b"STOPPING=1\n");
+        assert!(tell("/nowhere/at/all", Notice::Ready).is_err());
+    }
+}

@@ -1,0 +1,319 @@
+//! Listens, and takes clients in.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use varve_block::BlockStore;
+use varve_venti::{Address, BLOCK_BYTES_MAX, SCORE_BYTES};
+
+use super::connection::{ConnectionError, Shared, serve};
+use super::inherited::{InheritError, Inherited};
+use super::listen::{Access, Bound, Listener, Listening, bind};
+use super::room::Room;
+use super::state::{State, VentiCounts};
+use crate::chain::chain;
+use crate::network::ListenError;
+
+/// After so long without a word the system asks a client's machine whether it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(120);
+
+/// How clients are treated.
+#[derive(Debug, Clone)]
+pub struct VentiSettings {
+    /// How many clients there are at the same time; who comes when there are so many is sent away.
+    pub clients_max: usize,
+    /// The largest block that may be written.
+    pub block_bytes_max: usize,
+    /// How many bytes of requests and answers one client may have here at a time.
+    pub client_bytes: usize,
+    /// How many bytes all clients together may have here.
+    pub all_clients_bytes: usize,
+    /// How many bytes of blocks are remembered for who asks again.
+    pub recent_bytes: u64,
+    /// How many requests are worked on at the same time; the others wait.
+    pub workers: usize,
+    /// How long a client may take to say hello.
+    pub hello_timeout: Duration,
+    /// How long a client may take to end a message that it has begun.
+    pub partial_timeout: Duration,
+    /// How long a client may say nothing, if there is a bound to it.
+    pub idle_timeout: Option<Duration>,
+    /// How long a client may take nothing of what it has asked for.
+    pub send_timeout: Duration,
+    /// How long a server that ends waits for answers to be taken.
+    pub drain_timeout: Duration,
+}
+
+impl Default for VentiSettings {
+    fn default() -> Self {
+        Self {
+            clients_max: 4096,
+            block_bytes_max: BLOCK_BYTES_MAX,
+            client_bytes: 4 << 20,
+            all_clients_bytes: 256 << 20,
+            recent_bytes: 64 << 20,
+            workers: 64,
+            hello_timeout: Duration::from_secs(30),
+            partial_timeout: Duration::from_secs(60),
+            idle_timeout: None,
+            send_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Other machines would come, and nobody said that they may.
+    #[error(transparent)]
+    Listen(ListenError),
+    /// Nothing can listen there.
+    #[error("nothing can listen at {at}")]
+    Socket {
+        /// Where it was to listen.
+        at: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The service manager has not handed over what was asked for.
+    #[error("{at}: the service manager has handed over no such socket")]
+    NothingInherited {
+        /// What was asked for.
+        at: String,
+    },
+    /// The service manager has handed over something strange.
+    #[error(transparent)]
+    Inherit(#[from] InheritError),
+    /// There are no threads for it.
+    #[error("no threads can be started")]
+    Threads(#[source] io::Error),
+    /// Venti's scores are SHA-1.
+    #[error(
+        "the store's scores have {bytes} bytes, and Venti's have 20: only a store made with `varve init --score sha1` can be served"
+    )]
+    NotSha1 {
+        /// How long they are.
+        bytes: usize,
+    },
+}
+
+/// A server that runs until it is drained or dropped.
+pub struct VentiServer {
+    addresses: Vec<(Address, Access)>,
+    socket_files: Vec<PathBuf>,
+    shared: Arc<Shared>,
+    clients: Arc<Semaphore>,
+    stop: watch::Sender<bool>,
+    threads: Option<Runtime>,
+}
+
+impl VentiServer {
+    /// Listens, and serves whoever comes.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub fn start(
+        wanted: &[Listening],
+        is_exposed: bool,
+        inherited: &mut Inherited,
+        blocks: Arc<dyn BlockStore>,
+        settings: VentiSettings,
+    ) -> Result<Self, StartError> {
+        if blocks.score_bytes() != SCORE_BYTES {
+            return Err(StartError::NotSha1 { bytes: blocks.score_bytes() });
+        }
+        let bound = bind(wanted, is_exposed, inherited)?;
+        let mut builder = Builder::new_multi_thread();
+        builder.thread_name("venti").enable_all().max_blocking_threads(settings.workers.max(1));
+        let threads = builder.build().map_err(StartError::Threads)?;
+        let state = Arc::new(State::new(blocks, settings.recent_bytes));
+        let clients = Arc::new(Semaphore::new(settings.clients_max));
+        let room = Room::new(settings.all_clients_bytes);
+        let shared = Arc::new(Shared { state, settings, room });
+        let (stop, stopped) = watch::channel(false);
+        let mut server = Self {
+            addresses: bound.iter().map(|bound| (bound.address.clone(), bound.access)).collect(),
+            socket_files: bound.iter().filter_map(|bound| bound.socket_file.clone()).collect(),
+            shared: Arc::clone(&shared),
+            clients: Arc::clone(&clients),
+            stop,
+            threads: None,
+        };
+        let entered = threads.enter();
+        for Bound { listener, access, address, .. } in bound {
+            let at = address.to_string();
+            let failed = |source| StartError::Socket { at, source };
+            let door = Door {
+                listener: open(listener).map_err(failed)?,
+                is_read_only: access == Access::ReadOnly,
+                shared: Arc::clone(&shared),
+                clients: Arc::clone(&clients),
+                stop: stopped.clone(),
+            };
+            threads.spawn(door.accept());
+        }
+        drop(entered);
+        server.threads = Some(threads);
+        Ok(server)
+    }
+
+    /// Where it listens, with the ports that it was given, and what may be done there.
+    #[must_use]
+    pub fn addresses(&self) -> &[(Address, Access)] {
+        &self.addresses
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> VentiCounts {
+        self.shared.state.counts()
+    }
+
+    /// Takes no new clients and no new requests, answers those that have come, and ends. Clients that do not take their answers in time are
+    /// left alone. What was written is as durable as the store has made it: a sync is the owner's to do.
+    pub fn drain(mut self) {
+        self.stop.send_replace(true);
+        let Some(threads) = self.threads.take() else { return };
+        let settings = &self.shared.settings;
+        let all = u32::try_from(settings.clients_max).unwrap_or(u32::MAX);
+        let all_gone =
+            async { tokio::time::timeout(settings.drain_timeout, self.clients.acquire_many(all)).await };
+        if threads.block_on(all_gone).is_err() {
+            tracing::warn!("clients that take no answers were left alone");
+        }
+        threads.shutdown_timeout(settings.drain_timeout);
+    }
+}
+
+impl Drop for VentiServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        for path in self.socket_files.drain(..) {
+            drop(fs::remove_file(path));
+        }
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+enum OpenListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+fn open(listener: Listener) -> io::Result<OpenListener> {
+    Ok(match listener {
+        Listener::Tcp(listener) => {
+            listener.set_nonblocking(true)?;
+            OpenListener::Tcp(TcpListener::from_std(listener)?)
+        }
+        Listener::Unix(listener) => {
+            listener.set_nonblocking(true)?;
+            OpenListener::Unix(UnixListener::from_std(listener)?)
+        }
+    })
+}
+
+struct Door {
+    listener: OpenListener,
+    is_read_only: bool,
+    shared: Arc<Shared>,
+    clients: Arc<Semaphore>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Door {
+    async fn accept(mut self) {
+        let mut stop = self.stop.clone();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.wait_for(|is_stopped| *is_stopped) => return,
+                accepted = self.accept_one() => accepted,
+            };
+            if let Err(error) = accepted {
+                tracing::warn!(%error, "a client of Venti could not be taken in");
+                // Out of files, perhaps: those that there are may end.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
+    async fn accept_one(&mut self) -> io::Result<()> {
+        match &self.listener {
+            OpenListener::Tcp(listener) => {
+                let (socket, _) = listener.accept().await?;
+                if let Some(place) = self.place() {
+                    prepare(&socket)?;
+                    let (reader, writer) = socket.into_split();
+                    self.welcome(place, reader, writer);
+                }
+            }
+            OpenListener::Unix(listener) => {
+                let (socket, _) = listener.accept().await?;
+                if let Some(place) = self.place() {
+                    let (reader, writer) = socket.into_split();
+                    self.welcome(place, reader, writer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A place for one more client, if there is one.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.clients).try_acquire_owned().ok();
+        let counters = &self.shared.state.counters;
+        if place.is_none() {
+            // A flood of clients is no flood of words.
+            if counters.clients_refused.get().is_power_of_two() || counters.clients_refused.get() == 0 {
+                tracing::warn!(
+                    clients = self.shared.settings.clients_max,
+                    "clients of Venti are sent away: there are too many"
+                );
+            }
+            counters.clients_refused.add(1);
+        }
+        place
+    }
+
+    fn welcome<R, W>(&self, place: OwnedSemaphorePermit, reader: R, writer: W)
+    where
+        R: tokio::io::AsyncRead + Unpin + Send + 'static,
+        W: tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let (shared, stop, is_read_only) = (Arc::clone(&self.shared), self.stop.clone(), self.is_read_only);
+        tokio::spawn(async move {
+            let counters = &shared.state.counters;
+            counters.clients.add(1);
+            counters.clients_taken.add(1);
+            match serve(reader, writer, Arc::clone(&shared), is_read_only, stop).await {
+                Ok(()) => tracing::debug!("a client of Venti has gone"),
+                Err(ConnectionError::Socket(error)) => {
+                    tracing::debug!(%error, "a client of Venti has vanished")
+                }
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "a connection of a client of Venti was ended")
+                }
+            }
+            counters.clients.subtract(1);
+            drop(place);
+        });
+    }
+}
+
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEP_ALIVE)?;
+    Ok(())
+}

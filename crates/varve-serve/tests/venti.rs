@@ -1,0 +1,460 @@
+//! Venti's door on a socket: recorded sessions of real programs, and clients that ask for much, say little, or vanish.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use serde_json::Value;
+use sha1::{Digest as _, Sha1};
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, from_hex};
+use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
+use varve_venti::{
+    Address, ClientConnection, Message, Messages, Reply, Request, Version, VersionLine, WireType,
+};
+
+/// Blocks in memory, that can fail, wait, and find other bytes in their place.
+#[derive(Default)]
+struct Blocks {
+    blocks: Mutex<BTreeMap<BlockName, Bytes>>,
+    cannot_write: AtomicBool,
+    /// A block that begins so collides with another.
+    colliding: Option<&'static [u8]>,
+    /// Reads of this block wait until it is `None`.
+    held: Mutex<Option<BlockName>>,
+    let_go: Condvar,
+}
+
+fn score(bytes: &[u8]) -> Score {
+    Score::try_from(Sha1::digest(bytes).as_slice()).unwrap()
+}
+
+impl BlockStore for Blocks {
+    fn score_bytes(&self) -> usize {
+        20
+    }
+
+    fn empty_score(&self) -> Score {
+        score(&[])
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let name = BlockName { score: score(block.bytes), block_type: block.block_type };
+        if self.cannot_write.load(Ordering::Relaxed) {
+            return Err(PutError::Failed { source: "the disk is gone".into() });
+        }
+        if self.colliding.is_some_and(|colliding| block.bytes.starts_with(colliding)) {
+            return Err(PutError::Collision { name });
+        }
+        self.blocks.lock().unwrap().insert(name, Bytes::copy_from_slice(block.bytes));
+        Ok(name.score)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        let held = self.held.lock().unwrap();
+        drop(self.let_go.wait_while(held, |held| *held == Some(*name)).unwrap());
+        self.blocks.lock().unwrap().get(name).cloned().ok_or(GetError::NotFound { name: *name })
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        if self.cannot_write.load(Ordering::Relaxed) {
+            return Err(SyncError { source: "the disk is gone".into() });
+        }
+        Ok(())
+    }
+}
+
+fn serve(blocks: &Arc<Blocks>, access: Access, settings: VentiSettings) -> VentiServer {
+    let at = "tcp!127.0.0.1!0".parse().unwrap();
+    let wanted = [Listening { at, access }];
+    VentiServer::start(&wanted, false, &mut Inherited::none(), Arc::clone(blocks) as _, settings).unwrap()
+}
+
+fn connect(server: &VentiServer) -> TcpStream {
+    let Address::Tcp(host, port) = &server.addresses()[0].0 else { panic!("no TCP") };
+    let socket = TcpStream::connect((host.as_str(), *port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket
+}
+
+struct Client {
+    socket: TcpStream,
+    connection: ClientConnection,
+}
+
+impl Client {
+    fn new(server: &VentiServer) -> Self {
+        let mut client = Self { socket: connect(server), connection: ClientConnection::new(1 << 20) };
+        while !client.connection.is_ready() {
+            client.turn();
+            assert_eq!(client.connection.next_answer().unwrap(), None);
+        }
+        client
+    }
+
+    /// Sends what there is to send, and takes what comes.
+    fn turn(&mut self) {
+        self.socket.write_all(&self.connection.take_unsent()).unwrap();
+        let mut bytes = [0; 65_536];
+        let count = self.socket.read(&mut bytes).unwrap();
+        assert!(count > 0, "the server has hung up");
+        self.connection.receive(&bytes[..count]).unwrap();
+        self.socket.write_all(&self.connection.take_unsent()).unwrap();
+    }
+
+    fn next(&mut self) -> (u8, Result<Reply, String>) {
+        loop {
+            if let Some(answer) = self.connection.next_answer().unwrap() {
+                return (answer.tag, answer.reply);
+            }
+            self.turn();
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply, String> {
+        let tag = self.connection.ask(request).unwrap();
+        let (answered, reply) = self.next();
+        assert_eq!(answered, tag);
+        reply
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<Reply, String> {
+        self.ask(&Request::Write { wire_type: WireType::DATA, data: Bytes::copy_from_slice(bytes) })
+    }
+}
+
+fn read(bytes: &[u8]) -> Request {
+    Request::read(score(bytes).as_bytes().try_into().unwrap(), WireType::DATA, 8192)
+}
+
+/// The messages of one direction of a recording, and its first line.
+fn recorded(connection: &Value, direction: &str) -> (Vec<u8>, Vec<(u8, u8, Bytes)>) {
+    let events = connection["events"].as_array().unwrap().iter();
+    let hex: String =
+        events.filter(|event| event["dir"] == direction).filter_map(|event| event["hex"].as_str()).collect();
+    let bytes = from_hex(&hex).unwrap();
+    let (line, _) = VersionLine::default().receive(&bytes).unwrap();
+    let version = Version::from_name(connection["version"].as_str().unwrap().as_bytes()).unwrap();
+    let mut messages = Messages::new(version, 1 << 20, BytesMut::from(&bytes[line..]));
+    let mut found = Vec::new();
+    while let Some(Message::Whole { kind, tag, body }) = messages.next_message().unwrap() {
+        found.push((kind, tag, body));
+    }
+    (bytes[..line].to_vec(), found)
+}
+
+/// What ours answers otherwise than the recorded server, on purpose.
+fn is_ours(kind: u8, request: &Request, reply: &(u8, Bytes)) -> bool {
+    match request {
+        // It is there, and says so.
+        Request::Ping => reply.0 == 3,
+        // The block without bytes can be read.
+        Request::Read { score: asked, .. } => {
+            *asked == score(&[]).as_bytes() && reply.0 == 13 && reply.1.is_empty()
+        }
+        Request::Hello(_) => kind == 4 && reply.0 == 5,
+        _ => false,
+    }
+}
+
+/// Replays one connection, one request after the other; returns how many were answered as they were then.
+fn replay(name: &str, connection: &Value) -> usize {
+    let (line, requests) = recorded(connection, "c2s");
+    let (_, mut replies) = recorded(connection, "s2c");
+    let version = Version::from_name(connection["version"].as_str().unwrap().as_bytes()).unwrap();
+    let blocks = Arc::new(Blocks::default());
+    let mut same = 0;
+    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let mut socket = connect(&server);
+    socket.write_all(&line).unwrap();
+    let mut received = Vec::new();
+    while !received.ends_with(b"\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).unwrap();
+        received.extend_from_slice(&byte);
+    }
+    assert_eq!(received, Version::line());
+    let mut messages = Messages::new(version, 1 << 20, BytesMut::new());
+    for (kind, tag, body) in requests {
+        let request = Request::decode(kind, body).unwrap();
+        let expected = replies.iter().position(|reply| reply.1 == tag);
+        let expected = expected.map(|place| replies.remove(place));
+        // What was read there and not written before is there from the beginning. What is all zeros is nobody's score.
+        if let (Request::Read { score: asked, wire_type, .. }, Some((13, _, block))) = (&request, &expected)
+            && score(block).as_bytes() == asked
+        {
+            let block_type = wire_type.block_types().next().unwrap();
+            blocks.put(Block { block_type, bytes: block }).unwrap();
+        }
+        let mut bytes = Vec::new();
+        request.encode(version, tag, &mut bytes).unwrap();
+        socket.write_all(&bytes).unwrap();
+        let Some((expected_kind, _, expected)) = expected else {
+            assert_eq!(request, Request::Goodbye, "{name}");
+            assert_eq!(socket.read(&mut [0]).unwrap(), 0, "it hangs up without a word");
+            return same;
+        };
+        let reply = loop {
+            if let Some(message) = messages.next_message().unwrap() {
+                let Message::Whole { kind, tag: answered, body } = message else { panic!("{message:?}") };
+                assert_eq!(answered, tag, "{name}");
+                break (kind, body);
+            }
+            let mut bytes = [0; 4096];
+            let count = socket.read(&mut bytes).unwrap();
+            assert!(count > 0, "{name}: the server has hung up");
+            messages.inbox().extend_from_slice(&bytes[..count]);
+        };
+        let nobody = matches!(&request, Request::Read { score: [0, ..], .. });
+        if is_ours(kind, &request, &reply) || nobody {
+            continue;
+        }
+        assert_eq!(reply, (expected_kind, expected), "{name}: {request:?}");
+        same += 1;
+    }
+    same
+}
+
+#[test]
+fn recorded_sessions_of_real_clients_are_answered_as_they_were() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/venti/transcripts");
+    let mut same = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if name == "refused" {
+            continue;
+        }
+        let recording: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let connections = recording["connections"].as_array().unwrap();
+        same += connections.iter().map(|connection| replay(&name, connection)).sum::<usize>();
+    }
+    assert!(same > 200, "{same} answers");
+}
+
+#[test]
+fn who_was_refused_then_is_refused_now() {
+    let server = serve(&Arc::default(), Access::ReadWrite, VentiSettings::default());
+    let hello = from_hex("00140405000230320009616e6f6e796d6f7573000000").unwrap();
+    for bytes in [&b"venti-03-scripted\n"[..], b"hello\n", &[b"venti-02-x\n", hello.as_slice()].concat()] {
+        let mut socket = connect(&server);
+        socket.write_all(bytes).unwrap();
+        let mut received = Vec::new();
+        // It may be reset, as not all that was sent was taken.
+        drop(socket.read_to_end(&mut received));
+        assert!(Version::line().starts_with(&received), "{received:?}");
+    }
+    Client::new(&server).write(b"others are served").unwrap();
+}
+
+#[test]
+fn every_tag_can_be_in_flight_and_none_waits_for_another() {
+    let blocks = Arc::new(Blocks::default());
+    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let mut client = Client::new(&server);
+    let bytes: Vec<Vec<u8>> = (0..256).map(|number| format!("block {number}").into_bytes()).collect();
+    for bytes in &bytes {
+        client.connection.ask_write(WireType::DATA, bytes).unwrap();
+    }
+    let mut tags: Vec<u8> = bytes.iter().map(|_| client.next().0).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, (0..=255).collect::<Vec<u8>>());
+    // The first waits for its disk; all others are answered meanwhile.
+    let slow = BlockName { score: score(&bytes[0]), block_type: BlockType::DATA };
+    *blocks.held.lock().unwrap() = Some(slow);
+    for bytes in &bytes {
+        client.connection.ask(&read(bytes)).unwrap();
+    }
+    // The one that was taken by the same thread waits, too.
+    for _ in 0..254 {
+        let (tag, reply) = client.next();
+        assert_eq!(reply, Ok(Reply::Read(bytes[usize::from(tag)].clone().into())));
+        assert!(tag > 1, "it could not be read yet");
+    }
+    *blocks.held.lock().unwrap() = None;
+    blocks.let_go.notify_all();
+    for _ in 0..2 {
+        let (tag, reply) = client.next();
+        assert_eq!(reply, Ok(Reply::Read(bytes[usize::from(tag)].clone().into())));
+    }
+}
+
+#[test]
+fn a_half_closed_connection_gets_its_answers() {
+    let server = serve(&Arc::default(), Access::ReadWrite, VentiSettings::default());
+    let mut client = Client::new(&server);
+    for number in 0..100_u8 {
+        client.connection.ask_write(WireType::DATA, &[number; 8192]).unwrap();
+    }
+    client.connection.ask(&Request::Sync).unwrap();
+    client.socket.write_all(&client.connection.take_unsent()).unwrap();
+    client.socket.shutdown(Shutdown::Write).unwrap();
+    for _ in 0..101 {
+        client.next().1.unwrap();
+    }
+    assert_eq!(client.socket.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn after_a_fault_of_the_disk_reads_go_on_and_writers_are_told() {
+    let blocks = Arc::new(Blocks::default());
+    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let mut client = Client::new(&server);
+    client.write(b"before").unwrap();
+    blocks.cannot_write.store(true, Ordering::Relaxed);
+    assert!(client.write(b"now").unwrap_err().contains("the disk is gone"));
+    // It is not tried again: what is not certain stays so.
+    blocks.cannot_write.store(false, Ordering::Relaxed);
+    for refused in [client.write(b"later"), Client::new(&server).write(b"others"), client.ask(&Request::Sync)]
+    {
+        let text = refused.unwrap_err();
+        assert!(text.starts_with("read only") && text.contains("the disk is gone"), "{text}");
+    }
+    assert_eq!(client.ask(&read(b"before")), Ok(Reply::Read(Bytes::from_static(b"before"))));
+    assert!(server.counts().is_degraded);
+}
+
+#[test]
+fn a_block_whose_score_is_taken_is_refused() {
+    let blocks = Arc::new(Blocks { colliding: Some(b"forged"), ..Blocks::default() });
+    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let mut client = Client::new(&server);
+    for bytes in [&b"good"[..], b"forged", b"better"] {
+        client.connection.ask_write(WireType::DATA, bytes).unwrap();
+    }
+    let mut answers = BTreeMap::from([client.next(), client.next(), client.next()]);
+    assert!(answers.remove(&1).unwrap().unwrap_err().starts_with("score collision"));
+    assert!(answers.values().all(Result::is_ok), "{answers:?}");
+    assert_eq!((server.counts().collisions, server.counts().is_degraded), (1, false));
+}
+
+#[test]
+fn where_only_reading_is_allowed_nothing_is_written() {
+    let blocks = Arc::new(Blocks::default());
+    let server = serve(&blocks, Access::ReadOnly, VentiSettings::default());
+    let mut client = Client::new(&server);
+    assert_eq!(client.write(b"a block"), Err("read only".into()));
+    assert_eq!(client.ask(&Request::Sync), Ok(Reply::Sync));
+    blocks.put(Block { block_type: BlockType::DATA, bytes: b"a block" }).unwrap();
+    assert!(client.ask(&read(b"a block")).is_ok());
+    assert_eq!(blocks.blocks.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn pointers_are_found_whatever_they_were_stored_as() {
+    let blocks = Arc::new(Blocks::default());
+    let pointer = BlockType::at_depth(varve_block::BlockKind::Directory, 3).unwrap();
+    blocks.put(Block { block_type: pointer, bytes: b"pointers" }).unwrap();
+    let server = serve(&blocks, Access::ReadOnly, VentiSettings::default());
+    let name = score(b"pointers").as_bytes().try_into().unwrap();
+    let found = |wire: u8| Client::new(&server).ask(&Request::read(name, WireType::from_byte(wire), 300));
+    assert_eq!(found(5), Ok(Reply::Read(Bytes::from_static(b"pointers"))));
+    assert!(found(6).unwrap_err().starts_with("no block with score"));
+    assert!(found(11).unwrap_err().ends_with("/255 exists"));
+}
+
+#[test]
+fn slow_and_silent_clients_do_not_stay() {
+    let patience = Duration::from_millis(100);
+    let settings = VentiSettings {
+        hello_timeout: patience,
+        partial_timeout: patience,
+        idle_timeout: Some(patience),
+        send_timeout: patience,
+        ..VentiSettings::default()
+    };
+    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let ends = |mut socket: TcpStream| drop(socket.read_to_end(&mut Vec::new()));
+    ends(connect(&server));
+    let mut half = connect(&server);
+    half.write_all(b"venti-0").unwrap();
+    ends(half);
+    ends(Client::new(&server).socket);
+    let mut half = Client::new(&server).socket;
+    half.write_all(&[0, 0, 0]).unwrap();
+    ends(half);
+}
+
+#[test]
+fn who_takes_no_answers_is_left_alone_and_costs_no_more_than_its_room() {
+    let settings = VentiSettings { send_timeout: Duration::from_millis(500), ..VentiSettings::default() };
+    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let mut greedy = Client::new(&server);
+    let block = vec![7; 50_000];
+    greedy.write(&block).unwrap();
+    let name = score(&block).as_bytes().try_into().unwrap();
+    let mut asked = Vec::new();
+    for tag in 0..=255 {
+        Request::read(name, WireType::DATA, 65_535).encode(Version::V04, tag, &mut asked).unwrap();
+    }
+    greedy.socket.write_all(&asked).unwrap();
+    // 12 MB are asked for, and nobody takes them; others are served.
+    Client::new(&server).write(b"another").unwrap();
+    let is_left = |server: &VentiServer| {
+        std::thread::park_timeout(Duration::from_millis(20));
+        server.counts().clients == 0
+    };
+    while !is_left(&server) {}
+}
+
+#[test]
+fn too_many_clients_are_sent_away() {
+    let settings = VentiSettings { clients_max: 2, ..VentiSettings::default() };
+    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let (mut one, _two) = (Client::new(&server), Client::new(&server));
+    let mut third = connect(&server);
+    drop(third.read_to_end(&mut Vec::new()));
+    one.write(b"served").unwrap();
+    assert_eq!(server.counts().clients_refused, 1);
+}
+
+#[test]
+fn a_thousand_idle_clients_cost_under_100_mb() {
+    fn memory_bytes() -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let kib: u64 = line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
+        kib << 10
+    }
+    let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let wanted = rustix::process::Rlimit { current: limits.maximum, ..limits };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, wanted).unwrap();
+    let blocks = Arc::new(Blocks::default());
+    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let before = memory_bytes();
+    let mut clients: Vec<Client> = (0..1000).map(|_| Client::new(&server)).collect();
+    for client in &mut clients {
+        client.write(&[9; 8192]).unwrap();
+    }
+    let grown = memory_bytes().saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes, the clients' own ends included");
+    assert_eq!(server.counts().clients, 1000);
+    // The last is served as the first was.
+    clients.last_mut().unwrap().ask(&read(&[9; 8192])).unwrap();
+}
+
+#[test]
+fn a_server_that_ends_answers_what_was_asked() {
+    let blocks = Arc::new(Blocks::default());
+    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let mut client = Client::new(&server);
+    client.write(b"first").unwrap();
+    let slow = BlockName { score: score(b"first"), block_type: BlockType::DATA };
+    *blocks.held.lock().unwrap() = Some(slow);
+    client.connection.ask(&read(b"first")).unwrap();
+    client.connection.ask(&Request::Ping).unwrap();
+    client.socket.write_all(&client.connection.take_unsent()).unwrap();
+    assert_eq!(client.next(), (1, Ok(Reply::Ping)));
+    let release = Arc::clone(&blocks);
+    let ending = std::thread::Builder::new().spawn(move || server.drain()).unwrap();
+    *release.held.lock().unwrap() = None;
+    release.let_go.notify_all();
+    assert_eq!(client.next().1, Ok(Reply::Read(Bytes::from_static(b"first"))));
+    assert_eq!(client.socket.read(&mut [0]).unwrap(), 0);
+    ending.join().unwrap();
+}

@@ -1,0 +1,127 @@
+//! Where a Venti is, in every way that people write it.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::PORT;
+
+/// The name of the port, for those who have no number.
+const SERVICE: &str = "venti";
+/// How an address begins that is a URL.
+const URL: &str = "venti://";
+
+/// `HOST`, `HOST:PORT`, `tcp!HOST`, `tcp!HOST!PORT`, `unix!PATH` or `venti://HOST:PORT`. The host `*`, or none before `:PORT`, is every
+/// address of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A name or an address, and a port.
+    Tcp(String, u16),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+/// Why a text says nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no address of a Venti: write HOST, HOST:PORT, [ADDRESS]:PORT, :PORT, tcp!HOST!PORT, unix!PATH or venti://HOST:PORT"
+)]
+pub struct ParseAddressError {
+    text: String,
+}
+
+impl FromStr for Address {
+    type Err = ParseAddressError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAddressError> {
+        let wrong = || ParseAddressError { text: text.into() };
+        if let Some(rest) = text.strip_prefix(URL) {
+            return with_colon(rest.strip_suffix('/').unwrap_or(rest)).ok_or_else(wrong);
+        }
+        let mut parts = text.split('!');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("unix"), Some(path), None, None) if !path.is_empty() => Ok(Self::Unix(path.into())),
+            (Some("tcp" | "net"), Some(host), None, None) => tcp(host, SERVICE).ok_or_else(wrong),
+            (Some("tcp" | "net"), Some(host), Some(port), None) => tcp(host, port).ok_or_else(wrong),
+            (Some(host), None, None, None) => with_colon(host).ok_or_else(wrong),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// `HOST`, `HOST:PORT`, `[ADDRESS]`, `[ADDRESS]:PORT`, or `:PORT`.
+fn with_colon(text: &str) -> Option<Address> {
+    if let Some((host, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let port = if rest.is_empty() { SERVICE } else { rest.strip_prefix(':')? };
+        return tcp(host, port);
+    }
+    match text.split_once(':') {
+        None => tcp(text, SERVICE),
+        Some(("", port)) => tcp("*", port),
+        Some((host, port)) => tcp(host, port),
+    }
+}
+
+fn tcp(host: &str, port: &str) -> Option<Address> {
+    let port = if port == SERVICE { PORT } else { port.parse().ok()? };
+    let is_host =
+        !host.is_empty() && host.chars().all(|c| !c.is_whitespace() && !matches!(c, '/' | '@' | '?' | '#'));
+    let host = if host == "*" { "::" } else { host };
+    is_host.then(|| Address::Tcp(host.into(), port))
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "tcp!{host}!{port}"),
+            Self::Unix(path) => write!(f, "unix!{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        let tcp = |host: &str, port| Ok(Address::Tcp(host.into(), port));
+        for (text, expected) in [
+            ("localhost", tcp("localhost", PORT)),
+            ("localhost:venti", tcp("localhost", PORT)),
+            ("10.1.2.3:27034", tcp("10.1.2.3", 27034)),
+            ("tcp!localhost", tcp("localhost", PORT)),
+            ("tcp!localhost!venti", tcp("localhost", PORT)),
+            ("tcp!::1!27034", tcp("::1", 27034)),
+            ("net!host!17", tcp("host", 17)),
+            ("tcp!*!venti", tcp("::", PORT)),
+            (":27034", tcp("::", 27034)),
+            ("[::1]:27034", tcp("::1", 27034)),
+            ("[::1]", tcp("::1", PORT)),
+            ("venti://host", tcp("host", PORT)),
+            ("venti://host:1/", tcp("host", 1)),
+            ("venti://[::1]:1", tcp("::1", 1)),
+            ("unix!/run/a:b", Ok(Address::Unix("/run/a:b".into()))),
+        ] {
+            assert_eq!(text.parse::<Address>(), expected, "{text}");
+            let again = expected.clone().unwrap().to_string();
+            assert_eq!(again.parse::<Address>(), expected, "{again}");
+        }
+        for text in [
+            "",
+            "tcp!",
+            "tcp!a!b",
+            "tcp!a!1!2",
+            "udp!a!1",
+            "unix!",
+            "a:70000",
+            "venti://",
+            "venti://a/b",
+            "::1",
+            "a b",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

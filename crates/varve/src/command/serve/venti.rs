@@ -1,0 +1,116 @@
+//! The door of Venti's protocol.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use varve_block::BlockStore;
+use varve_replica::Healing;
+use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
+use varve_store::{CandidateCounts, Store};
+
+use super::{Door, memory};
+use crate::arguments::Serve;
+
+/// A server that somebody else may be counting.
+pub(super) struct VentiDoor(pub(super) Arc<VentiServer>);
+
+impl Door for VentiDoor {
+    fn addresses(&self) -> Vec<String> {
+        let address = |(address, access): &(varve_venti::Address, Access)| match access {
+            Access::ReadWrite => address.to_string(),
+            Access::ReadOnly => format!("{address} (to be read)"),
+        };
+        self.0.addresses().iter().map(address).collect()
+    }
+
+    fn close(self: Box<Self>) {
+        if let Some(server) = Arc::into_inner(self.0) {
+            server.drain();
+        }
+    }
+}
+
+/// Starts the server, if there is an address for it.
+pub(super) fn start(
+    words: &Serve,
+    inherited: &mut Inherited,
+    store: &Arc<Store>,
+    healing: &Arc<Healing>,
+) -> Result<Option<VentiServer>> {
+    let at = |access: Access| move |at: &_| Listening { at: Clone::clone(at), access };
+    let writable = words.venti.iter().map(at(Access::ReadWrite));
+    let wanted: Vec<Listening> =
+        writable.chain(words.venti_read_only.iter().map(at(Access::ReadOnly))).collect();
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    // Whoever writes writes to the store itself.
+    let blocks: Arc<dyn BlockStore> =
+        if words.venti.is_empty() { Arc::clone(healing) as _ } else { Arc::clone(store) as _ };
+    let patience = words.venti_patience;
+    let settings = VentiSettings {
+        clients_max: words.venti_clients as usize,
+        block_bytes_max: words.venti_block_size,
+        client_bytes: words.venti_room.0,
+        all_clients_bytes: words.venti_room.1,
+        recent_bytes: memory(words),
+        hello_timeout: Duration::from_secs(patience.hello),
+        partial_timeout: Duration::from_secs(patience.message),
+        idle_timeout: (patience.idle > 0).then(|| Duration::from_secs(patience.idle)),
+        send_timeout: Duration::from_secs(patience.answer),
+        drain_timeout: Duration::from_secs(patience.end),
+        ..VentiSettings::default()
+    };
+    Ok(Some(VentiServer::start(&wanted, words.expose, inherited, blocks, settings)?))
+}
+
+/// What the server has done so far, one thing a line.
+pub(super) fn counts(server: &VentiServer) -> String {
+    let counts = server.counts();
+    let mut text = String::new();
+    for (what, value) in [
+        ("clients", counts.clients),
+        ("clients taken in", counts.clients_taken),
+        ("clients sent away", counts.clients_refused),
+        ("reads", counts.reads),
+        ("bytes read", counts.read_bytes),
+        ("reads of what is not there", counts.misses),
+        ("writes", counts.writes),
+        ("bytes written", counts.written_bytes),
+        ("syncs", counts.syncs),
+        ("errors", counts.errors),
+        ("collisions", counts.collisions),
+        ("read-only after a fault", u64::from(counts.is_degraded)),
+    ] {
+        let _ = writeln!(text, "{what:<28}{value:>16}");
+    }
+    text
+}
+
+/// Memventi's first: how many buckets of the index hold how many entries.
+pub(super) fn bucket_histogram(stats: Option<&varve_index::IndexStats>) -> String {
+    let Some(stats) = stats else {
+        return "the index is on disk: `varve stats` shows how it is filled\n".into();
+    };
+    let mut text = String::from("buckets of the index, by how full they are:\n");
+    for (number, count) in stats.fills.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let _ = writeln!(text, "  {:>3} to {:>3} % {count:>14}", 5 * number, 5 * (number + 1));
+    }
+    let _ =
+        writeln!(text, "  entries: {}, slots of the largest: {}", stats.block_count, stats.segment_slots_max);
+    text
+}
+
+/// Memventi's second: how many look-ups had how many candidates.
+pub(super) fn lookup_histogram(counts: &CandidateCounts) -> String {
+    let mut text = String::from("look-ups in the index, by candidates that it proposed:\n");
+    let last = counts.len() - 1;
+    for (number, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let more = if number == last { "+" } else { " " };
+        let _ = writeln!(text, "  {number:>3}{more} {count:>22}");
+    }
+    let _ = writeln!(text, "  look-ups in all: {}", counts.iter().sum::<u64>());
+    text
+}
