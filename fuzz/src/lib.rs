@@ -20,6 +20,7 @@ pub mod nbd;
 pub mod parity;
 pub mod store;
 pub mod tree;
+pub mod vac;
 pub mod venti;
 
 /// Something that is fed with bytes.
@@ -33,7 +34,7 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
-pub const TARGETS: [Target; 28] = [
+pub const TARGETS: [Target; 33] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -59,6 +60,11 @@ pub const TARGETS: [Target; 28] = [
     Target { name: "nbd_client", run: nbd::nbd_client, seeds: nbd::nbd_client_seeds },
     Target { name: "venti_server", run: venti::venti_server, seeds: venti::venti_server_seeds },
     Target { name: "venti_client", run: venti::venti_client, seeds: venti::venti_client_seeds },
+    Target { name: "venti_root", run: vac::venti_root, seeds: vac::venti_root_seeds },
+    Target { name: "venti_entry", run: vac::venti_entry, seeds: vac::venti_entry_seeds },
+    Target { name: "vac_meta_block", run: vac::vac_meta_block, seeds: vac::vac_meta_block_seeds },
+    Target { name: "venti_arena", run: vac::venti_arena, seeds: vac::venti_arena_seeds },
+    Target { name: "whack", run: vac::whack, seeds: vac::whack_seeds },
     Target { name: "partitions", run: image::partitions, seeds: image::partitions_seeds },
     Target { name: "ext", run: image::ext, seeds: image::ext_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },

@@ -31,6 +31,7 @@ mod select;
 mod snapshot;
 mod take;
 mod vac;
+mod venti_arenas;
 mod verify;
 
 pub use archived_bytes::allocated_bytes;
@@ -60,5 +61,9 @@ pub use take::{Archive, FollowError, Request, TakeError, Taken};
 pub use vac::{
     ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
     VacOptions,
+};
+pub use venti_arenas::{
+    ArenaDamage, ArenaObserver, ArenaReport, ClumpDamage, FoundRoot, ImportArenaError, OpenArenasError,
+    SealCheck, VentiArenas, import_venti_arena,
 };
 pub use verify::{Harm, Verified, VerifyError, harm_of, verify};

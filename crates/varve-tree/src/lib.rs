@@ -56,8 +56,9 @@ pub use pointers::MalformedPointer;
 pub use read::{Piece, ReadTreeError, StreamError, TreeReader};
 pub use unchanged::{Earlier, PushUnchangedError};
 pub use vac::{
-    DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError, DecodeVentiRootError, MetaBlock,
-    MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES, VENTI_ROOT_BYTES, VENTI_SCORE_BYTES,
-    VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry, VentiFolder, VentiRoot, put_vac_root,
+    Copied, CopyError, CopyMode, DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError,
+    DecodeVentiRootError, MetaBlock, MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES,
+    VENTI_ROOT_BYTES, VENTI_SCORE_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry,
+    VentiFolder, VentiRoot, copy_archive, put_vac_root,
 };
 pub use walk::{Node, Visit, walk};

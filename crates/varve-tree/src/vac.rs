@@ -14,6 +14,7 @@
 //! and returns only what lies within them.
 
 mod builder;
+mod copy;
 mod entry;
 mod folder;
 mod meta_block;
@@ -21,6 +22,7 @@ mod record;
 mod root;
 
 pub use builder::{VacFolderBuilder, VacShape, put_vac_root};
+pub use copy::{Copied, CopyError, CopyMode, copy_archive};
 pub use entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
 pub use folder::{ReadVentiFolderError, VentiFolder};
 pub use meta_block::{DecodeMetaBlockError, MetaBlock, MetaBlockBuilder};

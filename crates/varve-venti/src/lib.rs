@@ -26,9 +26,13 @@
 //! - A client believes no answer that is not exactly one to what it asked. That the bytes have the score that was asked for is for whoever can
 //!   hash them.
 //!
+//! Beside the protocol: [`PartitionHeader`], [`ArenaHead`], [`ArenaTrailer`] and [`ClumpHeader`] read the files in which plan9port's Venti keeps its
+//! blocks, and [`unwhack`] undoes how it compresses them.
+//!
 //! This crate does not know what a store is, and starts no thread.
 
 mod address;
+mod arena;
 mod client;
 mod error_text;
 mod fields;
@@ -37,9 +41,15 @@ mod reply;
 mod request;
 mod server;
 mod version;
+mod whack;
 mod wire_type;
 
 pub use address::{Address, ParseAddressError};
+pub use arena::{
+    ARENA_HEAD_BYTES, ARENA_TRAILER_BYTES, ArenaHead, ArenaPlace, ArenaTrailer, CLUMP_HEADER_BYTES,
+    ClumpHeader, DIRECTORY_ENTRY_BYTES, DecodeArenaHeadError, DecodeArenaTrailerError, DecodePartitionError,
+    OpenClumpError, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES, PartitionHeader,
+};
 pub use client::{Answer, AskError, ClientConnection, ClientError};
 pub use error_text::{
     COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, missing,
@@ -50,6 +60,7 @@ pub use reply::{DecodeReplyError, EncodeReplyError, Hello, Reply, encode_read_he
 pub use request::{ClientHello, DecodeRequestError, EncodeRequestError, Request};
 pub use server::{Received, ServerConnection, ServerError};
 pub use version::{Version, VersionError, VersionLine};
+pub use whack::{UnwhackError, unwhack};
 pub use wire_type::WireType;
 
 /// How many bytes a score has: SHA-1's.

@@ -16,6 +16,7 @@ use varve_world::Timestamp;
 mod boot;
 mod serve;
 mod value;
+mod venti;
 
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use serve::{Serve, TlsFiles};
@@ -25,6 +26,7 @@ use value::{
     parse_format, parse_index_memory, parse_parity, parse_sample, parse_share, parse_size, parse_tag,
     parse_time,
 };
+pub use venti::{Copy, Import};
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
@@ -175,6 +177,12 @@ pub enum Command {
     /// Bring replicas of the store up to date
     #[command(after_help = REPLICATE_HELP)]
     Replicate(Replicate),
+    /// Store the blocks of another program's files
+    #[command(after_help = venti::IMPORT_HELP)]
+    Import(Import),
+    /// Copy what vac or vbackup has archived from one store to another
+    #[command(after_help = venti::COPY_HELP)]
+    Copy(Copy),
     /// Bring a whole store back from a replica
     #[command(after_help = CLONE_HELP)]
     Clone(CloneStore),

@@ -2,8 +2,10 @@
 
 mod boot;
 mod clone;
+mod copy;
 mod diff;
 mod find;
+mod import;
 mod init;
 mod key;
 mod ls;
@@ -67,6 +69,8 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         },
         Command::Replicate(words) => replicate::run(arguments, words),
         Command::Clone(words) => clone::run(arguments, words),
+        Command::Import(words) => import::run(arguments, words),
+        Command::Copy(words) => copy::run(arguments, words),
         Command::Key(words) => key::run(arguments, words),
         Command::Reindex(words) => reindex::run(arguments, words),
         Command::Repair(words) => repair::run(arguments, words),

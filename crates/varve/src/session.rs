@@ -209,7 +209,15 @@ pub fn holder() -> String {
 
 /// Opens the store to be written.
 pub fn write_store(arguments: &Arguments) -> Result<Store> {
-    let path = store_folder(arguments)?;
+    write_store_at(arguments, &store_path(arguments)?)
+}
+
+/// Opens another store to be written.
+pub fn write_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
+    let path = match home_at(path) {
+        Home::Folder(path) => path,
+        Home::Replica(text) => return Err(only_read(&text)),
+    };
     let holder = holder();
     let access = Access::Write { holder: &holder };
     let name = path.display().to_string();

@@ -13,6 +13,7 @@ use sandbox::Sandbox;
 use serde_json::Value;
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, from_hex};
 use varve_store::{Access, Store};
+use varve_tree::{FixedWriter, VacFolderBuilder, VacMode, VacRecord, VacShape, put_vac_root};
 use varve_world::{RealClock, RealRandom, RealStorage, RealWorkers, World};
 
 const ARCHIVES: [&str; 7] =
@@ -229,6 +230,86 @@ fn what_is_no_archive_is_told() {
     let other = Sandbox::made_with(&["--plaintext"]);
     let other = other.run(["ls", "vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531"]);
     assert!(other.stderr.contains("init --score sha1"), "{}", other.stderr);
+}
+
+/// Puts an archive with these names in its folder; each is a file of these bytes. Returns its line.
+fn archive_of(sandbox: &Sandbox, names: &[&[u8]], missing: bool) -> String {
+    let store = opened(sandbox);
+    let shape = VacShape::default();
+    let mut builder = VacFolderBuilder::new(&store, shape);
+    for name in names {
+        let record = VacRecord {
+            name: name.to_vec(),
+            entry: builder.next_entry(),
+            mode: VacMode(0o644),
+            mtime: 1,
+            ..VacRecord::default()
+        };
+        let bytes = record.encode().unwrap();
+        assert!(builder.push_record(name, &bytes, bytes.len()).unwrap());
+        let mut file = FixedWriter::new(&store, shape.data());
+        file.write(b"hostile").unwrap();
+        // A record whose entry is not there, or a good one.
+        if !missing {
+            assert!(builder.push_file(&file.finish().unwrap()).unwrap());
+        }
+    }
+    let folder = builder.finish().unwrap();
+    let root = VacRecord {
+        name: b"/".to_vec(),
+        meta_entry: 1,
+        mode: VacMode(0x8000 | 0o755),
+        ..VacRecord::default()
+    };
+    let score = put_vac_root(&store, shape, &folder, &root, None).unwrap().unwrap();
+    store.close().unwrap();
+    format!("vac:{score}")
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_left_out() {
+    let sandbox = store_with(&[]);
+    let bad: [&[u8]; 7] = [b"", b".", b"..", b"../escaped", b"/escaped", b"in/side", b"nul\0byte"];
+    let names = [&bad[..], &[b"good", b"good", b"other"]].concat();
+    let line = archive_of(&sandbox, &names, false);
+    let before: Vec<_> =
+        fs::read_dir(sandbox.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let restored = sandbox.run(["restore", &line, "out"]);
+    assert_eq!(restored.code, Some(1), "{}", restored.stderr);
+    for said in ["is not a name", "is there twice"] {
+        assert!(restored.stderr.contains(said), "{}", restored.stderr);
+    }
+    let found: Vec<_> = sandbox::manifest(&sandbox.path("out")).into_keys().collect();
+    assert_eq!(found, ["", "good", "other"].map(PathBuf::from));
+    assert_eq!(fs::read(sandbox.path("out/good")).unwrap(), b"hostile");
+    let after = fs::read_dir(sandbox.path("")).unwrap().count();
+    assert_eq!(after, before.len() + 1, "nothing but the destination has come into being");
+    // Files of which there is no more than the name.
+    let line = archive_of(&sandbox, &[b"gone"], true);
+    let listed = sandbox.run(["ls", &line]);
+    assert_eq!((listed.code, listed.text().as_str()), (Some(1), ""));
+    assert!(listed.stderr.contains("was removed, or never written"), "{}", listed.stderr);
+}
+
+#[test]
+fn a_block_that_is_lost_takes_one_file_with_it() {
+    if !has(&["gzip"]) {
+        return;
+    }
+    let sandbox = Sandbox::made_with(&["--plaintext", "--score", "sha1"]);
+    let lost = expected("full")["tree/README"]["ventry"]["score"].as_str().unwrap().to_owned();
+    let store = opened(&sandbox);
+    for (name, bytes) in blocks("full") {
+        if name.score.to_string() != lost {
+            store.put(Block { block_type: name.block_type, bytes: &bytes }).unwrap();
+        }
+    }
+    store.close().unwrap();
+    let restored = sandbox.run(["restore", &vac_file("full"), "out"]);
+    assert_eq!(restored.code, Some(1));
+    assert!(restored.stderr.contains("tree/README: its content cannot be read"), "{}", restored.stderr);
+    assert!(!sandbox.path("out/tree/README").exists());
+    assert_eq!(fs::metadata(sandbox.path("out/tree/big/two-levels")).unwrap().len(), 3_448_840);
 }
 
 /// The source of the real archive, in a folder.

@@ -1,7 +1,7 @@
 //! The line that names an archive: `vac:` and a score in 40 hexadecimal digits; instead of `vac` vbackup says what file system it is.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::Score;
+use varve_block::{Score, to_hex};
 
 /// What stands before the score.
 const KINDS: [&str; 5] = ["vac", "ext2", "ffs", "hfs", "file"];
@@ -22,6 +22,11 @@ pub struct VacLine {
 pub struct ParseVacLineError;
 
 impl VacLine {
+    /// How an archive of any kind is shown whose root has this score.
+    pub(crate) fn show(kind: &[u8], score: &[u8]) -> String {
+        format!("{}:{}", String::from_utf8_lossy(kind), to_hex(score))
+    }
+
     /// Reads the line at the beginning of a text; returns what comes after it, too.
     ///
     /// # Errors

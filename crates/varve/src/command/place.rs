@@ -45,7 +45,7 @@ pub(super) fn place<'a>(archive: &'a Archive, text: &'a str) -> Result<Place<'a>
 }
 
 /// The archive that `vac:SCORE[:PATH]` or `FILE.vac[:PATH]` names, if the text is such.
-fn vac_place(text: &str) -> Result<Option<(VacLine, &str)>> {
+pub(super) fn vac_place(text: &str) -> Result<Option<(VacLine, &str)>> {
     let path_of = |rest: &'_ str| rest.is_empty() || rest.starts_with(':');
     if let Ok((line, rest)) = VacLine::split(text)
         && path_of(rest)

@@ -1,0 +1,41 @@
+//! The seal of an arena: the hash of all of it, but for the place where the hash stands.
+
+use sha1::{Digest, Sha1};
+use varve_venti::SCORE_BYTES;
+
+/// What became of an arena's seal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealCheck {
+    /// The arena is as it was when it was sealed.
+    Good,
+    /// Something in it is not.
+    Bad,
+    /// There is none: the arena was not full yet, or nobody has summed it.
+    Absent,
+}
+
+/// Sums an arena, as its bytes come.
+pub(super) struct SealSum {
+    hasher: Sha1,
+    /// How many bytes are still to come, without the score.
+    left: u64,
+}
+
+impl SealSum {
+    pub(super) fn new(arena_bytes: u64) -> Self {
+        Self { hasher: Sha1::new(), left: arena_bytes.saturating_sub(SCORE_BYTES as u64) }
+    }
+
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        let counted = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.hasher.update(&bytes[..counted]);
+        self.left -= counted as u64;
+    }
+
+    pub(super) fn check(mut self, score: Option<[u8; SCORE_BYTES]>) -> SealCheck {
+        let Some(score) = score else { return SealCheck::Absent };
+        self.hasher.update([0; SCORE_BYTES]);
+        let sum: [u8; SCORE_BYTES] = self.hasher.finalize().into();
+        if self.left == 0 && sum == score { SealCheck::Good } else { SealCheck::Bad }
+    }
+}

@@ -1,0 +1,92 @@
+//! A file with arenas in it: a partition, or a single arena.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use varve_venti::{
+    ARENA_HEAD_BYTES, ArenaHead, ArenaPlace, DecodePartitionError, PARTITION_HEADER_AT,
+    PARTITION_HEADER_BYTES, PartitionHeader,
+};
+
+/// A file with arenas in it.
+#[derive(Debug)]
+pub struct VentiArenas {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+    arenas: Vec<ArenaPlace>,
+}
+
+/// Why a file cannot be looked into.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenArenasError {
+    /// The system does not give it.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is neither a partition nor an arena.
+    #[error("{} is neither a partition of Venti's arenas nor an arena", path.display())]
+    NotArenas {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the partition, if it is one.
+        source: DecodePartitionError,
+    },
+}
+
+impl VentiArenas {
+    /// Opens a partition of arenas, or an arena that was copied out of one.
+    ///
+    /// # Errors
+    /// [`OpenArenasError`].
+    pub fn open(path: &Path) -> Result<Self, OpenArenasError> {
+        let unreadable = |source| OpenArenasError::Read { path: path.to_path_buf(), source };
+        let file = File::open(path).map_err(unreadable)?;
+        let head = read_up_to(&file, 0, ARENA_HEAD_BYTES).map_err(unreadable)?;
+        let arenas = match ArenaHead::decode(&head) {
+            Ok(head) => vec![ArenaPlace { name: head.name, range: 0..head.size }],
+            Err(_) => arenas_of(&file)
+                .map_err(unreadable)?
+                .map_err(|source| OpenArenasError::NotArenas { path: path.to_path_buf(), source })?,
+        };
+        Ok(Self { file, path: path.to_path_buf(), arenas })
+    }
+
+    /// The arenas, in their order.
+    #[must_use]
+    pub fn arenas(&self) -> &[ArenaPlace] {
+        &self.arenas
+    }
+}
+
+fn arenas_of(file: &File) -> io::Result<Result<Vec<ArenaPlace>, DecodePartitionError>> {
+    let bytes = read_up_to(file, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES)?;
+    let header = match PartitionHeader::decode(&bytes) {
+        Ok(header) => header,
+        Err(error) => return Ok(Err(error)),
+    };
+    let table = header.table();
+    let length = usize::try_from(table.end - table.start).unwrap_or(0);
+    Ok(header.decode_table(&read_up_to(file, table.start, length)?))
+}
+
+/// So many bytes, or as many as there are.
+pub(super) fn read_up_to(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut filled = 0;
+    while filled < length {
+        match file.read_at(&mut bytes[filled..], offset.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}

@@ -1,0 +1,287 @@
+//! Copying an archive from one store to another whose scores are the same: all that its root leads to, and the roots before it.
+//!
+//! What a block leads to is there before it is put. So a copy that was interrupted goes on where it stopped; and a block that leads to others
+//! and is there already says that they are as well, unless somebody has removed or damaged them: [`CopyMode::Fast`] believes that.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+
+use super::VENTI_SCORE_BYTES;
+use super::entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
+use super::root::{DecodeVentiRootError, VentiRoot};
+
+/// How deep blocks may lead into each other: far deeper than folders of any system.
+const DEPTH_MAX: usize = 8192;
+/// How many leaves are looked for at a time.
+const BATCH_LEAF_COUNT: usize = 256;
+/// Of how many blocks it is remembered that all below them was copied: some 80 bytes each.
+const REMEMBERED_MAX: usize = 1 << 20;
+
+/// How much is believed of what is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyMode {
+    /// Nothing: all that a block leads to is looked for, though it be there.
+    Whole,
+    /// What leads to other blocks, and is there, is taken for whole.
+    Fast,
+}
+
+/// How much was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// Blocks that were copied.
+    pub block_count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Blocks that were there; where one stands for all below it, only that one.
+    pub present_count: u64,
+}
+
+/// Why a copy ended early. What was copied until then need not be copied again.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The scores of a store are others than Venti's.
+    #[error("only stores with SHA-1 scores, as those of Venti, name the same block alike")]
+    OtherScores,
+    /// A block cannot be read.
+    #[error(transparent)]
+    Get(#[from] GetError),
+    /// A block cannot be written.
+    #[error(transparent)]
+    Put(#[from] PutError),
+    /// What was written may not survive.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+    /// The root is none.
+    #[error("{score} is not the root of an archive")]
+    Root {
+        /// Which.
+        score: Score,
+        /// What is wrong.
+        source: DecodeVentiRootError,
+    },
+    /// A block of entries has one that is none.
+    #[error("{name} has an entry that is malformed")]
+    Entry {
+        /// The block.
+        name: BlockName,
+        /// What is wrong.
+        source: DecodeVentiEntryError,
+    },
+    /// The other store calls a block by another name.
+    #[error(
+        "{name} has the name {other} in the other store: one of the two does not name its blocks as Venti does"
+    )]
+    OtherName {
+        /// Its name here.
+        name: BlockName,
+        /// Its score there.
+        other: Score,
+    },
+    /// Blocks lead to blocks further than any folder is deep.
+    #[error("the archive is deeper than {DEPTH_MAX} blocks")]
+    TooDeep,
+    /// Whoever watches has had enough.
+    #[error("cancelled before the end")]
+    Cancelled,
+}
+
+/// A block that leads to others, and what kind of leaves stand at the bottom.
+#[derive(Debug, Clone, Copy)]
+struct Child {
+    name: BlockName,
+    leaf_kind: BlockKind,
+}
+
+/// A block that is put when all below it is there.
+struct Frame {
+    child: Child,
+    bytes: Bytes,
+    is_there: bool,
+    /// Blocks below it that lead to others, the next one last.
+    inner: Vec<Child>,
+}
+
+/// Copies the archive whose root is `score`. Durable when this returns. `watch` is told from time to time how much was done, and says whether to go on.
+///
+/// Holds the blocks on the way from the root to where it is, and a batch of leaves.
+///
+/// # Errors
+/// [`CopyError`].
+pub fn copy_archive(
+    from: &dyn BlockStore,
+    to: &dyn BlockStore,
+    score: Score,
+    mode: CopyMode,
+    watch: &mut dyn FnMut(&Copied) -> bool,
+) -> Result<Copied, CopyError> {
+    let lengths = [from.score_bytes(), to.score_bytes(), score.as_bytes().len()];
+    if lengths != [VENTI_SCORE_BYTES; 3] || from.empty_score() != to.empty_score() {
+        return Err(CopyError::OtherScores);
+    }
+    let mut copier = Copier { from, to, mode, copied: Copied::default(), done: BTreeSet::new(), watch };
+    // An archive before comes before what follows it, so that what is there leads to nothing that is not.
+    let mut roots = vec![root_child(score)];
+    let mut next = Some(score);
+    while let Some(root) = next.filter(|_| roots.len() < REMEMBERED_MAX) {
+        if copier.believes(&root_child(root).name)? {
+            break;
+        }
+        let block = from.get(&root_child(root).name)?;
+        next = decoded(root, &block)?.previous.filter(|previous| *previous != from.empty_score());
+        roots.extend(next.map(root_child));
+    }
+    while let Some(root) = roots.pop() {
+        copier.copy(root)?;
+    }
+    to.sync()?;
+    Ok(copier.copied)
+}
+
+fn root_child(score: Score) -> Child {
+    Child { name: BlockName { score, block_type: BlockType::ROOT }, leaf_kind: BlockKind::Root }
+}
+
+fn decoded(score: Score, block: &[u8]) -> Result<VentiRoot, CopyError> {
+    VentiRoot::decode(block).map_err(|source| CopyError::Root { score, source })
+}
+
+struct Copier<'a> {
+    from: &'a dyn BlockStore,
+    to: &'a dyn BlockStore,
+    mode: CopyMode,
+    copied: Copied,
+    /// Blocks that lead to others, and all below them, that were met in this run.
+    done: BTreeSet<BlockName>,
+    watch: &'a mut dyn FnMut(&Copied) -> bool,
+}
+
+impl Copier<'_> {
+    /// Whether a block stands for all below it.
+    fn believes(&self, name: &BlockName) -> Result<bool, CopyError> {
+        Ok(self.mode == CopyMode::Fast && self.is_there(name)?)
+    }
+
+    fn is_there(&self, name: &BlockName) -> Result<bool, CopyError> {
+        Ok(self.to.has_batch(std::slice::from_ref(name))?.first() == Some(&true))
+    }
+
+    fn copy(&mut self, top: Child) -> Result<(), CopyError> {
+        let mut open: Vec<Frame> = self.enter(top)?.into_iter().collect();
+        while let Some(frame) = open.last_mut() {
+            if let Some(child) = frame.inner.pop() {
+                if open.len() >= DEPTH_MAX {
+                    return Err(CopyError::TooDeep);
+                }
+                open.extend(self.enter(child)?);
+                continue;
+            }
+            if let Some(Frame { child, bytes, is_there, .. }) = open.pop() {
+                if is_there {
+                    self.copied.present_count += 1;
+                } else {
+                    self.put(&[child.name], &[bytes])?;
+                }
+                if self.done.len() < REMEMBERED_MAX {
+                    self.done.insert(child.name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a block that leads to others, and copies the leaves among those.
+    fn enter(&mut self, child: Child) -> Result<Option<Frame>, CopyError> {
+        if self.done.contains(&child.name) {
+            return Ok(None);
+        }
+        if self.believes(&child.name)? {
+            self.copied.present_count += 1;
+            return Ok(None);
+        }
+        let is_there = self.is_there(&child.name)?;
+        let bytes = self.from.get(&child.name)?;
+        let below = self.below(&child, &bytes)?;
+        let (leaves, mut inner): (Vec<Child>, Vec<Child>) =
+            below.into_iter().partition(|child| child.name.block_type == BlockType::DATA);
+        for leaves in leaves.chunks(BATCH_LEAF_COUNT) {
+            self.copy_leaves(leaves)?;
+        }
+        inner.reverse();
+        Ok(Some(Frame { child, bytes, is_there, inner }))
+    }
+
+    /// What a block leads to.
+    fn below(&self, child: &Child, bytes: &Bytes) -> Result<Vec<Child>, CopyError> {
+        let empty = self.from.empty_score();
+        let block_type = child.name.block_type;
+        let below = match (block_type.kind(), block_type.depth()) {
+            (BlockKind::Root, _) => {
+                let score = decoded(child.name.score, bytes)?.score;
+                let name = BlockName { score, block_type: BlockType::DIRECTORY };
+                vec![Child { name, leaf_kind: BlockKind::Directory }]
+            }
+            (_, 0) => entries_below(child.name, bytes)?,
+            (_, depth) => {
+                let block_type = type_at(child.leaf_kind, depth - 1);
+                let scores =
+                    bytes.chunks_exact(VENTI_SCORE_BYTES).filter_map(|score| Score::try_from(score).ok());
+                let leaf_kind = child.leaf_kind;
+                scores.map(|score| Child { name: BlockName { score, block_type }, leaf_kind }).collect()
+            }
+        };
+        Ok(below.into_iter().filter(|child| child.name.score != empty).collect())
+    }
+
+    fn copy_leaves(&mut self, leaves: &[Child]) -> Result<(), CopyError> {
+        let names: BTreeSet<BlockName> = leaves.iter().map(|leaf| leaf.name).collect();
+        let names: Vec<BlockName> = names.into_iter().collect();
+        let there = self.to.has_batch(&names)?;
+        let missing: Vec<BlockName> =
+            names.iter().zip(&there).filter(|(_, there)| !**there).map(|(name, _)| *name).collect();
+        self.copied.present_count += (names.len() - missing.len()) as u64;
+        if !missing.is_empty() {
+            let blocks = self.from.get_batch(&missing).into_iter().collect::<Result<Vec<_>, _>>()?;
+            self.put(&missing, &blocks)?;
+        }
+        if (self.watch)(&self.copied) { Ok(()) } else { Err(CopyError::Cancelled) }
+    }
+
+    fn put(&mut self, names: &[BlockName], blocks: &[Bytes]) -> Result<(), CopyError> {
+        let pairs = names.iter().zip(blocks);
+        let blocks: Vec<Block<'_>> =
+            pairs.map(|(name, bytes)| Block { block_type: name.block_type, bytes }).collect();
+        let scores = self.to.put_batch(&blocks)?;
+        if let Some((name, other)) = names.iter().zip(&scores).find(|(name, score)| name.score != **score) {
+            return Err(CopyError::OtherName { name: *name, other: *other });
+        }
+        self.copied.block_count += blocks.len() as u64;
+        self.copied.bytes += blocks.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
+        Ok(())
+    }
+}
+
+/// The topmost blocks of the trees that a block of entries leads to.
+fn entries_below(name: BlockName, bytes: &[u8]) -> Result<Vec<Child>, CopyError> {
+    let mut below = Vec::new();
+    for entry in bytes.chunks(VENTI_ENTRY_BYTES) {
+        // What was cut off of the last one is zeros. A rest at the end of a full block is none, and is zeros too.
+        let mut whole = [0; VENTI_ENTRY_BYTES];
+        whole[..entry.len()].copy_from_slice(entry);
+        let decoded = VentiEntry::decode(&whole).map_err(|source| CopyError::Entry { name, source })?;
+        if let Some(VentiEntry { tree, .. }) = decoded.filter(|entry| entry.tree.size() > 0) {
+            let leaf_kind = tree.leaf_kind();
+            let name = BlockName { score: tree.root(), block_type: type_at(leaf_kind, tree.depth()) };
+            below.push(Child { name, leaf_kind });
+        }
+    }
+    Ok(below)
+}
+
+/// The type of a block so far above leaves of this kind; pointer blocks of both kinds have one.
+fn type_at(leaf_kind: BlockKind, depth: u8) -> BlockType {
+    let kind = if depth == 0 { leaf_kind } else { BlockKind::Data };
+    BlockType::at_depth(kind, depth).unwrap_or(BlockType::leaf(leaf_kind))
+}

@@ -1,0 +1,60 @@
+//! The files of plan9port's Venti: its log of blocks, as partitions of arenas. Big-endian. Bytes only: what is read where, and what hashes to
+//! what, is for the caller to find out.
+//!
+//! ```text
+//! partition: 256 KiB ─ header ─ table of arenas ─ arena ─ arena ─ …
+//! arena:     head │ clump clump clump …  free  … directory, its first block last │ trailer, score
+//! ```
+
+mod clump;
+mod head;
+mod partition;
+mod trailer;
+
+pub use clump::{CLUMP_HEADER_BYTES, ClumpHeader, DIRECTORY_ENTRY_BYTES, OpenClumpError};
+pub use head::{ARENA_HEAD_BYTES, ArenaHead, DecodeArenaHeadError};
+pub use partition::{
+    ArenaPlace, DecodePartitionError, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES, PartitionHeader,
+};
+pub use trailer::{ARENA_TRAILER_BYTES, ArenaTrailer, DecodeArenaTrailerError};
+
+/// How long the name of an arena is, filled up with zeros.
+const NAME_BYTES: usize = 64;
+
+/// Takes fields from the front; where there are too few bytes, `None`.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let name = self.array::<NAME_BYTES>()?;
+        let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        Some(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+/// Whether some Venti may have blocks of this size in its files.
+fn is_block_size(bytes: u32) -> bool {
+    bytes.is_power_of_two() && (512..=65_536).contains(&bytes)
+}

@@ -1,0 +1,91 @@
+//! What an arena begins with, in a block of its own.
+//!
+//! | at | size | what         |                                                |
+//! |---:|-----:|--------------|------------------------------------------------|
+//! |  0 |    4 | magic        | 0xd15c4ead                                     |
+//! |  4 |    4 | version      | 4 or 5                                         |
+//! |  8 |   64 | name         | filled up with zeros                           |
+//! | 72 |    4 | block_bytes  |                                                |
+//! | 76 |    8 | size         | of the arena, with head and trailer            |
+//! | 84 |    4 | clump_magic  | version 5 only                                 |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use super::{Rest, is_block_size};
+
+/// How much of an arena has to be read for its head.
+pub const ARENA_HEAD_BYTES: usize = 88;
+
+const MAGIC: u32 = 0xd15c_4ead;
+/// What each clump of version 4 begins with.
+const CLUMP_MAGIC_4: u32 = 0xd15c_b10c;
+
+/// The head of an arena.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArenaHead {
+    /// 4 or 5.
+    pub version: u32,
+    /// Its name.
+    pub name: String,
+    /// The size of a block of its files.
+    pub block_bytes: u32,
+    /// From its head to the end of its trailer; more than four blocks.
+    pub size: u64,
+    /// What each of its clumps begins with.
+    pub clump_magic: u32,
+}
+
+/// Why bytes are no head of an arena.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeArenaHeadError {
+    /// Something else.
+    #[error("it is no arena of Venti's")]
+    NotOne,
+    /// A version that nobody knows.
+    #[error("an arena of version {version}: 4 and 5 are known")]
+    Version {
+        /// The version.
+        version: u32,
+    },
+    /// Sizes that do not fit together.
+    #[error("an arena of {size} bytes with blocks of {block_bytes}")]
+    Sizes {
+        /// The size of a block.
+        block_bytes: u32,
+        /// The size of the arena.
+        size: u64,
+    },
+}
+
+impl ArenaHead {
+    /// Reads a head.
+    ///
+    /// # Errors
+    /// [`DecodeArenaHeadError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeArenaHeadError> {
+        let mut rest = Rest(bytes);
+        let not_one = || DecodeArenaHeadError::NotOne;
+        if rest.u32() != Some(MAGIC) {
+            return Err(not_one());
+        }
+        let version = rest.u32().ok_or_else(not_one)?;
+        let name = rest.name().ok_or_else(not_one)?;
+        let block_bytes = rest.u32().ok_or_else(not_one)?;
+        let size = rest.u64().ok_or_else(not_one)?;
+        let clump_magic = match version {
+            4 => CLUMP_MAGIC_4,
+            5 => rest.u32().ok_or_else(not_one)?,
+            version => return Err(DecodeArenaHeadError::Version { version }),
+        };
+        if !is_block_size(block_bytes) || size <= u64::from(block_bytes).saturating_mul(4) || size > 1 << 50 {
+            return Err(DecodeArenaHeadError::Sizes { block_bytes, size });
+        }
+        Ok(Self { version, name, block_bytes, size, clump_magic })
+    }
+
+    /// Where clumps and their directory lie in the arena.
+    #[must_use]
+    pub fn middle(&self) -> std::ops::Range<u64> {
+        let block_bytes = u64::from(self.block_bytes);
+        block_bytes..self.size.saturating_sub(block_bytes)
+    }
+}

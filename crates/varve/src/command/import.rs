@@ -1,0 +1,141 @@
+//! `varve import`
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use varve_archive::{
+    ArenaDamage, ArenaObserver, ArenaReport, FoundRoot, ImportArenaError, Progress, SealCheck, VentiArenas,
+    import_venti_arena,
+};
+
+use super::Outcome;
+use crate::arguments::{Arguments, Import};
+use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::{complaint, session, show};
+
+/// So many damaged places of one arena are told.
+const TOLD_DAMAGE_MAX: u64 = 20;
+
+pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
+    // What cannot be looked into is told before hours are spent on the others.
+    let files =
+        words.venti_arenas.iter().map(|file| VentiArenas::open(file)).collect::<Result<Vec<_>, _>>()?;
+    let store = session::write_store(arguments)?;
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let mut outcome = Outcome::Done;
+    for (file, path) in files.iter().zip(&words.venti_arenas) {
+        let total = file.arenas().iter().map(|arena| arena.range.end - arena.range.start).sum();
+        progress.set_total(0, total);
+        let shown = Shown::start(&path.display().to_string(), &progress, arguments.quiet || arguments.json);
+        for arena in file.arenas() {
+            let mut told = Told { arguments, arena: arena.name.clone(), damage_count: 0, roots: Vec::new() };
+            match import_venti_arena(&store, file, arena, &progress, &mut told) {
+                Ok(report) => {
+                    print(arguments, &report, &told.roots);
+                    if !report.is_whole() {
+                        outcome = Outcome::Found;
+                    }
+                }
+                // The next one may be as good as ever.
+                Err(error @ ImportArenaError::Head { .. }) => {
+                    eprintln!("varve: {}", complaint::chain(&error));
+                    outcome = Outcome::Found;
+                }
+                Err(error) => {
+                    drop(shown);
+                    store.close()?;
+                    bail!(error);
+                }
+            }
+        }
+        drop(shown);
+    }
+    store.close()?;
+    Ok(outcome)
+}
+
+/// What is told while an arena is read.
+struct Told<'a> {
+    arguments: &'a Arguments,
+    arena: String,
+    damage_count: u64,
+    roots: Vec<FoundRoot>,
+}
+
+impl ArenaObserver for Told<'_> {
+    fn damaged(&mut self, damage: ArenaDamage) {
+        self.damage_count += 1;
+        if self.damage_count <= TOLD_DAMAGE_MAX {
+            let (arena, range) = (show::name(self.arena.as_bytes()), &damage.range);
+            let reason = complaint::chain(&damage.reason);
+            eprintln!("varve: {arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
+        } else if self.damage_count == TOLD_DAMAGE_MAX + 1 {
+            eprintln!("varve: {}: more is damaged", show::name(self.arena.as_bytes()));
+        }
+    }
+
+    fn found(&mut self, root: FoundRoot) {
+        if self.arguments.json {
+            self.roots.push(root);
+        } else if !self.arguments.quiet {
+            let line = format!("{}  {}", show::name(root.line.as_bytes()), show::name(&root.name));
+            say!("{}", line.trim_end());
+        }
+    }
+}
+
+fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
+    if let Err(error) = &report.trailer {
+        eprintln!("varve: {}: {error}", show::name(report.name.as_bytes()));
+    }
+    if report.seal == SealCheck::Bad {
+        eprintln!("varve: {}: its bytes are not those that were sealed", show::name(report.name.as_bytes()));
+    }
+    if report.directory_is_right == Some(false) {
+        eprintln!(
+            "varve: {}: its directory lists other clumps than it has",
+            show::name(report.name.as_bytes())
+        );
+    }
+    let seal = match report.seal {
+        SealCheck::Good => "seal good",
+        SealCheck::Bad => "seal broken",
+        SealCheck::Absent => "no seal yet",
+    };
+    if arguments.json {
+        let roots: Vec<_> = roots
+            .iter()
+            .map(|root| json!({ "archive": root.line, "name": String::from_utf8_lossy(&root.name) }))
+            .collect();
+        say!(
+            "{}",
+            json!({
+                "arena": report.name,
+                "version": report.version,
+                "sealed": report.is_sealed,
+                "seal": seal,
+                "clumps": report.clump_count,
+                "known": report.known_count,
+                "blocks": report.block_count,
+                "bytes": report.block_bytes,
+                "damaged": report.damage_count,
+                "roots": roots,
+            })
+        );
+    } else if !arguments.quiet {
+        let known = match report.known_count {
+            0 => String::new(),
+            count => format!(", {count} known from before"),
+        };
+        say!(
+            "{}: {} clumps{known}, {} blocks read, {}; {} damaged places, {seal}",
+            show::name(report.name.as_bytes()),
+            report.clump_count,
+            report.block_count,
+            show::bytes(report.block_bytes),
+            report.damage_count
+        );
+    }
+}
