@@ -56,6 +56,7 @@ pub(super) struct FileReader<'a> {
     pub(super) blocks: &'a dyn BlockStore,
     pub(super) watch: Watch<'a>,
     pub(super) description: Description,
+    pub(super) cutting: Cutting,
 }
 
 /// Why a file has no content.
@@ -174,7 +175,7 @@ impl FileReader<'_> {
 
     /// Streams a file, hole by hole and piece by piece, up to the size that it had when it was opened.
     fn read_large(&self, file: &OwnedFd, opened: &Status) -> Result<(Option<Entry>, u64), ReadError> {
-        let mut content = ContentWriter::new(self.blocks, BlockKind::Data, Cutting::FILE);
+        let mut content = ContentWriter::new(self.blocks, BlockKind::Data, self.cutting);
         let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];
         let may_have_holes = opened.allocated_bytes < opened.size;
         let mut read_bytes = 0;

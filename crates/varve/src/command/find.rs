@@ -16,10 +16,11 @@ use varve_replica::Healing;
 use super::place::place;
 use super::{Outcome, ls, snapshots};
 use crate::arguments::{Arguments, Find};
+use crate::reading::Reading;
 use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
+    let archive = Reading::open(arguments)?;
     let pattern = GlobBuilder::new(&words.pattern)
         .literal_separator(true)
         .build()
@@ -27,14 +28,14 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
         .compile_matcher();
     let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
     let snapshots = match &words.snapshot {
-        Some(text) => vec![place(&archive, text)?.snapshot],
+        Some(text) => vec![place(archive.snapshots(), text)?.snapshot],
         None => {
             let mut all: Vec<_> = archive.snapshots().iter().collect();
             all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
             all
         }
     };
-    let blocks = session::healing(arguments, &archive);
+    let blocks = archive.blocks();
     let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
     let mut outcome = Outcome::Done;
     for snapshot in snapshots {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use varve_archive::{
-    Archive, CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent,
-    StoredFiles, lookup, select,
+    CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent, StoredFiles,
+    lookup, select,
 };
 use varve_block::BlockStore;
 use varve_replica::Healing;
@@ -20,13 +20,13 @@ pub(super) struct Place<'a> {
 }
 
 /// Finds what `SNAPSHOT[:PATH]` names.
-pub(super) fn place<'a>(archive: &'a Archive, text: &'a str) -> Result<Place<'a>> {
+pub(super) fn place<'a>(snapshots: &'a [Snapshot], text: &'a str) -> Result<Place<'a>> {
     // A time of day has colons too: the path begins after the first one that is not in a time.
     let (name, path) = match text.match_indices(':').find(|(at, _)| !is_in_time(text, *at)) {
         Some((at, _)) => (&text[..at], &text[at + 1..]),
         None => (text, ""),
     };
-    let snapshot = select(archive.snapshots(), name, &moment::parse_last)?;
+    let snapshot = select(snapshots, name, &moment::parse_last)?;
     Ok(Place { snapshot, path: path.trim_matches('/') })
 }
 
