@@ -1,7 +1,8 @@
 //! Venti's protocol, in both roles: the whole input is what the other side sends.
 
 use varve_venti::{
-    Answer, ClientConnection, ClientHello, Hello, Received, Reply, Request, ServerConnection, Version, WireType,
+    Answer, ClientConnection, ClientHello, Hello, Received, Reply, Request, ServerConnection, Version,
+    WireType,
 };
 
 /// The largest block that may be written.
