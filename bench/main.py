@@ -15,7 +15,9 @@ cold. A store's size is what it occupies on disk, without the tool's cache in it
 process; nothing below 20 MB can be told apart.
 
 Cold means /proc/sys/vm/drop_caches for root; others only take the files concerned out of the page cache. The tmpfs is /dev/shm.
-How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how.
+How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how. So is how a past day is
+looked at (look-random, look-listing, look-sequential): bench/looking.py; and disks over NBD, past nights that are booted and machines
+that run (nbd, boot, night): bench/machines.py.
 
 The data comes from script/workloads; what that cannot make here is skipped, and so is a tool that is not installed: both by name.
 """
@@ -27,7 +29,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import upkeep
+from bench import looking, machines, upkeep
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -61,16 +63,31 @@ def main() -> int:
         results += measured
         write_json(chosen.json, versions, skipped, results)
         print(table(scenario, measured), flush=True)
-    kept = upkeep.measure(
-        [name for name in chosen.scenarios if name in upkeep.NAMES],
-        chosen.rounds,
-        upkeep.Upkeep(str(TARGET / "release" / "varve"), TARGET / "python" / "bin" / "python", chosen.data / "upkeep", chosen.quick),
-        skipped,
-    )
-    if kept:
-        write_json(chosen.json, versions, skipped, results, kept)
-        print(upkeep.table(kept), flush=True)
-    for name in upkeep.NAMES:
+    program = str(TARGET / "release" / "varve")
+    needs_days = [name for name in chosen.scenarios if name == "boot" or name in looking.LOOK]
+    if needs_days and not chosen.quick:
+        # Plain data has nothing that boots, and no root of a Debian.
+        subprocess.run([ROOT / "script" / "workloads", chosen.data, "days"], check=True)
+    pairs: list[upkeep.Pair] = []
+    for title, names, measured in [
+        ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", chosen.data / "upkeep", chosen.quick)),
+        ("machines", machines.NAMES, machines.Machines(program, chosen.data / "machines", chosen.data / "days", chosen.quick)),
+    ]:
+        asked = [name for name in chosen.scenarios if name in names]
+        taken = upkeep.measure(asked, chosen.rounds, measured, skipped)
+        if taken:
+            pairs += taken
+            write_json(chosen.json, versions, skipped, results, pairs)
+            print(upkeep.table(taken, title), flush=True)
+        for name in names:
+            if name in skipped:
+                print(f"{name}: skipped: {skipped[name]}")
+    looks_asked = [name for name in chosen.scenarios if name in looking.LOOK]
+    looks = looking.measure(looks_asked, chosen.rounds, looking.Looking(program, chosen.data), skipped)
+    if looks:
+        write_json(chosen.json, versions, skipped, results, pairs, looks)
+        print(looking.table(looks), flush=True)
+    for name in [*looking.LOOK, "restic mount", "borg mount"]:
         if name in skipped:
             print(f"{name}: skipped: {skipped[name]}")
     print(f"\nall measurements: {chosen.json}")
@@ -81,7 +98,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + machines.NAMES + looking.LOOK
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -97,6 +114,8 @@ def parse() -> argparse.Namespace:
         for scenario in SCENARIOS:
             print(f"  {scenario.name:<10} {scenario.title}")
         print(f"  {', '.join(upkeep.NAMES)}: what it costs to keep a store")
+        print(f"  {', '.join(looking.LOOK)}: what it costs to look at a past day")
+        print(f"  {', '.join(machines.NAMES)}: disks over NBD, past nights that are booted, machines that run")
         print("tools:\n  varve")
         for tool in PEERS:
             print(f"  {tool.name:<10} {tool.note}".rstrip())

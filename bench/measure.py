@@ -21,6 +21,7 @@ class Command:
 @dataclass(frozen=True)
 class Cost:
     seconds: float
+    read_bytes: int  # from the disk, by this process and those it waited for
     peak_bytes: int  # resident, of the largest process in the command's tree; never below this interpreter's own ~20 MB
 
 
@@ -50,7 +51,7 @@ def run(command: Command, then_sync: Path | None = None) -> Cost:
             stderr.seek(0)
             said = stderr.read().decode(errors="replace").strip().splitlines()[-5:]
             raise CommandFailed(f"`{' '.join(command.argv)}` ended with {process.returncode}: " + " / ".join(said))
-    return Cost(seconds, usage.ru_maxrss * 1024)
+    return Cost(seconds, usage.ru_inblock * 512, usage.ru_maxrss * 1024)
 
 
 def files_below(path: Path) -> Iterator[Path]:

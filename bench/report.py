@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bench.looking import Look
 from bench.rounds import Failure, Measurement
 from bench.scenarios import Scenario
 from bench.upkeep import Pair
@@ -80,6 +81,7 @@ def write_json(
     skipped: dict[str, str],
     results: list[Measurement | Failure],
     kept: Iterable[Pair] = (),
+    looks: Iterable[Look] = (),
 ) -> None:
     whole = {
         "machine": machine(),
@@ -87,6 +89,7 @@ def write_json(
         "skipped": skipped,
         "measurements": [asdict(result) for result in results if isinstance(result, Measurement)],
         "upkeep": [asdict(pair) for pair in kept],
+        "looking": [asdict(look) for look in looks],
         "failures": [asdict(result) for result in results if isinstance(result, Failure)],
     }
     path.write_text(json.dumps(whole, indent=1) + "\n")

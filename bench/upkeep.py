@@ -5,7 +5,8 @@ beside what limits it: the disk, one core, or what another program reaches with 
               and hashes (BLAKE3) as many bytes; the slower of the two is the limit
   replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same objects to the same server
   clone       from there, beside `s5cmd cp` of the objects to this disk; both with `sync -f`
-  repair      one arena is lost, and comes from a replica in a folder: beside `verify --data` of the same store, which a repair begins with
+  repair      one arena of 64 MiB is lost, and comes from a replica in a folder, with a cold cache: of a store, and of one of a quarter of its size, each
+              with what it read from the disk; it should cost the same. And beside `verify --data` of the larger, which a `repair --data` begins with
   parity      a snapshot into a store with `init --parity 5%`, beside one into a store without
 """
 
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bench.measure import Command, Cost, logical_bytes, make_cold, make_warm, remove, run
 
@@ -40,6 +42,10 @@ print(time.monotonic() - begun)
 """
 
 
+# A row, what it is beside, the seconds of both, the bytes of work, and those that were read from the disk if that is of interest.
+Figures = tuple[str, str, float, float, int] | tuple[str, str, float, float, int, int]
+
+
 class CannotMeasure(Exception):
     """Something that this needs is not here."""
 
@@ -55,6 +61,7 @@ class Pair:
     seconds: float
     limit_seconds: float
     work_bytes: int
+    read_bytes: int | None = None  # from the disk; where that is what counts
 
 
 class Upkeep:
@@ -62,6 +69,7 @@ class Upkeep:
         self.program, self.python, self.work = program, python, work
         self.source, self.key, self.store = work / "source", work / "key", work / "store"
         self.source_bytes = QUICK_SOURCE_BYTES if quick else SOURCE_BYTES
+        self.arena_size = "1M" if quick else "64M"
 
     def varve(self, *words: object, store: Path | None = None) -> Command:
         argv = [self.program, "--quiet", "-s", str(store or self.store), "--key-file", str(self.key), *map(str, words)]
@@ -74,21 +82,21 @@ class Upkeep:
         with open(self.source, "wb") as source:
             for _ in range(self.source_bytes >> 20):
                 source.write(os.urandom(1 << 20))
-        run(self.varve("init", "--arena-size", "64M" if self.source_bytes > 1 << 28 else "1M"))
+        run(self.varve("init", "--arena-size", self.arena_size))
         run(self.varve("snapshot", self.source))
 
     def take(self, name: str, round_number: int) -> list[Pair]:
         """One round."""
-        measure: dict[str, Callable[[], list[tuple[str, str, float, float, int]]]] = {
+        measure: dict[str, Callable[[], list[Figures]]] = {
             "verify": self.verify,
-            "replicate": self.replicate,
-            "clone": self.clone,
+            "replicate": lambda: self.with_server(round_number, is_clone=False),
+            "clone": lambda: self.with_server(round_number, is_clone=True),
             "repair": lambda: self.repair(round_number),
             "parity": self.parity,
         }
         return [Pair(name, row, limit, round_number, *figures) for row, limit, *figures in measure[name]()]
 
-    def verify(self) -> list[tuple[str, str, float, float, int]]:
+    def verify(self) -> list[Figures]:
         log = self.store / "arenas"
         log_bytes = logical_bytes(log)
         make_cold(log)
@@ -111,54 +119,72 @@ class Upkeep:
             raise CannotMeasure(f"{self.python} has no cryptography and blake3: `script/test rosetta` installs them")
         return float(said.stdout)
 
-    def replicate(self) -> list[tuple[str, str, float, float, int]]:
-        return self.with_server(is_clone=False)
-
-    def clone(self) -> list[tuple[str, str, float, float, int]]:
-        return self.with_server(is_clone=True)
-
-    def with_server(self, is_clone: bool) -> list[tuple[str, str, float, float, int]]:
+    def with_server(self, round_number: int, is_clone: bool) -> list[Figures]:
         with s3_server(self.work / "server") as server:
             target = f"s3://bench/replica?endpoint={server}"
-            make_warm(self.store)
-            os.sync()
-            up = run(self.varve("replicate", target), then_sync=self.work)
-            objects = self.work / "server" / "files" / "bench" / "replica"
-            byte_count = logical_bytes(objects)
-            copy = self.work / "objects"
             s5cmd = ["s5cmd", "--endpoint-url", server, "--log", "error", "cp"]
+            copy, there = self.work / "objects", self.work / "server" / "files" / "bench" / "replica"
             if is_clone:
+                run(self.varve("replicate", target))
+                ours = self.varve("clone", target, self.work / "clone")
+                theirs = Command([*s5cmd, "s3://bench/replica/*", f"{copy}/"], environment=BUCKET_KEYS)
+            else:
+                # The objects that the other program has to put are those that a first upload, not measured, has made.
+                run(self.varve("replicate", target))
+                shutil.copytree(there, copy)
+                ours = self.varve("replicate", f"s3://bench/again?endpoint={server}")
+                theirs = Command([*s5cmd, f"{copy}/", "s3://bench/raw/"], environment=BUCKET_KEYS)
+                make_warm(copy)
+                make_warm(self.store)
+            byte_count = logical_bytes(there)
+            seconds = {}
+            # In turns: whoever comes second finds the disk as the first has left it.
+            for name, command in [("ours", ours), ("theirs", theirs)][:: 1 if round_number % 2 else -1]:
                 os.sync()
-                clone = run(self.varve("clone", target, self.work / "clone"), then_sync=self.work)
-                os.sync()
-                raw = run(Command([*s5cmd, "s3://bench/replica/*", f"{copy}/"], environment=BUCKET_KEYS), then_sync=self.work)
-                remove(self.work / "clone")
-                remove(copy)
-                return [("clone from S3", "s5cmd cp of the same objects", clone.seconds, raw.seconds, byte_count)]
-            shutil.copytree(objects, copy)
-            make_warm(copy)
-            os.sync()
-            raw = run(Command([*s5cmd, f"{copy}/", "s3://bench/raw/"], environment=BUCKET_KEYS), then_sync=self.work)
+                seconds[name] = run(command, then_sync=self.work).seconds
+            remove(self.work / "clone")
             remove(copy)
-            return [("replicate to S3", "s5cmd cp of the same objects", up.seconds, raw.seconds, byte_count)]
+            row = "clone from S3" if is_clone else "replicate to S3"
+            return [(row, "s5cmd cp of the same objects", seconds["ours"], seconds["theirs"], byte_count)]
 
-    def repair(self, round_number: int) -> list[tuple[str, str, float, float, int]]:
+    def repair(self, round_number: int) -> list[Figures]:
+        quarter = self.work / "quarter"
+        if not quarter.exists():
+            part = self.work / "part"
+            with open(self.source, "rb") as whole, open(part, "wb") as into:
+                for _ in range(self.source_bytes >> 22):
+                    into.write(whole.read(1 << 20))
+            run(self.varve("init", "--arena-size", self.arena_size, store=quarter))
+            run(self.varve("snapshot", part, store=quarter))
+            remove(part)
+        small, _ = self.mend(quarter, round_number)
+        large, whole = self.mend(self.store, round_number)
+        lost_bytes = sorted((self.store / "arenas").iterdir())[1].stat().st_size
+        row = "repair of one lost arena"
+        return [
+            (row, "the same in a store of a quarter", large.seconds, small.seconds, lost_bytes, large.read_bytes),
+            (f"{row}, a quarter", "the larger one", small.seconds, large.seconds, lost_bytes, small.read_bytes),
+            (row, "verify --data of the whole store", large.seconds, whole.seconds, lost_bytes, large.read_bytes),
+        ]
+
+    def mend(self, store: Path, round_number: int) -> tuple[Cost, Cost]:
+        """What it costs to repair a copy of this store that has lost an arena, and to verify it before."""
         # A place of its own each time: the store remembers what was where.
-        replica, hurt = self.work / f"replica-{round_number}", self.work / "hurt"
-        run(self.varve("replicate", replica))
-        shutil.copytree(self.store, hurt)
-        os.sync()
+        replica, hurt = self.work / f"replica-{store.name}-{round_number}", self.work / "hurt"
+        run(self.varve("replicate", replica, store=store))
+        shutil.copytree(store, hurt)
+        make_cold(hurt)
         whole = run(self.varve("verify", "--data", store=hurt))
-        lost = sorted((hurt / "arenas").iterdir())[1]
-        lost_bytes = lost.stat().st_size
-        lost.unlink()
+        sorted((hurt / "arenas").iterdir())[1].unlink()
+        make_cold(hurt, replica)
+        run(Command([self.program, "--version"]))
         mended = run(self.varve("repair", "--from", replica, store=hurt), then_sync=self.work)
         run(self.varve("verify", store=hurt))
         remove(replica)
         remove(hurt)
-        return [("repair of one lost arena", "verify --data of the whole store", mended.seconds, whole.seconds, lost_bytes)]
+        return mended, whole
 
-    def parity(self) -> list[tuple[str, str, float, float, int]]:
+    def parity(self) -> list[Figures]:
         def night(*words: str) -> Cost:
             store = self.work / "other"
             run(self.varve("init", *words, store=store))
@@ -203,17 +229,27 @@ def s3_server(folder: Path) -> Iterator[str]:
         remove(folder)
 
 
-def measure(names: list[str], rounds: int, upkeep: Upkeep, skipped: dict[str, str]) -> list[Pair]:
+class Measured(Protocol):
+    """What is measured in pairs, in a folder of its own."""
+
+    work: Path
+
+    def prepare(self) -> None: ...
+
+    def take(self, name: str, round_number: int) -> list[Pair]: ...
+
+
+def measure(names: list[str], rounds: int, measured: Measured, skipped: dict[str, str]) -> list[Pair]:
     """All that was asked for, round by round. What cannot be measured here goes to `skipped`."""
     if not names:
         return []
     pairs: list[Pair] = []
     try:
-        upkeep.prepare()
+        measured.prepare()
         for round_number in range(1, rounds + 1):
             for name in [name for name in names if name not in skipped]:
                 try:
-                    taken = upkeep.take(name, round_number)
+                    taken = measured.take(name, round_number)
                 except CannotMeasure as reason:
                     skipped[name] = str(reason)
                     continue
@@ -222,18 +258,21 @@ def measure(names: list[str], rounds: int, upkeep: Upkeep, skipped: dict[str, st
                           file=sys.stderr)
                 pairs += taken
     finally:
-        remove(upkeep.work)
+        remove(measured.work)
     return pairs
 
 
-def table(pairs: list[Pair]) -> str:
+def table(pairs: list[Pair], title: str) -> str:
     """A line for each row and limit: the median round, and the median of the limit's time divided by ours."""
-    lines = [f"\n## upkeep\n\n{'':<28}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
+    lines = [f"\n## {title}\n\n{'':<38}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
     for row, limit in dict.fromkeys((pair.row, pair.limit) for pair in pairs):
         taken = [pair for pair in pairs if (pair.row, pair.limit) == (row, limit)]
         seconds = statistics.median(pair.seconds for pair in taken)
         limit_seconds = statistics.median(pair.limit_seconds for pair in taken)
         ratio = statistics.median(pair.limit_seconds / pair.seconds for pair in taken)
         rate = taken[0].work_bytes / seconds / 1e6
-        lines.append(f"{row:<28}{seconds:>10.2f}{rate:>8.0f}   {limit:<40}{limit_seconds:>10.2f}{ratio:>8.2f}")
+        line = f"{row:<38}{seconds:>10.2f}{rate:>8.0f}   {limit:<40}{limit_seconds:>10.2f}{ratio:>8.2f}"
+        if taken[0].read_bytes is not None:
+            line += f"   {statistics.median(pair.read_bytes or 0 for pair in taken) / 1e6:.0f} MB read from the disk"
+        lines.append(line)
     return "\n".join(lines)

@@ -1,6 +1,8 @@
 //! The list of all snapshots, itself stored in the log: the last thing that a finished snapshot writes.
 
 use std::collections::BTreeSet;
+use std::error::Error;
+use std::io;
 
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_store::CatalogRoot;
@@ -48,6 +50,21 @@ pub enum LoadCatalogError {
     Snapshot(#[from] DecodeSnapshotError),
 }
 
+/// Whether a catalog could not be read for a reason that may pass: the store failed, or the disk does not give what is there.
+fn may_come_back(error: &LoadCatalogError) -> bool {
+    if matches!(error, LoadCatalogError::Root(GetError::Failed { .. })) {
+        return true;
+    }
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound);
+        }
+        next = error.source();
+    }
+    false
+}
+
 /// Why a snapshot was not added. The catalog in the store is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveCatalogError {
@@ -89,7 +106,7 @@ impl Catalog {
                         .extend(snapshots.into_iter().filter(|snapshot| known.insert(snapshot.id)));
                 }
                 // What cannot be read now may be read later: nothing may be decided by it.
-                Err(error @ LoadCatalogError::Root(GetError::Failed { .. })) => return Err(error),
+                Err(error) if may_come_back(&error) => return Err(error),
                 Err(error) if Some(root) == roots.first() => failure = Some(error),
                 Err(error) => tracing::error!(%root, %error, "a catalog that was added cannot be read"),
             }

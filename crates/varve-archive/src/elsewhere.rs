@@ -69,7 +69,7 @@ impl Elsewhere {
         let problem_count = u64::from(image.changed_meanwhile);
         let content = (SnapshotContent::Image(image.entry), image.entry.size(), 0, problem_count);
         let snapshot = self.finish(at, content, request)?;
-        Ok(Taken { snapshot, changed_meanwhile: image.changed_meanwhile })
+        Ok(Taken { snapshot, changed_meanwhile: image.changed_meanwhile, vac: None })
     }
 
     /// Takes a snapshot of a folder; what has not changed since the last one of the same name is not read again, unless `reread`. Durable when this
@@ -95,11 +95,11 @@ impl Elsewhere {
         let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, ..options };
         let workers = self.world.workers.as_ref();
         let folder = archive_folder(&*self.blocks, workers, source, previous.as_ref(), &options, watch)?;
-        let counts = folder.counts;
+        let (counts, vac) = (folder.counts, folder.vac);
         let file_count = counts.file_count + counts.folder_count;
         let content = SnapshotContent::Folder(Box::new(folder.root));
         let snapshot = self.finish(at, (content, counts.bytes, file_count, counts.problem_count), request)?;
-        Ok(Taken { snapshot, changed_meanwhile: false })
+        Ok(Taken { snapshot, changed_meanwhile: false, vac })
     }
 
     /// Enters it in the catalog, which makes all of it durable first.

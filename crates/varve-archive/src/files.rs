@@ -95,6 +95,8 @@ pub struct Trouble {
     pub error: Box<dyn Error + Send + Sync>,
     /// Whether no more is known of it than that it is there.
     pub lacks_all: bool,
+    /// Whether it was met now. If not, the snapshot itself tells of it, and whoever took it was told.
+    pub is_damage: bool,
 }
 
 /// What two files have in common if their contents are the same.
@@ -102,6 +104,13 @@ pub struct Trouble {
 pub enum ContentKey {
     /// A stored tree, cut as all of its kind are: other trees have other bytes.
     Stored(Option<Entry>),
+    /// Trees that another program made: the same ones have the same bytes, and others may have.
+    Foreign {
+        /// The bytes of a file, or what a folder leads to.
+        content: Option<Entry>,
+        /// What names the files of a folder.
+        meta: Option<Entry>,
+    },
     /// A part of an image.
     Image(ImagePart),
     /// A file that lies in a volume as it is: of the same bytes, if it lies in the same places and nothing has changed there.

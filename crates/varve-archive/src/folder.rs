@@ -37,4 +37,5 @@ pub use pages::FolderPages;
 pub use restore::{RestoreCounts, RestoreFolderError, RestoreOptions, restore_folder};
 pub use sequence::FolderCounts;
 pub use stored::StoredFiles;
+pub(crate) use stored::lacks_all;
 pub use watch::Watch;

@@ -19,14 +19,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use varve_block::BlockStore;
-use varve_image::{Disk, DiskProblem, FileId, FileSystem, FileSystemError, Volume};
+use varve_image::{Disk, DiskProblem, FileId, FileSystem, FileSystemError, Volume, VolumeContent};
 use varve_tree::Entry;
 use varve_world::Workers;
 
 use self::volume::VolumeFiles;
 use crate::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
 use crate::image::{CachedBlocks, ImagePart, ImageReader, RestoreImageError, write_image};
-use crate::node::{Node, NodeKind};
+use crate::node::{Node, NodeKind, NodeProblem};
 use crate::node_list::ReadFolderError;
 use crate::progress::Progress;
 
@@ -53,6 +53,13 @@ pub struct ListedVolume<'a> {
     pub volume: &'a Volume,
     /// Why it has no files to show, if so.
     pub unreadable: Option<&'a FileSystemError>,
+}
+
+/// A volume has a file system, and none of its files can be shown.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}; it is shown as its bytes")]
+struct UnreadableVolume {
+    reason: String,
 }
 
 /// What a node's number stands for.
@@ -104,6 +111,19 @@ impl ImageFiles {
         self.disk.problems()
     }
 
+    /// What whoever looked into volumes should know of them: each with the volume's name.
+    pub fn warnings(&self) -> impl Iterator<Item = (&str, String)> {
+        let opened = self.disk.volumes().iter().zip(&self.opened);
+        opened.filter_map(|(volume, opened)| Some((volume.name(), opened.get()?.as_ref().ok()?.warning()?)))
+    }
+
+    /// What holds a volume that is shown as its bytes.
+    #[must_use]
+    pub fn content_of(&self, node: &Node) -> Option<VolumeContent> {
+        let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
+        self.disk.volumes().get(index).map(Volume::content)
+    }
+
     /// The files of a volume.
     fn volume_files(&self, index: usize) -> Result<&VolumeFiles, &FileSystemError> {
         let open = || {
@@ -123,7 +143,9 @@ impl ImageFiles {
         let name = self.disk.volumes()[index].name().as_bytes().to_vec();
         match self.volume_files(index) {
             Ok(files) => files.root(name),
-            Err(_) => self.raw_node(name, index),
+            Err(FileSystemError::Unsupported { .. }) => self.raw_node(name, index),
+            // There were files: whoever looks for them is to hear of it.
+            Err(_) => Node { problem: Some(NodeProblem::Unreadable), ..self.raw_node(name, index) },
         }
     }
 
@@ -197,10 +219,14 @@ impl Files for ImageFiles {
 
     fn trouble(&self, node: &Node) -> Option<Trouble> {
         node.problem?;
-        match self.place(node) {
-            Some(Place::File(files, id)) => files.trouble(id),
-            _ => None,
+        if let Some(Place::File(files, id)) = self.place(node) {
+            return files.trouble(id);
         }
+        let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
+        let error =
+            Box::new(UnreadableVolume { reason: self.opened.get(index)?.get()?.as_ref().err()?.to_string() });
+        // The bytes are there.
+        Some(Trouble { error, lacks_all: false, is_damage: true })
     }
 
     fn small_contents(&self, files: &[&Node]) -> Vec<Option<Result<Bytes, ReadContentError>>> {
@@ -236,8 +262,8 @@ impl Files for ImageFiles {
 
     fn content_key(&self, node: &Node) -> ContentKey {
         match (self.place(node), node.kind) {
-            _ if node.problem.is_some() => ContentKey::Lost,
             (Some(Place::Raw(part)), _) => ContentKey::Image(part),
+            _ if node.problem.is_some() => ContentKey::Lost,
             (Some(Place::File(files, id)), kind) => {
                 let Some(volume) = self.part_of(node) else { return ContentKey::Unknown };
                 match kind {

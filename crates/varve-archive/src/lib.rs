@@ -31,6 +31,7 @@ mod repair;
 mod select;
 mod snapshot;
 mod take;
+mod vac;
 mod verify;
 
 pub use archived_bytes::allocated_bytes;
@@ -54,8 +55,12 @@ pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodePro
 pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
-pub use repair::{RepairArchiveError, RepairReport, plan_repair, repair};
+pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, repair};
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
 pub use take::{Archive, FollowError, Request, TakeError, Taken};
+pub use vac::{
+    ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
+    VacOptions,
+};
 pub use verify::{Harm, Verified, VerifyError, harm_of, verify};

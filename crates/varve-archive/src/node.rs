@@ -174,6 +174,8 @@ pub struct Node {
     pub size: u64,
     /// The bytes of a file, or the nodes of a folder; `None` where there are none.
     pub content: Option<Entry>,
+    /// Of a folder that vac archived: the tree that names what `content` leads to. Not stored.
+    pub meta: Option<Entry>,
     /// Where a symbolic link points.
     pub target: Vec<u8>,
     /// Set for devices.
@@ -237,6 +239,7 @@ impl Node {
             link_group: None,
             size: 0,
             content: None,
+            meta: None,
             target: Vec::new(),
             device: None,
             xattrs: Vec::new(),

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use varve_block::{BlockKind, BlockStore};
 use varve_image::FileSystemError;
-use varve_tree::Entry;
+use varve_tree::{Entry, ReadVentiFolderError};
 
 use crate::node::{DecodeNodeError, Node, NodeKind};
 use crate::records::{ReadRecordsError, Records};
@@ -50,6 +50,29 @@ pub enum ReadFolderError {
     TooMany {
         /// How many were read.
         count: usize,
+    },
+    /// A block or a record of a folder that vac archived.
+    #[error(transparent)]
+    Venti(Box<ReadVentiFolderError>),
+    /// The entry of a file that vac archived cannot be read.
+    #[error("where {:?} is cannot be read, and it is left out", String::from_utf8_lossy(name))]
+    Entry {
+        /// Its name.
+        name: Vec<u8>,
+        /// What is wrong.
+        source: Box<ReadVentiFolderError>,
+    },
+    /// A file that vac archived, and of which there is no more than the name.
+    #[error("{:?} was removed, or never written, and is left out", String::from_utf8_lossy(name))]
+    Broken {
+        /// Its name.
+        name: Vec<u8>,
+    },
+    /// A second file of one name.
+    #[error("{:?} is there twice; the second one is left out", String::from_utf8_lossy(name))]
+    Twice {
+        /// The name.
+        name: Vec<u8>,
     },
     /// The names do not ascend: two nodes may have one name.
     #[error(

@@ -1,8 +1,11 @@
 //! Repair: what was lost is fetched from where it is still whole, and damaged arenas are written anew without it.
 //!
 //! ```text
-//! check everything ─▶ mend from parity ─▶ catalog ─▶ fetch what snapshots need ─▶ write damaged arenas anew ─▶ what is still harmed
+//! check ─▶ mend from parity, or from a copy ─▶ catalog ─▶ fetch what was lost ─▶ write damaged arenas anew ─▶ what is still harmed
 //! ```
+//!
+//! What a repair costs is in proportion to what is lost if that is known: by what the log itself shows, by a read that failed, or by an
+//! earlier check. Only where nobody can tell which blocks were in a damaged place are the trees of all snapshots walked.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +18,18 @@ use varve_store::{AuditShare, Damage, DamageKind, Permission, RepairError, Repai
 
 use crate::catalog::{Catalog, SaveCatalogError};
 use crate::progress::Progress;
-use crate::verify::{Harm, Verified, VerifyError, check_log, walk_snapshots};
+use crate::verify::{
+    Harm, Verified, VerifyError, Walked, blocks_without_copy, check_known, check_log, walk_snapshots,
+};
+
+/// Where damage is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepairScope {
+    /// Where something speaks of it already; everywhere, if nothing does.
+    Known,
+    /// Everywhere: every byte is read.
+    All,
+}
 
 /// What was found, what was done about it, and what is left.
 #[derive(Debug, Default)]
@@ -28,10 +42,14 @@ pub struct RepairReport {
     pub catalog_was_lost: bool,
     /// Whether the end of the log was gone, and with it snapshots that only a copy can name.
     pub end_was_lost: bool,
-    /// Snapshots that only a copy still knew.
+    /// Snapshots that only a copy still knew, or a catalog that no page named any more.
     pub brought_back_count: u64,
     /// Arenas that are again what they were, by their parity.
     pub mended: Vec<ArenaId>,
+    /// Arenas that are again what they were, taken from a copy.
+    pub copied: Vec<ArenaId>,
+    /// Whether every byte was read to find what is damaged.
+    pub is_all_checked: bool,
     /// Blocks that came from elsewhere.
     pub fetched_block_count: u64,
     /// What was done to the log.
@@ -73,9 +91,13 @@ pub enum RepairArchiveError {
 ///
 /// # Errors
 /// [`RepairArchiveError`].
-pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, RepairArchiveError> {
+pub fn plan_repair(
+    store: &Store,
+    scope: RepairScope,
+    progress: &Progress,
+) -> Result<RepairReport, RepairArchiveError> {
     store.role().require(Permission::Read).map_err(RepairError::from)?;
-    let mut before = check_log(store, Some(AuditShare::ALL), progress)?;
+    let (mut before, is_all_checked) = check(store, scope, progress)?;
     let found = find_catalog(store, store, &[], &before.damage)?;
     let snapshots = found.catalog.snapshots();
     let walked = walk_snapshots(store, store, snapshots, &before.damage, progress)?;
@@ -86,6 +108,7 @@ pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, R
         plan,
         catalog_was_lost: found.was_lost,
         end_was_lost: found.end_was_lost,
+        is_all_checked,
         ..RepairReport::default()
     })
 }
@@ -98,29 +121,44 @@ pub fn plan_repair(store: &Store, progress: &Progress) -> Result<RepairReport, R
 pub fn repair(
     store: &Store,
     sources: &[&Store],
+    scope: RepairScope,
     progress: &Progress,
 ) -> Result<RepairReport, RepairArchiveError> {
     store.role().require(Permission::Destroy).map_err(RepairError::from)?;
     for source in sources {
         source.role().require(Permission::Read).map_err(RepairError::from)?;
     }
-    let mut before = check_log(store, Some(AuditShare::ALL), progress)?;
+    store.accept_withheld();
+    let (mut before, is_all_checked) = check(store, scope, progress)?;
     // First what makes all of it good again.
     let parity_mended = mend_from_parity(store, &before.damage)?;
-    if !parity_mended.is_empty() {
-        before = check_log(store, Some(AuditShare::ALL), progress)?;
-    }
+    drop_mended(store, &mut before, &parity_mended)?;
+    let copied = mend_from_copies(store, sources, &before.damage);
+    drop_mended(store, &mut before, &copied)?;
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
     let found = find_catalog(store, &mended, sources, &before.damage)?;
     let FoundCatalog { mut catalog, was_lost, end_was_lost, brought_back_count } = found;
-    let walked = walk_snapshots(store, store, catalog.snapshots(), &before.damage, progress)?;
-    before.note_walk(catalog.snapshots(), walked);
+    let is_all_named =
+        !is_all_checked && !was_lost && !end_was_lost && brought_back_count == 0 && is_named(&before.damage);
+    if is_all_named {
+        before.snapshot_count = catalog.snapshots().len() as u64;
+        before.lost = blocks_without_copy(store, &before.damage).map_err(VerifyError::from)?;
+        before.lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
+    } else {
+        let walked = walk_snapshots(store, store, catalog.snapshots(), &before.damage, progress)?;
+        before.note_walk(catalog.snapshots(), walked);
+    }
     store.remember_lost(&before.lost);
-    // Through the sources, so that what lies below a pointer that was lost is met as well.
-    let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;
-    for name in before.lost.union(&reached.lost) {
-        // What no source has stays lost, and is reported below.
-        drop(mended.get(name));
+    let mut wanted = before.lost.clone();
+    if !is_all_named {
+        // Through the sources, so that what lies below a pointer that was lost is met as well.
+        let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;
+        wanted.extend(reached.lost);
+    }
+    // What no source has stays lost, and is reported below.
+    let mut is_all_back = true;
+    for name in &wanted {
+        is_all_back &= mended.get(name).is_ok();
     }
     let fetched_block_count = mended.into_fetched_count()?;
     // Not for a lost end alone: with the root that it has, this log is still told to be an older state of its copies.
@@ -130,7 +168,9 @@ pub fn repair(
     store.sync()?;
     store.accept_end().map_err(RepairArchiveError::Note)?;
     let plan = RepairPlan::new(&before.damage);
+    let known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
     let mut repaired = store.repair(&plan)?;
+    let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
     if repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0 {
         // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
@@ -142,8 +182,17 @@ pub fn repair(
             catalog.write_again(store)?;
         }
     }
-    let after = walk_snapshots(store, store, catalog.snapshots(), &[], progress)?;
+    let brought_back_count = brought_back_count + found_again_count;
+    let after = if is_all_named && is_all_back && found_again_count == 0 {
+        Walked::default()
+    } else {
+        walk_snapshots(store, store, catalog.snapshots(), &[], progress)?
+    };
     store.remember_lost(&after.lost);
+    let mut damaged = store.damaged_arenas();
+    let is_settled = |id: &ArenaId| plan.arenas.contains_key(id) || plan.parity.contains(id);
+    damaged.retain(|id| !is_settled(id) && !parity_mended.contains(id) && !copied.contains(id));
+    store.note_damaged(&damaged);
     let harm_left = after.harm;
     Ok(RepairReport {
         before,
@@ -152,10 +201,84 @@ pub fn repair(
         end_was_lost,
         brought_back_count,
         mended: parity_mended,
+        copied,
+        is_all_checked,
         fetched_block_count,
         repaired,
         harm_left,
     })
+}
+
+/// Looks for damage, and says whether every byte was read.
+fn check(store: &Store, scope: RepairScope, progress: &Progress) -> Result<(Verified, bool), VerifyError> {
+    if scope == RepairScope::Known
+        && let Some(known) = check_known(store, progress)?
+    {
+        return Ok((known, false));
+    }
+    Ok((check_log(store, Some(AuditShare::ALL), progress)?, true))
+}
+
+/// Whether it is known of all damage which blocks are lost with it.
+fn is_named(damage: &[Damage]) -> bool {
+    damage.iter().all(|damage| match damage.kind {
+        DamageKind::Parity(_) | DamageKind::Ledger | DamageKind::TornEnd => true,
+        _ => !damage.blocks.is_empty(),
+    })
+}
+
+/// Takes out of what was found what is mended: each mended arena was checked as a whole.
+fn drop_mended(store: &Store, found: &mut Verified, mended: &[ArenaId]) -> Result<(), RepairArchiveError> {
+    if mended.is_empty() {
+        return Ok(());
+    }
+    found.damage.retain(|damage| match damage.kind {
+        DamageKind::Parity(_) => true,
+        DamageKind::SealLost | DamageKind::Missing | DamageKind::Ledger | DamageKind::EndLost => false,
+        _ => !mended.contains(&damage.arena),
+    });
+    found.damage.extend(store.check_order()?);
+    Ok(())
+}
+
+/// Takes from copies, as they are, the sealed arenas of which nobody can tell what was in the damaged places, and says which.
+fn mend_from_copies(store: &Store, sources: &[&Store], damage: &[Damage]) -> Vec<ArenaId> {
+    let arenas = RepairPlan::new(damage).arenas;
+    let is_unnamed =
+        |id: &ArenaId| damage.iter().any(|damage| damage.arena == *id && damage.blocks.is_empty());
+    let mut mended = Vec::new();
+    for id in arenas.into_keys().filter(is_unnamed) {
+        let took = sources.iter().any(|source| match store.mend_arena_from_copy(id, source) {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::info!(arena = %id, error = %error, "not taken from a copy");
+                false
+            }
+        });
+        if took {
+            mended.push(id);
+        }
+    }
+    mended
+}
+
+/// A page that was lost may have named a newer catalog than any that was known. If its blocks are whole they are named again by now: takes
+/// in the snapshots that only it knows, and says how many they are.
+fn add_found_again(
+    store: &Store,
+    known: &BTreeSet<BlockName>,
+    catalog: &mut Catalog,
+) -> Result<u64, OpenLogError> {
+    let count = catalog.snapshots().len();
+    for root in store.catalog_roots()?.into_iter().filter(|root| !known.contains(&root.name)) {
+        match Catalog::load(store, Some(root.name)) {
+            Ok(found) => catalog.add_unknown(&found),
+            Err(error) => {
+                tracing::info!(root = %root.name, %error, "a catalog that was found again cannot be read")
+            }
+        }
+    }
+    Ok((catalog.snapshots().len() - count) as u64)
 }
 
 /// Mends what parity can of the arenas that are damaged or gone, and says which are whole again.

@@ -16,6 +16,7 @@ use crate::machine::Machine;
 use crate::node::Node;
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
+use crate::vac::ArchivedVac;
 
 /// A store with its catalog.
 pub struct Archive {
@@ -53,6 +54,8 @@ pub struct Taken {
     pub snapshot: Snapshot,
     /// Whether an image changed while it was read.
     pub changed_meanwhile: bool,
+    /// What of a folder was written for vac's tools, if it was asked for.
+    pub vac: Option<ArchivedVac>,
 }
 
 /// Why a snapshot was not taken. Earlier ones are as they were.
@@ -195,7 +198,7 @@ impl Archive {
             problem_count: u64::from(image.changed_meanwhile),
         };
         let snapshot = self.finish(begun, content, request)?;
-        Ok(Taken { snapshot, changed_meanwhile: image.changed_meanwhile })
+        Ok(Taken { snapshot, changed_meanwhile: image.changed_meanwhile, vac: None })
     }
 
     /// Takes a snapshot of a folder; what has not changed since the last one of the same name is not read again, unless
@@ -224,6 +227,10 @@ impl Archive {
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(false);
         let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
+        let vac = folder.vac;
+        // Nothing else leads to what vac's tools need besides the files' bytes.
+        let tags = request.tags.into_iter().chain(vac.map(|vac| format!("vac={}", vac.score))).collect();
+        let request = Request { tags, ..request };
         let content = Content {
             size: folder.counts.bytes,
             file_count: folder.counts.file_count + folder.counts.folder_count,
@@ -235,7 +242,7 @@ impl Archive {
         if let Some(Err(error)) = last_night.map(|night| night.save(&self.store, &remembered)) {
             tracing::warn!(%error, "this night is not remembered; the next one reads every file again");
         }
-        Ok(Taken { snapshot, changed_meanwhile: false })
+        Ok(Taken { snapshot, changed_meanwhile: false, vac })
     }
 
     /// An identity for a snapshot that is yet to be taken.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
-use varve_store::{ArenaCheck, AuditShare, Damage, Store, Unfinished};
+use varve_store::{ArenaCheck, AuditShare, Damage, RepairPlan, Store, Unfinished};
 use varve_tree::{Entry, Visit, walk};
 use varve_world::{Task, Timestamp};
 
@@ -106,22 +106,54 @@ pub(crate) fn check_log(
         None => Vec::new(),
     };
     let (checks, stopped) = check_arenas(store, &ids, &chosen, progress);
+    note_damaged(store, &checks, &chosen);
     let read = checks.iter().filter(|(id, _)| chosen.binary_search(id).is_ok());
     let audit = store.note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
     stopped?;
     verified.read_count = chosen.len() as u64;
     verified.oldest_read = store.oldest_audit(&audit, &ids);
-    for (_, check) in checks {
-        verified.arena_count += 1;
-        verified.block_count += check.block_count;
-        verified.checked_bytes += check.checked_bytes;
-        verified.damage.extend(check.damage);
-        verified.unfinished.extend(check.unfinished);
-    }
+    verified.add_checks(checks);
     Ok(verified)
 }
 
+/// Notes where damage was found, so that a repair can begin there. What was read to the last byte and is whole is forgotten.
+fn note_damaged(store: &Store, checks: &[(ArenaId, ArenaCheck)], read: &[ArenaId]) {
+    let mut damaged = store.damaged_arenas();
+    damaged.retain(|id| read.binary_search(id).is_err());
+    for (_, check) in checks {
+        let plan = RepairPlan::new(&check.damage);
+        damaged.extend(plan.arenas.keys().chain(&plan.parity));
+    }
+    store.note_damaged(&damaged);
+}
+
+/// The part of [`verify`] that needs no snapshot, for what is known to be damaged and for what was never sealed: nothing else is
+/// read. `None` if nothing is known.
+pub(crate) fn check_known(store: &Store, progress: &Progress) -> Result<Option<Verified>, VerifyError> {
+    let mut verified = Verified { damage: store.check_order()?, ..Verified::default() };
+    let read: Vec<_> = store.suspected_arenas()?.into_iter().collect();
+    if verified.damage.is_empty() && read.is_empty() && store.lost_blocks().is_empty() {
+        return Ok(None);
+    }
+    let ids: BTreeSet<_> = store.unsealed_arenas()?.into_iter().chain(read.iter().copied()).collect();
+    let ids: Vec<_> = ids.into_iter().collect();
+    let (checks, stopped) = check_arenas(store, &ids, &read, progress);
+    stopped?;
+    verified.add_checks(checks);
+    Ok(Some(verified))
+}
+
 impl Verified {
+    fn add_checks(&mut self, checks: Vec<(ArenaId, ArenaCheck)>) {
+        for (_, check) in checks {
+            self.arena_count += 1;
+            self.block_count += check.block_count;
+            self.checked_bytes += check.checked_bytes;
+            self.damage.extend(check.damage);
+            self.unfinished.extend(check.unfinished);
+        }
+    }
+
     /// Takes in what a walk through all snapshots has found.
     pub(crate) fn note_walk(&mut self, snapshots: &[Snapshot], walked: Walked) {
         self.snapshot_count = snapshots.len() as u64;
@@ -183,7 +215,7 @@ fn walk_without(
 }
 
 /// The blocks in damaged clumps that no other clump has.
-fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BTreeSet<BlockName>, GetError> {
+pub(crate) fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BTreeSet<BlockName>, GetError> {
     let places = damage.iter().map(|damage| (damage.arena, damage.offset)).collect();
     let mut lost = BTreeSet::new();
     for name in damage.iter().flat_map(|damage| &damage.blocks) {

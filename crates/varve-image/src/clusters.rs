@@ -25,6 +25,7 @@ pub(crate) enum TableWidth {
     Sixteen,
     /// Of which the upper four mean nothing.
     TwentyEight,
+    ThirtyTwo,
 }
 
 /// Neighbouring clusters of a file.
@@ -182,7 +183,7 @@ impl Clusters {
         let within = match self.width {
             TableWidth::Twelve => number.saturating_add(number >> 1),
             TableWidth::Sixteen => number.saturating_mul(2),
-            TableWidth::TwentyEight => number.saturating_mul(4),
+            TableWidth::TwentyEight | TableWidth::ThirtyTwo => number.saturating_mul(4),
         };
         let entry = self.entry_bytes(self.table_start.saturating_add(within), window)?;
         let (value, end) = match self.width {
@@ -190,6 +191,7 @@ impl Clusters {
             TableWidth::Twelve => (u32::from(u16_at(&entry, 0)) >> 4, 0xff8),
             TableWidth::Sixteen => (u32::from(u16_at(&entry, 0)), 0xfff8),
             TableWidth::TwentyEight => (u32_at(&entry, 0) & 0x0fff_ffff, 0x0fff_fff8),
+            TableWidth::ThirtyTwo => (u32_at(&entry, 0), 0xffff_fff8),
         };
         if value >= end {
             return Ok(Next::End);

@@ -16,8 +16,10 @@ mod bookmarks;
 mod cache;
 mod folder;
 mod groups;
+mod index;
 mod inode;
 mod journal;
+mod name_hash;
 mod owners;
 mod superblock;
 mod xattr;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 pub use block_map::Run;
 use bookmarks::Bookmarks;
 use cache::{Block, BlockCache};
+use index::Indexed;
 use inode::Inode;
 pub use owners::{BlockOwner, BlockOwners};
 use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
@@ -272,6 +275,22 @@ impl FileSystem for ExtFileSystem {
         self.visit_children(&self.folder(folder)?, first, visit)
     }
 
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+        let inode = self.folder(folder)?;
+        if let Indexed::Told(found) = self.child_by_index(&inode, name) {
+            return Ok(found);
+        }
+        let mut found = None;
+        self.visit_children(&inode, 0, &mut |child| {
+            if child.name == name {
+                found = Some(child);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
     fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
         let inode = self.file(file)?;
         if inode.kind() != FileKind::File {
@@ -354,5 +373,10 @@ impl FileSystem for ExtFileSystem {
 
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
         self.xattrs_of(&self.file(file)?)
+    }
+
+    fn warning(&self) -> Option<String> {
+        let problem = self.recovery_problem()?;
+        Some(format!("it was in use, and what its journal has newer is not all shown: {problem}"))
     }
 }

@@ -11,6 +11,8 @@
 mod boot;
 mod entry;
 
+pub(crate) use self::entry::folder_status;
+
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 

@@ -218,6 +218,11 @@ pub trait FileSystem: Send + Sync {
     /// [`FileSystemError`]
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError>;
 
+    /// What is shown may be less, or older, than what a mount would show: why, in words; `None` if it is not.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
     /// Says that nobody will use this number any more until it is shown again. Who keeps a note for each file that was shown
     /// lets go of it; to everybody else this means nothing.
     fn forget(&self, file: FileId) {

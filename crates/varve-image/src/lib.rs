@@ -17,6 +17,7 @@ mod clusters;
 mod content;
 mod crc;
 mod disk;
+mod exfat;
 mod ext;
 mod fat;
 mod fields;

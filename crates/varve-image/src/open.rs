@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::content::VolumeContent;
 use crate::disk::Volume;
+use crate::exfat::ExFat;
 use crate::fat::Fat;
 use crate::iso::Iso;
 use crate::ntfs::NtfsFiles;
@@ -19,6 +20,7 @@ pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSy
             Ok(Arc::new(ExtFileSystem::open(volume.read())?))
         }
         VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(volume.read())?)),
+        VolumeContent::FileSystem(Kind::ExFat) => Ok(Arc::new(ExFat::open(volume.read())?)),
         VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(volume.read())?)),
         VolumeContent::FileSystem(Kind::Ntfs) => Ok(Arc::new(NtfsFiles::open(volume.read())?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),

@@ -123,16 +123,26 @@ pub enum ReadLogError {
 }
 
 impl ReadLogError {
-    /// Whether what was read is wrong (true), or could not be read at all for a reason that may pass (false).
+    /// Whether what was read is wrong, or the disk does not give it (true), or could not be read for a reason that is not in the log
+    /// (false).
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
             Self::NoReadKey { .. } => false,
             Self::Storage { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
+                    || self.is_unreadable()
             }
             _ => true,
         }
+    }
+
+    /// Whether the disk did not give what is there, though it was asked again. It may be good, and may come back when a cable is plugged
+    /// in; so nothing may be concluded from it, and nothing written over it.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        // Without bytes it was the length that could not be told: that is no sector.
+        matches!(self, Self::Storage { bytes: 1.., source, .. } if is_unreadable(source))
     }
 
     /// The arena that it is about.
@@ -272,7 +282,18 @@ impl Log {
             return Ok(ArenaState::Unsealed);
         };
         let mut bytes = [0; FOOTER_BYTES];
-        self.read_at(arena.id, footer_start, &mut bytes)?;
+        // Whether there is a seal cannot be told if the disk does not give this place. The arena is then read as one without; a scan meets
+        // the same place, and so nothing of it is cut.
+        let given = |read: Result<(), ReadLogError>| match read {
+            Err(error) if error.is_unreadable() => {
+                tracing::error!(%error, "the disk does not give the end of an arena");
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        };
+        if !given(self.read_at(arena.id, footer_start, &mut bytes))? {
+            return Ok(ArenaState::Unsealed);
+        }
         let broken = |source| ReadLogError::Seal { arena: arena.id, source };
         let footer = match Footer::decode(&bytes, file_bytes) {
             Ok(footer) => footer,
@@ -280,7 +301,9 @@ impl Log {
             Err(other) => return Err(broken(other)),
         };
         let mut rows = vec![0; footer.rows_bytes()];
-        self.read_at(arena.id, footer.log_bytes, &mut rows)?;
+        if !given(self.read_at(arena.id, footer.log_bytes, &mut rows))? {
+            return Ok(ArenaState::Unsealed);
+        }
         let pages = footer.open(&self.keys, arena.header.code(), &rows).map_err(broken)?;
         Ok(ArenaState::Sealed { footer, pages })
     }
@@ -351,13 +374,19 @@ impl Log {
     pub(crate) fn read_at(&self, arena: ArenaId, offset: u64, into: &mut [u8]) -> Result<(), ReadLogError> {
         let bytes = into.len();
         let file: FileName = arena.file_name();
-        self.storage.read_at(&file, offset, into).map_err(|source| ReadLogError::Storage {
-            arena,
-            offset,
-            bytes,
-            source,
-        })
+        let read = match self.storage.read_at(&file, offset, into) {
+            // Once may be a cable; a sector that is gone fails again.
+            Err(error) if is_unreadable(&error) => self.storage.read_at(&file, offset, into),
+            other => other,
+        };
+        read.map_err(|source| ReadLogError::Storage { arena, offset, bytes, source })
     }
+}
+
+/// Whether a disk says with this that it cannot give what it holds: an error of the medium, or a checksum of its own that is wrong.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    // EIO, ENODATA, EBADMSG, EILSEQ, EUCLEAN: the same numbers on every Linux but a few old machines.
+    matches!(error.raw_os_error(), Some(5 | 61 | 74 | 84 | 117))
 }
 
 /// Reads, and reads again what seems damaged: a disk, a cable or a memory may lie once, and nothing may be cut, left out or

@@ -5,6 +5,9 @@
 //! that pages name there before it believes the pages, and the first one that fails, or follows something broken, ends the arena.
 //! What is broken before the mark was durable once, so it is damage: it is reported, and nothing is cut.
 //!
+//! What the disk does not give is neither: it may be good, and may come back. Nothing is concluded from it, and the arena is left as it
+//! is.
+//!
 //! What can be read need not be on the disk: when a sync has failed, Linux keeps what it could not write and calls it clean. So
 //! what no mark covers is written anew, to a file that takes the arena's place, before anything is built on it.
 
@@ -14,8 +17,9 @@ use crate::arena::{ArenaId, Granule};
 use crate::footer::{FOOTER_BYTES, Footer, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
-use crate::read::{ArenaState, Log, OpenedArena, ReadLogError};
+use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
+use crate::salvage::SECTOR_GRANULES;
 use crate::window::Window;
 
 /// How much is read at a time.
@@ -42,6 +46,8 @@ pub struct Recovered {
     /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
     /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
     pub gap: Option<u64>,
+    /// Where, in bytes, the disk does not give something that may be a page: what that names is not known.
+    pub hidden: Option<u64>,
 }
 
 /// What can be told of an arena without a seal by somebody who cannot read its clumps.
@@ -110,6 +116,14 @@ pub enum RecoverError {
         /// What went wrong below.
         source: std::io::Error,
     },
+    /// The disk does not give all of an arena that would have to be written anew. Nothing was changed.
+    #[error("arena {arena}: the disk does not give all of it, so that it cannot be written anew")]
+    NotGiven {
+        /// Which arena.
+        arena: ArenaId,
+        /// What went wrong below.
+        source: std::io::Error,
+    },
     /// It could not be told which arenas were never begun.
     #[error("{file}: cannot tell whether it was ever begun")]
     Look {
@@ -128,6 +142,14 @@ pub enum RecoverError {
     },
 }
 
+impl RecoverError {
+    /// Whether it failed because the disk does not give what is there. Nothing was changed.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Self::NotGiven { .. })
+    }
+}
+
 impl Log {
     /// Finds the pages of an arena that has no seal. Reads record headers and pages only.
     ///
@@ -142,7 +164,7 @@ impl Log {
         loop {
             let next = match self.next_page(arena, &mut window, place)? {
                 // Believed when it is read a second time: what is broken may be cut.
-                Next::Broken(_) => {
+                Next::Broken { .. } => {
                     window.forget();
                     self.next_page(arena, &mut window, place)?
                 }
@@ -155,9 +177,12 @@ impl Log {
                     found.log_bytes = end.byte_offset();
                     place = end;
                 }
-                Next::Broken(at) => {
+                Next::Broken { at, is_unreadable } => {
                     broken.get_or_insert(at.byte_offset());
-                    let Some(again) = next_record(&mut window, at)? else { break };
+                    if is_unreadable {
+                        found.hidden.get_or_insert(at.byte_offset());
+                    }
+                    let Some(again) = next_record(&mut window, at, &mut found.hidden)? else { break };
                     place = again;
                 }
             }
@@ -179,19 +204,19 @@ impl Log {
         loop {
             let header = match window.record(place) {
                 Ok(header) => header,
-                Err(error) if error.is_damage() => return Ok(Next::Broken(place)),
+                Err(error) if error.is_damage() => return Ok(Next::broken(place, &error)),
                 Err(error) => return Err(error),
             };
             // The gap after a record counts: the next record is appended where it ends.
             let file_bytes = window.file_bytes()?;
             let Some(end) = header.next().filter(|end| end.byte_offset() <= file_bytes) else {
-                return Ok(Next::Broken(place));
+                return Ok(Next::Broken { at: place, is_unreadable: false });
             };
             if header.kind == RecordKind::Page {
                 let row = PageRow { granule: place, body_bytes: header.body_bytes, code: header.code };
                 return match self.open_page(arena, &header, window) {
                     Ok(page) => Ok(Next::Page { row, page, end }),
-                    Err(error) if error.is_damage() => Ok(Next::Broken(place)),
+                    Err(error) if error.is_damage() => Ok(Next::broken(place, &error)),
                     Err(error) => Err(error),
                 };
             }
@@ -229,12 +254,28 @@ impl Log {
     pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
         let durable = found.durable();
         let mut window = self.window(arena, AHEAD_BYTES);
-        let mut broken = Vec::new();
+        let (mut broken, mut unreadable) = (Vec::new(), found.hidden);
         for (number, (row, page)) in found.pages.iter().enumerate() {
-            if let Some(clump) = broken_clump(&mut window, page, durable)? {
+            if let Some(clump) = broken_clump(&mut window, page, durable, &mut unreadable)? {
                 tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
                 broken.push((number, clump.byte_offset()));
             }
+        }
+        if let Some(place) = unreadable {
+            // Nothing of the arena is cut off. But pages behind something that never reached the disk do not count.
+            let first = broken.iter().map(|(_, clump)| *clump).min();
+            match first {
+                Some(first) if self.was_lost(&mut window, first, durable)? => {
+                    found.pages.retain(|(row, _)| row.granule.byte_offset() < first);
+                }
+                _ => {
+                    for (number, _) in broken.into_iter().rev() {
+                        found.pages.remove(number);
+                    }
+                }
+            }
+            found.gap = found.gap.into_iter().chain(first).chain([place]).min();
+            return Ok(found);
         }
         let Some(first) = broken.iter().map(|(_, clump)| *clump).chain(found.gap).min() else {
             return Ok(found);
@@ -281,7 +322,17 @@ impl Log {
         let id = arena.id();
         if !is_durable(&found, durable) {
             tracing::info!(arena = %id, log_bytes = found.log_bytes, "writing anew what may not be durable");
-            self.write_anew(id, Some(found.log_bytes))?;
+            match self.write_anew(id, Some(found.log_bytes)) {
+                Err(error) if error.is_unreadable() => {
+                    tracing::error!(arena = %id, %error, "the disk does not give all of an arena; it is left as it is");
+                    let is_clump =
+                        |(_, page): &(_, DirectoryPage)| page.clumps().first().map(|clump| clump.granule);
+                    let first = found.pages.iter().find_map(is_clump).unwrap_or_default();
+                    found.gap = Some(first.byte_offset());
+                    return Ok(found);
+                }
+                other => other?,
+            }
             found.durable_bytes = found.log_bytes;
         } else if found.cut_bytes > 0 {
             tracing::info!(arena = %id, cut_bytes = found.cut_bytes, "cut what a crash has left");
@@ -305,6 +356,15 @@ impl Log {
             Some(log_bytes) => log_bytes,
             None => storage.length(&file).map_err(failed)?,
         };
+        let mut is_given = true;
+        let mut read = |offset, into: &mut [u8]| {
+            let read = storage.read_at(&file, offset, into);
+            let read = read.or_else(|error| {
+                if is_unreadable(&error) { storage.read_at(&file, offset, into) } else { Err(error) }
+            });
+            is_given &= !read.as_ref().is_err_and(is_unreadable);
+            read
+        };
         let copied = storage.replace_with(&file, |append| {
             let (mut piece, mut again) = (Vec::new(), Vec::new());
             let mut offset = 0;
@@ -312,8 +372,8 @@ impl Log {
                 let piece_bytes = usize::try_from(log_bytes - offset).unwrap_or(AHEAD_BYTES).min(AHEAD_BYTES);
                 piece.resize(piece_bytes, 0);
                 again.resize(piece_bytes, 0);
-                storage.read_at(&file, offset, &mut piece)?;
-                storage.read_at(&file, offset, &mut again)?;
+                read(offset, &mut piece)?;
+                read(offset, &mut again)?;
                 // The copy replaces what it was read from: a disk that lies must not lie into it.
                 if piece != again {
                     return Err(std::io::Error::other(format!(
@@ -325,7 +385,10 @@ impl Log {
             }
             Ok(())
         });
-        copied.map_err(failed)
+        match copied {
+            Err(source) if !is_given => Err(RecoverError::NotGiven { arena: id, source }),
+            copied => copied.map_err(failed),
+        }
     }
 
     /// Writes a sealed arena anew without its seal, durable when this returns, and hands back what is needed to seal it again:
@@ -391,14 +454,20 @@ impl Log {
         }
         // Looked at twice: what reads as nothing once may be a whole arena.
         for _ in 0..2 {
-            storage.read_at(file, 0, &mut header)?;
+            match storage.read_at(file, 0, &mut header) {
+                // What the disk does not give was written once.
+                Err(error) if is_unreadable(&error) => return Ok(true),
+                read => read?,
+            }
             if header.iter().any(|byte| *byte != 0) {
                 return Ok(true);
             }
         }
         let mut footer = [0; FOOTER_BYTES];
-        storage.read_at(file, file_bytes - footer.len() as u64, &mut footer)?;
-        Ok(Footer::decode(&footer, file_bytes).is_ok())
+        match storage.read_at(file, file_bytes - footer.len() as u64, &mut footer) {
+            Err(error) if is_unreadable(&error) => Ok(true),
+            read => read.map(|()| Footer::decode(&footer, file_bytes).is_ok()),
+        }
     }
 }
 
@@ -412,15 +481,20 @@ fn is_before(page: &DirectoryPage, durable: Granule) -> bool {
     page.clumps().iter().all(|clump| clump.granule < durable)
 }
 
-/// The first clump of a page, from `durable` on, that is not as the page names it.
+/// The first clump of a page, from `durable` on, that is not as the page names it. One that the disk does not give is not taken for
+/// broken, but noted.
 fn broken_clump(
     window: &mut Window<'_>,
     page: &DirectoryPage,
     durable: Granule,
+    unreadable: &mut Option<u64>,
 ) -> Result<Option<Granule>, ReadLogError> {
     for clump in page.clumps().iter().filter(|clump| clump.granule >= durable) {
         match window.authenticate(clump.granule) {
             Ok(header) if header.code == clump.code => {}
+            Err(error) if error.is_unreadable() => {
+                unreadable.get_or_insert(clump.granule.byte_offset());
+            }
             Err(error) if !error.is_damage() => return Err(error),
             _ => return Ok(Some(clump.granule)),
         }
@@ -470,21 +544,34 @@ fn is_durable(found: &Recovered, durable: Granule) -> bool {
 /// What a step of a scan comes to.
 enum Next {
     Page { row: PageRow, page: DirectoryPage, end: Granule },
-    Broken(Granule),
+    Broken { at: Granule, is_unreadable: bool },
 }
 
-/// The first place after `broken` where a record begins.
-fn next_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granule>, ReadLogError> {
+impl Next {
+    fn broken(at: Granule, error: &ReadLogError) -> Self {
+        Self::Broken { at, is_unreadable: error.is_unreadable() }
+    }
+}
+
+/// The first place after `broken` where a record begins. Notes the first place before it that the disk does not give.
+fn next_record(
+    window: &mut Window<'_>,
+    broken: Granule,
+    hidden: &mut Option<u64>,
+) -> Result<Option<Granule>, ReadLogError> {
     let file_bytes = window.file_bytes()?;
-    for granule in (broken.0.saturating_add(1)..u32::MAX).map(Granule) {
-        if granule.byte_offset() >= file_bytes {
-            break;
-        }
-        match window.record(granule) {
+    let mut granule = Granule(broken.0.saturating_add(1));
+    while granule.0 < u32::MAX && granule.byte_offset() < file_bytes {
+        let step = match window.record(granule) {
             Ok(_) => return Ok(Some(granule)),
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_unreadable() => {
+                hidden.get_or_insert(granule.byte_offset());
+                SECTOR_GRANULES - granule.0 % SECTOR_GRANULES
+            }
+            Err(error) if error.is_damage() => 1,
             Err(error) => return Err(error),
-        }
+        };
+        granule = Granule(granule.0.saturating_add(step));
     }
     Ok(None)
 }
@@ -496,6 +583,7 @@ fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogErr
     let start = granule.byte_offset();
     let body_bytes = match window.record(granule) {
         Ok(header) => header.body_bytes as usize,
+        Err(error) if error.is_unreadable() => return Ok(false),
         Err(error) if error.is_damage() => 0,
         Err(error) => return Err(error),
     };
@@ -503,7 +591,11 @@ fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogErr
     if start.saturating_add(length as u64) > file_bytes {
         return Ok(true);
     }
-    let record = window.bytes(start, length)?;
+    let record = match window.bytes(start, length) {
+        // What is not known may be good.
+        Err(error) if error.is_unreadable() => return Ok(false),
+        other => other?,
+    };
     let in_first_sector = SECTOR_BYTES - usize::try_from(start % SECTOR_BYTES as u64).unwrap_or_default();
     let (first, others) = record.split_at(in_first_sector.min(length));
     let mut parts = std::iter::once(first).chain(others.chunks(SECTOR_BYTES));

@@ -24,8 +24,8 @@ use crate::window::{DecryptedBody, Window};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
-/// What a disk loses at a time: 4 KiB.
-const SECTOR_GRANULES: u32 = 32;
+/// What a disk loses at the least: 512 bytes.
+pub(crate) const SECTOR_GRANULES: u32 = 4;
 
 /// What is whole of a clump: all of it, or some of its frames.
 #[derive(Debug, Clone)]
@@ -101,12 +101,8 @@ fn seek_record(window: &mut Window<'_>, broken: Granule) -> Option<Granule> {
     while granule.byte_offset() < file_bytes {
         let step = match window.record(granule) {
             Ok(_) => return Some(granule),
-            Err(error) if error.is_damage() => 1,
-            Err(_) => {
-                // From now on little is asked for at once, so that a bad sector costs no more than itself.
-                window.set_ahead_bytes(0);
-                SECTOR_GRANULES - granule.0 % SECTOR_GRANULES
-            }
+            Err(error) if error.is_damage() && !error.is_unreadable() => 1,
+            Err(_) => SECTOR_GRANULES - granule.0 % SECTOR_GRANULES,
         };
         granule = Granule(granule.0.checked_add(step)?);
     }
@@ -173,6 +169,13 @@ impl Replacement {
         }
         let writer = ArenaWriter::begin(log, random, &session, (id, generation), file.clone())?;
         Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
+    }
+
+    /// Whether one more clump can be addressed. What takes the place of a full arena can be longer than that was: what is left of a damaged
+    /// clump is packed in another way.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.writer.log_bytes < self.log.config().map.arena_bytes()
     }
 
     /// Adds a clump.

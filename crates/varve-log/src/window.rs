@@ -75,7 +75,15 @@ impl Log {
     /// A look at an arena's records through a buffer that reads `ahead_bytes` at a time.
     #[must_use]
     pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
-        Window { log: self, arena, file_bytes: None, ahead_bytes, start: 0, buffer: Vec::new() }
+        Window {
+            log: self,
+            arena,
+            file_bytes: None,
+            ahead_bytes,
+            start: 0,
+            buffer: Vec::new(),
+            is_careful: false,
+        }
     }
 }
 
@@ -88,6 +96,8 @@ pub struct Window<'a> {
     ahead_bytes: usize,
     start: u64,
     buffer: Vec<u8>,
+    /// Whether the disk has not given something here: from then on nothing is read ahead, so that a bad sector costs no more than itself.
+    is_careful: bool,
 }
 
 impl Window<'_> {
@@ -300,7 +310,7 @@ impl Window<'_> {
 
     /// Bytes of the file, to be changed by the caller.
     fn take(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, ReadLogError> {
-        if self.buffered(offset, count).is_some() || self.ahead_bytes > count {
+        if self.buffered(offset, count).is_some() || (self.ahead_bytes > count && !self.is_careful) {
             return Ok(self.bytes(offset, count)?.to_vec());
         }
         let mut bytes = vec![0; count];
@@ -320,17 +330,32 @@ impl Window<'_> {
             None => {
                 let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
                 // Past the end of the file the read below fails, and says where.
-                self.buffer.clear();
-                self.buffer.resize(count.max(self.ahead_bytes.min(left)).min(left.max(count)), 0);
-                self.start = offset;
-                let read = self.log.read_at(self.arena.id, offset, &mut self.buffer);
-                if read.is_err() {
-                    self.buffer.clear();
+                let ahead_bytes = if self.is_careful { 0 } else { self.ahead_bytes };
+                let wanted = count.max(ahead_bytes.min(left)).min(left.max(count));
+                match self.fill(offset, wanted) {
+                    Err(error) if error.is_unreadable() => {
+                        self.is_careful = true;
+                        if wanted == count {
+                            return Err(error);
+                        }
+                        self.fill(offset, count)?;
+                    }
+                    other => other?,
                 }
-                read?;
                 0
             }
         };
         Ok(&self.buffer[skip..skip + count])
+    }
+
+    fn fill(&mut self, offset: u64, count: usize) -> Result<(), ReadLogError> {
+        self.buffer.clear();
+        self.buffer.resize(count, 0);
+        self.start = offset;
+        let read = self.log.read_at(self.arena.id, offset, &mut self.buffer);
+        if read.is_err() {
+            self.buffer.clear();
+        }
+        read
     }
 }

@@ -15,8 +15,9 @@ mod emulator;
 mod hardware;
 mod keep;
 mod transcript;
+mod window;
 
 pub use check::{CheckOutcome, CheckWatch, Wanted, check};
 pub use emulator::{Accelerator, BootDisk, BootError, Emulator, Screen};
-pub use hardware::{Bus, Hardware};
+pub use hardware::{Attached, Bus, Hardware, attached};
 pub use keep::{KeepError, Kept};

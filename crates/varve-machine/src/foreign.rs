@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use varve_archive::{ServedImage, ToldRun};
@@ -18,8 +18,10 @@ pub use layer::LayerError;
 use layer::{Layers, layers};
 pub use make::{RestoreForeignError, restore_foreign};
 
+use crate::companion::companion;
 use crate::edge::{Deadline, sleep};
 use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
+use crate::private_folder::PrivateFolder;
 
 const CONNECTION_COUNT: usize = 4;
 /// How long QEMU may take to open an image, and for each answer.
@@ -70,8 +72,8 @@ pub enum OpenForeignError {
     },
 }
 
-/// A disk in an image of any format, while a program of QEMU's serves it. The program ends when this is dropped; if we are killed, it
-/// ends by itself, since nobody is connected to it any longer.
+/// A disk in an image of any format, while a program of QEMU's serves it. The program ends when this is dropped, and if we are killed:
+/// with the last connection to it, and, where the system can see to that, also before there was one.
 pub struct ForeignImage {
     disk: NbdDisk,
     _server: Server,
@@ -121,7 +123,7 @@ fn state_of(file: &Path) -> FileState {
 struct Server {
     child: Child,
     complaints: File,
-    folder: tempfile::TempDir,
+    folder: PrivateFolder,
 }
 
 impl Server {
@@ -129,9 +131,9 @@ impl Server {
 
     fn start(words: &[std::ffi::OsString]) -> Result<Self, OpenForeignError> {
         let failed = |source| OpenForeignError::Start { program: Self::PROGRAM, source };
-        let folder = tempfile::Builder::new().prefix("varve-").tempdir().map_err(failed)?;
+        let folder = PrivateFolder::create("varve-image-").map_err(failed)?;
         let complaints = tempfile::tempfile().map_err(failed)?;
-        let mut command = Command::new(Self::PROGRAM);
+        let mut command = companion(Self::PROGRAM);
         command.arg("--socket").arg(folder.path().join("nbd")).arg(format!("--shared={CONNECTION_COUNT}"));
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(complaints.try_clone().map_err(failed)?);

@@ -12,6 +12,7 @@
 //! - The machine comes first: it is never paused, its writes never wait for the archive, and a night that runs out of room is given up.
 //! - A record of changes is gone by only if it proves that it covers the time since the night that it is built on; else all is
 //!   read, and it is said why.
+//! - Where a night leaves swap out it is zeros, and everywhere else as the disk was, whatever the nights before have left out.
 //! - Nothing is left behind in QEMU but that record; what a killed run has left, the next run removes. What is not ours is never touched.
 //! - An image never leads to a file that the user has not allowed: QEMU is told of each file that it may open.
 //! - QEMU, the guest agent and the images are not trusted: each answer has a limit in time and size.
@@ -21,14 +22,17 @@
 mod agent;
 pub mod boot;
 mod chain;
+mod companion;
 mod description;
 mod drives;
 mod edge;
 mod foreign;
 mod json_lines;
+mod left_out;
 mod nbd_disk;
 mod night;
 mod point;
+mod private_folder;
 mod qmp;
 mod records;
 
@@ -40,4 +44,5 @@ pub use json_lines::LineError;
 pub use nbd_disk::{NbdDisk, NbdDiskOptions};
 pub use night::{DriveTaken, NightError, NightOptions, NightWatch, Reading, archive_night};
 pub use point::HoldError;
+pub use private_folder::PrivateFolder;
 pub use qmp::{Qmp, QmpError};

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, ArchiveImageError, ImageSource, Machine, Progress, Request, ServedImage, Snapshot,
-    SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
+    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, Machine, Progress, Request,
+    ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
 };
+use varve_image::{LeaveOut, LeftOut, Ranges};
 use varve_store::Permission;
 use varve_tree::{Earlier, Entry};
 use varve_world::Timestamp;
@@ -19,6 +20,7 @@ use crate::agent::{Agent, AgentError};
 use crate::chain::{Chain, RecordName, Since, StoreTag, find};
 use crate::description::{describe, has_thread};
 use crate::drives::{Drive, list};
+use crate::left_out::{NeverUnchanged, left_out_before};
 use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
 use crate::point::{Held, HoldError, Point, dismantle, part, prepare};
 use crate::qmp::{Qmp, QmpError};
@@ -47,6 +49,8 @@ pub struct NightOptions {
     pub scratch: PathBuf,
     /// Read all, whatever has changed.
     pub whole: bool,
+    /// Archive swap as it is.
+    pub keep_swap: bool,
     /// How long QEMU, or the agent, may take for an answer.
     pub patience: Duration,
 }
@@ -79,6 +83,8 @@ pub struct DriveTaken {
     pub reading: Reading,
     /// How much was read.
     pub read_bytes: u64,
+    /// What was archived as zeros instead of being read.
+    pub left_out: LeftOut,
 }
 
 /// Who is told what happens.
@@ -469,23 +475,62 @@ impl Night<'_> {
         let block_bytes = self.archive.store().config().block_bytes;
         let before = self.watch.progress.snapshot().bytes_read;
         let path = Path::new(&drive);
-        let mut archive_from = |earlier: Option<Entry>| {
-            let source = ImageSource::served(Box::new(Arc::clone(&held)), path, earlier);
+        let earlier = planned.since.as_ref().map(|(_, entry)| *entry);
+        let before_tonight: io::Result<_> =
+            earlier.map(|earlier| Ok((earlier, self.left_out_of(&earlier)?))).transpose();
+        let failed = |source| NightError::Connect { drive: drive.clone(), source };
+        let left_out = self.left_out(&held, path).map_err(failed)?;
+        let mut archive_from = |earlier: Option<Entry>, left_out_before: Ranges| {
+            let mut places = left_out_before;
+            places.extend(left_out.ranges().iter());
+            let disk = NeverUnchanged { disk: Arc::clone(&held), places };
+            let source = ImageSource::served(Box::new(disk), path, earlier);
+            let source = source.leaving_out(left_out.ranges().clone());
             self.archive.take_image(&source, block_bytes, request.clone(), self.watch.progress)
         };
         let mut reading = planned.reading.clone();
-        let taken = match archive_from(planned.since.as_ref().map(|(_, entry)| *entry)) {
-            // The moment is still held: so it is read whole, and what was lost comes back with it.
-            Err(TakeError::Image(ArchiveImageError::Earlier(damage))) => {
-                let reason = format!("the night before is damaged: {}", chain_of(&damage));
-                reading = Reading::Whole { reason };
-                archive_from(None)
+        let mut read_whole = |damage: &dyn std::error::Error| {
+            let reason = format!("the night before is damaged: {}", chain_of(damage));
+            reading = Reading::Whole { reason };
+        };
+        let taken = match before_tonight {
+            Ok(None) => archive_from(None, Ranges::default()),
+            Ok(Some((earlier, left_out_before))) => match archive_from(Some(earlier), left_out_before) {
+                // The moment is still held: so it is read whole, and what was lost comes back with it.
+                Err(TakeError::Image(ArchiveImageError::Earlier(damage))) => {
+                    read_whole(&damage);
+                    archive_from(None, Ranges::default())
+                }
+                taken => taken,
+            },
+            Err(damage) => {
+                read_whole(&damage);
+                archive_from(None, Ranges::default())
             }
-            taken => taken,
         };
         let taken = taken.map_err(|source| NightError::Take { drive: drive.clone(), source })?;
         let read_bytes = self.watch.progress.snapshot().bytes_read.saturating_sub(before);
-        Ok(DriveTaken { drive, taken, reading, read_bytes })
+        Ok(DriveTaken { drive, taken, reading, read_bytes, left_out })
+    }
+
+    /// Where a night of this drive may not be as the disk was.
+    fn left_out_of(&self, night: &Entry) -> io::Result<Ranges> {
+        let blocks = Arc::new(CachedBlocks::new(self.archive.blocks()));
+        left_out_before(ImageReader::new(blocks, night), self.archive.store().config().block_bytes)
+    }
+
+    /// What of the disk is not worth keeping, at the moment that is archived.
+    fn left_out(&self, held: &Arc<HeldDisk>, path: &Path) -> io::Result<LeftOut> {
+        let wanted = LeaveOut { swap: !self.options.keep_swap, free: false };
+        let disk = ImageSource::served(Box::new(Arc::clone(held)), path, None).reader()?;
+        let found = disk.map(|disk| LeftOut::find(disk, wanted)).unwrap_or_default();
+        for part in found.parts() {
+            if let Some(reason) = &part.kept_because {
+                let (what, volume) = (&part.what, &part.volume);
+                (self.watch.warn)(&format!("{}: {what} of {volume} is kept: {reason}", path.display()));
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::chain::{RecordName, Since, StoreTag};
 use crate::drives::Drive;
 use crate::edge::{Deadline, sleep};
+use crate::private_folder::PrivateFolder;
 use crate::qmp::{Qmp, QmpError};
 
 /// How often QEMU is asked whether something has ended.
@@ -80,7 +80,7 @@ pub(crate) struct Point {
     /// What the machine overwrites goes here; one for each drive.
     pub scratch: Vec<Arc<File>>,
     /// Where the socket is.
-    folder: TempDir,
+    folder: PrivateFolder,
 }
 
 /// Prepares to hold drives. The machine does not notice.
@@ -97,7 +97,7 @@ pub(crate) fn prepare(
         add_scratch(qmp, store, number, drive, &file)?;
         scratch.push(Arc::new(file));
     }
-    let folder = tempfile::Builder::new().prefix("varve-").tempdir().map_err(HoldError::Socket)?;
+    let folder = PrivateFolder::create("varve-night-").map_err(HoldError::Socket)?;
     let listener = UnixListener::bind(folder.path().join("nbd")).map_err(HoldError::Socket)?;
     let name = format!("varve-{store}");
     qmp.execute_with("getfd", json!({ "fdname": name }), Some(listener.as_fd()))?;

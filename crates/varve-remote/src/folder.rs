@@ -8,15 +8,16 @@ use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 use varve_world::FileName;
 
+use crate::leftovers;
 use crate::listing::{Listing, is_folder_of_a_store};
 use crate::trouble::Trouble;
 use crate::{Capabilities, Object, Pace, PutMode, Target, TargetError, edge};
@@ -33,6 +34,8 @@ pub struct FolderTarget {
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     creation: OnceLock<Creation>,
+    /// What dead writers have left, by the last listing of everything.
+    leftovers: Mutex<Vec<String>>,
 }
 
 /// How a file gets a name that nobody else may have got.
@@ -50,13 +53,23 @@ impl FolderTarget {
     /// The files below `root`.
     #[must_use]
     pub fn new(root: &Path) -> Self {
-        Self { root: root.into(), up: None, down: None, creation: OnceLock::new() }
+        Self {
+            root: root.into(),
+            up: None,
+            down: None,
+            creation: OnceLock::new(),
+            leftovers: Mutex::default(),
+        }
     }
 
     /// The same, written and read at a pace.
     #[must_use]
     pub fn at_pace(self, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
         Self { up, down, ..self }
+    }
+
+    fn leftovers(&self) -> MutexGuard<'_, Vec<String>> {
+        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, name: &FileName) -> PathBuf {
@@ -169,7 +182,9 @@ impl FolderTarget {
                 let kind = entry.file_type().map_err(Trouble::of_io)?;
                 if kind.is_file() {
                     match entry.metadata() {
-                        Ok(metadata) => into.push(&name, metadata.len())?,
+                        Ok(metadata) => {
+                            into.push_changed(&name, metadata.len(), Some(metadata.mtime()))?;
+                        }
                         // Removed since.
                         Err(error) if is_absent(&error) => {}
                         Err(error) => return Err(Trouble::of_io(error)),
@@ -211,7 +226,7 @@ struct Unfinished {
 
 impl Unfinished {
     fn new(folder: &Path) -> io::Result<Self> {
-        let path = folder.join(format!(".varve-{:016x}.tmp", edge::draw()?));
+        let path = folder.join(leftovers::unfinished_name(edge::draw()?));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         Ok(Self { file, path, is_named: false })
     }
@@ -288,7 +303,12 @@ impl Target for FolderTarget {
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
         let mut listing = Listing::default();
         match self.walk(folder, &mut listing) {
-            Ok(()) => Ok(listing.finish(folder)),
+            Ok(()) => {
+                if folder.is_empty() {
+                    *self.leftovers() = listing.dead_leftovers();
+                }
+                Ok(listing.finish(folder))
+            }
             Err(Trouble::Refused(source)) => Err(TargetError::Refused { what: self.to_string(), source }),
             Err(Trouble::Passing(source, _)) => Err(TargetError::Failed { what: self.to_string(), source }),
             Err(other) => unreachable!("a walk looks for no single object: {other:?}"),
@@ -305,6 +325,11 @@ impl Target for FolderTarget {
             path.parent().map_or(Ok(()), |folder| sync_folder(folder).map_err(Trouble::of_io))
         });
         synced.map_err(|trouble| trouble.of_object(name, 0))
+    }
+
+    fn remove_leftovers(&self) -> usize {
+        let dead = std::mem::take(&mut *self.leftovers());
+        dead.iter().filter(|path| fs::remove_file(self.root.join(path)).is_ok()).count()
     }
 }
 

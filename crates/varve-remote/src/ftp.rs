@@ -346,7 +346,9 @@ impl Connection {
             let member = if self.has_mlsd { of_mlsd(line) } else { of_list(line) };
             let name = |own: &str| if folder.is_empty() { own.into() } else { format!("{folder}/{own}") };
             match member {
-                Some(Member::File(own, bytes)) => into.push(&name(own), bytes)?,
+                Some(Member::File(own, bytes, modified)) => {
+                    into.push_changed(&name(own), bytes, modified)?;
+                }
                 Some(Member::Folder(own)) => {
                     into.pass()?;
                     left.extend(Some(name(own)).filter(|name| is_folder_of_a_store(name)));
@@ -432,6 +434,13 @@ impl Home for Ftp {
     fn remove(&self, name: &FileName) -> Result<(), Trouble> {
         self.call(|connection| {
             let path = connection.path(name.as_str());
+            connection.stream.rm(path).map_err(of_object)
+        })
+    }
+
+    fn remove_leftover(&self, path: &str) -> Result<(), Trouble> {
+        self.call(|connection| {
+            let path = connection.path(path);
             connection.stream.rm(path).map_err(of_object)
         })
     }

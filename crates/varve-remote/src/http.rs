@@ -10,6 +10,7 @@ use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOC
 use reqwest::{Body, Client, Request, Response, StatusCode};
 
 use crate::edge::{self, Runtime};
+use crate::leftovers;
 use crate::trouble::{Trouble, chain};
 use crate::xml;
 use crate::{OpenOptions, Pace, Patience, tls};
@@ -219,7 +220,7 @@ impl Answer {
 
 /// A name that no store uses and no other writer has.
 pub(crate) fn unfinished_name() -> Result<String, Trouble> {
-    Ok(format!(".varve-{:016x}.tmp", edge::draw().map_err(Trouble::Refused)?))
+    Ok(leftovers::unfinished_name(edge::draw().map_err(Trouble::Refused)?))
 }
 
 #[cfg(test)]

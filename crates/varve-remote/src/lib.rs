@@ -27,6 +27,7 @@ mod edge;
 mod folder;
 mod ftp;
 mod http;
+mod leftovers;
 mod limited;
 mod listing;
 mod location;

@@ -60,6 +60,10 @@ impl<T: Target> Target for Limited<T> {
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
         self.target.remove(name)
     }
+
+    fn remove_leftovers(&self) -> usize {
+        self.target.remove_leftovers()
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use varve_world::FileName;
 
 use crate::Object;
+use crate::leftovers::Leftovers;
 use crate::trouble::Trouble;
 
 /// How many entries a listing may have, folders and foreign files counted: some hundreds of megabytes of memory at worst, and
@@ -17,6 +18,7 @@ const NAME_BYTES_MAX: usize = 1024;
 pub(crate) struct Listing {
     objects: Vec<Object>,
     entry_count: usize,
+    leftovers: Leftovers,
 }
 
 impl Listing {
@@ -38,6 +40,17 @@ impl Listing {
             self.objects.push(Object { name, bytes });
         }
         Ok(())
+    }
+
+    /// As `push`, for a file of which the server says when it was changed, in seconds since 1970.
+    pub fn push_changed(&mut self, name: &str, bytes: u64, modified: Option<i64>) -> Result<(), Trouble> {
+        self.leftovers.note(name, modified);
+        self.push(name, bytes)
+    }
+
+    /// The files that dead writers have left, by their paths below the place.
+    pub fn dead_leftovers(&mut self) -> Vec<String> {
+        self.leftovers.dead()
     }
 
     /// The objects below `folder`, in order of their names, each once.

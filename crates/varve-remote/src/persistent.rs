@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -88,17 +89,24 @@ pub(crate) trait Home: Send + Sync + fmt::Display {
 
     /// Removes an object.
     fn remove(&self, name: &FileName) -> Result<(), Trouble>;
+
+    /// Removes a file that a listing has told to be left by a dead writer, by its path below the place.
+    fn remove_leftover(&self, _path: &str) -> Result<(), Trouble> {
+        Err(Trouble::refused("nothing is left behind here"))
+    }
 }
 
 /// A home whose operations are tried several times.
 pub(crate) struct Persistent<H> {
     home: H,
     patience: Patience,
+    /// What dead writers have left, by the last listing of everything.
+    leftovers: Mutex<Vec<String>>,
 }
 
 impl<H: Home> Persistent<H> {
     pub fn new(home: H, patience: Patience) -> Self {
-        Self { home, patience }
+        Self { home, patience, leftovers: Mutex::default() }
     }
 
     /// Tries until it succeeds, or no further try can help. Each try is told whether one before it may have been done without our
@@ -124,6 +132,10 @@ impl<H: Home> Persistent<H> {
             edge::sleep(pause);
             number += 1;
         }
+    }
+
+    fn leftovers(&self) -> MutexGuard<'_, Vec<String>> {
+        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether an object has these contents.
@@ -190,7 +202,11 @@ impl<H: Home> Target for Persistent<H> {
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
         let outcome = self.persist("listing", |_| {
             let mut listing = Listing::default();
-            self.home.list(folder, &mut listing).map(|()| listing.finish(folder))
+            self.home.list(folder, &mut listing)?;
+            if folder.is_empty() {
+                *self.leftovers() = listing.dead_leftovers();
+            }
+            Ok(listing.finish(folder))
         });
         let what = || if folder.is_empty() { self.to_string() } else { format!("{self}: {folder}") };
         outcome.map_err(|trouble| match trouble {
@@ -211,12 +227,25 @@ impl<H: Home> Target for Persistent<H> {
         });
         outcome.map_err(|trouble| trouble.of_object(name, 0))
     }
+
+    fn remove_leftovers(&self) -> usize {
+        let mut removed_count = 0;
+        for path in std::mem::take(&mut *self.leftovers()) {
+            match self.home.remove_leftover(&path) {
+                Ok(()) | Err(Trouble::NotFound) => removed_count += 1,
+                // It may stay: nobody sees it, and the next listing finds it again.
+                Err(trouble) => {
+                    tracing::info!(target = %self.home, path, ?trouble, "what a dead writer has left stays");
+                    break;
+                }
+            }
+        }
+        removed_count
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
     use crate::MemoryTarget;
 

@@ -346,7 +346,9 @@ async fn take_members(
             let name =
                 if folder.is_empty() { member.filename } else { format!("{folder}/{}", member.filename) };
             match member.attrs.size {
-                Some(bytes) if member.attrs.is_regular() => into.push(&name, bytes)?,
+                Some(bytes) if member.attrs.is_regular() => {
+                    into.push_changed(&name, bytes, member.attrs.mtime.map(i64::from))?;
+                }
                 _ => {
                     into.pass()?;
                     folders.extend((member.attrs.is_dir() && is_folder_of_a_store(&name)).then_some(name));
@@ -477,5 +479,9 @@ impl Home for Sftp {
         self.call(0, async |session| {
             session.sftp.remove(self.path(name.as_str())).await.map(drop).map_err(of_sftp)
         })
+    }
+
+    fn remove_leftover(&self, path: &str) -> Result<(), Trouble> {
+        self.call(0, async |session| session.sftp.remove(self.path(path)).await.map(drop).map_err(of_sftp))
     }
 }

@@ -109,6 +109,12 @@ pub trait Target: Send + Sync + fmt::Display {
     /// # Errors
     /// [`TargetError::NotFound`], or as [`put`](Self::put).
     fn remove(&self, name: &FileName) -> Result<(), TargetError>;
+
+    /// Removes what dead writers have left unfinished, as far as the last listing of everything has shown it, and says how many files
+    /// that were. Nothing that anybody could read is touched, and nothing that a writer may still be at; what cannot be removed stays.
+    fn remove_leftovers(&self) -> usize {
+        0
+    }
 }
 
 impl<T: Target + ?Sized> Target for Box<T> {
@@ -130,5 +136,9 @@ impl<T: Target + ?Sized> Target for Box<T> {
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
         (**self).remove(name)
+    }
+
+    fn remove_leftovers(&self) -> usize {
+        (**self).remove_leftovers()
     }
 }

@@ -19,6 +19,7 @@ use varve_world::FileName;
 
 use crate::base64;
 use crate::http::{Answer, Http, unfinished_name};
+use crate::leftovers;
 use crate::listing::{Listing, is_folder_of_a_store};
 use crate::location::HostLocation;
 use crate::persistent::Home;
@@ -34,7 +35,7 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_')
 
 /// What is asked of each member of a collection.
 const PROPERTIES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><D:propfind xmlns:D=\"DAV:\"><D:prop>\
-    <D:resourcetype/><D:getcontentlength/></D:prop></D:propfind>";
+    <D:resourcetype/><D:getcontentlength/><D:getlastmodified/></D:prop></D:propfind>";
 
 /// A collection.
 pub(crate) struct Webdav {
@@ -214,14 +215,19 @@ impl Webdav {
 /// Adds the objects among the members of the collection at `path`, which is `folder` to a store, and returns the folders.
 fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> Result<Vec<String>, Trouble> {
     let (mut href, mut is_collection, mut bytes, mut is_answer) = (String::new(), false, None, false);
+    let mut modified = None;
     let mut folders = Vec::new();
     xml::walk(answer, &mut |step| {
         match step {
             Step::Open("multistatus") => is_answer = true,
-            Step::Open("response") => (href, is_collection, bytes) = (String::new(), false, None),
+            Step::Open("response") => {
+                (href, is_collection, bytes) = (String::new(), false, None);
+                modified = None;
+            }
             Step::Open("collection") => is_collection = true,
             Step::Close("href", text) if href.is_empty() => href = text.trim().into(),
             Step::Close("getcontentlength", text) => bytes = text.trim().parse::<u64>().ok(),
+            Step::Close("getlastmodified", text) => modified = leftovers::of_http_date(text),
             Step::Close("response", _) => {
                 let own = member(&href, path);
                 let name = if folder.is_empty() { own.clone() } else { format!("{folder}/{own}") };
@@ -233,7 +239,7 @@ fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> 
                 } else {
                     // A server that tells no length has nothing that could be an object.
                     match bytes {
-                        Some(bytes) => into.push(&name, bytes)?,
+                        Some(bytes) => into.push_changed(&name, bytes, modified)?,
                         None => into.pass()?,
                     }
                 }
@@ -296,6 +302,10 @@ impl Home for Webdav {
             self.send(Method::DELETE, &self.path(name.as_str())).await?.success().map(drop)
         })
     }
+
+    fn remove_leftover(&self, path: &str) -> Result<(), Trouble> {
+        self.http.wait(0, async { self.send(Method::DELETE, &self.path(path)).await?.success().map(drop) })
+    }
 }
 
 #[cfg(test)]
@@ -307,14 +317,15 @@ mod tests {
         let answer = br#"<?xml version="1.0"?><D:multistatus xmlns:D="DAV:">
             <D:response><D:href>/d%20v/in/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>
             <D:response><D:href>/d%20v/in/sub/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>
-            <D:response><D:href>http://host/d%20v/in/x</D:href><D:propstat><D:prop><D:resourcetype/><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
-            <D:response><D:href>/d%20v/in/.varve-1.tmp</D:href><D:propstat><D:prop><D:resourcetype/><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
+            <D:response><D:href>http://host/d%20v/in/x</D:href><D:propstat><D:prop><D:resourcetype/><D:getcontentlength>5</D:getcontentlength><D:getlastmodified>Sun, 13 Nov 1994 08:49:37 GMT</D:getlastmodified></D:prop></D:propstat></D:response>
+            <D:response><D:href>/d%20v/in/.varve-0000000000000001.tmp</D:href><D:propstat><D:prop><D:resourcetype/><D:getcontentlength>5</D:getcontentlength><D:getlastmodified>Sun, 06 Nov 1994 08:49:37 GMT</D:getlastmodified></D:prop></D:propstat></D:response>
             <D:response><D:href>/d%20v/in/sub/deep</D:href><D:propstat><D:prop><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
             <D:response><D:href>/elsewhere/y</D:href><D:propstat><D:prop><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
             <D:response><D:href>/d%20v/in/%2e%2e/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>
             </D:multistatus>"#;
         let mut listing = Listing::default();
         assert_eq!(take_members(answer, "/d v/in/", "in", &mut listing).unwrap(), ["in/sub"]);
+        assert_eq!(listing.dead_leftovers(), ["in/.varve-0000000000000001.tmp"]);
         let names: Vec<_> = listing.finish("").into_iter().map(|object| object.name.to_string()).collect();
         assert_eq!(names, ["in/x"]);
         assert!(take_members(b"<html></html>", "/", "", &mut Listing::default()).is_err());

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError, Seal, Seals};
+use varve_log::{ArenaEnd, ArenaId, ArenaState, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
@@ -21,6 +21,8 @@ use crate::storage::ReplicaStorage;
 /// How much is fetched at once.
 const PIECE_BYTES: u64 = 4 << 20;
 const AHEAD_BYTES: usize = 4 << 20;
+/// After so much of an arena the disk is asked to begin writing it, while more of it is fetched.
+const SYNC_SOON_BYTES: u64 = 64 << 20;
 
 /// How to clone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -136,23 +138,33 @@ pub fn clone_replica(
     let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
     let next = Mutex::new(visible.into_iter());
     let state: Mutex<(Cloned, Vec<DamagedThere>, Option<CloneError>)> = Mutex::default();
-    let work = || {
-        loop {
-            let Some((id, assembly)) = locked(&next).next() else { return };
-            if locked(&state).2.is_some() {
-                return;
+    let count = |id: ArenaId, placed: Result<Brought, CloneError>| {
+        let mut state = locked(&state);
+        match placed {
+            Ok(Brought { bytes, fetched_bytes, damage, .. }) => {
+                state.0.fetched_bytes += fetched_bytes;
+                let is_kept = damage.is_none() || options.keep_damaged;
+                state.0.arena_count += u64::from(is_kept);
+                state.0.bytes += if is_kept { bytes } else { 0 };
+                state.1.extend(damage.map(|reason| DamagedThere { arena: id, reason }));
             }
-            let done = hand.bring(*id, assembly);
-            let mut state = locked(&state);
-            match done {
-                Ok(Brought { bytes, fetched_bytes, damage }) => {
-                    state.0.fetched_bytes += fetched_bytes;
-                    let is_kept = damage.is_none() || options.keep_damaged;
-                    state.0.arena_count += u64::from(is_kept);
-                    state.0.bytes += if is_kept { bytes } else { 0 };
-                    state.1.extend(damage.map(|reason| DamagedThere { arena: *id, reason }));
-                }
-                Err(error) => drop(state.2.get_or_insert(error)),
+            Err(error) => drop(state.2.get_or_insert(error)),
+        }
+    };
+    let work = || {
+        // An arena becomes durable while the next one is fetched: so neither the disk nor the line waits for the other.
+        let mut checked: Option<(ArenaId, Brought)> = None;
+        loop {
+            let has_failed = locked(&state).2.is_some();
+            let taken = if has_failed { None } else { locked(&next).next() };
+            let brought = taken.map(|(id, assembly)| (*id, hand.bring(*id, assembly)));
+            if let Some((id, before)) = checked.take() {
+                count(id, hand.place(id, before));
+            }
+            match brought {
+                Some((id, Ok(brought))) => checked = Some((id, brought)),
+                Some((id, failed)) => count(id, failed),
+                None => return,
             }
         }
     };
@@ -237,7 +249,9 @@ fn begin(replica: &Replica, storage: &dyn Storage) -> Result<(), CloneError> {
         storage.remove(&begun).map_err(failed(&begun))?;
     }
     let written = storage.create(&begun).and_then(|()| storage.append(&begun, &text).map(|_| ()));
-    written.and_then(|()| storage.sync(&begun)).map_err(failed(&begun))
+    // Its name, too: a power cut that took it and kept a key would leave a folder that nobody goes on with.
+    let durable = written.and_then(|()| storage.sync(&begun)).and_then(|()| storage.sync_folder(""));
+    durable.map_err(failed(&begun))
 }
 
 /// What all hands share.
@@ -249,21 +263,24 @@ struct Hand<'a> {
     observer: &'a dyn Observer,
 }
 
+/// An arena that was fetched and checked.
 struct Brought {
     bytes: u64,
     fetched_bytes: u64,
     damage: Option<RecordsDamage>,
+    /// Whether an earlier run has put it in place.
+    is_placed: bool,
 }
 
 impl Hand<'_> {
-    /// Puts one arena in place, unless an earlier run has.
+    /// Fetches and checks one arena, unless an earlier run has put it in place.
     fn bring(&self, id: ArenaId, assembly: &Assembly) -> Result<Brought, CloneError> {
         let (file, total) = (id.file_name(), assembly.bytes());
         let new = unfinished(&file);
         match self.storage.length(&file) {
             Ok(bytes) if bytes == total => {
                 self.observer.add_done(total);
-                return Ok(Brought { bytes, fetched_bytes: 0, damage: None });
+                return Ok(Brought { bytes, fetched_bytes: 0, damage: None, is_placed: true });
             }
             // The replica has grown since.
             Ok(_) => self.storage.rename(&file, &new).map_err(failed(&file))?,
@@ -287,11 +304,23 @@ impl Hand<'_> {
             damage = self.fetch_and_check(id, assembly, 0)?;
             fetched_bytes = total;
         }
-        if damage.is_none() || self.options.keep_damaged {
-            let placed = self.storage.sync(&new).and_then(|()| self.storage.rename(&new, &file));
-            placed.map_err(failed(&file))?;
+        Ok(Brought { bytes: total, fetched_bytes, damage, is_placed: false })
+    }
+
+    /// Gives an arena its own name, once it is durable. One that is damaged and not to be kept stays where it is.
+    fn place(&self, id: ArenaId, brought: Brought) -> Result<Brought, CloneError> {
+        if brought.is_placed || (brought.damage.is_some() && !self.options.keep_damaged) {
+            return Ok(brought);
         }
-        Ok(Brought { bytes: total, fetched_bytes, damage })
+        let file = id.file_name();
+        let new = unfinished(&file);
+        if let Err(error) = self.storage.sync(&new) {
+            // What reads back after this need not be on the disk, and no later sync would write it: it is fetched anew.
+            drop(self.storage.truncate(&new, 0));
+            return Err(failed(&file)(error));
+        }
+        self.storage.rename(&new, &file).map_err(failed(&file))?;
+        Ok(brought)
     }
 
     fn begin_again(&self, new: &FileName) -> Result<u64, CloneError> {
@@ -322,7 +351,7 @@ impl Hand<'_> {
     ) -> Result<Option<Range<u64>>, CloneError> {
         let new = unfinished(&id.file_name());
         let holes = assembly.holes();
-        let mut place = present;
+        let (mut place, mut synced) = (present, present);
         while place < assembly.bytes() {
             if self.observer.is_cancelled() {
                 return Err(CloneError::Cancelled);
@@ -342,6 +371,10 @@ impl Hand<'_> {
             self.storage.append(&new, &piece).map_err(failed(&new))?;
             place += piece.len() as u64;
             self.observer.add_done(piece.len() as u64);
+            if place - synced >= SYNC_SOON_BYTES || place >= assembly.bytes() {
+                self.storage.sync_soon(&new);
+                synced = place;
+            }
         }
         Ok(holes.into_iter().next())
     }
@@ -404,6 +437,13 @@ fn check_arena(log: &Log, id: ArenaId, assembly: &Assembly) -> Result<Option<Rec
     }
     if records.damage.is_none() && records.seal.is_none() && assembly.is_sealed() {
         return Ok(Some(RecordsDamage::SealLost { arena: id, offset: records.log_bytes() }));
+    }
+    // Behind the last page there may be records whose page is not there yet, but nothing torn.
+    if records.damage.is_none() && records.seal.is_none() && log.keys().can_read() {
+        let found = log.scan(&opened)?;
+        if log.end(&opened, &found)? != ArenaEnd::Whole {
+            return Ok(Some(RecordsDamage::Gap { arena: id, offset: found.log_bytes }));
+        }
     }
     Ok(records.damage)
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use varve_log::{
-    ArenaHeader, ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenedArena, PageRow, ReadLogError,
+    ArenaHeader, ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenedArena, PageRow, Proven,
+    ReadLogError, Recovered, Seal,
 };
 
 /// A record's end.
@@ -21,6 +22,8 @@ pub(crate) struct RecordEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SealEnd {
     pub(crate) code: [u8; 32],
+    /// What ledgers know of it.
+    pub(crate) seal: Seal,
     /// The length of the arena's file.
     pub(crate) file_bytes: u64,
 }
@@ -39,6 +42,8 @@ pub(crate) struct ArenaRecords {
     pub(crate) sealed_count: Option<u64>,
     /// Why records after these are not known.
     pub(crate) damage: Option<RecordsDamage>,
+    /// Where, in bytes, something begins that a crash has left unfinished: nobody was promised that, and the next writer cuts it off.
+    pub(crate) unfinished: Option<u64>,
 }
 
 /// Why an arena's records cannot all be told.
@@ -50,6 +55,14 @@ pub enum RecordsDamage {
     /// Between two records there is something that no page names.
     #[error("arena {arena}, offset {offset}: a record is damaged; those after it can still be read")]
     Gap {
+        /// Which arena.
+        arena: ArenaId,
+        /// Where, in bytes.
+        offset: u64,
+    },
+    /// The disk does not give something that may be a page.
+    #[error("arena {arena}, offset {offset}: the disk does not give what is there")]
+    Withheld {
         /// Which arena.
         arena: ArenaId,
         /// Where, in bytes.
@@ -76,7 +89,9 @@ impl RecordsDamage {
     #[must_use]
     pub fn offset(&self) -> u64 {
         match self {
-            Self::Gap { offset, .. } | Self::SealLost { offset, .. } => *offset,
+            Self::Gap { offset, .. } | Self::Withheld { offset, .. } | Self::SealLost { offset, .. } => {
+                *offset
+            }
             Self::Unreadable(
                 ReadLogError::Record { offset, .. }
                 | ReadLogError::Forged { offset, .. }
@@ -89,9 +104,34 @@ impl RecordsDamage {
     }
 }
 
+/// Of what a scan has found, what the next writer will go on from. One who cannot read clumps believes what is surely durable, if more
+/// than that is not whole.
+fn as_left(log: &Log, arena: &OpenedArena, found: Recovered) -> Result<Recovered, ReadLogError> {
+    if log.keys().can_read() {
+        return log.judge(arena, found);
+    }
+    let is_torn = found.gap.is_some_and(|gap| gap >= found.durable_bytes);
+    if !is_torn {
+        return Ok(found);
+    }
+    let mut proven = Proven::of(found).proven;
+    proven.log_bytes = proven.pages.last().map_or(ArenaHeader::BYTES, |(row, _)| row.end());
+    proven.gap = None;
+    Ok(proven)
+}
+
 impl ArenaRecords {
     /// Reads an arena's directory pages. Damage is no error, but an answer.
     pub(crate) fn read(log: &Log, arena: &OpenedArena, file_bytes: u64) -> Result<Self, ReadLogError> {
+        Self::read_as(log, arena, file_bytes, false)
+    }
+
+    /// The same of an arena that a writer may have left in a crash: it ends where the next writer will find its end.
+    pub(crate) fn read_left(log: &Log, arena: &OpenedArena, file_bytes: u64) -> Result<Self, ReadLogError> {
+        Self::read_as(log, arena, file_bytes, true)
+    }
+
+    fn read_as(log: &Log, arena: &OpenedArena, file_bytes: u64, is_left: bool) -> Result<Self, ReadLogError> {
         let mut found = Self {
             id: arena.id(),
             generation: arena.header().generation,
@@ -101,6 +141,7 @@ impl ArenaRecords {
             seal: None,
             sealed_count: None,
             damage: None,
+            unfinished: None,
         };
         match log.state(arena) {
             Ok(ArenaState::Sealed { footer, pages }) => {
@@ -108,11 +149,15 @@ impl ArenaRecords {
                 if found.damage.is_none() && found.log_bytes() != footer.log_bytes {
                     found.damage = Some(RecordsDamage::Gap { arena: arena.id(), offset: found.log_bytes() });
                 }
-                found.seal = Some(SealEnd { code: footer.seal_code, file_bytes });
+                found.seal = Some(SealEnd {
+                    code: footer.seal_code,
+                    seal: Seal::of(arena.header(), &footer),
+                    file_bytes,
+                });
             }
-            Ok(ArenaState::Unsealed) => found.scan(log, arena)?,
+            Ok(ArenaState::Unsealed) => found.scan(log, arena, is_left)?,
             Err(error) if error.is_damage() => {
-                found.scan(log, arena)?;
+                found.scan(log, arena, false)?;
                 found.damage = Some(error.into());
             }
             Err(error) => return Err(error),
@@ -139,8 +184,19 @@ impl ArenaRecords {
         Ok(())
     }
 
-    fn scan(&mut self, log: &Log, arena: &OpenedArena) -> Result<(), ReadLogError> {
+    fn scan(&mut self, log: &Log, arena: &OpenedArena, is_left: bool) -> Result<(), ReadLogError> {
         let mut found = log.scan(arena)?;
+        if is_left && found.hidden.is_none() {
+            found = as_left(log, arena, found)?;
+            if found.gap.is_none() && log.file_bytes(arena.id())? > found.log_bytes {
+                self.unfinished = Some(found.log_bytes);
+            }
+        }
+        if let Some(offset) = found.hidden {
+            // A page may be there. What is known before it counts, and no more.
+            found.pages.retain(|(row, _)| row.granule.byte_offset() < offset);
+            self.damage = Some(RecordsDamage::Withheld { arena: self.id, offset });
+        }
         // The next writer cuts off the mark that the last one has left: it is no part of the history. What it says of the
         // seals counts all the same.
         let sealed_count = found.pages.last().map(|(_, page)| page.ledger().arena_count);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use varve_block::to_hex;
 use varve_log::{
     ArenaHeader, ArenaId, ArenaState, Log, OpenLogError, OpenedArena, ReadLogError, RecordHeader,
-    RecoverError,
+    RecoverError, Seal, Seals,
 };
 use varve_remote::{Target, TargetError};
 use varve_store::StoreConfig;
@@ -166,6 +166,9 @@ pub struct ReplicationPlan {
     pub wrong: Vec<WrongLength>,
     /// Arenas of the store that are damaged.
     pub damaged: Vec<DamagedHere>,
+    /// What a crash, or a writer at work, has left unfinished: an arena, and where that begins, in bytes. It is not replicated, and lost to
+    /// nobody: it was never acknowledged.
+    pub unfinished: Vec<(ArenaId, u64)>,
     /// Arenas that the target has and the store has lost.
     pub missing_here: Vec<ArenaId>,
     /// What this machine has seen at the target once, and is not there any more.
@@ -218,7 +221,13 @@ impl ReplicationPlan {
         let storage = source.world.storage.as_ref();
         let read = |file: &FileName| {
             let failed = |error| ReplicateError::Storage { file: file.clone(), source: error };
-            storage.read_whole(file, SETTING_BYTES_MAX).map(Bytes::from).map_err(failed)
+            let read = || storage.read_whole(file, SETTING_BYTES_MAX).map(Bytes::from);
+            let contents = read().map_err(failed)?;
+            // They have no code that could be checked here, and what is wrong there stays wrong.
+            if read().map_err(failed)? == contents {
+                return Ok(contents);
+            }
+            Err(failed(io::Error::other("it reads differently from one time to the next")))
         };
         let is_there = |name: &str| listing.settings.keys().any(|file| file.as_str() == name);
         if !is_there(MARK) {
@@ -278,17 +287,21 @@ impl ReplicationPlan {
                 unknown.extend(generations.values().flatten().cloned());
             }
         }
-        let (mut unsealed, mut sealed_count) = (Vec::new(), 0);
+        let (mut unsealed, mut sealed_count, mut seals) = (Vec::new(), 0, Seals::default());
         for (place, id) in (0_u64..).zip(ids) {
             let generations = listing.arenas.get(&id);
             let local = match read_local(source, id, generations, options) {
-                Ok(Local::Complete { bytes }) => {
+                Ok(Local::Complete { bytes, seal }) => {
+                    seals.insert(id, seal);
                     self.present_bytes += bytes;
                     continue;
                 }
                 Ok(Local::Records(records)) => records,
                 // A crash has left it before its header was there: the next writer removes it.
-                Err(error) if error.is_damage() && never_begun.contains(&id) => continue,
+                Err(error) if error.is_damage() && never_begun.contains(&id) => {
+                    self.unfinished.push((id, 0));
+                    continue;
+                }
                 Err(error) if error.is_damage() => {
                     self.damaged.push(DamagedHere { arena: id, offset: 0, reason: error.into() });
                     continue;
@@ -304,7 +317,10 @@ impl ReplicationPlan {
             self.wrong.extend(arena.wrong);
             self.present_bytes += arena.present_bytes;
             sealed_count = local.sealed_count.unwrap_or(sealed_count);
-            if local.seal.is_none() && local.damage.is_none() {
+            self.unfinished.extend(local.unfinished.map(|offset| (id, offset)));
+            if let Some(end) = &local.seal {
+                seals.insert(id, end.seal);
+            } else if local.damage.is_none() {
                 unsealed.push((place, id, local.log_bytes()));
             }
             let offset = local.damage.as_ref().map(RecordsDamage::offset);
@@ -314,6 +330,11 @@ impl ReplicationPlan {
             if let Some(reason) = local.damage {
                 self.damaged.push(DamagedHere { arena: id, offset: reason.offset(), reason });
             }
+        }
+        // Seals are given in any order: an arena that a crash has left may wait for its own while later ones get theirs. Only if one of
+        // those that were counted is not there, an arena without a seal has lost it.
+        if seals.missing_count(sealed_count) == 0 {
+            unsealed.clear();
         }
         for (_, arena, offset) in unsealed.into_iter().filter(|(place, ..)| *place < sealed_count) {
             let reason = RecordsDamage::SealLost { arena, offset };
@@ -328,6 +349,7 @@ enum Local {
     /// It is sealed, and the target lists all of it.
     Complete {
         bytes: u64,
+        seal: Seal,
     },
     Records(ArenaRecords),
 }
@@ -348,9 +370,10 @@ fn read_local(
         && there.parts.last().is_some_and(|last| last.name.end == SegmentEnd::Seal(footer.seal_code))
         && there.bytes() == file_bytes
     {
-        return Ok(Local::Complete { bytes: file_bytes });
+        let seal = Seal::of(opened.header(), &footer);
+        return Ok(Local::Complete { bytes: file_bytes, seal });
     }
-    ArenaRecords::read(source.log, &opened, file_bytes).map(Local::Records)
+    ArenaRecords::read_left(source.log, &opened, file_bytes).map(Local::Records)
 }
 
 pub(crate) fn arena_file_bytes(world: &World, arena: ArenaId) -> Result<u64, ReadLogError> {
@@ -438,6 +461,6 @@ fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, 
     if file_bytes <= ArenaHeader::BYTES {
         return Ok(None);
     }
-    let records = ArenaRecords::read(source.log, opened, file_bytes)?;
+    let records = ArenaRecords::read_left(source.log, opened, file_bytes)?;
     Ok(records.last().map(|record| record.granule.byte_offset()))
 }

@@ -85,6 +85,11 @@ impl ReplicationPlan {
             }
             done.removed_keys = self.extra_keys;
         }
+        // Shown by the listing that was made just now.
+        match target.remove_leftovers() {
+            0 => {}
+            count => tracing::info!(%target, count, "removed what dead writers had left"),
+        }
         done.reaches = Seen::of(after.assemble().iter());
         if let Some(seen) = done.reaches
             && let Err(error) = seen.write(source.world.storage.as_ref(), source.log.keys(), target.as_ref())

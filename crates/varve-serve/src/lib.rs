@@ -34,4 +34,7 @@ use varve_image::{FileId, FileSystem};
 pub trait Served: FileSystem {
     /// Whether what is told of this file, and what a folder holds, never changes: clients may believe it for as long as they like.
     fn is_settled(&self, file: FileId) -> bool;
+
+    /// The root of the file system that a file was archived from; `None` if it is in none, but made by what is served.
+    fn root_of(&self, file: FileId) -> Option<FileId>;
 }

@@ -104,6 +104,11 @@ impl Inode {
         }
     }
 
+    /// Every sector can be read again.
+    pub(crate) fn heal(&mut self) {
+        self.unreadable.clear();
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         self.clean_bytes == self.volatile.len() && self.cut.is_none()
     }

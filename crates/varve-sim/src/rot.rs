@@ -3,6 +3,7 @@
 use varve_world::FileName;
 
 use crate::disk::Disk;
+use crate::inode::Inode;
 
 /// A kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,11 @@ impl Disk {
         let inside = self.inside();
         let number = inside.names.inode(file)?;
         Some(inside.inodes[&number].bytes().to_vec())
+    }
+
+    /// Every sector can be read again, as when a cable was loose.
+    pub fn heal(&self) {
+        self.inside().inodes.values_mut().for_each(Inode::heal);
     }
 
     /// Damages a file at a place that the seed decides. Says whether it did: a file that is not there, or empty, cannot rot.

@@ -74,6 +74,14 @@ fn one_sector_cannot_be_read() {
 }
 
 #[test]
+fn a_sector_can_be_read_again() {
+    let (disk, file) = rotten(1, Rot::UnreadableSector);
+    assert!(whole(&disk, &file).is_err());
+    disk.heal();
+    assert_eq!(whole(&disk, &file).unwrap(), [0xa5; BYTES]);
+}
+
+#[test]
 fn the_end_is_gone() {
     check(Rot::LostEnd, |disk, file| {
         let bytes = whole(disk, file).unwrap();

@@ -44,6 +44,11 @@ pub enum DamageKind {
     /// An arena's file is not there.
     #[error("the arena's file is missing")]
     Missing,
+    /// The disk does not give a place where there may be a directory page.
+    #[error(
+        "the disk does not give what is there, and that may be a directory page: what it names is not known"
+    )]
+    Withheld,
     /// Records of the open arena are damaged, and good ones follow them.
     #[error("a record is damaged; those after it can still be read")]
     Gap,
@@ -236,7 +241,10 @@ impl Store {
             ArenaState::Unsealed => {
                 let found = self.log.scan(&arena)?;
                 let found = if can_read { self.log.judge(&arena, found)? } else { found };
-                if let Some(offset) = found.gap.filter(|gap| can_read || *gap < found.durable_bytes) {
+                if let Some(offset) = found.hidden {
+                    check.report(id, offset, DamageKind::Withheld, Vec::new());
+                    data |= can_read;
+                } else if let Some(offset) = found.gap.filter(|gap| can_read || *gap < found.durable_bytes) {
                     check.report(id, offset, DamageKind::Gap, Vec::new());
                     data |= can_read;
                 } else if can_read {

@@ -17,10 +17,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use varve_block::{BlockName, BlockType, LogAddress, Score};
-use varve_index::{MemoryIndex, ReadCheckpointError};
-use varve_log::{ArenaId, Granule, Seal, Seals};
+use varve_index::{MemoryIndex, OpenDiskIndexError, ReadCheckpointError};
+use varve_log::{Appender, ArenaId, Granule, Seal, Seals};
 use varve_world::{FileName, Storage};
 
+use crate::disk_index;
 use crate::store::Store;
 
 /// A checkpoint is due once this share of the index is in none.
@@ -62,6 +63,8 @@ pub struct SaveCheckpointError {
 pub(crate) enum LoadCheckpointError {
     #[error("there is no checkpoint")]
     Missing,
+    #[error(transparent)]
+    Disk(#[from] OpenDiskIndexError),
     #[error("the checkpoint is damaged, or another store's")]
     Damaged(#[from] ReadCheckpointError),
     #[error("the checkpoint's note makes no sense")]
@@ -72,12 +75,19 @@ pub(crate) enum LoadCheckpointError {
     Storage(#[from] io::Error),
 }
 
+impl LoadCheckpointError {
+    /// Whether there was nothing to load, as in a new store.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing | Self::Disk(OpenDiskIndexError::Missing))
+    }
+}
+
 fn file() -> FileName {
     FileName::new("index/checkpoint").expect("a plain name")
 }
 
 impl Coverage {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut note = Vec::new();
         note.extend_from_slice(&(self.sealed.len() as u64).to_le_bytes());
         note.extend_from_slice(&(self.part.len() as u64).to_le_bytes());
@@ -105,7 +115,7 @@ impl Coverage {
         note
     }
 
-    fn decode(note: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(note: &[u8]) -> Option<Self> {
         let (counts, rest) = note.split_first_chunk::<24>()?;
         let mut numbers = counts.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
         let (sealed_count, part_count) = (numbers.next()?, numbers.next()?);
@@ -171,8 +181,11 @@ impl Store {
     /// # Errors
     /// [`SaveCheckpointError`]; the old checkpoint is then there still.
     pub(crate) fn save_checkpoint_if_due(&self) -> Result<(), SaveCheckpointError> {
-        let unsaved = self.unsaved_blocks.load(Ordering::Relaxed);
-        let due = UNSAVED_BLOCKS_MIN.max(self.index().len().checked_div(UNSAVED_SHARE).unwrap_or_default());
+        let unsaved = match self.index.disk() {
+            Some(index) => index.unsaved(),
+            None => self.unsaved_blocks.load(Ordering::Relaxed),
+        };
+        let due = UNSAVED_BLOCKS_MIN.max(self.index.len().checked_div(UNSAVED_SHARE).unwrap_or_default());
         if unsaved >= due { self.save_checkpoint() } else { Ok(()) }
     }
 
@@ -182,24 +195,39 @@ impl Store {
     /// [`SaveCheckpointError`]; the old checkpoint is then there still.
     pub fn save_checkpoint(&self) -> Result<(), SaveCheckpointError> {
         let Some(writer) = &self.writer else { return Ok(()) };
+        if self.withheld.is_any() {
+            // It would be taken for all that there is, when the disk gives the rest again.
+            return Ok(());
+        }
         // Held throughout, so that the index and what it covers stay as they are.
         let appender = writer.appender();
-        let coverage = Coverage {
+        let coverage = self.coverage(&appender);
+        if let Some(index) = self.index.disk() {
+            return index.save(coverage.encode()).map_err(|error| SaveCheckpointError {
+                file: disk_index::summary_file(),
+                source: io::Error::other(error),
+            });
+        }
+        let Some(index) = self.index.memory() else { return Ok(()) };
+        let storage = self.world.storage.as_ref();
+        let key = self.checkpoint_key();
+        storage
+            .replace_with(&file(), |append| index.write_checkpoint(&coverage.encode(), &key, append))
+            .map_err(|source| SaveCheckpointError { file: file(), source })?;
+        self.unsaved_blocks.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What part of the log is in the index now. A crash can take back what of that is not durable yet.
+    pub(crate) fn coverage(&self, appender: &Appender) -> Coverage {
+        Coverage {
             sealed: appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect(),
             part: appender
                 .unsealed()
                 .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }))
                 .collect(),
             catalogs: self.admission().catalogs.clone(),
-        };
-        let storage = self.world.storage.as_ref();
-        let key = self.checkpoint_key();
-        let index = self.index();
-        storage
-            .replace_with(&file(), |append| index.write_checkpoint(&coverage.encode(), &key, append))
-            .map_err(|source| SaveCheckpointError { file: file(), source })?;
-        self.unsaved_blocks.store(0, Ordering::Relaxed);
-        Ok(())
+        }
     }
 
     pub(crate) fn checkpoint_key(&self) -> [u8; 32] {

@@ -31,6 +31,51 @@ pub enum CompareMode {
 pub enum IndexKind {
     /// In memory, about nine bytes a block.
     Memory,
+    /// On disk, behind a fixed amount of memory and two bytes a block.
+    Disk,
+}
+
+/// What is read ahead of what will be asked for, after a look-up that had to read an index on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Prefetch {
+    /// The directory of the arena that it led to, as Foundation does.
+    Arena,
+    /// The same, after four such look-ups in a row have led to one arena, as Venti does.
+    Four,
+}
+
+/// How an index on disk is kept. All of it may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskIndexConfig {
+    /// Memory that it may take, beside its filter.
+    pub memory_bytes: u64,
+    /// Blocks that its filter is made for; it grows when there are more.
+    pub expected_blocks: u64,
+    /// Leading bits of fingerprints that it keeps, once it is made anew.
+    pub fingerprint_bits: u32,
+    /// What is read ahead.
+    pub prefetch: Prefetch,
+}
+
+impl DiskIndexConfig {
+    /// The least memory that it can do with: so little that it writes all the time, which is for tests.
+    pub const MEMORY_BYTES_MIN: u64 = 4 << 10;
+    /// The most blocks that it can be made for at first.
+    pub const EXPECTED_BLOCKS_MAX: u64 = 1 << 36;
+    /// The fewest bits of a fingerprint, and the most.
+    pub const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 32..=64;
+}
+
+impl Default for DiskIndexConfig {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 192 << 20,
+            expected_blocks: 1 << 20,
+            fingerprint_bits: 48,
+            prefetch: Prefetch::Arena,
+        }
+    }
 }
 
 /// Whether the disk may be read by whoever holds it.
@@ -59,6 +104,8 @@ pub struct StoreConfig {
     pub arena_map: ArenaMap,
     /// Where the index is kept.
     pub index: IndexKind,
+    /// How it is kept, if it is on disk.
+    pub disk_index: DiskIndexConfig,
     /// The block size of disk images archived from now on.
     pub block_bytes: u32,
     /// How hard to compress from now on.
@@ -78,11 +125,41 @@ struct File {
     encryption: Encryption,
     arena_bytes: u64,
     index: IndexKind,
+    // Absent from a store with its index in memory, as from all that are older than the choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index_memory: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index_blocks: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index_fingerprint_bits: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    index_prefetch: Option<Prefetch>,
     block_bytes: u32,
     compression_level: i32,
     clump_bytes: u32,
     #[serde(default)]
     parity_percent: u8,
+}
+
+impl File {
+    /// How an index on disk is kept; or the key and the value that make no sense.
+    fn disk_index(&self) -> Result<DiskIndexConfig, (&'static str, u64)> {
+        let default = DiskIndexConfig::default();
+        let memory_bytes = self.index_memory.unwrap_or(default.memory_bytes);
+        if !(DiskIndexConfig::MEMORY_BYTES_MIN..=1 << 44).contains(&memory_bytes) {
+            return Err(("index_memory", memory_bytes));
+        }
+        let expected_blocks = self.index_blocks.unwrap_or(default.expected_blocks);
+        if !(1..=DiskIndexConfig::EXPECTED_BLOCKS_MAX).contains(&expected_blocks) {
+            return Err(("index_blocks", expected_blocks));
+        }
+        let fingerprint_bits = self.index_fingerprint_bits.unwrap_or(default.fingerprint_bits);
+        if !DiskIndexConfig::FINGERPRINT_BITS.contains(&fingerprint_bits) {
+            return Err(("index_fingerprint_bits", fingerprint_bits.into()));
+        }
+        let prefetch = self.index_prefetch.unwrap_or(default.prefetch);
+        Ok(DiskIndexConfig { memory_bytes, expected_blocks, fingerprint_bits, prefetch })
+    }
 }
 
 /// Why `config.toml` does not describe a store that this program can open.
@@ -123,6 +200,7 @@ impl StoreConfig {
             encryption: Encryption::Aes256Gcm,
             arena_map: ArenaMap::new(64 << 20).expect("64 MiB is between the bounds"),
             index: IndexKind::Memory,
+            disk_index: DiskIndexConfig::default(),
             block_bytes: 16 << 10,
             compression_level: CompressionLevel::default(),
             clump_bytes: ClumpBytes::default(),
@@ -140,6 +218,7 @@ impl StoreConfig {
     /// The text of `config.toml`.
     #[must_use]
     pub fn to_text(&self) -> String {
+        let disk_index = (self.index == IndexKind::Disk).then_some(self.disk_index);
         let file = File {
             format: FORMAT,
             id: to_hex(&self.id),
@@ -148,6 +227,10 @@ impl StoreConfig {
             encryption: self.encryption,
             arena_bytes: self.arena_map.arena_bytes(),
             index: self.index,
+            index_memory: disk_index.map(|index| index.memory_bytes),
+            index_blocks: disk_index.map(|index| index.expected_blocks),
+            index_fingerprint_bits: disk_index.map(|index| index.fingerprint_bits),
+            index_prefetch: disk_index.map(|index| index.prefetch),
             block_bytes: self.block_bytes,
             compression_level: self.compression_level.get(),
             clump_bytes: self.clump_bytes.get(),
@@ -191,6 +274,7 @@ impl StoreConfig {
         if format != FORMAT {
             return Err(bad("format", &format));
         }
+        let disk_index = file.disk_index().map_err(|(key, value)| bad(key, &value))?;
         Ok(Self {
             id,
             score: file.score,
@@ -198,6 +282,7 @@ impl StoreConfig {
             encryption: file.encryption,
             arena_map,
             index: file.index,
+            disk_index,
             block_bytes: file.block_bytes,
             compression_level,
             clump_bytes,
@@ -256,6 +341,34 @@ mod tests {
         let older = config.to_text().replace("parity_percent = 0\n", "");
         assert!(!older.contains("parity"));
         assert_eq!(StoreConfig::from_text(&older).unwrap(), config);
+    }
+
+    #[test]
+    fn an_index_on_disk_has_settings_and_one_in_memory_has_none() {
+        let mut config = StoreConfig::new([7; 16]);
+        assert!(!config.to_text().contains("index_"));
+        config.index = IndexKind::Disk;
+        config.disk_index = DiskIndexConfig {
+            memory_bytes: 5 << 20,
+            expected_blocks: 7,
+            fingerprint_bits: 40,
+            prefetch: Prefetch::Four,
+        };
+        let text = config.to_text();
+        assert_eq!(StoreConfig::from_text(&text).unwrap(), config);
+        for (from, to) in [
+            ("index_memory = 5242880", "index_memory = 5"),
+            ("index_blocks = 7", "index_blocks = 0"),
+            ("index_blocks = 7", "index_blocks = 9000000000000000000"),
+            ("index_fingerprint_bits = 40", "index_fingerprint_bits = 31"),
+            ("index_fingerprint_bits = 40", "index_fingerprint_bits = 65"),
+        ] {
+            let complaint = StoreConfig::from_text(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(complaint.contains(to), "{complaint}");
+        }
+        let bare: Vec<_> = text.lines().filter(|line| !line.starts_with("index_")).collect();
+        let disk_index = DiskIndexConfig::default();
+        assert_eq!(StoreConfig::from_text(&bare.join("\n")).unwrap(), StoreConfig { disk_index, ..config });
     }
 
     #[test]

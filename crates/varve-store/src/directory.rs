@@ -129,17 +129,74 @@ impl Directory {
         Ok(page.blocks_of(granule).find(|block| block.name == *name))
     }
 
+    /// What stands in the log beside the clump at `address`, and where: all that its page names, and what the pages after it and
+    /// before it in the same arena name, until there are `blocks_max`.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the page cannot be read.
+    pub(crate) fn beside(
+        &self,
+        address: LogAddress,
+        blocks_max: usize,
+    ) -> Result<Vec<(BlockName, LogAddress)>, ReadLogError> {
+        let (id, granule) = self.log.config().map.locate(address);
+        let rows = self.all_rows(id)?;
+        let at = rows.partition_point(|row| row.granule <= granule);
+        let (before, after) = rows.split_at(at.min(rows.len()));
+        let mut found = Vec::new();
+        for row in after.iter().chain(before.iter().rev()) {
+            // A page has 4096 blocks, or a few more.
+            if !found.is_empty() && found.len() + 4096 > blocks_max {
+                break;
+            }
+            match self.load(id, row) {
+                Ok(page) => found.extend(self.named_by(id, &page)),
+                Err(error) if found.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks for a block in all directories. What cannot be read is passed over.
+    pub(crate) fn search(&self, name: &BlockName) -> Vec<LogAddress> {
+        let mut found = Vec::new();
+        for id in self.log.arenas().unwrap_or_default() {
+            let Ok((arena, rows)) = self.arena(id).and_then(|arena| Ok((arena, self.all_rows(id)?))) else {
+                continue;
+            };
+            for row in rows.iter() {
+                // Beside the cache: what is in there is likelier to be asked for.
+                let known = self
+                    .pages
+                    .get(&(id, row.granule))
+                    .map_or_else(|| self.log.read_page(&arena, row).map(Arc::new), Ok);
+                if let Ok(page) = known {
+                    found.extend(
+                        self.named_by(id, &page).filter(|(named, _)| named == name).map(|(_, at)| at),
+                    );
+                }
+            }
+        }
+        found
+    }
+
+    fn named_by(&self, id: ArenaId, page: &DirectoryPage) -> impl Iterator<Item = (BlockName, LogAddress)> {
+        let map = self.log.config().map;
+        page.blocks().filter_map(move |block| Some((block.name, map.address(id, block.granule)?)))
+    }
+
+    fn all_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {
+        let unsealed = self.unsealed().get(&id).map(|rows| Arc::from(rows.as_slice()));
+        unsealed.map_or_else(|| self.sealed_rows(id), Ok)
+    }
+
     /// The code of the last page of an arena that names anything; `None` if there is none.
     ///
     /// # Errors
     /// [`ReadLogError`] when the arena or such a page cannot be read.
     pub(crate) fn last_named_page(&self, id: ArenaId) -> Result<Option<[u8; 16]>, ReadLogError> {
-        let unsealed = self.unsealed().get(&id).map(|rows| Arc::from(rows.as_slice()));
-        let rows = match unsealed {
-            Some(rows) => rows,
-            None => self.sealed_rows(id)?,
-        };
-        for row in rows.iter().rev() {
+        for row in self.all_rows(id)?.iter().rev() {
             if self.load(id, row)?.block_count() > 0 {
                 return Ok(Some(row.code));
             }

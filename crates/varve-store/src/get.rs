@@ -27,6 +27,8 @@ struct Wanted {
     name: BlockName,
     found: Option<Bytes>,
     damage: Option<Arc<ReadLogError>>,
+    /// Whether the index may know of more places.
+    may_be_further: bool,
 }
 
 impl Store {
@@ -36,8 +38,7 @@ impl Store {
             let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
             return names.iter().map(refuse).collect();
         }
-        let mut wanted: Vec<_> =
-            names.iter().map(|name| Wanted { name: *name, found: None, damage: None }).collect();
+        let mut wanted: Vec<_> = names.iter().map(|name| Wanted::new(*name)).collect();
         let mut places: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
         for (number, wanted) in wanted.iter_mut().enumerate() {
             for address in self.places(wanted) {
@@ -45,6 +46,7 @@ impl Store {
             }
         }
         self.read_places(&places, &mut wanted);
+        self.look_further_for(&mut places, &mut wanted);
         // A place that was proposed and does not hold the block: seldom another block with its fingerprint, else a disk that has returned
         // what was there before. That was good once, so nothing in it tells; it is not kept, and read again.
         places.retain(|address, numbers| {
@@ -59,6 +61,25 @@ impl Store {
             self.lost.add(lost.name);
         }
         wanted.into_iter().map(Wanted::into_result).collect()
+    }
+
+    /// What was not found where memory says that it may be is looked for in all of the index.
+    fn look_further_for(&self, places: &mut BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
+        let mut further: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
+        for (number, wanted) in wanted.iter_mut().enumerate() {
+            if wanted.found.is_none() && wanted.may_be_further {
+                wanted.may_be_further = false;
+                for address in self.look_further(&wanted.name) {
+                    if !places.get(&address).is_some_and(|numbers| numbers.contains(&number)) {
+                        further.entry(address).or_default().push(number);
+                    }
+                }
+            }
+        }
+        self.read_places(&further, wanted);
+        for (address, numbers) in further {
+            places.entry(address).or_default().extend(numbers);
+        }
     }
 
     fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
@@ -84,7 +105,12 @@ impl Store {
             }
         }
         drop(admission);
-        self.candidates(&wanted.name)
+        let (near, is_all) = self.look_near(&wanted.name);
+        if near.is_empty() && !is_all {
+            return self.look_further(&wanted.name);
+        }
+        wanted.may_be_further = !is_all;
+        near
     }
 
     /// Reads neighbouring clumps of one arena through one window.
@@ -173,6 +199,10 @@ fn note_damage<'a>(wanted: &mut [Wanted], numbers: impl Iterator<Item = &'a usiz
 }
 
 impl Wanted {
+    fn new(name: BlockName) -> Self {
+        Self { name, found: None, damage: None, may_be_further: false }
+    }
+
     fn is_lost(&self) -> bool {
         self.found.is_none() && self.damage.as_ref().is_some_and(|error| error.is_damage())
     }

@@ -17,24 +17,29 @@
 
 mod audit;
 mod cache;
+mod candidate_counts;
 mod check;
 mod checkpoint;
 mod config;
+mod damaged;
 mod directory;
+mod disk_index;
 mod follow;
 mod frames;
 mod get;
 mod hint;
 mod keyring;
 mod log_end;
-mod lookups;
+mod lookup;
 mod lost;
+mod mend_from_copy;
 mod naming;
 mod newest;
 mod open;
 mod own;
 mod parity;
 mod put;
+mod reindex;
 mod repair;
 mod role;
 mod scans;
@@ -43,21 +48,26 @@ mod stats;
 mod store;
 mod sync;
 mod unlock;
+mod withheld;
 
 pub use audit::{Audit, AuditShare};
+pub use candidate_counts::CandidateCounts;
 pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
-pub use config::{CompareMode, ConfigError, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
+pub use config::{
+    CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
+};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
-pub use lookups::CandidateCounts;
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
 pub use own::OwnFileError;
 pub use parity::{CheckParityError, MendError, Mended, ParityDamage, WriteParityError};
+pub use reindex::ChooseIndexError;
 pub use repair::{RepairError, RepairPlan, Repaired};
 pub use role::{NotPermitted, Permission, Role};
 pub use settings::BringBackError;
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};
+pub use withheld::WithheldError;

@@ -40,8 +40,8 @@ impl Store {
         // to report.
         let newest = self.newest_ledger(ids, scans);
         let mut counted = newest.ledger.map_or(0, |ledger| ledger.arena_count);
-        self.secure_uncounted(ids, counted, &coverage.sealed)?;
-        if is_damaged || !newest.is_certain || !self.newest_is_there().unwrap_or(false) {
+        let is_secure = self.secure_uncounted(ids, counted, &coverage.sealed)?;
+        if is_damaged || !is_secure || !newest.is_certain || !self.newest_is_there().unwrap_or(false) {
             // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
             let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
             counted = counted.max(after_last);
@@ -67,6 +67,10 @@ impl Store {
                 None
             } else {
                 let found = self.log.recover(&arena, scans.take(&arena)?)?;
+                self.withheld.note_scan(arena.id(), &found);
+                if found.gap.is_some() {
+                    self.withheld.note_left(arena.id(), &found);
+                }
                 self.take_in(&arena, &found, covered)?;
                 Some(found).filter(|found| found.gap.is_none())
             };
@@ -99,15 +103,30 @@ impl Store {
         Ok(())
     }
 
-    /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now.
-    fn secure_uncounted(&self, ids: &[ArenaId], counted: u64, seals: &Seals) -> Result<(), RecoverError> {
+    /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now. Says whether all of
+    /// them do; one that the disk does not give all of is left as it is.
+    fn secure_uncounted(
+        &mut self,
+        ids: &[ArenaId],
+        counted: u64,
+        seals: &Seals,
+    ) -> Result<bool, RecoverError> {
+        let mut is_secure = true;
         for (_, id, _) in seals.places().skip_while(|(place, ..)| *place < counted) {
             // If only a checkpoint knows it, its file is gone, which `verify` reports.
-            if ids.binary_search(&id).is_ok() {
-                self.log.write_anew(id, None)?;
+            if ids.binary_search(&id).is_err() {
+                continue;
+            }
+            match self.log.write_anew(id, None) {
+                Err(error) if error.is_unreadable() => {
+                    tracing::error!(arena = %id, %error, "the disk does not give all of an arena; it is left as it is");
+                    self.withheld.note_not_durable(id, 0);
+                    is_secure = false;
+                }
+                other => other?,
             }
         }
-        Ok(())
+        Ok(is_secure)
     }
 
     /// Takes off the seals that a power cut has parted from those that are counted, so that no place stays free, and hands back

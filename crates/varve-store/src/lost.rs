@@ -1,22 +1,35 @@
 //! `index/lost`: blocks that are known to be damaged or gone. A hint like all of `index/`: whoever archives the same data again
 //! stores them anew instead of believing the directory, and so heals every snapshot that had them.
 //!
-//! | offset | bytes | field | meaning                                                   |
-//! |-------:|------:|-------|-----------------------------------------------------------|
-//! |      0 |       | rows  | a score and a type byte for each block                    |
-//! |        |    32 | mac   | `BLAKE3(a key of the store's own, all before)`            |
+//! | offset | bytes | field | meaning                                                                                       |
+//! |-------:|------:|-------|-----------------------------------------------------------------------------------------------|
+//! |      0 |     8 | magic | `varveLB1`                                                                                    |
+//! |      8 |    32 | salt  | random                                                                                        |
+//! |     40 |       | body  | a score and a type byte for each block: AES-256-GCM, nonce 0, under `BLAKE3(a key, salt)`, and its tag |
+//! |        |    32 | mac   | `BLAKE3(a key of the store's own, all before)`                                                |
+//!
+//! Scores that are not keyed would tell whether a known file was among what was lost. A store without encryption has the rows as they are,
+//! with nothing before them; so have files of earlier builds.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use varve_block::{BlockName, BlockType, Score};
+use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
+use zeroize::Zeroizing;
 
+use crate::config::Encryption;
 use crate::hint::Hint;
 use crate::store::Store;
 
 /// More than this are not remembered: after so much damage, `repair` is what helps.
 const NAMES_MAX: usize = 1 << 20;
 const LOST: Hint = Hint { file: "index/lost", context: "varve 1 lost blocks" };
+const MAGIC: [u8; 8] = *b"varveLB1";
+const SALT_BYTES: usize = 32;
+/// What encryption adds, at the most.
+const ADDED_BYTES: usize = 128;
 
 /// The blocks that are known to be lost.
 #[derive(Default)]
@@ -84,12 +97,37 @@ impl Store {
 
     /// Reads what was remembered.
     pub(crate) fn load_lost(&self) {
-        let rows = self.read_hint(&LOST, NAMES_MAX * self.row_bytes()).unwrap_or_default();
+        let body = self.read_hint(&LOST, NAMES_MAX * self.row_bytes() + ADDED_BYTES).unwrap_or_default();
+        let rows = self.decrypt_lost(body).unwrap_or_default();
         *self.lost.write() = Names { lost: self.decode_lost(&rows).unwrap_or_default(), is_saved: true };
     }
 
     fn row_bytes(&self) -> usize {
         self.config.score_bytes() + 1
+    }
+
+    fn encrypt_lost(&self, rows: Vec<u8>) -> io::Result<Vec<u8>> {
+        if self.config.encryption == Encryption::None {
+            return Ok(rows);
+        }
+        let mut salt = [0; SALT_BYTES];
+        self.world.random.fill(&mut salt)?;
+        let body = wrap_secret(&self.lost_key(&salt), &MAGIC, &rows);
+        Ok([&MAGIC[..], &salt, &body].concat())
+    }
+
+    /// The rows of either form.
+    fn decrypt_lost(&self, body: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(encrypted) = body.strip_prefix(&MAGIC) else { return Some(body) };
+        let (salt, encrypted) = encrypted.split_first_chunk::<SALT_BYTES>()?;
+        Some(unwrap_secret(&self.lost_key(salt), &MAGIC, encrypted).ok()?.to_vec())
+    }
+
+    fn lost_key(&self, salt: &[u8; SALT_BYTES]) -> LockedMemory<[u8; 32]> {
+        let key = Zeroizing::new(self.log.keys().derive("varve 1 lost blocks, encrypted"));
+        LockedMemory::filled(|into: &mut [u8; 32]| {
+            into.copy_from_slice(blake3::keyed_hash(&key, salt).as_bytes())
+        })
     }
 
     fn decode_lost(&self, rows: &[u8]) -> Option<BTreeSet<BlockName>> {
@@ -112,9 +150,70 @@ impl Store {
             rows.extend_from_slice(name.score.as_bytes());
             rows.push(name.block_type.to_byte());
         }
-        match self.write_hint(&LOST, rows) {
+        match self.encrypt_lost(rows).and_then(|body| self.write_hint(&LOST, body)) {
             Ok(()) => names.is_saved = true,
             Err(error) => tracing::warn!(%error, "what is lost could not be written down"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use varve_world::{FixedClock, InlineWorkers, MemoryStorage, SeededRandom, Timestamp, World};
+
+    use super::*;
+    use crate::config::StoreConfig;
+    use crate::keyring::{PassphraseCost, Secret};
+    use crate::open::Access;
+
+    fn world(storage: &Arc<MemoryStorage>, seed: u64) -> World {
+        World {
+            storage: storage.clone(),
+            clock: Arc::new(FixedClock(Timestamp(0))),
+            random: Arc::new(SeededRandom::new(seed)),
+            workers: Arc::new(InlineWorkers),
+        }
+    }
+
+    /// Nobody finds out from the file which blocks were lost; who has the key does, also from a file of an earlier build.
+    #[test]
+    fn what_is_lost_is_told_to_nobody_without_a_key() {
+        let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
+        let lost: BTreeSet<_> = (1..40)
+            .map(|number| BlockName {
+                score: Score::try_from([number; 32].as_slice()).unwrap(),
+                block_type: BlockType::DATA,
+            })
+            .collect();
+        for encryption in [Encryption::Aes256Gcm, Encryption::None] {
+            let storage = Arc::new(MemoryStorage::new());
+            let mut config = StoreConfig::new([5; 16]);
+            config.encryption = encryption;
+            let secret = (encryption != Encryption::None).then_some(&secret);
+            Store::create(&world(&storage, 1), &config, secret, PassphraseCost::default()).unwrap();
+            let open = |seed| Store::open(world(&storage, seed), secret, Access::Read, &mut |_| {}).unwrap();
+            let store = open(2);
+            store.remember_lost(&lost);
+            assert_eq!(open(3).lost_blocks(), lost);
+            let file = varve_world::FileName::new("index/lost").unwrap();
+            let disk: &dyn varve_world::Storage = &*storage;
+            let read = || disk.read_whole(&file, 1 << 20).unwrap();
+            let tells = read().windows(32).any(|bytes| bytes == [9; 32]);
+            assert_eq!(tells, encryption == Encryption::None);
+            // As an earlier build has it.
+            let rows: Vec<_> = lost
+                .iter()
+                .flat_map(|name| [name.score.as_bytes(), &[name.block_type.to_byte()]].concat())
+                .collect();
+            store.write_hint(&LOST, rows).unwrap();
+            assert_eq!(open(4).lost_blocks(), lost);
+            // One that was changed says nothing.
+            let mut changed = read();
+            changed[50] ^= 1;
+            disk.replace(&file, &changed).unwrap();
+            assert!(open(5).lost_blocks().is_empty());
         }
     }
 }

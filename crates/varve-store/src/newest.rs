@@ -21,7 +21,8 @@ const NEWEST: Hint = Hint { file: "index/newest", context: "varve 1 newest page"
 impl Store {
     /// Notes the log's last page. Everything must have been synced. That it cannot be noted costs nothing but the note.
     pub(crate) fn note_newest(&self) {
-        if self.end_is_lost() {
+        // What the disk does not give may be newer than what is known here.
+        if self.end_is_lost() || self.check_nothing_withheld().is_err() {
             return;
         }
         if let Err(error) = self.note_newest_seen() {

@@ -3,28 +3,31 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex};
 
 use varve_block::{BlockName, BlockType, LogAddress};
-use varve_index::MemoryIndex;
+use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{
     AppendError, ArenaId, ArenaState, DirectoryPage, Granule, LockedMemory, Log, LogConfig, LogKeys,
     OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered, Seal, Seals,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
+use crate::candidate_counts::CandidateCounters;
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
-use crate::config::{ConfigError, Encryption, StoreConfig};
+use crate::config::{ConfigError, Encryption, IndexKind, StoreConfig};
 use crate::directory::Directory;
+use crate::disk_index;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
-use crate::lookups::Lookups;
+use crate::lookup::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::role::Role;
 use crate::scans::Scans;
 use crate::store::{Admission, Store};
+use crate::withheld::Withheld;
 
 pub(crate) const CONFIG_BYTES_MAX: u64 = 64 << 10;
 
@@ -217,7 +220,9 @@ impl Store {
         let clump_bytes = config.clump_bytes;
         let scanned = Arc::clone(&log);
         let mut scans = Scans::new(&scanned);
-        let (index, coverage) = load_checkpoint(&world, &log, &mut scans);
+        let session =
+            lock.is_some().then(|| disk_index::session(&world)).transpose().map_err(OpenError::Storage)?;
+        let (index, coverage) = load_index(&world, &config, &log, &mut scans, session);
         let mut store = Self {
             world,
             config,
@@ -227,8 +232,9 @@ impl Store {
             frames: FrameCache::new(),
             read_in_pieces: AtomicBool::new(false),
             lost: LostBlocks::default(),
+            index,
             lookups: Lookups::default(),
-            index: RwLock::new(index),
+            candidate_counters: CandidateCounters::default(),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
             drained: Condvar::new(),
             writer: None,
@@ -238,6 +244,7 @@ impl Store {
             followed: Mutex::default(),
             uncertain_catalogs: Vec::new(),
             is_end_lost: AtomicBool::new(false),
+            withheld: Withheld::default(),
         };
         store.load_lost();
         store.catch_up(coverage, lock, &mut scans, progress)?;
@@ -268,6 +275,7 @@ impl Store {
                 Ok(Some(arena)) => unsealed.push(arena),
                 Err(error) if error.is_damage() => {
                     tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
+                    self.withheld.note_error(&error, 0);
                     is_damaged = true;
                 }
                 Err(error) => return Err(error.into()),
@@ -279,14 +287,17 @@ impl Store {
                 self.followed = Mutex::new(Followed::new(&coverage.sealed));
                 self.read_unsealed(unsealed, &coverage.part, scans)?;
             }
-            Some(lock) => self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?,
+            Some(lock) => {
+                self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?;
+                self.judge_withheld();
+            }
         }
         Ok(())
     }
 
     /// Reads an arena's pages into the index, if it has a seal; else hands it back.
     fn read_arena(
-        &self,
+        &mut self,
         id: ArenaId,
         from: Option<Granule>,
         seals: &mut Seals,
@@ -302,7 +313,10 @@ impl Store {
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
                 Ok(page) => self.insert_page(id, &page).unwrap_or_else(|error| tracing::error!(%error)),
-                Err(error) if error.is_damage() => tracing::error!(%error, "a directory page is damaged"),
+                Err(error) if error.is_damage() => {
+                    tracing::error!(%error, "a directory page is damaged");
+                    self.withheld.note_error(&error, row.granule.byte_offset());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -311,13 +325,14 @@ impl Store {
 
     /// Reads the pages of arenas without a seal, and leaves the arenas as they are.
     pub(crate) fn read_unsealed(
-        &self,
+        &mut self,
         unsealed: Vec<Arc<OpenedArena>>,
         covered: &BTreeMap<ArenaId, CoveredPart>,
         scans: &mut Scans<'_>,
     ) -> Result<(), OpenError> {
         for arena in unsealed {
             let mut found = scans.take(&arena)?;
+            self.withheld.note_scan(arena.id(), &found);
             self.leave_out_lost_roots(&arena, &mut found)?;
             self.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
@@ -340,11 +355,12 @@ impl Store {
         found.pages.retain(|(row, page)| {
             let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
             match root.map(|root| window.clump(root.granule)) {
-                Some(Err(error)) if error.is_damage() => {
+                // What the disk does not give was not lost in a power cut.
+                Some(Err(error)) if error.is_damage() && !error.is_unreadable() => {
                     tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
                     false
                 }
-                Some(Err(error)) => {
+                Some(Err(error)) if !error.is_damage() => {
                     failed.get_or_insert(error);
                     true
                 }
@@ -369,18 +385,25 @@ impl Store {
         Ok(())
     }
 
-    /// Takes what a page names into the index.
+    /// Takes what a page names into the index, while the log is being read.
     pub(crate) fn insert_page(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
-        let map = self.log.config().map;
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        let mut inserted = 0;
-        for block in page.blocks() {
-            let address = map.address(arena, block.granule).ok_or(AppendError::LogFull)?;
-            let fingerprint = self.namer.fingerprint(&block.name);
-            let new = index.insert(fingerprint, address).map_err(|_| AppendError::LogFull)?;
-            inserted += u64::from(new);
+        self.insert_names(arena, page)?;
+        // How far the log has been read is not known here: what is written now is saved later.
+        if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
+            index.begin(None);
         }
-        drop(index);
+        Ok(())
+    }
+
+    /// Takes what a page names into the index.
+    pub(crate) fn insert_names(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
+        let map = self.log.config().map;
+        let entries = page.blocks().map(|block| {
+            let address = map.address(arena, block.granule).ok_or(AppendError::LogFull)?;
+            Ok((self.namer.fingerprint(&block.name), address))
+        });
+        let entries = entries.collect::<Result<Vec<_>, AppendError>>()?;
+        let inserted = self.index.insert_all(&entries).map_err(|_| AppendError::LogFull)?;
         self.unsaved_blocks.fetch_add(inserted, std::sync::atomic::Ordering::Relaxed);
         if let Some(root) = page.last_of_type(BlockType::CATALOG)
             && let Some(address) = map.address(arena, root.granule)
@@ -408,18 +431,34 @@ fn no_config(world: &World) -> OpenError {
     if is_any(ArenaId::FOLDER) && !is_begun { OpenError::ConfigLost } else { OpenError::NotAStore }
 }
 
-fn load_checkpoint(world: &World, log: &Log, scans: &mut Scans<'_>) -> (MemoryIndex, Coverage) {
-    let loaded = checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys())).and_then(
-        |loaded| if covers(log, scans, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) },
-    );
-    match loaded {
-        Ok(loaded) => loaded,
-        Err(LoadCheckpointError::Missing) => (MemoryIndex::new(), Coverage::default()),
-        Err(error) => {
-            tracing::info!(%error, "the index is read from the log's directories");
-            (MemoryIndex::new(), Coverage::default())
+/// The index as it was saved last, and what part of the log is in it.
+fn load_index(
+    world: &World,
+    config: &StoreConfig,
+    log: &Log,
+    scans: &mut Scans<'_>,
+    session: Option<[u8; 16]>,
+) -> (ScoreIndex, Coverage) {
+    let loaded = match config.index {
+        IndexKind::Memory => {
+            checkpoint::load(world.storage.as_ref(), &checkpoint::checkpoint_key(log.keys()))
+                .map(|(index, coverage)| (ScoreIndex::from(index), coverage))
         }
-    }
+        IndexKind::Disk => disk_index::load(world, config, log.keys(), session),
+    };
+    let loaded = loaded.and_then(|loaded| {
+        if covers(log, scans, &loaded.1) { Ok(loaded) } else { Err(LoadCheckpointError::Stale) }
+    });
+    loaded.unwrap_or_else(|error| {
+        if !error.is_missing() {
+            tracing::info!(%error, "the index is read from the log's directories");
+        }
+        let index = match config.index {
+            IndexKind::Memory => MemoryIndex::new().into(),
+            IndexKind::Disk => disk_index::empty(world, config, log.keys(), session),
+        };
+        (index, Coverage::default())
+    })
 }
 
 /// Whether the log still has what a checkpoint covers.

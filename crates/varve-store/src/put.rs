@@ -17,6 +17,7 @@ struct FullDraft {
 impl Store {
     pub(crate) fn put_blocks(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
         let writer = self.writer_for_put()?;
+        self.check_nothing_withheld().map_err(|error| PutError::Failed { source: error.into() })?;
         if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
         }
@@ -62,7 +63,7 @@ impl Store {
         if self.lost.contains(name) {
             return Ok(false);
         }
-        for address in self.candidates(name) {
+        self.is_at_any_place(name, |address| {
             match self.directory.find(address, name) {
                 Ok(Some(found)) if found.digest == digest => {
                     if self.is_vouched_for(address, name) {
@@ -78,8 +79,8 @@ impl Store {
                 }
                 Err(error) => return Err(PutError::Failed { source: error.into() }),
             }
-        }
-        Ok(false)
+            Ok(false)
+        })
     }
 
     /// Whether a page may be believed that names this block. Whoever has a write-only key can name what they never stored: their
@@ -88,13 +89,6 @@ impl Store {
         let (arena, _) = self.log.config().map.locate(address);
         let is_foreign = self.directory.arena(arena).is_ok_and(|arena| arena.header().is_write_only());
         !is_foreign || !self.log.keys().can_read() || self.get_blocks(&[*name]).iter().all(Result::is_ok)
-    }
-
-    /// Where the index proposes to look for a block.
-    pub(crate) fn candidates(&self, name: &BlockName) -> Vec<LogAddress> {
-        let candidates: Vec<_> = self.index().candidates(self.namer.fingerprint(name)).collect();
-        self.lookups.note(candidates.len());
-        candidates
     }
 
     /// Whether a block is stored, by the directories.
@@ -115,19 +109,17 @@ impl Store {
         name: &BlockName,
         damaged: &BTreeSet<(ArenaId, u64)>,
     ) -> Result<bool, GetError> {
-        for address in self.candidates(name) {
+        self.is_at_any_place(name, |address| {
             let (arena, granule) = self.log.config().map.locate(address);
             if damaged.contains(&(arena, granule.byte_offset())) {
-                continue;
+                return Ok(false);
             }
             match self.directory.find(address, name) {
-                Ok(Some(_)) => return Ok(true),
-                Ok(None) => {}
-                Err(error) if error.is_damage() => {}
-                Err(error) => return Err(GetError::Failed { name: *name, source: error.into() }),
+                Ok(found) => Ok(found.is_some()),
+                Err(error) if error.is_damage() => Ok(false),
+                Err(error) => Err(GetError::Failed { name: *name, source: error.into() }),
             }
-        }
-        Ok(false)
+        })
     }
 
     /// Packs a draft and appends it.
@@ -144,6 +136,7 @@ impl Store {
                     self.index_page(page)?;
                 }
                 if !pages.is_empty() {
+                    self.begin_index_pass(&appender);
                     self.directory.note_sealed(|arena| appender.seals().contains(arena));
                     self.note_parity_due(writer, appender.take_newly_sealed());
                 }
@@ -165,7 +158,7 @@ impl Store {
     /// Takes what a page names from `pending` into the index.
     pub(crate) fn index_page(&self, appended: &Appended) -> Result<(), AppendError> {
         self.directory.note_appended(appended);
-        self.insert_page(appended.arena, &appended.page)?;
+        self.insert_names(appended.arena, &appended.page)?;
         self.lost.remove(appended.page.blocks().map(|block| block.name));
         let mut admission = self.admission();
         for block in appended.page.blocks() {

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::AddAssign;
 
-use varve_block::BlockName;
+use varve_block::{Block, BlockName, PutError};
 use varve_log::{
-    AppendError, ArenaId, NamedBlock, ReadLogError, Replacement, SalvagedClump, Seal, SyncLogError,
+    AppendError, ArenaId, ClumpContent, NamedBlock, OpenedArena, ReadLogError, Replacement, SalvagedClump,
+    Seal, SyncLogError,
 };
 use varve_world::FileName;
 
@@ -21,8 +22,8 @@ use crate::store::{Store, Writer};
 
 /// How much is copied at a time.
 const COPY_BYTES: usize = 1 << 20;
-/// What a disk loses at a time.
-const SECTOR_BYTES: usize = 4096;
+/// What a disk loses at the least.
+const SECTOR_BYTES: usize = 512;
 
 /// What is to be done, arena by arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,6 +84,12 @@ pub enum RepairError {
     /// An arena's parity could not be made again.
     #[error("the parity of an arena cannot be made again")]
     Parity(#[from] WriteParityError),
+    /// A block that has no room where it was could not be stored elsewhere.
+    #[error("cannot store what has no room in the arena that is written anew")]
+    Put(#[from] PutError),
+    /// The files of parity could not be listed.
+    #[error("the files of parity cannot be listed")]
+    ListParity(#[source] io::Error),
     /// The end of the log could not be made durable.
     #[error(transparent)]
     Sync(#[from] SyncLogError),
@@ -99,6 +106,7 @@ impl RepairPlan {
                 DamageKind::Unreadable(_)
                 | DamageKind::SealLost
                 | DamageKind::Missing
+                | DamageKind::Withheld
                 | DamageKind::Gap
                 | DamageKind::OtherClump
                 | DamageKind::OtherBlock { .. } => true,
@@ -172,7 +180,7 @@ impl Store {
     /// A checkpoint or a note that knows an arena by what it was must not outlive it.
     fn remove_hints(&self) -> Result<(), RepairError> {
         let storage = self.world.storage.as_ref();
-        for text in ["index/checkpoint", "index/newest"] {
+        for text in ["index/checkpoint", "index/disk", "index/newest"] {
             let file = FileName::new(text).expect("a plain name");
             match storage.remove(&file) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -201,7 +209,7 @@ impl Store {
         self.quarantine(id)?;
         // Without its header nothing in it can be read: what takes its place is empty.
         let arena = self.log.open_arena(id).ok();
-        let generation = arena.as_ref().map_or(1, |arena| arena.header().generation.saturating_add(1));
+        let generation = self.next_generation(writer, id, arena.as_ref())?;
         let ledger = writer.appender().ledger();
         let mut replacement =
             Replacement::begin(&self.log, self.world.random.as_ref(), id, (generation, ordinal), ledger)?;
@@ -210,6 +218,9 @@ impl Store {
                 let content = clump.content.clone();
                 let blocks: Vec<_> = content.blocks().collect();
                 repaired.kept_block_count += blocks.len() as u64;
+                if !replacement.has_room() {
+                    return self.put_elsewhere(&content);
+                }
                 let named = blocks.iter().map(|(block_type, bytes)| NamedBlock {
                     name: BlockName { score: self.namer.score(bytes), block_type: *block_type },
                     digest: self.namer.digest(bytes),
@@ -218,6 +229,7 @@ impl Store {
                 Ok(replacement.append(clump.pack(self.config.compression_level, named))?)
             };
             self.log.salvage(arena, &mut take)?;
+            self.make_durable()?;
         }
         let replaced = replacement.finish()?;
         self.directory.forget(id);
@@ -227,6 +239,34 @@ impl Store {
         }
         repaired.arena_count += 1;
         Ok(replaced.seal)
+    }
+
+    /// Stores blocks for which the arena that is written anew has no room in the one that is being written.
+    fn put_elsewhere(&self, content: &ClumpContent) -> Result<(), RepairError> {
+        let bytes: Vec<_> = content.blocks().collect();
+        let blocks: Vec<_> =
+            bytes.iter().map(|(block_type, bytes)| Block { block_type: *block_type, bytes }).collect();
+        for block in &blocks {
+            // Where the directory says that it is, it is not for long.
+            self.lost.add(BlockName { score: self.namer.score(block.bytes), block_type: block.block_type });
+        }
+        self.put_blocks(&blocks)?;
+        Ok(())
+    }
+
+    /// A generation that this arena never had: what cannot be read any more had one, too, and there may be parity of it.
+    fn next_generation(
+        &self,
+        writer: &Writer,
+        id: ArenaId,
+        arena: Option<&OpenedArena>,
+    ) -> Result<u32, RepairError> {
+        let of_parity = self.parity_files().map_err(RepairError::ListParity)?;
+        let of_parity = of_parity.into_iter().filter(|(of, _)| *of == id).map(|(_, generation)| generation);
+        let of_seal = writer.appender().seals().get(id).map(|seal| seal.generation);
+        let of_header = arena.map(|arena| arena.header().generation);
+        let last = of_parity.chain(of_seal).chain(of_header).max();
+        Ok(last.unwrap_or_default().saturating_add(1))
     }
 
     /// Copies an arena to the quarantine, as far as it can be read; what cannot be is zeros there.

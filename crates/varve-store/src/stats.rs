@@ -1,6 +1,6 @@
 //! What a store holds, and what it costs.
 
-use varve_index::IndexStats;
+use varve_index::{DiskIndex, DiskIndexStats, IndexStats};
 use varve_log::OpenLogError;
 
 use crate::store::Store;
@@ -24,8 +24,10 @@ pub struct StoreStats {
     pub new_block_count: u64,
     /// Their bytes, before compression.
     pub new_block_bytes: u64,
-    /// How the index is filled.
-    pub index: IndexStats,
+    /// How an index in memory is filled.
+    pub index: Option<IndexStats>,
+    /// How an index on disk is filled, and what it was asked.
+    pub disk_index: Option<DiskIndexStats>,
 }
 
 impl Store {
@@ -42,7 +44,7 @@ impl Store {
         let admission = self.admission();
         let (new_block_count, new_block_bytes) = (admission.new_block_count, admission.new_block_bytes);
         drop(admission);
-        let index = self.index();
+        let index = &self.index;
         Ok(StoreStats {
             block_count: index.len(),
             arena_count: arenas.len() as u64,
@@ -52,7 +54,8 @@ impl Store {
             index_bytes: index.memory_bytes(),
             new_block_count,
             new_block_bytes,
-            index: index.stats(),
+            index: index.memory().map(|index| index.stats()),
+            disk_index: index.disk().map(DiskIndex::stats),
         })
     }
 

@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
-use varve_index::MemoryIndex;
+use varve_index::{IndexStats, ScoreIndex};
 use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
+use crate::candidate_counts::{CandidateCounters, CandidateCounts};
 use crate::checkpoint::SaveCheckpointError;
 use crate::config::StoreConfig;
 use crate::directory::Directory;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
-use crate::lookups::{CandidateCounts, Lookups};
+use crate::lookup::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
 use crate::role::Role;
+use crate::withheld::Withheld;
 
 /// A local store, open to be read, or to be written as well.
 ///
@@ -33,8 +35,9 @@ pub struct Store {
     pub(crate) directory: Directory,
     pub(crate) frames: FrameCache,
     pub(crate) lost: LostBlocks,
+    pub(crate) index: ScoreIndex,
     pub(crate) lookups: Lookups,
-    pub(crate) index: RwLock<MemoryIndex>,
+    pub(crate) candidate_counters: CandidateCounters,
     pub(crate) admission: Mutex<Admission>,
     /// Whether what is put is expected to be read in small pieces.
     pub(crate) read_in_pieces: AtomicBool,
@@ -53,6 +56,8 @@ pub struct Store {
     pub(crate) uncertain_catalogs: Vec<(LogAddress, BlockName)>,
     /// Whether the page that was noted last was not there when it was opened.
     pub(crate) is_end_lost: AtomicBool,
+    /// What the disk did not give when it was opened.
+    pub(crate) withheld: Withheld,
 }
 
 /// What only the one writer of a store has.
@@ -205,13 +210,13 @@ impl Store {
     /// How many candidates the index has proposed, look-up by look-up, since the store was opened.
     #[must_use]
     pub fn candidates_per_lookup(&self) -> CandidateCounts {
-        self.lookups.counts()
+        self.candidate_counters.counts()
     }
 
-    /// How the index is filled. Walks all blocks.
+    /// How an index in memory is filled. Walks all blocks.
     #[must_use]
-    pub fn index_stats(&self) -> varve_index::IndexStats {
-        self.index().stats()
+    pub fn memory_index_stats(&self) -> Option<IndexStats> {
+        self.index.memory().map(|index| index.stats())
     }
 
     /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.
@@ -226,7 +231,11 @@ impl Store {
         self.note_newest();
         self.save_lost();
         // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
-        self.save_checkpoint_if_due()?;
+        let saved = self.save_checkpoint_if_due();
+        if let Some(index) = self.index.disk() {
+            index.abandon();
+        }
+        saved?;
         if self.log.keys().can_read() {
             writer.appender().mark_durable()?;
         } else {
@@ -248,10 +257,6 @@ impl Store {
 
     pub(crate) fn admission(&self) -> MutexGuard<'_, Admission> {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn index(&self) -> RwLockReadGuard<'_, MemoryIndex> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 
+use varve_index::DiskIndex;
 use varve_log::{AppendError, Appender, SyncLogError};
 
 use crate::store::{Durable, Store, Writer};
@@ -20,7 +21,11 @@ impl Store {
 
     fn write_page(&self, appender: &mut Appender) -> Result<(), AppendError> {
         match appender.finish_page()? {
-            Some(page) => self.index_page(&page),
+            Some(page) => {
+                self.index_page(&page)?;
+                self.begin_index_pass(appender);
+                Ok(())
+            }
             None => Ok(()),
         }
     }
@@ -65,10 +70,10 @@ impl Store {
     }
 
     fn carry_out_sync(&self, writer: &Writer, durable: &mut Durable) -> Result<(), SyncLogError> {
-        let (plan, clump_count) = {
+        let (plan, clump_count, run) = {
             let mut appender = writer.appender();
             self.write_page(&mut appender)?;
-            (appender.plan_sync(), self.admission().clump_count)
+            (appender.plan_sync(), self.admission().clump_count, self.index.disk().and_then(DiskIndex::ready))
         };
         plan.carry_out(&self.log)?;
         let mut appender = writer.appender();
@@ -76,6 +81,8 @@ impl Store {
         self.directory.note_sealed(|arena| appender.seals().contains(arena));
         durable.clump_count = clump_count;
         self.note_parity_due(writer, appender.take_newly_sealed());
+        drop(appender);
+        self.save_index_run(run);
         Ok(())
     }
 

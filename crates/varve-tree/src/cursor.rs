@@ -85,7 +85,10 @@ impl<'a> Cursor<'a> {
     /// The name of the block that is a subtree's root.
     pub(crate) fn name(&self, subtree: &Subtree) -> BlockName {
         let leaf = BlockType::leaf(self.leaf_kind);
-        let block_type = BlockType::at_depth(self.leaf_kind, subtree.level).unwrap_or(leaf);
+        let block_type = match subtree.level {
+            0 => leaf,
+            level => BlockType::at_depth(self.geometry.pointer_kind(self.leaf_kind), level).unwrap_or(leaf),
+        };
         BlockName { score: subtree.score, block_type }
     }
 

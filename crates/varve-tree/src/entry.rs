@@ -33,6 +33,10 @@ pub enum Layout {
     /// Where the bytes themselves say so, so that an insertion moves few cuts. A pointer block is rows of length and
     /// score.
     ContentCut = 1,
+    /// As Venti's clients write: at multiples of the leaf size, as deep as they like, with pointer blocks of one kind
+    /// whatever the leaves hold, and blocks that may go on beyond what they stand for. Only met in trees of other
+    /// programs: an entry of ours never says so.
+    Venti = 2,
 }
 
 /// The root of a tree, with its sizes: 20 bytes and a score that lead to a file of any size.
@@ -106,6 +110,25 @@ impl Entry {
         let Shape { leaf_kind, leaf_bytes, pointer_bytes } = *shape;
         let depth = fixed_depth(leaf_bytes, fixed_fanout(pointer_bytes, score_bytes), size)?;
         Some(Self { leaf_kind, layout: Layout::Fixed, depth, leaf_bytes, pointer_bytes, size, root })
+    }
+
+    /// The entry of a tree that a Venti client wrote; `None` where its depth is less than the size needs, or a size is
+    /// that of no block.
+    pub(crate) fn venti(shape: &Shape, depth: u8, size: u64, root: Score) -> Option<Self> {
+        let Shape { leaf_kind, leaf_bytes, pointer_bytes } = *shape;
+        let score_bytes = root.as_bytes().len();
+        let fanout = fixed_fanout(pointer_bytes, score_bytes);
+        let is_good = is_block_size(leaf_bytes, 1)
+            && is_block_size(pointer_bytes, score_bytes.saturating_mul(2))
+            && depth <= BlockType::DEPTH_MAX
+            && fixed_span(leaf_bytes, fanout, depth) >= size;
+        let layout = Layout::Venti;
+        is_good.then_some(Self { leaf_kind, layout, depth, leaf_bytes, pointer_bytes, size, root })
+    }
+
+    /// The same entry with leaves of another kind, as Venti's pointer blocks do not tell them apart.
+    pub(crate) fn of_kind(self, leaf_kind: BlockKind) -> Self {
+        Self { leaf_kind, layout: Layout::Venti, ..self }
     }
 
     /// The same entry with another root.
@@ -235,14 +258,14 @@ impl Entry {
             return Err(DecodeEntryError::LeafBytes { leaf_bytes });
         }
         let least = match self.layout {
-            Layout::Fixed => score_bytes.saturating_mul(2),
+            Layout::Fixed | Layout::Venti => score_bytes.saturating_mul(2),
             Layout::ContentCut => score_bytes.saturating_add(ROW_LENGTH_BYTES).saturating_mul(2),
         };
         if !is_block_size(pointer_bytes, least) {
             return Err(DecodeEntryError::PointerBytes { pointer_bytes, least });
         }
         let depth_fits = match self.layout {
-            Layout::Fixed => {
+            Layout::Fixed | Layout::Venti => {
                 fixed_depth(leaf_bytes, fixed_fanout(pointer_bytes, score_bytes), size) == Some(depth)
             }
             Layout::ContentCut => depth <= BlockType::DEPTH_MAX && (size > 0 || depth == 0),

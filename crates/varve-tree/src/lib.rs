@@ -23,6 +23,9 @@
 //! - What is read is believed only after it is checked against its parent: a tree that was made to harm gives errors,
 //!   never a panic, a loop, or bytes that its entry does not lead to.
 //!
+//! Trees that a Venti client wrote are fixed trees too: [`VentiRoot`], [`VentiEntry`] and [`VentiFolder`] lead to them, and
+//! [`VacFolderBuilder`] with [`FixedWriter`] writes such.
+//!
 //! On purpose absent: threads, files, names, time. A cache of pointer blocks is the block store's to have.
 
 mod content;
@@ -32,11 +35,13 @@ mod difference;
 mod entry;
 mod extents;
 mod fixed;
+mod fixed_writer;
 mod leaves;
 mod pointers;
 mod read;
 mod rows;
 mod unchanged;
+mod vac;
 mod walk;
 
 pub use content::{ContentWriter, put_whole};
@@ -46,7 +51,13 @@ pub use difference::{Differences, difference};
 pub use entry::{DecodeEntryError, ENTRY_HEADER_BYTES, Entry, Layout};
 pub use extents::{Extent, Extents};
 pub use fixed::{FixedBuilder, Shape, put_leaves};
+pub use fixed_writer::FixedWriter;
 pub use pointers::MalformedPointer;
 pub use read::{Piece, ReadTreeError, StreamError, TreeReader};
 pub use unchanged::{Earlier, PushUnchangedError};
+pub use vac::{
+    DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError, DecodeVentiRootError, MetaBlock,
+    MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES, VENTI_ROOT_BYTES, VENTI_SCORE_BYTES,
+    VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry, VentiFolder, VentiRoot, put_vac_root,
+};
 pub use walk::{Node, Visit, walk};

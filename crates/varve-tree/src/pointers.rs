@@ -19,7 +19,7 @@
 use std::ops::Range;
 
 use bytes::{Buf, Bytes};
-use varve_block::Score;
+use varve_block::{BlockKind, Score};
 
 use crate::entry::{Entry, Layout, ROW_LENGTH_BYTES, fixed_fanout, fixed_span};
 
@@ -127,6 +127,11 @@ impl Geometry {
         }
     }
 
+    /// What the pointer blocks of a tree are stored as, whose leaves are of this kind.
+    pub(crate) fn pointer_kind(&self, leaf_kind: BlockKind) -> BlockKind {
+        if self.layout == Layout::Venti { BlockKind::Data } else { leaf_kind }
+    }
+
     pub(crate) fn subtree(&self, offset: u64, length: u64, level: u8, score: Score) -> Subtree {
         let root = match level {
             _ if score == self.empty => Root::Zeros,
@@ -138,7 +143,7 @@ impl Geometry {
 
     fn pointer_width(&self) -> usize {
         match self.layout {
-            Layout::Fixed => self.score_bytes,
+            Layout::Fixed | Layout::Venti => self.score_bytes,
             Layout::ContentCut => self.score_bytes.saturating_add(ROW_LENGTH_BYTES),
         }
     }
@@ -150,6 +155,10 @@ impl Geometry {
 
     fn check(&self, parent: &Subtree, bytes: &[u8]) -> Result<(), MalformedPointer> {
         let width = self.pointer_width();
+        if self.layout == Layout::Venti {
+            // What goes on beyond the end of the file, and what is too short for a pointer, is not looked at.
+            return Ok(());
+        }
         if bytes.len() > self.pointer_bytes || !bytes.len().is_multiple_of(width) {
             return Err(MalformedPointer::Length {
                 actual: bytes.len(),
@@ -158,7 +167,7 @@ impl Geometry {
             });
         }
         match self.layout {
-            Layout::Fixed => {
+            Layout::Fixed | Layout::Venti => {
                 let actual = bytes.chunks_exact(width).len() as u64;
                 let needed = parent.length.div_ceil(self.child_span(parent.level));
                 if actual > needed { Err(MalformedPointer::TooMany { actual, needed }) } else { Ok(()) }
@@ -214,7 +223,7 @@ impl Children {
     /// The next pointer: its length, unless that is for the layout to say, and its score.
     fn pointer(&mut self) -> Option<(Option<u64>, Score)> {
         let length = match self.geometry.layout {
-            Layout::Fixed => None,
+            Layout::Fixed | Layout::Venti => None,
             Layout::ContentCut => Some(self.rest.try_get_u64_le().ok()?),
         };
         let score = Score::try_from(self.rest.get(..self.geometry.score_bytes)?).ok()?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use varve_block::{BlockName, BlockStore, BlockType, GetError, Score};
 
 use crate::cursor::{Cursor, ReadPointerError, name_of};
-use crate::entry::Entry;
+use crate::entry::{Entry, Layout};
 use crate::extents::{Extent, Extents};
 
 /// How many bytes of leaves are asked for at a time.
@@ -142,6 +142,10 @@ impl<'a> TreeReader<'a> {
                 Ok(bytes) => bytes,
                 Err(source) => return Err(ReadTreeError::Leaf { range, source }),
             };
+            if self.entry.layout() == Layout::Venti {
+                let length = usize::try_from(extent.length).unwrap_or(usize::MAX);
+                return Ok(bytes.slice(..bytes.len().min(length)));
+            }
             if extent.length > u64::from(self.entry.leaf_bytes()) || bytes.len() as u64 > extent.length {
                 return Err(ReadTreeError::LeafLength {
                     range,

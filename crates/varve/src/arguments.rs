@@ -23,8 +23,9 @@ pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
-    parse_age, parse_arena_size, parse_block_size, parse_clump_size, parse_compression, parse_format,
-    parse_parity, parse_sample, parse_share, parse_size, parse_tag, parse_time,
+    parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_compression,
+    parse_format, parse_index_memory, parse_parity, parse_sample, parse_share, parse_size, parse_tag,
+    parse_time,
 };
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
@@ -167,10 +168,16 @@ pub enum Command {
     Key(Key),
     /// Mend what is damaged, as far as it can be
     ///
-    /// Checks every byte. Blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
+    /// Looks where damage is known: by what the log's files show, by reads that failed, and by what `verify` has found. If nothing
+    /// is known, or with --data, every byte is read first. Files of the log that are gone are taken from the stores named with
+    /// --from, or mended from their parity; blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
     /// written anew with all that is still good in them; what they were stays in the store's folder `quarantine`. What is still
     /// lost then comes back when the same data is archived again.
     Repair(Repair),
+    /// Make the index anew from the log, and choose where it is kept
+    ///
+    /// The log is not touched, and nothing in it depends on the index. If this is interrupted, the next opening makes the index.
+    Reindex(Reindex),
     /// Bring replicas of the store up to date
     #[command(after_help = REPLICATE_HELP)]
     Replicate(Replicate),
@@ -238,8 +245,64 @@ pub struct Init {
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_parity)]
     pub parity: Parity,
 
+    /// Where the index is kept: in memory, nine bytes a block; or on disk, in a fixed amount of memory and two bytes a block
+    #[arg(long, value_enum, default_value = "memory")]
+    pub index: IndexChoice,
+
+    #[command(flatten)]
+    pub disk_index: DiskIndex,
+
     #[command(flatten)]
     pub cost: Cost,
+}
+
+/// Where the index is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum IndexChoice {
+    /// In memory, about nine bytes a block
+    Memory,
+    /// On disk
+    Disk,
+}
+
+/// What is read ahead after a look-up on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrefetchChoice {
+    /// The directory of the arena that it led to, as Foundation does
+    Arena,
+    /// The same, once four in a row have led to one arena, as Venti does
+    Four,
+}
+
+/// How an index on disk is kept.
+#[derive(Debug, Clone, Args)]
+pub struct DiskIndex {
+    /// With --index disk: the memory that the index may take beside its filter, at least 1M [default: 192M]
+    #[arg(long, value_name = "BYTES", value_parser = parse_index_memory)]
+    pub index_memory: Option<u64>,
+
+    /// With --index disk: blocks that its filter is made for at first, like 500000 or 100M; it grows by itself [default: 1M]
+    #[arg(long, value_name = "BLOCKS", value_parser = parse_blocks)]
+    pub index_size: Option<u64>,
+
+    /// With --index disk: bits of a fingerprint that it keeps, 32 to 64; with more, fewer look-ups find a wrong place [default: 48]
+    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u32).range(32..=64))]
+    pub index_fingerprint: Option<u32>,
+
+    /// With --index disk: what is read ahead after a look-up on disk [default: arena]
+    #[arg(long, value_enum)]
+    pub index_prefetch: Option<PrefetchChoice>,
+}
+
+/// `varve reindex`
+#[derive(Debug, Clone, Args)]
+pub struct Reindex {
+    /// Where the index is kept from now on; as it is now if this is not said
+    #[arg(long, value_enum)]
+    pub index: Option<IndexChoice>,
+
+    #[command(flatten)]
+    pub disk_index: DiskIndex,
 }
 
 /// What trying a passphrase costs, for its owner and for whoever guesses.
@@ -366,6 +429,10 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub reread: bool,
 
+    /// Archive a folder so that vac's tools can read it too, and write its `vac:` line into this file; the store must have SHA-1 scores
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "qmp")]
+    pub vac: Option<PathBuf>,
+
     /// Pack disk images as small as can be: about 4% smaller, but small reads from mounts and booted machines cost ten times as much
     #[arg(long)]
     pub compact: bool,
@@ -375,7 +442,7 @@ pub struct TakeSnapshot {
     pub keep_swap: bool,
 
     /// Archive as zeros what belongs to no file in disk images, of ext file systems that were unmounted in order
-    #[arg(long)]
+    #[arg(long, conflicts_with = "qmp")]
     pub skip_free: bool,
 
     /// The format of the disk images [default: what their first bytes say; raw for block devices]
@@ -480,7 +547,7 @@ pub struct Restore {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
     pub snapshot: String,
 
-    /// Where to: a file, a block device, a folder, or `-` for standard output
+    /// Where to: a file, a folder or a block device; `there/` or `.` for its own name in that folder; `-` for standard output
     #[arg(value_hint = ValueHint::AnyPath)]
     pub destination: PathBuf,
 
@@ -593,6 +660,10 @@ pub struct Repair {
     /// Fetch lost blocks from this store, a copy with the same key; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub from: Vec<PathBuf>,
+
+    /// Read every byte first, even if damage is known already
+    #[arg(long)]
+    pub data: bool,
 
     /// Only say what would be done
     #[arg(long)]

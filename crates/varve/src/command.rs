@@ -13,6 +13,7 @@ mod mount;
 mod pages;
 mod paper_page;
 mod place;
+mod reindex;
 mod repair;
 mod replicate;
 mod restore;
@@ -68,6 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Replicate(words) => replicate::run(arguments, words),
         Command::Clone(words) => clone::run(arguments, words),
         Command::Key(words) => key::run(arguments, words),
+        Command::Reindex(words) => reindex::run(arguments, words),
         Command::Repair(words) => repair::run(arguments, words),
         Command::Boot(words) => boot::run(arguments, words),
         Command::Serve(words) => serve::run(arguments, words),

@@ -1,7 +1,7 @@
 //! How a failure is told: what happened, why, and what to do next.
 
 use anyhow::Error;
-use varve_archive::SelectError;
+use varve_archive::{RestoreFolderError, RestoreImageError, SelectError};
 use varve_log::AppendError;
 use varve_replica::ReplicateError;
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
@@ -62,6 +62,13 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
         if let Some(NotPermitted { permission: Permission::Destroy, .. }) = cause.downcast_ref() {
             return Some("give a key that `varve key list` shows as full");
+        }
+        let is_there = matches!(cause.downcast_ref(), Some(RestoreFolderError::Exists { .. }))
+            || matches!(cause.downcast_ref(), Some(RestoreImageError::Exists { .. }));
+        if is_there {
+            return Some(
+                "--overwrite replaces it; a / at the end of a folder's name restores into that folder",
+            );
         }
         if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
             return Some("name an empty folder, or one that does not exist yet");

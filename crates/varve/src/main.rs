@@ -27,7 +27,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_logging(&arguments);
     guard::guard_memory();
-    match command::run(&arguments) {
+    let outcome = command::run(&arguments);
+    session::forget_answer();
+    match outcome {
         Ok(outcome) => outcome.exit_code(),
         Err(error) if complaint::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -5,26 +5,32 @@ use jiff::tz::TimeZone;
 use varve_serve::days::CivilTime;
 use varve_world::Timestamp;
 
-/// The last moment that a text means: `2026-05-01` is the end of that day, `2026-05-01T23:15` the end of that minute. With a
-/// zone (`2026-05-01T21:15:00Z`) it is that moment.
+/// The last moment that a text means: `2026-05-01` is the end of that day, `2026-05-01T23:15` the end of that minute and
+/// `2026-05-01T23:15:07` that of the second, with a zone (`2026-05-01T21:15:07Z`) or without.
 pub fn parse_last(text: &str) -> Option<Timestamp> {
-    let nanoseconds = if let Ok(exact) = text.parse::<jiff::Timestamp>() {
-        exact.as_nanosecond()
+    let nanoseconds = if let Ok(first) = text.parse::<jiff::Timestamp>() {
+        first.as_nanosecond() + span(text) - 1
     } else if let Ok(day) = text.parse::<Date>()
         && !text.contains([':', 'T', ' '])
     {
         last(day.to_datetime(jiff::civil::Time::MAX))?
     } else {
-        let minute: DateTime = text.parse().ok()?;
-        let is_to_the_minute = text.matches(':').count() == 1;
-        last(if is_to_the_minute {
-            minute.with().second(59).subsec_nanosecond(999_999_999).build().ok()?
-        } else {
-            minute
-        })?
+        last(text.parse().ok()?)? + span(text) - 1
     };
     // Whatever lies beyond the moments that can be kept is before or after all of them.
     Some(Timestamp(i64::try_from(nanoseconds.clamp(i64::MIN.into(), i64::MAX.into())).ok()?))
+}
+
+/// How many nanoseconds have the time that a text tells: all of an hour, a minute or a second.
+fn span(text: &str) -> i128 {
+    let clock = text.split_once(['T', 't', ' ']).map_or("", |(_, clock)| clock);
+    let clock = clock.split(['Z', 'z', '+', '-', '[']).next().unwrap_or("");
+    match clock.bytes().filter(u8::is_ascii_digit).count() {
+        _ if clock.contains(['.', ',']) => 1,
+        2 => 3_600_000_000_000,
+        4 => 60_000_000_000,
+        _ => 1_000_000_000,
+    }
 }
 
 /// The moment that a text means, to be remembered with a snapshot: `2026-05-01` is the beginning of that day.
@@ -74,13 +80,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_means_its_end_and_a_minute_its_last_second() {
+    fn a_moment_is_all_of_what_was_named() {
         let exact = |text| parse_exact(text).unwrap().0;
         let last = |text| parse_last(text).unwrap().0;
         assert_eq!(last("2026-05-01") - exact("2026-05-01"), 86_400_000_000_000 - 1);
         assert_eq!(last("2026-05-01T23:15") - exact("2026-05-01T23:15"), 60_000_000_000 - 1);
-        assert_eq!(last("2026-05-01T23:15:07"), exact("2026-05-01T23:15:07"));
-        assert_eq!(last("1970-01-01T00:00:01Z"), 1_000_000_000);
+        for second in [
+            "2026-05-01T23:15:07",
+            "2026-05-01 23:15:07",
+            "2026-05-01T23:15:07Z",
+            "2026-05-01T23:15:07-02:30",
+        ] {
+            assert_eq!(last(second) - exact(second), 1_000_000_000 - 1, "{second}: all of that second");
+        }
+        assert_eq!(last("2026-05-01T23:15:07.25"), exact("2026-05-01T23:15:07.25"));
+        assert_eq!(last("1970-01-01T00:00:01.5Z"), 1_500_000_000);
         assert_eq!(last("2999-01-01"), i64::MAX);
         assert_eq!(parse_exact("2999-01-01"), None);
         for bad in ["", "yesterday", "2026-13-01", "2026-05"] {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
-use varve_archive::{Archive, Catalog};
+use varve_archive::{Archive, Catalog, OwnerNames};
 use varve_block::{BlockName, BlockStore, to_hex};
 use varve_remote::{VentiOptions, VentiStore};
 use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
@@ -179,6 +179,13 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Whose numbers the names of owners stand for on this machine, and the other way round.
+pub fn owner_names() -> OwnerNames {
+    // Who is not known has a number and no name, or the other way round.
+    let file = |path: &str| std::fs::read(path).unwrap_or_default();
+    OwnerNames::parse(&file("/etc/passwd"), &file("/etc/group"))
+}
+
 /// Opens the store to be read, with its catalog.
 pub fn read(arguments: &Arguments) -> Result<Archive> {
     let store = Arc::new(read_store(arguments)?);
@@ -232,11 +239,16 @@ pub fn storage_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn Storage>
     })
 }
 
+/// What others are told who want to write to a store that we write to.
+pub fn holder() -> String {
+    let now = moment::show(RealClock.now());
+    format!("process {} on {}, since {now}", std::process::id(), host_name())
+}
+
 /// Opens the store to be written.
 pub fn write_store(arguments: &Arguments) -> Result<Store> {
     let path = store_folder(arguments)?;
-    let now = moment::show(RealClock.now());
-    let holder = format!("process {} on {}, since {now}", std::process::id(), host_name());
+    let holder = holder();
     let access = Access::Write { holder: &holder };
     let name = path.display().to_string();
     let store = open_store(arguments, world(&path), &name, access)?;
@@ -258,10 +270,21 @@ fn notice_lost_end(store: &Store, name: &str) {
 
 /// Opens the store of a world; `name` is what people call it.
 pub fn open_store(arguments: &Arguments, world: World, name: &str, access: Access<'_>) -> Result<Store> {
-    let context = || format!("cannot open the store {name}");
     let secret = secret_of(arguments, &world, name)?;
+    open_store_with(arguments, world, name, secret.as_ref(), access)
+}
+
+/// Opens the store of a world with a secret that is there already.
+pub fn open_store_with(
+    arguments: &Arguments,
+    world: World,
+    name: &str,
+    secret: Option<&Secret>,
+    access: Access<'_>,
+) -> Result<Store> {
     let mut bar = RebuildBar::new(arguments.quiet);
-    Store::open(world, secret.as_ref(), access, &mut |progress| bar.show(progress)).with_context(context)
+    Store::open(world, secret, access, &mut |progress| bar.show(progress))
+        .with_context(|| format!("cannot open the store {name}"))
 }
 
 /// What opens the store of a world, if it needs anything.
@@ -344,6 +367,14 @@ pub enum Asked {
     Twice,
 }
 
+/// A command may open the store twice, and its replicas; the first answer does for all of them.
+static ANSWER: Mutex<Option<Zeroizing<String>>> = Mutex::new(None);
+
+/// Wipes the passphrase that was typed: nothing is opened any more.
+pub fn forget_answer() {
+    *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
 /// What opens the store: a key file, the environment, or an answer.
 pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if let Some(file) = &arguments.key_file {
@@ -355,8 +386,6 @@ pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if !std::io::stdin().is_terminal() {
         return Err(varve_store::KeyError::Missing.into());
     }
-    // A command may open the store twice, and its replicas; the first answer does for all of them.
-    static ANSWER: Mutex<Option<Zeroizing<String>>> = Mutex::new(None);
     let mut answer = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {
         return Ok(Secret::Passphrase(known.clone()));

@@ -1,6 +1,6 @@
 //! Sizes, names and tables, as they are printed.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -14,7 +14,7 @@ macro_rules! say {
 }
 
 /// Prints a line of a result. A reader that has had enough, as `head` has, ends the program, and that is no failure.
-pub fn line(text: std::fmt::Arguments<'_>) {
+pub fn line(text: fmt::Arguments<'_>) {
     let written = writeln!(std::io::stdout(), "{text}");
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -42,6 +42,11 @@ pub fn bytes(count: u64) -> String {
         (_, value) if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
         (_, value) => format!("{value:.0} {}", UNITS[unit]),
     }
+}
+
+/// So many of something: `1 block`, `2 blocks`.
+pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
+    if number == N::from(1) { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// A time span for people.

@@ -91,6 +91,48 @@ fn sources_that_cannot_be_read() {
 }
 
 #[test]
+fn a_file_that_hides_its_size_is_no_source() {
+    let sandbox = Sandbox::encrypted();
+    // The one has bytes, the other cannot be read where it begins.
+    let mounts = sandbox.fails(1, ["snapshot", "/proc/self/status"]);
+    assert!(mounts.contains("says that it is empty"), "{mounts}");
+    assert!(sandbox.fails(1, ["snapshot", "/proc/self/mem"]).contains("/proc/self/mem"));
+    assert_eq!(sandbox.ids(), Vec::<String>::new());
+    fs::write(sandbox.path("empty"), "").unwrap();
+    sandbox.ok(["snapshot", "empty"]);
+}
+
+#[test]
+fn nothing_is_restored_into_the_store() {
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    fs::write(sandbox.path("folder/file"), "text").unwrap();
+    sandbox.ok(["snapshot", "folder"]);
+    let store = sandbox.store().to_path_buf();
+    std::os::unix::fs::symlink(&store, sandbox.path("link")).unwrap();
+    for inside in [store.join("new"), store.join("arenas/deep/new"), sandbox.path("link/new"), store.clone()]
+    {
+        let refused = sandbox.fails(1, ["restore", "folder", inside.to_str().unwrap()]);
+        assert!(refused.contains("the store itself"), "{refused}");
+    }
+    assert!(!store.join("new").exists());
+    sandbox.ok(["restore", "folder", &sandbox.arg("beside")]);
+}
+
+#[test]
+fn wrong_words_and_wrong_kinds_are_said() {
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    sandbox.ok(["snapshot", "folder", "--time", "2026-05-01T23:15:07.5Z"]);
+    assert!(sandbox.fails(2, ["find", "["]).contains("is not a pattern"));
+    assert!(sandbox.fails(2, ["find", "[", "folder"]).contains("is not a pattern"));
+    assert!(sandbox.fails(1, ["cat", "folder"]).contains("\"folder\" is a folder"));
+    // As `snapshots` shows it: to the second.
+    assert_eq!(sandbox.ok(["ls", "folder@2026-05-01T23:15:07Z"]), "");
+    assert!(sandbox.fails(1, ["ls", "folder@2026-05-01T23:15:06Z"]).contains("nothing that old"));
+}
+
+#[test]
 fn a_fifo_is_no_source() {
     let sandbox = Sandbox::encrypted();
     tool("mkfifo", [sandbox.path("fifo")]);

@@ -1,11 +1,14 @@
 //! Disk images in other formats than raw: archived through QEMU's tools, and restored.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 mod qemu;
 mod sandbox;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
 
-use qemu::{has, tool};
+use qemu::{has, tool, wait_for};
 use sandbox::{Sandbox, noise, sparse_image};
 
 const PROGRAMS: [&str; 2] = ["qemu-img", "qemu-nbd"];
@@ -171,4 +174,40 @@ fn without_the_tools_it_says_which() {
         let said = sandbox.fails(1, ["snapshot", &sandbox.arg("disk.vhdx")]);
         assert!(said.contains("QEMU cannot open it"), "{said}");
     }
+}
+
+#[test]
+fn a_tool_that_nobody_has_reached_yet_ends_with_the_program() {
+    if !has(&["qemu-img", "setpriv"], "a_tool_that_nobody_has_reached_yet_ends_with_the_program") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    raw(&sandbox);
+    let image = convert(&sandbox, "qcow2");
+    // In the place of QEMU's tool, one that never listens.
+    let bin = sandbox.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = format!("#!/bin/sh\necho $$ >{}\nexec sleep 1000\n", sandbox.arg("started"));
+    fs::write(bin.join("qemu-nbd"), script).unwrap();
+    fs::set_permissions(bin.join("qemu-nbd"), PermissionsExt::from_mode(0o755)).unwrap();
+    let temporary = sandbox.path("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = sandbox.command();
+    command.args(["snapshot", &image]).env("PATH", path).env("TMPDIR", &temporary);
+    let mut program = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let started = || fs::read_to_string(sandbox.path("started")).ok()?.trim().parse::<u32>().ok();
+    let tool = wait_for("the tool", started);
+    program.kill().unwrap();
+    program.wait().unwrap();
+    wait_for("the tool's end", || {
+        let state = fs::read_to_string(format!("/proc/{tool}/stat")).unwrap_or_default();
+        // Gone, or dead with nobody who asks.
+        state.split(") ").nth(1).is_none_or(|state| state.starts_with('Z')).then_some(())
+    });
+    let left = || fs::read_dir(&temporary).unwrap().count();
+    assert_eq!(left(), 1, "the folder of its socket");
+    let run = sandbox.command().args(["snapshot", &image]).env("TMPDIR", &temporary).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert_eq!(left(), 0, "that goes with the next one");
 }

@@ -12,7 +12,7 @@ use sandbox::{Sandbox, noise};
 use serde_json::Value;
 
 /// The arenas of the first ones are of version 1, those of the others of version 2, with framed clumps.
-const STORES: [&str; 8] = [
+const STORES: [&str; 9] = [
     "store-v1/plain",
     "store-v1/encrypted",
     "store-v1/sha1",
@@ -21,6 +21,7 @@ const STORES: [&str; 8] = [
     "store-v2/encrypted",
     "store-v2/sha1",
     "store-v2/write-only",
+    "store-v2/disk-index",
 ];
 
 fn fixture(name: &str) -> PathBuf {
@@ -100,6 +101,15 @@ fn golden_stores_show_what_they_showed() {
             "{name}"
         );
     }
+}
+
+/// The index on disk is used as it is, and not made again.
+#[test]
+fn a_golden_index_on_disk_is_read() {
+    let (sandbox, _) = opened("store-v2/disk-index");
+    let stats = sandbox.json(["stats"]).remove(0);
+    assert_eq!(stats["index"]["file_blocks"], stats["blocks"]);
+    assert!(stats["blocks"].as_u64() > Some(30), "{stats}");
 }
 
 #[test]

@@ -29,9 +29,11 @@ const FLOORS: [(&str, u32); 18] = [
 ];
 
 /// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
-const HINTS: [&str; 8] = [
+const HINTS: [&str; 10] = [
     "varve-archive/src/last_night.rs",
     "varve-index/src/checkpoint.rs",
+    "varve-index/src/disk/page.rs",
+    "varve-index/src/disk/summary.rs",
     "varve-replica/src/seen.rs",
     "varve-store/src/audit.rs",
     "varve-store/src/checkpoint.rs",

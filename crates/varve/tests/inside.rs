@@ -172,7 +172,7 @@ fn a_disk_is_listed_and_found_in() {
     assert!(long.starts_with("lrwxrwxrwx") && long.trim_end().ends_with("link -> deep/conf"), "{long}");
     let all = sandbox.ok(["ls", "-R", "disk"]);
     assert!(
-        all.lines().any(|line| line == "p1/etc/deep/conf") && all.lines().any(|line| line == "p2"),
+        all.lines().any(|line| line == "p1/etc/deep/conf") && all.lines().any(|line| line == "p2  (swap)"),
         "{all}"
     );
 
@@ -252,4 +252,109 @@ fn two_nights_are_compared_by_file() {
     let sneaked = sandbox.ok(["diff", "disk@2026-05-03", "disk@2026-05-04"]);
     assert_eq!(sneaked.lines().count(), 1, "{sneaked}");
     assert!(sneaked.starts_with("M p1/etc/"), "{sneaked}");
+}
+
+/// What `debugfs` says of the volume.
+fn ask(sandbox: &Sandbox, request: &str) -> String {
+    let mut command = std::process::Command::new("debugfs");
+    let said = command.args(["-R", request]).arg(sandbox.path("volume")).output().unwrap();
+    String::from_utf8(said.stdout).unwrap()
+}
+
+/// The number, decimal or hexadecimal, that follows a word.
+fn number_after(text: &str, word: &str) -> u64 {
+    let rest = text.split_once(word).unwrap_or_else(|| panic!("{word} in {text}")).1.trim_start();
+    let digits: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
+    match digits.strip_prefix("0x") {
+        Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16).unwrap(),
+        None => digits.parse().unwrap(),
+    }
+}
+
+#[test]
+fn what_is_damaged_is_named_and_the_rest_goes_on() {
+    if lacks_programs() {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let source = source(&sandbox);
+    fs::write(source.join("etc/zone"), b"after all that is damaged\n").unwrap();
+    disk(&sandbox, &source);
+    night(&sandbox, 1);
+
+    let block_bytes = number_after(&ask(&sandbox, "stats"), "Block size:");
+    let inode = ask(&sandbox, "imap /etc/other");
+    let inode_at = number_after(&inode, "located at block") * block_bytes + number_after(&inode, "offset");
+    let folder_at = ask(&sandbox, "bmap /etc/deep 0").trim().parse::<u64>().unwrap() * block_bytes;
+    let disk = sandbox.path("disk.img");
+    // An inode of no possible kind, and an entry of a folder that does not end in its block.
+    sandbox::write_at(&disk, MIB + inode_at, &[0xff, 0xff]);
+    sandbox::write_at(&disk, MIB + folder_at + 4, &[0x07, 0xff]);
+    night(&sandbox, 2);
+
+    let names_both = |words: &[&str]| {
+        let run = sandbox.run(words);
+        assert_eq!(run.code, Some(1), "{words:?}: {}", run.stderr);
+        for (path, what) in [("other: ", "the inode"), ("deep: ", "the folder of inode")] {
+            let is_it = |line: &str| line.contains(path) && line.contains(what);
+            assert!(run.stderr.lines().any(is_it), "{words:?}: {path}: {}", run.stderr);
+        }
+        String::from_utf8(run.stdout).unwrap()
+    };
+    let listed = names_both(&["ls", "-R", "disk:p1"]);
+    assert!(listed.lines().any(|line| line == "etc/zone"), "{listed}");
+    let listed = names_both(&["ls", "-R", "disk"]);
+    assert!(listed.lines().any(|line| line == "p1/etc/zone"), "{listed}");
+    let found = names_both(&["find", "z*", "disk"]);
+    assert!(found.contains("p1/etc/zone"), "{found}");
+    let removed = names_both(&["diff", "disk@2026-05-01", "disk"]);
+    assert!(!removed.contains("zone"), "{removed}");
+    names_both(&["restore", "disk:p1", &sandbox.arg("out")]);
+    assert_eq!(fs::read(sandbox.path("out/etc/zone")).unwrap(), b"after all that is damaged\n");
+    assert!(!sandbox.path("out/etc/other").exists());
+
+    let direct = sandbox.fails(1, ["cat", "disk:p1/etc/other"]);
+    assert!(direct.contains("inode"), "{direct}");
+    let beside = sandbox.run(["ls", "disk:p1/etc"]);
+    assert_eq!(beside.code, Some(1), "{}", beside.stderr);
+    assert!(
+        beside.stderr.contains("other: the inode") && !beside.stderr.contains("deep"),
+        "{}",
+        beside.stderr
+    );
+}
+
+#[test]
+fn what_no_volume_shows_is_named_in_a_listing_of_all() {
+    if lacks_programs() {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    disk(&sandbox, &source(&sandbox));
+    // A superblock, and its copies, of which nothing makes sense; what says that it is ext4 is left.
+    let mut volume = fs::read(sandbox.path("volume")).unwrap();
+    let magic: Vec<_> = volume
+        .windows(2)
+        .enumerate()
+        .filter(|(at, two)| at % 1024 == 56 && *two == [0x53, 0xef])
+        .map(|(at, _)| at)
+        .collect();
+    for at in magic {
+        volume[at + 32..at + 34].fill(0xff);
+    }
+    fs::write(sandbox.path("volume"), volume).unwrap();
+    put_volume(&sandbox);
+    night(&sandbox, 1);
+    let run = sandbox.run(["ls", "-R", "disk"]);
+    let listed = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(listed.lines().collect::<Vec<_>>(), ["p1  (ext4)", "p2  (swap)", "p3  (LUKS)"]);
+    assert_eq!(run.code, Some(1), "there were files in p1");
+    assert!(run.stderr.contains("p1: ") && run.stderr.contains("shown as its bytes"), "{}", run.stderr);
+    let json = sandbox.run(["ls", "-R", "--json", "disk:disk.raw"]);
+    assert_eq!(json.code, Some(0));
+
+    File::create(sandbox.path("disk.img")).unwrap().set_len(MIB).unwrap();
+    night(&sandbox, 2);
+    assert_eq!(sandbox.ok(["ls", "-R", "disk"]), "p0  (empty)\n");
+    assert_eq!(sandbox.json(["ls", "-R", "disk"])[0]["holds"], "empty");
 }

@@ -63,6 +63,35 @@ fn two_nights_of_an_image(sandbox: &Sandbox, image: &Path, change: &dyn Fn(&Path
     assert!(sandbox.ok(["ls", name]).contains("all of the disk"));
 }
 
+/// What leads to a folder, and can be nothing else, holds what is restored under its own name.
+#[test]
+fn into_a_folder_things_come_under_their_own_names() {
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir_all(sandbox.path("source/work/deep")).unwrap();
+    fs::create_dir(sandbox.path("there")).unwrap();
+    fs::write(sandbox.path("source/work/deep/notes.txt"), "buy milk").unwrap();
+    fs::write(sandbox.path("disk.img"), vec![7; 100_000]).unwrap();
+    sandbox.ok(["snapshot", &sandbox.arg("source/work"), &sandbox.arg("disk.img")]);
+    let there = format!("{}/", sandbox.arg("there"));
+    for what in ["work:deep/notes.txt", "work:deep", "work", "disk"] {
+        sandbox.ok(["restore", what, &there]);
+    }
+    for notes in ["notes.txt", "deep/notes.txt", "work/deep/notes.txt"] {
+        assert_eq!(fs::read(sandbox.path("there").join(notes)).unwrap(), b"buy milk", "{notes}");
+    }
+    assert_eq!(fs::read(sandbox.path("there/disk")).unwrap(), vec![7; 100_000]);
+    for again in ["work:deep", "disk"] {
+        let exists = sandbox.fails(1, ["restore", again, &there]);
+        assert!(exists.contains("exists") && exists.contains("hint: --overwrite"), "{exists}");
+    }
+    // What exists is not entered unless its name says so.
+    assert!(sandbox.fails(1, ["restore", "work", &sandbox.arg("there")]).contains("exists"));
+    let mut here = sandbox.command();
+    here.args(["restore", "work:deep/notes.txt", "."]).current_dir(sandbox.path("source"));
+    assert!(here.status().unwrap().success());
+    assert_eq!(fs::read(sandbox.path("source/notes.txt")).unwrap(), b"buy milk");
+}
+
 #[test]
 fn two_nights_of_a_sparse_image() {
     for kind in

@@ -11,17 +11,14 @@ mod sandbox;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fuser::BackgroundSession;
-use tempfile::TempDir;
-
-use forgetful::SharedDisk;
 use forgetful::disk::{Fate, Names};
+use forgetful::machine::Machine;
 use ordeal::{Dice, Kind, Ordeal, Tally, asked_for, seed};
-use sandbox::{Run, is_root};
+use sandbox::Run;
 
 /// How often each kind of source is met if nobody says; fewer when that would take too long.
 const CUTS: u64 = 80;
@@ -31,64 +28,6 @@ const END_MAX: Duration = Duration::from_secs(60);
 
 const NOTHING_KEPT: Fate = Fate { data_percent: 0, piece_sectors: 1, names: Names::None };
 const ALL_KEPT: Fate = Fate { data_percent: 100, piece_sectors: 1, names: Names::First(100) };
-
-/// The forgetful file system, mounted.
-struct Machine {
-    disk: SharedDisk,
-    folder: TempDir,
-    session: Option<BackgroundSession>,
-}
-
-impl Machine {
-    /// Nothing, and why not, where FUSE cannot be used.
-    fn start(test: &str) -> Option<Self> {
-        let (disk, folder) = (SharedDisk::new(), tempfile::tempdir().unwrap());
-        match disk.mount(folder.path()) {
-            Ok(session) => Some(Self { disk, folder, session: Some(session) }),
-            Err(error) => {
-                eprintln!(
-                    "skipped: {test}: FUSE cannot be used here ({error}); it needs root or fusermount3"
-                );
-                None
-            }
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// The machine stops, and starts again with what its disk has kept.
-    fn restart(&mut self, fate: Fate, dice: &mut Dice) {
-        self.stop();
-        self.disk.get().come_back(fate, dice);
-        self.session = Some(self.disk.mount(self.folder.path()).unwrap());
-    }
-}
-
-impl Machine {
-    fn stop(&mut self) {
-        let Some(session) = self.session.take() else { return };
-        let mut unmount = Command::new(if is_root() { "umount" } else { "fusermount3" });
-        unmount.args((!is_root()).then_some("-u")).arg(self.folder.path()).stderr(Stdio::null());
-        let begun = Instant::now();
-        // A program that another test is starting right now may have this one's files for a moment.
-        while !unmount.status().unwrap().success() {
-            if begun.elapsed() > END_MAX {
-                eprintln!("{} cannot be unmounted", self.folder.path().display());
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        session.join().unwrap();
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
 
 /// Runs the program until it ends: without its disk it does so by itself. With the power cut it would not even get so far.
 fn run_until_cut<S: AsRef<OsStr>>(ordeal: &Ordeal, words: impl IntoIterator<Item = S>) -> Run {
@@ -234,7 +173,7 @@ fn what_was_not_synced_is_forgotten() {
     write(&machine.path("nameless"), b"synced, but not its folder").sync_all().unwrap();
     fs::rename(machine.path("kept"), machine.path("kept for good")).unwrap();
     drop(machine.path("nameless"));
-    sync_folder(machine.folder.path());
+    sync_folder(&machine.path(""));
     write(&machine.path("later"), b"synced, but not its folder").sync_all().unwrap();
     let mut kept = OpenOptions::new().append(true).open(machine.path("kept for good")).unwrap();
     kept.write_all(b", and more").unwrap();
@@ -253,7 +192,7 @@ fn unsynced_changes_of_names_are_undone() {
     for name in ["old", "removed", "replaced", "replacement", "shortened"] {
         write(&machine.path(name), name.as_bytes()).sync_all().unwrap();
     }
-    sync_folder(machine.folder.path());
+    sync_folder(&machine.path(""));
     fs::rename(machine.path("old"), machine.path("new")).unwrap();
     fs::remove_file(machine.path("removed")).unwrap();
     fs::rename(machine.path("replacement"), machine.path("replaced")).unwrap();
@@ -279,7 +218,7 @@ fn a_write_is_torn_between_sectors() {
     for round in 0..20 {
         let name = format!("file {round}");
         drop(write(&machine.path(&name), &[]));
-        sync_folder(machine.folder.path());
+        sync_folder(&machine.path(""));
         write(&machine.path(&name), &[7; 100 * 512 + 100]);
         machine.restart(Fate { data_percent: 50, ..NOTHING_KEPT }, &mut dice);
         for sector in fs::read(machine.path(&name)).unwrap().chunks(512) {

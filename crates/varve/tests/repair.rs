@@ -112,13 +112,87 @@ fn what_is_lost_is_fetched_from_a_copy() {
                 _ => {}
             }
         }
-        let run = sandbox.run(["repair", "--from", copy.to_str().unwrap()]);
+        // The damaged ones among them show nothing from outside.
+        let run = sandbox.run(["repair", "--data", "--from", copy.to_str().unwrap()]);
         assert_eq!(run.code, Some(0), "{words:?}: {}{}", run.text(), run.stderr);
         verify(&sandbox, 0);
         let cat = sandbox.run(["cat", "disk"]);
         assert!(cat.stdout == disk, "{words:?}: {} bytes, {}", cat.stdout.len(), cat.stderr);
         assert_eq!(sandbox.snapshot_bytes("disk", &disk)["new_bytes"].as_u64(), Some(0));
     }
+}
+
+fn repair_from_replica(sandbox: &Sandbox) -> Value {
+    let run = sandbox.run(["repair", "--from", "replica", "--json"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+/// What is lost is known, so nothing else is read; and the log is what it was, so the replica stays its own.
+#[test]
+fn a_lost_arena_is_taken_from_a_replica_as_it_was() {
+    let sandbox = Sandbox::encrypted();
+    let disk = noise(9, 7 << 20);
+    sandbox.snapshot_bytes("disk", &disk);
+    sandbox.ok(["replicate", "replica"]);
+    let before = contents(&sandbox);
+    let arenas = sandbox.arenas();
+    fs::remove_file(&arenas[1]).unwrap();
+    write_at(&arenas[3], 20, b"XX");
+    let report = repair_from_replica(&sandbox);
+    assert_eq!(report["copied"], serde_json::json!([1, 3]), "{report}");
+    assert_eq!((&report["all_checked"], &report["fetched_blocks"]), (&Value::Bool(false), &Value::from(0)));
+    for arena in &arenas[..4] {
+        assert!(fs::read(arena).unwrap() == before[arena], "{}", arena.display());
+    }
+    verify(&sandbox, 0);
+    assert!(sandbox.run(["cat", "disk"]).stdout == disk);
+    sandbox.snapshot_bytes("second", b"and it goes on");
+    sandbox.ok(["replicate", "replica"]);
+}
+
+/// A read that failed, or a check, has named what is lost: that alone is fetched, and what nobody has looked for stays.
+#[test]
+fn what_is_known_to_be_lost_is_mended_and_no_more() {
+    let sandbox = Sandbox::encrypted();
+    let disk = noise(10, 7 << 20);
+    sandbox.snapshot_bytes("disk", &disk);
+    sandbox.ok(["replicate", "replica"]);
+    let arenas = sandbox.arenas();
+    damage_middle(&arenas[2]);
+    verify(&sandbox, 1);
+    damage_middle(&arenas[4]);
+    let report = repair_from_replica(&sandbox);
+    assert_eq!(report["all_checked"], Value::Bool(false), "{report}");
+    assert_eq!(report["arenas"].as_array().unwrap().len(), 1, "{report}");
+    assert!(report["fetched_blocks"].as_u64().unwrap() > 0, "{report}");
+    let left = verify(&sandbox, 1);
+    assert!(left["damage"].as_array().unwrap().iter().all(|damage| damage["arena"] == 4), "{left}");
+    // Now that is known, too; after that nothing is, so that everything is read.
+    assert_eq!(repair_from_replica(&sandbox)["all_checked"], Value::Bool(false));
+    verify(&sandbox, 0);
+    assert!(sandbox.run(["cat", "disk"]).stdout == disk);
+    damage_middle(&sandbox.arenas()[0]);
+    assert_eq!(repair_from_replica(&sandbox)["all_checked"], Value::Bool(true));
+    verify(&sandbox, 0);
+}
+
+/// A copy that is not whole, or has something else in that place, is not put in place.
+#[test]
+fn a_damaged_copy_of_an_arena_is_not_taken() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &noise(11, 5 << 20));
+    let copy = sandbox.path("copy");
+    copy_folder(sandbox.store(), &copy);
+    let arena = sandbox.arenas().remove(1);
+    fs::remove_file(&arena).unwrap();
+    damage_middle(&copy.join("arenas").join(arena.file_name().unwrap()));
+    let run = sandbox.run(["repair", "--json", "--from", copy.to_str().unwrap()]);
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((run.code, report["copied"].as_array().unwrap().len()), (Some(1), 0), "{report}");
+    assert!(report["fetched_blocks"].as_u64().unwrap() > 0, "what is good in it is fetched: {report}");
+    assert!(harm_count(&report) > 0, "{report}");
+    assert_eq!(verify(&sandbox, 1)["damage"].as_array().unwrap().len(), 0, "the log is sound again");
 }
 
 /// One part of one arena at a time: what can still be had is had, and the log is sound again.

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use sandbox::{Sandbox, noise, sparse_image, write_at};
 use serde_json::Value;
+use varve_archive::ServedImage;
+use varve_machine::{NbdDisk, NbdDiskOptions};
 
 /// Whether these programs are installed; says the name of a test that is skipped because one is not.
 fn has(programs: &[&str], test: &str) -> bool {
@@ -44,7 +46,9 @@ struct Server {
 impl Server {
     fn start(sandbox: &Sandbox, words: &[&str]) -> Self {
         let mut command = sandbox.command();
-        let mut child = command.arg("serve").args(words).stdout(Stdio::piped()).spawn().unwrap();
+        let complaints = fs::File::create(sandbox.path("serve.log")).unwrap();
+        command.arg("serve").args(words).stdout(Stdio::piped()).stderr(complaints);
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let uri = line.trim().strip_prefix("serving at ").unwrap_or_else(|| panic!("{line:?}")).to_owned();
@@ -256,5 +260,103 @@ fn who_says_nothing_keeps_nobody_from_ending() {
     silent[0].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     silent[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(silent[0].read(&mut greeting).unwrap_or(0), 0);
+    server.end();
+}
+
+#[test]
+fn a_damaged_block_is_an_error_for_the_reads_that_it_hits_alone() {
+    let (sandbox, _, nights) = two_nights();
+    // In the middle of an arena that has nothing but what this disk holds.
+    let arena = &sandbox.arenas()[1];
+    write_at(arena, fs::metadata(arena).unwrap().len() / 2, &[0x55; 64]);
+    let server = Server::unix(&sandbox, &[]);
+    let options = NbdDiskOptions {
+        export: "vm@2026-05-01".into(),
+        connection_count: 1,
+        patience: Duration::from_secs(60),
+        ..NbdDiskOptions::default()
+    };
+    let (mut good, mut bad) = (0, Vec::new());
+    let mut bytes = vec![0; 64 << 10];
+    for (place, wanted) in nights[0].chunks(bytes.len()).enumerate() {
+        // A client that has met an error goes, and comes again.
+        let disk = NbdDisk::connect(&sandbox.path("nbd"), &options).unwrap();
+        match disk.read_at((place * bytes.len()) as u64, &mut bytes) {
+            Ok(()) => {
+                assert!(bytes == wanted, "{place}");
+                good += 1;
+            }
+            Err(error) => bad.push(error.to_string()),
+        }
+    }
+    assert!(!bad.is_empty() && bad.len() < 40 && good > 300, "{good} are good, and {bad:?} are not");
+    let log = fs::read_to_string(sandbox.path("serve.log")).unwrap();
+    assert!(log.contains("a read failed") && log.contains("arena 1"), "{log}");
+    for said in &bad {
+        assert!(said.contains("arena 1"), "the client is told where: {said}");
+    }
+    server.end();
+}
+
+#[test]
+fn an_overlay_whose_disk_is_full_refuses_what_finds_no_room_and_keeps_the_rest() {
+    let name = "an_overlay_whose_disk_is_full_refuses_what_finds_no_room_and_keeps_the_rest";
+    if !has(&["qemu-io"], name) {
+        return;
+    }
+    let (sandbox, _, _) = two_nights();
+    let small = sandbox.arg("small");
+    fs::create_dir(&small).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=2M", "tmpfs", &small]).stderr(Stdio::null());
+    if !mount.status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped as nothing can be mounted: {name}");
+        return;
+    }
+    let overlay = format!("{small}/overlay");
+    let kept = ["--export", "vm@2026-05-01", "--overlay", &overlay];
+    let qemu_io = |server: &Server, commands: &[&str]| {
+        let words = commands.iter().flat_map(|command| ["-c", command]);
+        let uri = server.export("");
+        Command::new("qemu-io").args(words).args(["-f", "raw", &uri]).output().unwrap()
+    };
+    let server = Server::unix(&sandbox, &kept);
+    let first = qemu_io(&server, &["write -P 0x11 0 64k", "flush"]);
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    let second = qemu_io(&server, &["write -P 0x22 4M 4M"]);
+    let said = String::from_utf8_lossy(&[second.stdout, second.stderr].concat()).into_owned();
+    assert!(!second.status.success() && said.contains("No space left on device"), "{said}");
+    let read = qemu_io(&server, &["read -P 0x11 0 64k", "read -P 0 20M 1M"]);
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    server.end();
+    let server = Server::unix(&sandbox, &kept);
+    let read = qemu_io(&server, &["read -P 0x11 0 64k"]);
+    assert!(read.status.success(), "it is there the next time: {}", String::from_utf8_lossy(&read.stderr));
+    server.end();
+    tool("umount", &[&small]);
+}
+
+#[test]
+fn the_kernel_reads_exactly_what_was_archived() {
+    let name = "the_kernel_reads_exactly_what_was_archived";
+    let is_free = |number: &u32| {
+        PathBuf::from(format!("/dev/nbd{number}")).exists()
+            && !PathBuf::from(format!("/sys/block/nbd{number}/pid")).exists()
+    };
+    let Some(number) = (0..16).find(is_free) else {
+        eprintln!("skipped as the kernel has no network block devices: {name}");
+        return;
+    };
+    if !has(&["nbd-client"], name) || !sandbox::is_root() {
+        eprintln!("skipped as it needs root, and nbd-client: {name}");
+        return;
+    }
+    let (sandbox, _, nights) = two_nights();
+    let server = Server::unix(&sandbox, &[]);
+    let (device, socket) = (format!("/dev/nbd{number}"), sandbox.arg("nbd"));
+    tool("nbd-client", &["-unix", &socket, &device, "-N", "vm@2026-05-01", "-readonly"]);
+    let read = fs::read(&device);
+    tool("nbd-client", &["-d", &device]);
+    assert!(read.unwrap() == nights[0]);
     server.end();
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use varve_block::{BlockName, BlockStore, PutError};
-use varve_tree::Cutting;
+use varve_tree::{Cutting, VENTI_SCORE_BYTES};
 use varve_world::{Timestamp, Workers};
 
 use super::excludes::Excludes;
@@ -19,6 +19,7 @@ use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
 use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind};
+use crate::vac::{ArchivedVac, VacOptions};
 
 /// How coarsely file systems keep time: a file that changed this long before may change again without showing it.
 const TIME_STEP_NANOSECONDS: i64 = 50_000_000;
@@ -44,6 +45,8 @@ pub struct FolderOptions {
     /// What is changed in what the system says of a file, before anything is made of it. Nothing: [`Node`]s say what the system says.
     /// Whoever has to archive the same bytes on every machine leaves out what differs: inodes, owners, times of change.
     pub adjust: fn(&mut Node),
+    /// What is written besides for vac's tools. Files are then cut as those do: at multiples of a block.
+    pub vac: Option<VacOptions>,
 }
 
 impl Default for FolderOptions {
@@ -57,6 +60,7 @@ impl Default for FolderOptions {
             lost: BTreeSet::new(),
             cutting: Cutting::FILE,
             adjust: |_| {},
+            vac: None,
         }
     }
 }
@@ -68,6 +72,8 @@ pub struct ArchivedFolder {
     pub root: Node,
     /// How much it was.
     pub counts: FolderCounts,
+    /// What was written for vac's tools, if it was asked for.
+    pub vac: Option<ArchivedVac>,
 }
 
 /// Why a folder was not archived.
@@ -87,6 +93,11 @@ pub enum ArchiveFolderError {
         /// The source.
         path: PathBuf,
     },
+    /// vac's tools cannot read from this store.
+    #[error(
+        "the scores of this store are no SHA-1 hashes, as those of vac are: make a store with `init --score sha1`"
+    )]
+    NotForVac,
     /// Nothing more can be stored.
     #[error("what was read could not be stored")]
     Store {
@@ -145,6 +156,9 @@ pub(crate) fn archive_folder_after(
     options: &FolderOptions,
     watch: Watch<'_>,
 ) -> Result<ArchivedFolder, ArchiveFolderError> {
+    if options.vac.is_some() && blocks.score_bytes() != VENTI_SCORE_BYTES {
+        return Err(ArchiveFolderError::NotForVac);
+    }
     let unreadable =
         |error: io::Error| ArchiveFolderError::Source { path: source.to_path_buf(), source: error };
     let (descriptor, status) = open_source(source).map_err(unreadable)?;
@@ -157,7 +171,8 @@ pub(crate) fn archive_folder_after(
     if store_folder == Some(status.id) {
         return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
     }
-    let reader = FileReader { blocks, watch, description, cutting: options.cutting };
+    let vac = options.vac.as_ref().map(|vac| vac.shape);
+    let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac };
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let root_id = status.id;
         let setting = WalkSetting { blocks, pipeline, options, watch, description, root_id, store_folder };

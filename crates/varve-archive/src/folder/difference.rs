@@ -199,6 +199,9 @@ impl Comparison<'_, '_> {
             }
             _ if !is_folder && old.root.size != new.root.size => Ok(true),
             (ContentKey::Stored(old), ContentKey::Stored(new)) => Ok(old != new),
+            (one @ ContentKey::Foreign { .. }, other @ ContentKey::Foreign { .. }) if one == other => {
+                Ok(false)
+            }
             (ContentKey::Image(one), ContentKey::Image(other)) => {
                 Ok(!self.volumes.changes(old.files.blocks(), &one, &other)?.is_empty())
             }
@@ -221,7 +224,7 @@ impl Comparison<'_, '_> {
             match listed {
                 Listed::Node { path: below, node } => (self.visitor)(&join(path, below), change(node)),
                 Listed::Unreadable { path: below, error } => {
-                    (self.visitor)(&join(path, below), Change::Unreadable(error.into()));
+                    (self.visitor)(&join(path, below), Change::Unreadable(error));
                 }
             }
             ListNext::Descend

@@ -1,11 +1,11 @@
 //! Listing a tree.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use super::read::JoinName;
 use crate::files::Files;
 use crate::node::{Node, NodeKind};
-use crate::node_list::ReadFolderError;
 
 /// What a listing comes to. Paths begin at the node that is listed, which has the empty one.
 #[derive(Debug)]
@@ -17,12 +17,12 @@ pub enum Listed<'a> {
         /// What it is.
         node: &'a Node,
     },
-    /// What else a folder holds cannot be read. The listing goes on after the folder.
+    /// Something of this node, or what else the folder holds, cannot be read. The listing goes on after it.
     Unreadable {
-        /// The folder.
+        /// The node.
         path: &'a Path,
         /// What is wrong with it.
-        error: ReadFolderError,
+        error: Box<dyn Error + Send + Sync>,
     },
 }
 
@@ -51,13 +51,25 @@ pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) 
                 path.pop();
             }
             Some(Err(error)) => {
-                if visitor(Listed::Unreadable { path: &path, error }) == ListNext::Stop {
+                if visitor(Listed::Unreadable { path: &path, error: error.into() }) == ListNext::Stop {
                     return;
                 }
             }
             Some(Ok(node)) => {
                 let node_path = path.join_name(&node.name);
-                match visitor(Listed::Node { path: &node_path, node: &node }) {
+                let next = visitor(Listed::Node { path: &node_path, node: &node });
+                // What the snapshot itself tells of a node is no news.
+                let damage = files.trouble(&node).filter(|trouble| trouble.is_damage);
+                if let (Some(damage), false) = (damage, next == ListNext::Stop) {
+                    let unreadable = Listed::Unreadable { path: &node_path, error: damage.error };
+                    if visitor(unreadable) == ListNext::Stop {
+                        return;
+                    }
+                    if damage.lacks_all {
+                        continue;
+                    }
+                }
+                match next {
                     ListNext::Stop => return,
                     ListNext::Descend if node.kind == NodeKind::Folder => {
                         open.push(files.nodes(&node));

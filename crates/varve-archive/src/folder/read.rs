@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
-use varve_tree::{ContentWriter, Cutting, Entry, put_whole};
+use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
 
 use super::archive::ArchiveFolderError;
 use super::status::{Description, Status, open_file};
@@ -57,6 +57,56 @@ pub(super) struct FileReader<'a> {
     pub(super) watch: Watch<'a>,
     pub(super) description: Description,
     pub(super) cutting: Cutting,
+    /// Set where vac's tools are to read the files, too.
+    pub(super) vac: Option<VacShape>,
+}
+
+/// The tree of a file that is being read: cut by content, or as vac's tools cut it.
+enum FileTree<'a> {
+    Cut(Box<ContentWriter<'a>>),
+    Fixed(FixedWriter<'a>),
+}
+
+impl<'a> FileTree<'a> {
+    fn new(blocks: &'a dyn BlockStore, vac: Option<VacShape>, cutting: Cutting) -> Self {
+        match vac {
+            None => Self::Cut(Box::new(ContentWriter::new(blocks, BlockKind::Data, cutting))),
+            Some(shape) => Self::Fixed(FixedWriter::new(blocks, shape.data())),
+        }
+    }
+
+    fn bytes_written(&self) -> u64 {
+        match self {
+            Self::Cut(tree) => tree.bytes_written(),
+            Self::Fixed(tree) => tree.bytes_written(),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), PutError> {
+        match self {
+            Self::Cut(tree) => tree.write(bytes),
+            Self::Fixed(tree) => tree.write(bytes),
+        }
+    }
+
+    fn write_zeros(&mut self, count: u64) -> Result<(), PutError> {
+        match self {
+            Self::Cut(tree) => tree.write_zeros(count),
+            Self::Fixed(tree) => tree.write_zeros(count),
+        }
+    }
+
+    /// An empty file has no content.
+    fn finish(self) -> Result<Option<Entry>, PutError> {
+        if self.bytes_written() == 0 {
+            return Ok(None);
+        }
+        match self {
+            Self::Cut(tree) => tree.finish(),
+            Self::Fixed(tree) => tree.finish(),
+        }
+        .map(Some)
+    }
 }
 
 /// Why a file has no content.
@@ -123,7 +173,7 @@ impl FileReader<'_> {
             self.watch.progress.add_bytes_done(node.size);
             read.nodes.push((number, node));
         }
-        for (place, entry) in small.put(self.blocks)? {
+        for (place, entry) in small.put(self.blocks, self.vac)? {
             read.nodes[place].1.content = Some(entry);
         }
         Ok(read)
@@ -175,7 +225,7 @@ impl FileReader<'_> {
 
     /// Streams a file, hole by hole and piece by piece, up to the size that it had when it was opened.
     fn read_large(&self, file: &OwnedFd, opened: &Status) -> Result<(Option<Entry>, u64), ReadError> {
-        let mut content = ContentWriter::new(self.blocks, BlockKind::Data, self.cutting);
+        let mut content = FileTree::new(self.blocks, self.vac, self.cutting);
         let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];
         let may_have_holes = opened.allocated_bytes < opened.size;
         let mut read_bytes = 0;
@@ -196,17 +246,12 @@ impl FileReader<'_> {
                 rest -= filled as u64;
                 if filled < wanted {
                     // It has become shorter: that it changed is seen when all is read.
-                    return Ok((finish(content)?, read_bytes));
+                    return Ok((content.finish()?, read_bytes));
                 }
             }
         }
-        Ok((finish(content)?, read_bytes))
+        Ok((content.finish()?, read_bytes))
     }
-}
-
-/// An empty file has no content.
-fn finish(content: ContentWriter<'_>) -> Result<Option<Entry>, PutError> {
-    if content.bytes_written() == 0 { Ok(None) } else { content.finish().map(Some) }
 }
 
 impl SmallFiles {
@@ -229,11 +274,21 @@ impl SmallFiles {
         self.bytes.truncate(self.ends.last().map_or(0, |(_, end)| *end));
     }
 
-    fn put(self, blocks: &dyn BlockStore) -> Result<Vec<(usize, Entry)>, PutError> {
+    fn put(self, blocks: &dyn BlockStore, vac: Option<VacShape>) -> Result<Vec<(usize, Entry)>, PutError> {
         let mut start = 0;
         let files: Vec<&[u8]> =
             self.ends.iter().map(|(_, end)| &self.bytes[std::mem::replace(&mut start, *end)..*end]).collect();
-        let entries = put_whole(blocks, BlockKind::Data, Cutting::FILE, &files)?;
+        let entries = match vac {
+            None => put_whole(blocks, BlockKind::Data, Cutting::FILE, &files)?,
+            Some(shape) => {
+                let put = |file: &&[u8]| {
+                    let mut tree = FixedWriter::new(blocks, shape.data());
+                    tree.write(file)?;
+                    tree.finish()
+                };
+                files.iter().map(put).collect::<Result<_, _>>()?
+            }
+        };
         Ok(self.ends.iter().map(|(place, _)| *place).zip(entries).collect())
     }
 }

@@ -18,6 +18,7 @@ use varve_tree::{ContentWriter, Cutting};
 use crate::fields::frame;
 use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind, NodeProblem};
+use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
 /// Something that the walker met.
 pub(super) enum Event {
@@ -64,6 +65,9 @@ pub(super) struct Sequence<'a> {
     counts: FolderCounts,
     record: Vec<u8>,
     last_night: Option<LastNight>,
+    /// What is written for vac's tools, until it is done.
+    vac: Option<VacTreeWriter<'a>>,
+    vac_done: Option<ArchivedVac>,
 }
 
 struct OpenFolder<'a> {
@@ -72,7 +76,11 @@ struct OpenFolder<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    pub(super) fn new(blocks: &'a dyn BlockStore, last_night: Option<LastNight>) -> Self {
+    pub(super) fn new(
+        blocks: &'a dyn BlockStore,
+        last_night: Option<LastNight>,
+        vac: Option<&'a VacOptions>,
+    ) -> Self {
         Self {
             blocks,
             events: VecDeque::new(),
@@ -83,6 +91,8 @@ impl<'a> Sequence<'a> {
             counts: FolderCounts::default(),
             record: Vec::new(),
             last_night,
+            vac: vac.map(|options| VacTreeWriter::new(blocks, options)),
+            vac_done: None,
         }
     }
 
@@ -111,6 +121,9 @@ impl<'a> Sequence<'a> {
                 Some(Event::Node(node)) => self.write_node(&node)?,
                 Some(Event::Link(name)) => self.write_link(name)?,
                 Some(Event::Open(node)) => {
+                    if let Some(vac) = &mut self.vac {
+                        vac.open(&node);
+                    }
                     let content = ContentWriter::new(self.blocks, BlockKind::Directory, Cutting::DIRECTORY);
                     self.open.push(OpenFolder { node, content });
                 }
@@ -121,9 +134,9 @@ impl<'a> Sequence<'a> {
         Ok(())
     }
 
-    /// The root, once everything is written, and the counts.
-    pub(super) fn finish(self) -> (Node, FolderCounts) {
-        (self.root.expect("the root was opened, closed, and written"), self.counts)
+    /// The root, once everything is written, the counts, and what was written for vac's tools.
+    pub(super) fn finish(self) -> (Node, FolderCounts, Option<ArchivedVac>) {
+        (self.root.expect("the root was opened, closed, and written"), self.counts, self.vac_done)
     }
 
     fn write_node(&mut self, node: &Node) -> Result<(), PutError> {
@@ -137,7 +150,7 @@ impl<'a> Sequence<'a> {
             },
             None => true,
         };
-        self.write_record(node, is_first_name)
+        self.write_leaf(node, is_first_name)
     }
 
     fn write_link(&mut self, name: Node) -> Result<(), PutError> {
@@ -147,14 +160,28 @@ impl<'a> Sequence<'a> {
             // The first name came to lead to another file before that was read.
             None => Node { link_group: None, problem: Some(NodeProblem::Changed), ..name },
         };
-        self.write_record(&node, false)
+        self.write_leaf(&node, false)
+    }
+
+    /// Writes a node that no open folder stands for.
+    fn write_leaf(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
+        if let Some(vac) = &mut self.vac {
+            vac.node(node)?;
+        }
+        self.write_record(node, counts_bytes)
     }
 
     fn close_folder(&mut self) -> Result<(), PutError> {
         let OpenFolder { mut node, content } =
             self.open.pop().expect("a folder is closed once, after it was opened");
         node.content = (content.bytes_written() > 0).then(|| content.finish()).transpose()?;
+        if let Some(vac) = &mut self.vac {
+            vac.close(&node)?;
+        }
         if self.open.is_empty() {
+            if let Some(vac) = self.vac.take() {
+                self.vac_done = vac.finish()?;
+            }
             self.count(&node, false);
             self.root = Some(node);
             Ok(())

@@ -71,7 +71,11 @@ impl Files for StoredFiles<'_> {
         let problem = node.problem?;
         let lacks_all = lacks_all(node);
         let is_worth_telling = problem != NodeProblem::Changed || lacks_all;
-        is_worth_telling.then(|| Trouble { error: Box::new(NotArchived { problem }), lacks_all })
+        is_worth_telling.then(|| Trouble {
+            error: Box::new(NotArchived { problem }),
+            lacks_all,
+            is_damage: false,
+        })
     }
 
     fn small_contents(&self, files: &[&Node]) -> Vec<Option<Result<Bytes, ReadContentError>>> {
@@ -112,7 +116,7 @@ impl Files for StoredFiles<'_> {
 }
 
 /// Whether the snapshot knows of a node no more than that it was there.
-fn lacks_all(node: &Node) -> bool {
+pub(crate) fn lacks_all(node: &Node) -> bool {
     let lacks = match node.kind {
         NodeKind::File => {
             node.problem.is_some_and(|problem| problem != NodeProblem::Changed || node.size > 0)

@@ -82,7 +82,7 @@ struct Found {
 impl<'a> Walker<'a> {
     pub(super) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
-            sequence: Sequence::new(setting.blocks, None),
+            sequence: Sequence::new(setting.blocks, None, None),
             last_night: None,
             setting,
             stack: Vec::new(),
@@ -97,7 +97,8 @@ impl<'a> Walker<'a> {
 
     /// With what is remembered of the last night, which is to remember this one.
     pub(super) fn remembering(self, last_night: Option<LastNight>) -> Self {
-        Self { sequence: Sequence::new(self.setting.blocks, last_night.clone()), last_night, ..self }
+        let vac = self.setting.options.vac.as_ref();
+        Self { sequence: Sequence::new(self.setting.blocks, last_night.clone(), vac), last_night, ..self }
     }
 
     /// Walks from the root to the end.
@@ -132,11 +133,12 @@ impl<'a> Walker<'a> {
             self.advance()?;
         }
         let Self { sequence, read, unchanged_count, .. } = self;
-        let (root, counts) = sequence.finish();
+        let (root, counts, vac) = sequence.finish();
         let ReadFiles { read_count, read_bytes, .. } = read;
         Ok(ArchivedFolder {
             root,
             counts: FolderCounts { unchanged_count, read_count, read_bytes, ..counts },
+            vac,
         })
     }
 
@@ -194,7 +196,12 @@ impl<'a> Walker<'a> {
             let state = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
             state(known) == state(&node) && known.ctime.is_some() && known.problem.is_none()
         };
-        let known = previous.as_ref().is_some_and(is_known);
+        let vac = self.setting.options.vac.as_ref();
+        // One that was cut by content is read once more, and is then as vac's tools want it.
+        let is_expressed = |known: &Node| {
+            kind != NodeKind::File || vac.is_none_or(|vac| vac.can_express(known.content.as_ref()))
+        };
+        let known = previous.as_ref().is_some_and(|known| is_known(known) && is_expressed(known));
         let found = Found { node, status, previous };
         match kind {
             NodeKind::Folder => self.visit_folder(found, known, folder),

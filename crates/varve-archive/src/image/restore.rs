@@ -38,7 +38,7 @@ impl ImageSink for File {
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreImageError {
     /// There is something already.
-    #[error("{path} exists; say --overwrite to replace it", path = path.display())]
+    #[error("{path} exists", path = path.display())]
     Exists {
         /// The destination.
         path: PathBuf,

@@ -44,6 +44,12 @@ pub enum OpenSourceError {
         /// What went wrong below.
         source: io::Error,
     },
+    /// It says that it is empty, and has bytes.
+    #[error("{path} says that it is empty, and is not: archive what it gives with `varve snapshot - --name NAME < {path}`", path = path.display())]
+    Unsized {
+        /// What was opened.
+        path: PathBuf,
+    },
     /// It is neither a file nor a block device.
     #[error("{path} is neither a file nor a block device", path = path.display())]
     Kind {
@@ -70,6 +76,10 @@ impl ImageSource {
         } else {
             return Err(OpenSourceError::Kind { path: path.into() });
         };
+        // Files that the system makes up say that they are empty, and are not, or cannot be read at all.
+        if metadata.is_file() && size == 0 && FileExt::read_at(&file, &mut [0], 0).map_err(failed)? > 0 {
+            return Err(OpenSourceError::Unsized { path: path.into() });
+        }
         // Only a hint: what cannot be advised is read all the same.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let changed = (metadata.mtime(), metadata.mtime_nsec());

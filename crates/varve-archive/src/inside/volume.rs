@@ -40,6 +40,10 @@ impl VolumeFiles {
         Ok(Self { files, tag, places })
     }
 
+    pub(super) fn warning(&self) -> Option<String> {
+        self.files.warning()
+    }
+
     pub(super) fn root(&self, name: Vec<u8>) -> Node {
         self.node(name, self.files.root(), FileKind::Folder)
     }
@@ -90,7 +94,9 @@ impl VolumeFiles {
     pub(super) fn trouble(&self, id: FileId) -> Option<Trouble> {
         let status = match self.files.status(id) {
             Ok(status) => status,
-            Err(error) => return Some(Trouble { error: Box::new(error), lacks_all: true }),
+            Err(error) => {
+                return Some(Trouble { error: Box::new(error), lacks_all: true, is_damage: true });
+            }
         };
         let target = match status.kind {
             FileKind::SymbolicLink => self.files.link_target(id).err(),
@@ -98,7 +104,7 @@ impl VolumeFiles {
         };
         let lacks_all = target.is_some();
         let error = target.or_else(|| self.files.xattrs(id).err())?;
-        Some(Trouble { error: Box::new(error), lacks_all })
+        Some(Trouble { error: Box::new(error), lacks_all, is_damage: true })
     }
 
     /// Where a file lies in its volume, if it lies there as it is.

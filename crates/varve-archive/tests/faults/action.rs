@@ -45,6 +45,8 @@ pub enum Action {
     MakeRoom,
     /// What was durable is damaged at `count` places; that is noticed, and mended.
     Rot { rot: Rot, count: u32, kind: Rotten, cure: Cure },
+    /// The disk does not give `count` sectors of the log, in whatever state it is; later it does again.
+    Withhold { count: u32, cuts_power: bool },
     /// Copies the log to its second home.
     Replicate,
     /// Reads the second home where it is, and audits it.
@@ -159,6 +161,7 @@ impl Action {
             Self::PowerCut => "power cut between calls",
             Self::MakeRoom => "room again",
             Self::Rot { .. } => "damage, and its cure",
+            Self::Withhold { .. } => "sectors that cannot be read for a while",
             Self::Replicate => "replicate",
             Self::ReadReplica => "read and audit a replica",
             Self::Clone { .. } => "clone",
@@ -196,6 +199,9 @@ impl Action {
             }
             Self::Rot { rot, count, kind, cure } => {
                 half(count).map(|count| Self::Rot { rot, count, kind, cure }).into_iter().collect()
+            }
+            Self::Withhold { count, cuts_power } => {
+                half(count).map(|count| Self::Withhold { count, cuts_power }).into_iter().collect()
             }
             Self::SpoilReplica { spoil, count } => {
                 half(count).map(|count| Self::SpoilReplica { spoil, count }).into_iter().collect()

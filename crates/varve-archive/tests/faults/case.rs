@@ -321,7 +321,14 @@ impl Case {
                     self.reader = None;
                 }
                 self.recover_disk();
-                self.open(WRITER).map_err(|again| lost(format!("does not open: {again}; before: {text}")))?
+                let mut again = self.open(WRITER);
+                // A sync that failed behind the back of an earlier session is told once, to whoever syncs next: here, if the first try
+                // did not come so far.
+                if again.is_err() && self.owed_failure {
+                    self.forget_owed_failure();
+                    again = self.open(WRITER);
+                }
+                again.map_err(|again| lost(format!("does not open: {again}; before: {text}")))?
             }
         };
         let listed = session::listed(&archive);

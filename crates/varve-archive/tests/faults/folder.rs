@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::TempDir;
 use varve_archive::{FolderOptions, ListNext, Listed, Node, NodeKind, StoredFiles, list};
 use varve_sim::Draw;
@@ -107,7 +108,13 @@ impl SourceFolder {
 
     fn link(&mut self, path: &str, to: &str) -> io::Result<()> {
         self.make_way(path)?;
-        std::os::unix::fs::symlink(to, self.path().join(path))?;
+        let real = self.path().join(path);
+        std::os::unix::fs::symlink(to, &real)?;
+        // Its time tells it from a link that was in its place before: what else would is put in the place of what the machine says.
+        let seconds = to.bytes().fold(1_600_000_000, |sum, byte| sum + i64::from(byte));
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        utimensat(CWD, &real, &times, AtFlags::SYMLINK_NOFOLLOW)?;
         self.state.insert(path.into(), Kept::Link(to.into()));
         Ok(())
     }
@@ -133,7 +140,7 @@ pub fn options() -> FolderOptions {
 fn forget_machine(node: &mut Node) {
     (node.uid, node.gid) = (0, 0);
     node.mode = if node.kind == NodeKind::Folder { 0o755 } else { 0o644 };
-    if node.kind != NodeKind::File {
+    if node.kind == NodeKind::Folder {
         node.mtime = Timestamp(0);
     }
     node.ctime = Some(node.mtime);
@@ -147,7 +154,9 @@ pub fn read(store: &Store, root: &Node) -> Result<FolderState, String> {
     list(&StoredFiles::new(store), root, &mut |listed| {
         let read = match listed {
             Listed::Node { path, node } => keep(store, node).map(|kept| (path.display().to_string(), kept)),
-            Listed::Unreadable { path, error } => Err(format!("{}: {}", path.display(), chain(&error))),
+            Listed::Unreadable { path, error } => {
+                Err(format!("{}: {}", path.display(), chain(error.as_ref())))
+            }
         };
         match read {
             Ok((path, kept)) => drop(state.insert(path, kept)),

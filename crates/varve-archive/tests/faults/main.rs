@@ -78,12 +78,14 @@ fn seeds_that_failed_once() {
 fn a_few_seeds() {
     for number in 0..FEW_SEEDS {
         must_survive(Seed::new(number));
+        must_survive(Seed::old(number).with_disk_index());
     }
 }
 
 #[test]
 fn a_seed_replays_call_by_call() {
-    for seed in [3, 4, 5, 6, 7, 8].map(Seed::new) {
+    let on_disk = [5, 6].map(|number| Seed::new(number).with_disk_index());
+    for seed in [3, 4, 5, 6, 7, 8].map(Seed::new).into_iter().chain(on_disk) {
         let once = run(&Schedule::draw(seed)).unwrap();
         let again = run(&Schedule::draw(seed)).unwrap();
         assert!(once.tally.operations > 50);
@@ -114,9 +116,9 @@ fn replay() {
     }
 }
 
-/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; so many seeds as `VARVE_FAULT_OLD` says come last, of those
-/// without damage and replicas. Those that failed once
-/// come before all others. Prints the table of faults survived.
+/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come, of those without damage and
+/// replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
+/// their index on disk. Those that failed once come before all others. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
 #[expect(
@@ -128,10 +130,13 @@ fn many_seeds() {
     let seconds = setting("VARVE_FAULT_SECONDS").unwrap_or(100);
     let first: u64 = setting("VARVE_FAULT_FIRST").unwrap_or(0);
     let count = setting("VARVE_FAULT_SEEDS").unwrap_or(u64::MAX);
-    let fresh = (first..first.saturating_add(count)).map(Seed::new);
-    let old_count: u64 = setting("VARVE_FAULT_OLD").unwrap_or(0);
-    let old = (0..old_count).map(|number| Seed { number, is_old: true });
-    let seeds = Mutex::new(failed_seeds().into_iter().chain(fresh).chain(old));
+    let fresh_on_disk = setting::<u64>("VARVE_FAULT_FRESH_DISK").is_some();
+    let of_index = |seed: Seed| if fresh_on_disk { seed.with_disk_index() } else { seed };
+    let fresh = (first..first.saturating_add(count)).map(Seed::new).map(of_index);
+    let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);
+    let on_disk = counted("VARVE_FAULT_DISK").map(|number| Seed::old(number).with_disk_index());
+    let old = counted("VARVE_FAULT_OLD").map(Seed::old);
+    let seeds = Mutex::new(failed_seeds().into_iter().chain(fresh).chain(on_disk).chain(old));
     let report = Mutex::new(Report::default());
     let failures = Mutex::new(Vec::new());
     let (is_over, told) = (AtomicBool::new(false), AtomicU64::new(0));

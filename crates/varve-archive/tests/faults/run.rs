@@ -111,6 +111,7 @@ impl Case {
                 Ok(())
             }
             Action::Rot { rot, count, kind, cure } => self.rot(step, draw, (rot, count, kind), cure),
+            Action::Withhold { count, cuts_power } => self.withhold(draw, count, cuts_power),
             Action::Replicate => self.replicate(),
             Action::ReadReplica => self.read_replica(draw),
             Action::Clone { moves } => self.bring_back(step, moves),

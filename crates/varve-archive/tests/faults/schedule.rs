@@ -5,16 +5,21 @@ use std::str::FromStr;
 
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Draw, Fault, Strike};
-use varve_store::{Encryption, ScoreAlgorithm, StoreConfig};
+use varve_store::{DiskIndexConfig, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 
 use crate::action::Action;
 use crate::target::{TargetFault, TargetStrike};
+
+/// Seeds before this one are from before there were sectors that cannot be read for a while, and draw as they did then.
+const FIRST_TO_WITHHOLD: u64 = 1000;
 
 /// The number that all else follows from. Those from before there were folders, damage and replicas draw as they did then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
     pub number: u64,
     pub is_old: bool,
+    /// Whether the store has its index on disk. All else is drawn as without.
+    pub has_disk_index: bool,
 }
 
 /// A run, as a seed draws it and a failure shrinks it.
@@ -45,7 +50,15 @@ pub struct Step {
 
 impl Seed {
     pub fn new(number: u64) -> Self {
-        Self { number, is_old: false }
+        Self { number, is_old: false, has_disk_index: false }
+    }
+
+    pub fn old(number: u64) -> Self {
+        Self { is_old: true, ..Self::new(number) }
+    }
+
+    pub fn with_disk_index(self) -> Self {
+        Self { has_disk_index: true, ..self }
     }
 }
 
@@ -53,15 +66,17 @@ impl FromStr for Seed {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (text, has_disk_index) = text.strip_prefix("disk ").map_or((text, false), |text| (text, true));
         let (text, is_old) = text.strip_prefix("old ").map_or((text, false), |text| (text, true));
-        Ok(Self { number: text.trim().parse()?, is_old })
+        Ok(Self { number: text.trim().parse()?, is_old, has_disk_index })
     }
 }
 
 impl fmt::Display for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let index = if self.has_disk_index { "disk " } else { "" };
         let age = if self.is_old { "old " } else { "" };
-        write!(f, "{age}{}", self.number)
+        write!(f, "{index}{age}{}", self.number)
     }
 }
 
@@ -79,16 +94,13 @@ impl Schedule {
             true => 0,
             false => [0, 0, 10, 30, 100][draw.index(5)],
         };
-        Self {
-            seed,
-            is_sha1,
-            is_plain,
-            clump_bytes,
-            parity_percent,
-            create,
-            steps: (0..step_count).map(|_| Step::draw(&mut draw, calm, seed.is_old)).collect(),
-            pretends_to_sync: false,
+        let mut steps: Vec<_> = (0..step_count).map(|_| Step::draw(&mut draw, calm, seed.is_old)).collect();
+        if !seed.is_old && seed.number >= FIRST_TO_WITHHOLD {
+            for _ in 0..draw.below(4) {
+                steps.insert(draw.index(steps.len() + 1), Step::withhold(&mut draw));
+            }
         }
+        Self { seed, is_sha1, is_plain, clump_bytes, parity_percent, create, steps, pretends_to_sync: false }
     }
 
     /// What the store is made with.
@@ -99,11 +111,30 @@ impl Schedule {
         config.arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).expect("the smallest");
         config.clump_bytes = ClumpBytes::new(self.clump_bytes).expect("between the bounds");
         config.parity_percent = ParityPercent::new(self.parity_percent);
+        if self.seed.has_disk_index {
+            config.index = IndexKind::Disk;
+            // So little that it writes all the time.
+            config.disk_index = DiskIndexConfig {
+                memory_bytes: DiskIndexConfig::MEMORY_BYTES_MIN,
+                expected_blocks: 100,
+                ..DiskIndexConfig::default()
+            };
+        }
         config
     }
 }
 
 impl Step {
+    fn withhold(draw: &mut Draw) -> Self {
+        let action = Action::Withhold { count: 1 + draw.below(3) as u32, cuts_power: draw.once_in(2) };
+        let strikes = if draw.once_in(3) {
+            vec![Strike { after: draw.below(60), fault: Fault::PowerCut }]
+        } else {
+            Vec::new()
+        };
+        Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
+    }
+
     fn draw(draw: &mut Draw, calm: u64, is_old: bool) -> Self {
         let action = Action::draw(draw, is_old);
         let strike_count = if draw.once_in(calm) { 1 + draw.below(3) } else { 0 };

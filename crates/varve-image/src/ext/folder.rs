@@ -1,4 +1,4 @@
-//! Folders: blocks of names, one after the other. The index that large folders have besides is made so that who does not know it sees
+//! Folders: blocks of names, one after the other. The index that large folders have besides is made so that who does not look at it sees
 //! empty names in its place.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -128,7 +128,7 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    fn visit_entries(
+    pub(super) fn visit_entries(
         &self,
         folder: &Inode,
         bytes: &[u8],
@@ -169,7 +169,7 @@ impl ExtFileSystem {
         }
     }
 
-    fn check_folder_block(&self, folder: &Inode, block: &[u8]) -> Result<(), FileSystemError> {
+    pub(super) fn check_folder_block(&self, folder: &Inode, block: &[u8]) -> Result<(), FileSystemError> {
         let tail_at = block.len().saturating_sub(TAIL_BYTES);
         // Blocks of the index have their checksum elsewhere, and nothing but empty names.
         if !self.has_checksums() || array_at::<8>(block, tail_at) != TAIL {
@@ -188,10 +188,10 @@ fn what(folder: &Inode) -> String {
 }
 
 /// Counts children, and shows those that are wanted.
-struct Counter<'a> {
-    next: u64,
-    first: u64,
-    visit: &'a mut dyn FnMut(Child) -> ControlFlow<()>,
+pub(super) struct Counter<'a> {
+    pub(super) next: u64,
+    pub(super) first: u64,
+    pub(super) visit: &'a mut dyn FnMut(Child) -> ControlFlow<()>,
 }
 
 #[cfg(test)]

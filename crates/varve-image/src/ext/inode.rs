@@ -12,6 +12,8 @@ const OLD_BYTES: usize = 128;
 /// How many bytes an inode has for its map, its target or its content.
 pub(super) const MAP_BYTES: usize = 60;
 
+const IS_INDEXED: u32 = 0x1000;
+const FOLDS_CASE: u32 = 0x4000_0000;
 const HAS_HUGE_COUNT: u32 = 0x4_0000;
 const HAS_EXTENTS: u32 = 0x8_0000;
 const HAS_INLINE_DATA: u32 = 0x1000_0000;
@@ -47,6 +49,16 @@ impl Inode {
 
     pub(super) fn is_encrypted(&self) -> bool {
         self.flags() & IS_ENCRYPTED != 0
+    }
+
+    /// Whether it is a folder with an index.
+    pub(super) fn is_indexed(&self) -> bool {
+        self.flags() & IS_INDEXED != 0
+    }
+
+    /// Whether it is a folder in which large and small letters are the same.
+    pub(super) fn folds_case(&self) -> bool {
+        self.flags() & FOLDS_CASE != 0
     }
 
     pub(super) fn links(&self) -> u16 {

@@ -15,6 +15,7 @@ const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
 /// Features that a reader may do without.
 pub(super) mod compatible {
+    pub(crate) const FOLDER_INDEX: u32 = 0x20;
     pub(crate) const SPARSE_SUPER2: u32 = 0x200;
 }
 
@@ -85,6 +86,10 @@ pub(super) struct Superblock {
     /// Where changes wait; 0 if that is not on this volume.
     pub(super) journal_inode: u32,
     pub(super) checksum_seed: u32,
+    /// What the hashes of names in indexes begin with.
+    pub(super) hash_seed: [u32; 4],
+    /// Whether bytes of names count as unsigned in those hashes.
+    pub(super) has_unsigned_hashes: bool,
     is_valid: bool,
     has_errors: bool,
     has_orphans: bool,
@@ -142,6 +147,8 @@ impl Superblock {
             } else {
                 crc32c_from(!0, &array_at::<16>(bytes, 0x68))
             },
+            hash_seed: [0xec, 0xf0, 0xf4, 0xf8].map(|at| u32_at(bytes, at)),
+            has_unsigned_hashes: u32_at(bytes, 0x160) & 2 != 0,
             is_valid: u16_at(bytes, 0x3a) & 1 != 0,
             has_errors: u16_at(bytes, 0x3a) & 2 != 0,
             has_orphans: u32_at(bytes, 0xe8) != 0 || u16_at(bytes, 0x3a) & 4 != 0,

@@ -16,12 +16,14 @@ pub(super) struct Places<'a> {
     pub(super) console: Option<&'a Path>,
     /// The code of UEFI, and the file of its variables, which is written to.
     pub(super) firmware: Option<(&'a Path, &'a Path)>,
+    /// QEMU's word for a window.
+    pub(super) window: &'a str,
 }
 
 /// Everything after the program's name.
 pub(super) fn command_line(
     hardware: &Hardware,
-    disk: &BootDisk,
+    disks: &[BootDisk],
     screen: &Screen,
     accelerator: Accelerator,
     places: &Places<'_>,
@@ -50,23 +52,16 @@ pub(super) fn command_line(
         say("-drive", flash(0, code, true));
         say("-drive", flash(1, variables, false));
     }
-    for node in block_nodes(disk) {
-        say("-blockdev", node.to_string());
-    }
-    match hardware.bus {
-        Bus::Virtio => say("-device", "virtio-blk-pci,drive=disk,bootindex=1".into()),
-        Bus::Ide => say("-device", "ide-hd,drive=disk,bus=ide.0,bootindex=1".into()),
-        Bus::Sata => {
-            say("-device", "ich9-ahci,id=sata".into());
-            say("-device", "ide-hd,drive=disk,bus=sata.0,bootindex=1".into());
+    for (number, disk) in disks.iter().enumerate() {
+        for node in block_nodes(number, disk) {
+            say("-blockdev", node.to_string());
         }
-        Bus::Scsi => {
-            say("-device", "virtio-scsi-pci,id=scsi".into());
-            say("-device", "scsi-hd,drive=disk,bus=scsi.0,bootindex=1".into());
-        }
-        Bus::Nvme => say("-device", "nvme,drive=disk,serial=varve,bootindex=1".into()),
     }
-    let model = if hardware.bus == Bus::Ide { "e1000" } else { "virtio-net-pci" };
+    for device in devices(disks, hardware.is_q35) {
+        say("-device", device);
+    }
+    let is_old = disks.iter().any(|disk| disk.bus == Bus::Ide);
+    let model = if is_old { "e1000" } else { "virtio-net-pci" };
     say("-nic", if hardware.network { format!("user,model={model}") } else { "none".into() });
     say("-vga", "std".into());
     say("-device", "virtio-rng-pci".into());
@@ -81,8 +76,7 @@ pub(super) fn command_line(
     match screen {
         Screen::None => say("-display", "none".into()),
         Screen::Vnc(address) => say("-display", format!("vnc={address}")),
-        // The first kind of window that QEMU has.
-        Screen::Window => {}
+        Screen::Window => say("-display", places.window.into()),
     }
     if *screen != Screen::None {
         // A pointer that is where it is shown.
@@ -93,19 +87,47 @@ pub(super) fn command_line(
     words
 }
 
-/// The disk, from what lies below to what the guest sees, which is called `disk`.
-fn block_nodes(disk: &BootDisk) -> Vec<serde_json::Value> {
+/// What the disks hang on, each at the next place of its bus, and what that needs.
+fn devices(disks: &[BootDisk], is_q35: bool) -> Vec<String> {
+    let mut devices = Vec::new();
+    for (number, disk) in disks.iter().enumerate() {
+        let before = disks.iter().take(number).filter(|other| other.bus == disk.bus).count();
+        let controller = match disk.bus {
+            Bus::Sata => Some("ich9-ahci,id=sata"),
+            Bus::Scsi => Some("virtio-scsi-pci,id=scsi"),
+            Bus::Virtio | Bus::Ide | Bus::Nvme => None,
+        };
+        devices.extend(controller.filter(|_| before == 0).map(str::to_owned));
+        let device = match disk.bus {
+            Bus::Virtio => "virtio-blk-pci".into(),
+            // What the newer board has in its place takes one disk each.
+            Bus::Ide if is_q35 => format!("ide-hd,bus=ide.{before}"),
+            Bus::Ide => format!("ide-hd,bus=ide.{},unit={}", before / 2, before % 2),
+            Bus::Sata => format!("ide-hd,bus=sata.{before}"),
+            Bus::Scsi => format!("scsi-hd,bus=scsi.0,scsi-id={before}"),
+            Bus::Nvme => format!("nvme,serial=varve-{number}"),
+        };
+        devices.push(format!("{device},drive=disk{number},bootindex={}", disk.boot_index));
+    }
+    devices
+}
+
+/// A disk, from what lies below to what the guest sees, which is called `disk` and its number.
+fn block_nodes(number: usize, disk: &BootDisk) -> Vec<serde_json::Value> {
     let server = json!({ "type": "unix", "path": disk.socket.to_string_lossy() });
-    let name = |node: &str| if disk.kept.is_some() { format!("archived-{node}") } else { node.to_owned() };
+    let [archive, seen, kept] = ["archive", "disk", "kept"].map(|kind| format!("{kind}{number}"));
+    let archived = if disk.kept.is_some() { format!("archived-{seen}") } else { seen.clone() };
     let mut nodes = vec![
-        json!({ "driver": "nbd", "node-name": "archive", "server": server, "export": disk.export, "discard": "unmap",
+        json!({ "driver": "nbd", "node-name": archive, "server": server, "export": disk.export, "discard": "unmap",
                 "read-only": disk.kept.is_some() }),
-        json!({ "driver": "raw", "node-name": name("disk"), "file": "archive", "discard": "unmap",
+        json!({ "driver": "raw", "node-name": archived, "file": archive, "discard": "unmap",
                 "read-only": disk.kept.is_some() }),
     ];
-    if let Some(kept) = &disk.kept {
-        nodes.push(json!({ "driver": "file", "node-name": "kept", "filename": kept.to_string_lossy(), "discard": "unmap" }));
-        nodes.push(json!({ "driver": "qcow2", "node-name": "disk", "file": "kept", "backing": name("disk"),
+    if let Some(path) = &disk.kept {
+        nodes.push(
+            json!({ "driver": "file", "node-name": kept, "filename": path.to_string_lossy(), "discard": "unmap" }),
+        );
+        nodes.push(json!({ "driver": "qcow2", "node-name": seen, "file": kept, "backing": archived,
                            "discard": "unmap" }));
     }
     nodes
@@ -120,29 +142,27 @@ fn doubled_commas(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn words(hardware: &Hardware, kept: Option<&str>, screen: &Screen) -> String {
-        let disk = BootDisk {
-            socket: "/run/a,b/nbd".into(),
-            export: "0a".into(),
-            kept: kept.map(|path| path.into()),
-        };
+    fn disk(bus: Bus, boot_index: u64) -> BootDisk {
+        BootDisk { socket: "/run/a,b/nbd".into(), export: "0a".into(), kept: None, bus, boot_index }
+    }
+
+    fn words_of(hardware: &Hardware, disks: &[BootDisk], screen: &Screen) -> String {
         let places = Places {
             monitor: Path::new("/run/a,b/monitor"),
             console: Some(Path::new("/run/a,b/console")),
             firmware: Some((Path::new("/code"), Path::new("/run/a,b/variables"))),
+            window: "gtk",
         };
-        command_line(hardware, &disk, screen, Accelerator::Software, &places).join(" ")
+        command_line(hardware, disks, screen, Accelerator::Software, &places).join(" ")
+    }
+
+    fn words(hardware: &Hardware, kept: Option<&str>, screen: &Screen) -> String {
+        let disk = BootDisk { kept: kept.map(Into::into), ..disk(Bus::Virtio, 1) };
+        words_of(hardware, &[disk], screen)
     }
 
     fn hardware() -> Hardware {
-        Hardware {
-            memory: 1 << 30,
-            cpu_count: 2,
-            firmware: Firmware::Bios,
-            bus: Bus::Virtio,
-            is_q35: false,
-            network: false,
-        }
+        Hardware { memory: 1 << 30, cpu_count: 2, firmware: Firmware::Bios, is_q35: false, network: false }
     }
 
     #[test]
@@ -151,6 +171,8 @@ mod tests {
         assert!(without.contains("-nic none") && !without.contains("user,"), "{without}");
         let with = words(&Hardware { network: true, ..hardware() }, None, &Screen::None);
         assert!(with.contains("-nic user,model=virtio-net-pci"), "{with}");
+        let old = words_of(&Hardware { network: true, ..hardware() }, &[disk(Bus::Ide, 1)], &Screen::None);
+        assert!(old.contains("-nic user,model=e1000"), "{old}");
     }
 
     #[test]
@@ -159,7 +181,7 @@ mod tests {
         assert!(!thrown_away.contains("qcow2"), "{thrown_away}");
         assert!(thrown_away.contains(r#""read-only":false"#), "the export has an overlay of its own");
         let kept = words(&hardware(), Some("/home/me/kept"), &Screen::None);
-        assert!(kept.contains(r#""backing":"archived-disk""#), "{kept}");
+        assert!(kept.contains(r#""backing":"archived-disk0""#), "{kept}");
         assert!(!kept.contains(r#""read-only":false"#), "{kept}");
     }
 
@@ -169,20 +191,32 @@ mod tests {
         assert!(all.contains("unix:/run/a,,b/monitor,server=on"), "{all}");
         assert!(all.contains("path=/run/a,,b/console"), "{all}");
         assert!(all.contains("unit=1,readonly=off,file=/run/a,,b/variables"), "{all}");
-        assert!(all.contains("usb-tablet") && !all.contains("-display"), "{all}");
+        assert!(all.contains("usb-tablet") && all.contains("-display gtk"), "{all}");
     }
 
     #[test]
-    fn each_bus_has_its_device() {
-        for (bus, device) in [
-            (Bus::Virtio, "virtio-blk-pci,drive=disk"),
-            (Bus::Ide, "ide-hd,drive=disk,bus=ide.0"),
-            (Bus::Sata, "ide-hd,drive=disk,bus=sata.0"),
-            (Bus::Scsi, "scsi-hd,drive=disk,bus=scsi.0"),
-            (Bus::Nvme, "nvme,drive=disk"),
+    fn each_bus_has_its_devices() {
+        for (bus, first, second) in [
+            (Bus::Virtio, "virtio-blk-pci,drive=disk0,bootindex=2", "virtio-blk-pci,drive=disk1,bootindex=1"),
+            (Bus::Ide, "ide-hd,bus=ide.0,unit=0,drive=disk0", "ide-hd,bus=ide.0,unit=1,drive=disk1"),
+            (Bus::Sata, "ide-hd,bus=sata.0,drive=disk0", "ide-hd,bus=sata.1,drive=disk1"),
+            (
+                Bus::Scsi,
+                "scsi-hd,bus=scsi.0,scsi-id=0,drive=disk0",
+                "scsi-hd,bus=scsi.0,scsi-id=1,drive=disk1",
+            ),
+            (Bus::Nvme, "nvme,serial=varve-0,drive=disk0", "nvme,serial=varve-1,drive=disk1"),
         ] {
-            let all = words(&Hardware { bus, ..hardware() }, None, &Screen::Vnc("127.0.0.1:0".into()));
-            assert!(all.contains(device), "{all}");
+            let disks = [disk(bus, 2), disk(bus, 1)];
+            let all = words_of(&hardware(), &disks, &Screen::Vnc("127.0.0.1:0".into()));
+            assert!(all.contains(first) && all.contains(second), "{all}");
+            assert!(all.matches(",id=").count() <= 2, "one controller, and the console: {all}");
         }
+        let newer = Hardware { is_q35: true, ..hardware() };
+        let all = words_of(&newer, &[disk(Bus::Ide, 1), disk(Bus::Ide, 2)], &Screen::None);
+        assert!(
+            all.contains("ide-hd,bus=ide.0,drive=disk0") && all.contains("ide-hd,bus=ide.1,drive=disk1"),
+            "{all}"
+        );
     }
 }

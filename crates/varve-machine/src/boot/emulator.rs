@@ -1,23 +1,24 @@
 //! QEMU itself: started, watched, and ended.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
 use varve_archive::Firmware;
 
 use super::command_line::{Places, command_line};
-use super::hardware::Hardware;
+use super::hardware::{Bus, Hardware};
+use super::window;
+use crate::companion::{companion, is_there};
 use crate::edge::{Deadline, sleep};
 use crate::qmp::{Qmp, QmpError};
 
 /// The program.
-const PROGRAM: &str = "qemu-system-x86_64";
+pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 /// How long QEMU may take until its monitor answers.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take for one answer.
@@ -67,7 +68,7 @@ impl std::fmt::Display for Accelerator {
     }
 }
 
-/// Where the guest's disk is.
+/// Where a disk of the guest's is, and where the guest has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootDisk {
     /// The socket that it is served at.
@@ -76,6 +77,10 @@ pub struct BootDisk {
     pub export: String,
     /// The qcow2 that is written to in its place.
     pub kept: Option<PathBuf>,
+    /// What it hangs on.
+    pub bus: Bus,
+    /// Its place in the order in which firmware looks for something to start, from 1 on.
+    pub boot_index: u64,
 }
 
 /// What the guest's screen is shown on.
@@ -102,6 +107,17 @@ pub enum BootError {
         "the machine starts with UEFI, and UEFI for QEMU is not installed: install ovmf (or edk2-ovmf), or try --firmware bios"
     )]
     NoFirmware,
+    /// There are no windows.
+    #[error(
+        "this QEMU cannot show a window: install qemu-system-gui (or your system's package of it), or use --vnc or --console, which need none"
+    )]
+    NoWindows,
+    /// There is no place for a window.
+    #[error("QEMU can show no window here ({said}): --vnc and --console need none")]
+    NoDisplay {
+        /// What it says.
+        said: String,
+    },
     /// What it needs could not be prepared.
     #[error("the machine could not be prepared")]
     Prepare(#[source] io::Error),
@@ -143,14 +159,14 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts a machine. `folder` is private, and empty but for what the caller has put there; sockets and other small files are made in it.
-    /// With `with_console`, the first serial line can be listened to.
+    /// Starts a machine with these disks. `folder` is private, and empty but for what the caller has put there; sockets and other small files are made
+    /// in it. UEFI's variables are kept in the file `variables`, or thrown away. With `with_console`, the first serial line can be listened to.
     ///
     /// # Errors
     /// [`BootError`]
     pub fn start(
         hardware: &Hardware,
-        disk: &BootDisk,
+        (disks, variables): (&[BootDisk], Option<&Path>),
         screen: &Screen,
         accelerator: Accelerator,
         folder: &Path,
@@ -165,7 +181,7 @@ impl Emulator {
             }
         }
         let firmware = match hardware.firmware {
-            Firmware::Uefi => Some(uefi(folder, disk.kept.as_deref())?),
+            Firmware::Uefi => Some(uefi(folder, variables)?),
             Firmware::Bios | Firmware::Unknown => None,
         };
         let listener = if with_console { Some(UnixListener::bind(&console).map_err(prepare)?) } else { None };
@@ -175,11 +191,17 @@ impl Emulator {
             monitor: &monitor,
             console: listener.as_ref().map(|_| console.as_path()),
             firmware: firmware.as_ref().map(|(code, variables)| (code.as_path(), variables.as_path())),
+            window: if *screen == Screen::Window { window::kind()? } else { "" },
         };
-        let words = command_line(hardware, disk, screen, accelerator, &places);
+        let words = command_line(hardware, disks, screen, accelerator, &places);
         let child = spawn(&words, complaint_file)?;
         let mut starting = Starting { child: Some(child), complaints: &complaints };
-        let monitor = starting.monitor(&monitor)?;
+        let monitor = starting.monitor(&monitor).map_err(|error| match error {
+            BootError::EndedAtOnce { said } if *screen == Screen::Window && window::is_missing(&said) => {
+                BootError::NoDisplay { said }
+            }
+            error => error,
+        })?;
         let console = listener.map(|listener| starting.console(&listener)).transpose()?;
         let child = starting.child.take().expect("it was started");
         Ok(Self {
@@ -334,39 +356,22 @@ impl Drop for Starting<'_> {
     }
 }
 
-/// Starts QEMU. Where the system has `setpriv`, it ends with this process even if that is killed.
+/// Starts QEMU. It ends with the thread that calls this, where the system can see to that.
 fn spawn(words: &[String], complaints: File) -> Result<Child, BootError> {
-    let is_there = |program: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
-        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-    };
     if !is_there(PROGRAM) {
         return Err(BootError::NotInstalled);
     }
-    let mut command = if is_there("setpriv") {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", PROGRAM]);
-        command
-    } else {
-        Command::new(PROGRAM)
-    };
+    let mut command = companion(PROGRAM);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
     command.spawn().map_err(BootError::Start)
 }
 
-/// The code of UEFI, and a file for its variables: beside the kept disk, or thrown away.
-fn uefi(folder: &Path, kept: Option<&Path>) -> Result<(PathBuf, PathBuf), BootError> {
+/// The code of UEFI, and a file for its variables: the one that is given, or one to be thrown away.
+fn uefi(folder: &Path, variables: Option<&Path>) -> Result<(PathBuf, PathBuf), BootError> {
     let is_there =
         |(code, variables): &&(&str, &str)| Path::new(code).is_file() && Path::new(variables).is_file();
     let (code, fresh) = FIRMWARE.iter().find(is_there).ok_or(BootError::NoFirmware)?;
-    let variables = match kept {
-        None => folder.join("variables"),
-        Some(kept) => {
-            let mut name = kept.as_os_str().to_owned();
-            name.push(".uefi");
-            PathBuf::from(name)
-        }
-    };
+    let variables = variables.map_or_else(|| folder.join("variables"), Path::to_path_buf);
     if !variables.exists() {
         fs::copy(fresh, &variables).map_err(BootError::Prepare)?;
     }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use varve_archive::{Firmware, Machine};
+use varve_archive::{Firmware, Machine, MachineDrive, SnapshotId};
 use varve_image::{Disk, PartitionType, ReadAt, TableKind};
 
 /// Memory where nothing is known of a machine.
 const MEMORY_BYTES: u64 = 2 << 30;
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
 /// The type of a partition that UEFI starts from, as its bytes lie in a GPT: c12a7328-f81f-11d2-ba4b-00a0c93ec93b.
 const EFI_SYSTEM: [u8; 16] =
     [0x28, 0x73, 0x2a, 0xc1, 0x1f, 0xf8, 0xd2, 0x11, 0xba, 0x4b, 0x00, 0xa0, 0xc9, 0x3e, 0xc9, 0x3b];
@@ -35,8 +36,6 @@ pub struct Hardware {
     pub cpu_count: u64,
     /// What it starts with.
     pub firmware: Firmware,
-    /// What the disk hangs on.
-    pub bus: Bus,
     /// Whether it has the newer board, with PCI Express.
     pub is_q35: bool,
     /// Whether it reaches the network.
@@ -45,38 +44,71 @@ pub struct Hardware {
 
 impl Hardware {
     /// The machine that a disk is from, as its snapshot describes it; where that says nothing, as the disk looks.
-    ///
-    /// `drive` is the size of the disk, by which it is found among the drives of the description, unless a drive names the snapshot.
     #[must_use]
-    pub fn of(machine: Option<&Machine>, snapshot: [u8; 16], disk: Arc<dyn ReadAt>) -> Self {
+    pub fn of(machine: Option<&Machine>, disk: Arc<dyn ReadAt>) -> Self {
         let seen = if has_efi_system_partition(&disk) { Firmware::Uefi } else { Firmware::Bios };
         let firmware = match machine.map(|machine| machine.firmware) {
             Some(Firmware::Unknown) | None => seen,
             Some(known) => known,
         };
-        let drives = machine.map_or(&[][..], |machine| &machine.drives);
-        let is_it = |id: Option<[u8; 16]>| id == Some(snapshot);
-        let drive = drives
-            .iter()
-            .find(|drive| is_it(drive.snapshot.map(|id| id.0)))
-            .or_else(|| drives.iter().find(|drive| drive.size == disk.size()));
         let is_q35 = match machine {
             Some(machine) if !machine.board.is_empty() => machine.board.contains("q35"),
             _ => firmware == Firmware::Uefi,
         };
+        let memory = machine.map_or(MEMORY_BYTES, |machine| machine.memory);
         Self {
-            memory: machine.map_or(0, |machine| machine.memory).max(64 << 20).max(if machine.is_some() {
-                0
-            } else {
-                MEMORY_BYTES
-            }),
+            memory: memory.max(MEMORY_BYTES_MIN),
             cpu_count: machine.map_or(1, |machine| machine.cpu_count).clamp(1, 64),
             firmware,
-            bus: drive.map_or(Bus::Virtio, |drive| bus_of(&drive.device, &drive.controller)),
             is_q35,
             network: false,
         }
     }
+}
+
+/// A drive of a machine, to be attached again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// What the machine calls it; empty if nobody knows.
+    pub name: String,
+    /// The snapshot that has it.
+    pub snapshot: SnapshotId,
+    /// What it hangs on.
+    pub bus: Bus,
+    /// Its place in the order in which firmware looks for something to start, from 1 on.
+    pub boot_index: u64,
+}
+
+/// All drives of the machine that a snapshot of a disk of `size` bytes is from: those that were archived with it, in the machine's order. Without
+/// a description, or where that does not name the snapshot, this disk alone.
+#[must_use]
+pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> Vec<Attached> {
+    let drives = machine.map_or(&[][..], |machine| &machine.drives);
+    let bus = |drive: &MachineDrive| bus_of(&drive.device, &drive.controller);
+    if !drives.iter().any(|drive| drive.snapshot == Some(snapshot)) {
+        let like_it = drives.iter().find(|drive| drive.size == size);
+        let bus = like_it.map_or(Bus::Virtio, bus);
+        return vec![Attached { name: String::new(), snapshot, bus, boot_index: 1 }];
+    }
+    let archived: Vec<_> =
+        drives.iter().filter_map(|drive| drive.snapshot.map(|snapshot| (drive, snapshot))).collect();
+    let mut order: Vec<usize> = (0..archived.len()).collect();
+    // Those without a place come last, and all that have the same in the machine's order.
+    order.sort_by_key(|place| archived[*place].0.boot_index.unwrap_or(u64::MAX));
+    archived
+        .iter()
+        .enumerate()
+        .map(|(place, (drive, snapshot))| Attached {
+            name: drive.name.clone(),
+            snapshot: *snapshot,
+            bus: bus(drive),
+            boot_index: order
+                .iter()
+                .zip(1..)
+                .find(|(other, _)| **other == place)
+                .map_or(1, |(_, index)| index),
+        })
+        .collect()
 }
 
 /// The bus of a device, as QEMU calls the two.
@@ -100,56 +132,80 @@ fn has_efi_system_partition(disk: &Arc<dyn ReadAt>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use varve_archive::{MachineDrive, SnapshotId};
-
     use super::*;
 
     fn disk() -> Arc<dyn ReadAt> {
         Arc::new(vec![0_u8; 4096])
     }
 
+    fn drive(name: &str, device: &str, controller: &str, snapshot: Option<u8>) -> MachineDrive {
+        MachineDrive {
+            name: name.into(),
+            device: device.into(),
+            controller: controller.into(),
+            snapshot: snapshot.map(|byte| SnapshotId([byte; 16])),
+            size: 4096,
+            ..MachineDrive::default()
+        }
+    }
+
     #[test]
     fn where_nothing_is_known_the_disk_decides() {
-        let hardware = Hardware::of(None, [1; 16], disk());
+        let hardware = Hardware::of(None, disk());
         let expected = Hardware {
             memory: MEMORY_BYTES,
             cpu_count: 1,
             firmware: Firmware::Bios,
-            bus: Bus::Virtio,
             is_q35: false,
             network: false,
         };
         assert_eq!(hardware, expected);
+        let alone =
+            Attached { name: String::new(), snapshot: SnapshotId([1; 16]), bus: Bus::Virtio, boot_index: 1 };
+        assert_eq!(attached(None, SnapshotId([1; 16]), 4096), [alone]);
     }
 
     #[test]
     fn a_description_is_followed_and_its_numbers_are_bounded() {
-        let drive = |device: &str, controller: &str, snapshot: u8| MachineDrive {
-            device: device.into(),
-            controller: controller.into(),
-            snapshot: Some(SnapshotId([snapshot; 16])),
-            ..MachineDrive::default()
-        };
         let machine = Machine {
             board: "pc-q35-7.2".into(),
             cpu_count: u64::MAX,
-            memory: 3 << 30,
+            memory: 1,
             firmware: Firmware::Uefi,
-            drives: vec![drive("virtio-blk-pci", "", 1), drive("ide-hd", "ich9-ahci", 2)],
             ..Machine::default()
         };
-        let hardware = Hardware::of(Some(&machine), [2; 16], disk());
         let expected = Hardware {
-            memory: 3 << 30,
+            memory: MEMORY_BYTES_MIN,
             cpu_count: 64,
             firmware: Firmware::Uefi,
-            bus: Bus::Sata,
             is_q35: true,
             network: false,
         };
-        assert_eq!(hardware, expected);
+        assert_eq!(Hardware::of(Some(&machine), disk()), expected);
         assert_eq!(bus_of("ide-hd", "piix3-ide"), Bus::Ide);
         assert_eq!(bus_of("scsi-hd", "virtio-scsi-pci"), Bus::Scsi);
         assert_eq!(bus_of("nvme", ""), Bus::Nvme);
+    }
+
+    #[test]
+    fn all_drives_of_the_moment_are_attached_in_their_order() {
+        let mut drives = vec![
+            drive("data", "virtio-blk-pci", "", Some(1)),
+            drive("cd0", "ide-cd", "piix3-ide", None),
+            drive("root", "ide-hd", "ich9-ahci", Some(2)),
+            drive("more", "virtio-blk-pci", "", Some(3)),
+        ];
+        drives[2].boot_index = Some(0);
+        let machine = Machine { drives, ..Machine::default() };
+        // Whichever of them is asked for.
+        for asked in [1, 2, 3] {
+            let found = attached(Some(&machine), SnapshotId([asked; 16]), 4096);
+            let found: Vec<_> =
+                found.iter().map(|drive| (drive.name.as_str(), drive.bus, drive.boot_index)).collect();
+            assert_eq!(found, [("data", Bus::Virtio, 2), ("root", Bus::Sata, 1), ("more", Bus::Virtio, 3)]);
+        }
+        // Another snapshot of such a disk, which the description does not name.
+        let found = attached(Some(&machine), SnapshotId([9; 16]), 4096);
+        assert_eq!((found.len(), found[0].snapshot, found[0].bus), (1, SnapshotId([9; 16]), Bus::Virtio));
     }
 }

@@ -44,6 +44,18 @@ pub enum KeepError {
 }
 
 impl Kept {
+    /// Where what is written to another drive of the machine is kept, beside this file.
+    #[must_use]
+    pub fn beside(path: &Path, drive: &str) -> PathBuf {
+        with_ending(path, &format!(".disk-{}", drive.replace(['/', '\0'], "-")))
+    }
+
+    /// Where UEFI's variables are kept, beside this file.
+    #[must_use]
+    pub fn variables(path: &Path) -> PathBuf {
+        with_ending(path, ".uefi")
+    }
+
     /// What is known of a file that was kept; `None` if there is no such file.
     ///
     /// # Errors
@@ -78,6 +90,12 @@ impl Kept {
         }
         Ok(Self { path: path.into(), snapshot: snapshot.into() })
     }
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }
 
 fn qemu_img(path: &Path, words: &[&str]) -> Result<String, KeepError> {

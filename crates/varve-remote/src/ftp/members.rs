@@ -1,10 +1,12 @@
 //! The lines in which FTP servers list a folder: those of `MLSD` (RFC 3659), and what `ls -l` or DOS would print.
 
+use crate::leftovers;
+
 /// What a line tells of.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Member<'a> {
-    /// A file and its length.
-    File(&'a str, u64),
+    /// A file, its length, and if the server says so when it was changed, in seconds since 1970.
+    File(&'a str, u64, Option<i64>),
     /// A folder.
     Folder(&'a str),
     /// Something else, or something whose name no store uses.
@@ -22,7 +24,10 @@ pub(super) fn of_mlsd(line: &str) -> Option<Member<'_>> {
         pairs.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
     };
     match fact("type")?.to_ascii_lowercase().as_str() {
-        "file" => Some(Member::File(name, fact("size")?.parse().ok()?)),
+        "file" => {
+            let modified = fact("modify").and_then(leftovers::of_ftp_digits);
+            Some(Member::File(name, fact("size")?.parse().ok()?, modified))
+        }
         "dir" => Some(Member::Folder(name)),
         _ => Some(Member::Foreign),
     }
@@ -46,7 +51,7 @@ fn of_dos<'a>(kind: &str, name: &[&'a str]) -> Option<Member<'a>> {
     if kind.eq_ignore_ascii_case("<dir>") {
         return Some(Member::Folder(name));
     }
-    kind.parse().ok().map(|bytes| Member::File(name, bytes))
+    kind.parse().ok().map(|bytes| Member::File(name, bytes, None))
 }
 
 /// Mode, links, owner, (group,) length, month, day, time or year, name. A store's names have no blanks, so what does not fit is foreign.
@@ -56,7 +61,7 @@ fn of_unix<'a>(mode: &str, words: &[&'a str]) -> Option<Member<'a>> {
     let bytes = words.get(month_at.checked_sub(1)?)?;
     let Some([_, _, _, name]) = words.get(month_at..) else { return Some(Member::Foreign) };
     match mode.as_bytes().first()? {
-        b'-' => bytes.parse().ok().map(|bytes| Member::File(name, bytes)),
+        b'-' => bytes.parse().ok().map(|bytes| Member::File(name, bytes, None)),
         b'd' => Some(Member::Folder(name)),
         _ => Some(Member::Foreign),
     }
@@ -73,16 +78,16 @@ mod tests {
         for (line, expected) in [
             (
                 "-rw-------    1 0        0         3000001 Nov 21 06:40 object",
-                Member::File("object", 3_000_001),
+                Member::File("object", 3_000_001, None),
             ),
             ("drwx------    2 ann      staff        4096 Nov 21  2025 arenas", Member::Folder("arenas")),
-            ("-rw-r--r-- 1 ann 77 Jan 1 1970 x", Member::File("x", 77)),
+            ("-rw-r--r-- 1 ann 77 Jan 1 1970 x", Member::File("x", 77, None)),
             ("lrwxrwxrwx 1 0 0 7 Nov 21 06:40 link -> object", Member::Foreign),
             ("-rw-r--r-- 1 0 0 7 Nov 21 06:40 two words", Member::Foreign),
             ("total 12", Member::Foreign),
             ("", Member::Foreign),
             ("11-21-25  06:40AM       <DIR>          arenas", Member::Folder("arenas")),
-            ("11-21-25  06:40AM             3000001 object", Member::File("object", 3_000_001)),
+            ("11-21-25  06:40AM             3000001 object", Member::File("object", 3_000_001, None)),
         ] {
             assert_eq!(of_list(line), Some(expected), "{line}");
         }
@@ -94,7 +99,7 @@ mod tests {
     #[test]
     fn facts_are_read() {
         let file = "Type=file;Size=5;Modify=20251121064000;UNIX.mode=0600; object";
-        assert_eq!(of_mlsd(file), Some(Member::File("object", 5)));
+        assert_eq!(of_mlsd(file), Some(Member::File("object", 5, Some(1_763_707_200))));
         assert_eq!(of_mlsd("type=dir;sizd=4096; arenas"), Some(Member::Folder("arenas")));
         assert_eq!(of_mlsd("type=cdir; ."), Some(Member::Foreign));
         for line in ["", "x", "type=file; no-size", "size=5; no-type", "type=file;size=-1; x"] {
@@ -106,7 +111,7 @@ mod tests {
         #[test]
         fn no_file_has_a_blank_in_its_name(line in "\\PC{0,60}|[-dl 0-9a-zA-Z;=]{0,60}") {
             prop_assert!(of_mlsd(&line).is_none() || line.contains(' '));
-            if let Some(Member::File(name, _) | Member::Folder(name)) = of_list(&line) {
+            if let Some(Member::File(name, ..) | Member::Folder(name)) = of_list(&line) {
                 prop_assert!(!name.contains(' '), "{name:?}");
             }
         }

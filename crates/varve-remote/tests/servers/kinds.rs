@@ -209,6 +209,7 @@ fn vsftpd(more: &str) -> Option<Server> {
         fs::set_permissions(&up, open).unwrap();
         let settings = format!(
             "listen=YES\nlisten_address=127.0.0.1\nlisten_port={port}\nbackground=NO\nanonymous_enable=YES\n\
+             max_per_ip=0\n\
              local_enable=NO\nanon_root={}\nanon_upload_enable=YES\nanon_mkdir_write_enable=YES\n\
              anon_other_write_enable=YES\nanon_umask=022\nwrite_enable=YES\nno_anon_password=YES\n\
              seccomp_sandbox=NO\nxferlog_enable=NO\nsecure_chroot_dir={}\n{more}",

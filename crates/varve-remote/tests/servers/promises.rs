@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use varve_remote::{OpenOptions, Pace, PutMode, Secret, Target, TargetError, UnknownHosts, contract};
+use varve_remote::{
+    FolderTarget, OpenOptions, Pace, PutMode, Secret, Target, TargetError, UnknownHosts, contract,
+};
 use varve_world::FileName;
 
 use crate::kinds::{self, Kind, make_key, who_i_am};
@@ -107,6 +109,44 @@ fn racing_creators_of_large_objects_have_one_winner() {
     let winners: Vec<_> = (0_u8..).zip(&claims).filter(|(_, claim)| claim.is_ok()).collect();
     assert_eq!(winners.len(), 1, "{claims:?}");
     assert_eq!(target.get(&name("claim"), 9..10).unwrap(), vec![winners[0].0]);
+}
+
+/// What a writer has left that died days ago, by the server's clock; nothing else, and nothing that somebody may be at.
+#[test]
+fn what_dead_writers_left_is_removed() {
+    let own = tempfile::tempdir().unwrap();
+    let mut places: Vec<(&str, Box<dyn Target>, _)> =
+        vec![("folder", Box::new(FolderTarget::new(own.path())), own.path().to_owned())];
+    // The other servers of these tests keep files whose names begin with a dot out of what they list.
+    let kind = kinds::sftp();
+    if let Some(kind) = &kind {
+        let place = kind.fresh_place();
+        places.push((kind.name, kind.at(&place), kind.folder(&place)));
+    }
+    for (label, target, folder) in places {
+        target.put(&name("arenas/object"), Bytes::from_static(b"whole"), PutMode::Create).unwrap();
+        let leave = |file: &str, age: &str| {
+            let path = folder.join(file);
+            fs::write(&path, b"half").unwrap();
+            let touched = Command::new("touch").args(["-d", age]).arg(&path).status();
+            assert!(touched.unwrap().success());
+            path
+        };
+        let dead = leave("arenas/.varve-0123456789abcdef.tmp", "4 days ago");
+        let dead_above = leave(".varve-1123456789abcdef.tmp", "40 days ago");
+        let stays = [
+            leave("arenas/.varve-2123456789abcdef.tmp", "2 days ago"),
+            leave("arenas/.varve-foreign.tmp", "400 days ago"),
+            leave("arenas/old", "400 days ago"),
+        ];
+        assert_eq!(target.remove_leftovers(), 0, "{label}: no listing has shown any");
+        assert_eq!(target.list("").unwrap().len(), 2, "{label}");
+        assert_eq!(target.remove_leftovers(), 2, "{label}");
+        assert!(!dead.exists() && !dead_above.exists(), "{label}");
+        assert!(stays.iter().all(|path| path.exists()), "{label}");
+        assert_eq!(target.list("").unwrap().len(), 2, "{label}");
+        assert_eq!(target.remove_leftovers(), 0, "{label}");
+    }
 }
 
 #[test]

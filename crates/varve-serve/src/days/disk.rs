@@ -47,6 +47,9 @@ impl OpenDisk {
             if let Err(error) = &files {
                 tracing::info!(night, volume = volume.name(), %error, "a volume is shown as it is");
             }
+            if let Some(warning) = files.as_ref().ok().and_then(|files| files.warning()) {
+                tracing::warn!(night, volume = volume.name(), "{warning}");
+            }
             Part { raw_name: [&name, &b".raw"[..]].concat(), name, bytes: volume.read(), files: files.ok() }
         });
         Self { parts: parts.collect(), image }

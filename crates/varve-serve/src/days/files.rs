@@ -315,6 +315,15 @@ impl Served for Days {
             Ok(_) | Err(_) => false,
         }
     }
+
+    fn root_of(&self, file: FileId) -> Option<FileId> {
+        let Ok(Place::Inside { night, part, .. }) = self.place(file) else { return None };
+        let file = self.inside(&night, part, |files| Ok(files.root())).ok()?;
+        let root = Place::Inside { night, part, file };
+        let id = root.id();
+        self.places().entry(id).or_insert(root);
+        Some(id)
+    }
 }
 
 impl FileSystem for Days {

@@ -27,6 +27,8 @@ const UNSETTLED: Duration = Duration::from_secs(1);
 const BACKGROUND_MAX: u16 = 64;
 /// The longest name that the kernel takes.
 const NAME_BYTES_MAX: usize = 1024;
+/// Where SELinux keeps a file's label.
+const SELINUX_LABEL: &[u8] = b"security.selinux";
 /// `.` and `..` come before what a folder holds.
 const DOTS: u64 = 2;
 /// From the C library: which end of a range `lseek` is to find.
@@ -151,8 +153,19 @@ impl Adapter {
 
     fn xattr(&self, file: FileId, name: &OsStr) -> Result<Vec<u8>, Errno> {
         let xattrs = self.files.xattrs(file).map_err(|error| refuse(&error))?;
-        let found = xattrs.into_iter().find(|xattr| xattr.name == name.as_bytes());
-        found.map(|xattr| xattr.value).ok_or(Errno::NO_XATTR)
+        match xattrs.into_iter().find(|xattr| xattr.name == name.as_bytes()) {
+            Some(found) => Ok(found.value),
+            // `ls -l` asks every file for its label until it hears that there are none here: half of all that it asks.
+            None if name.as_bytes() == SELINUX_LABEL && self.lacks_labels(file) => Err(Errno::EOPNOTSUPP),
+            None => Err(Errno::NO_XATTR),
+        }
+    }
+
+    /// Whether no file beside this one has a label of SELinux: where there are any, the root of the file system has one.
+    fn lacks_labels(&self, file: FileId) -> bool {
+        let Some(root) = self.files.root_of(file) else { return false };
+        let is_label = |xattr: &varve_image::Xattr| xattr.name == SELINUX_LABEL;
+        self.files.xattrs(root).is_ok_and(|xattrs| !xattrs.iter().any(is_label))
     }
 
     fn seek(&self, file: FileId, offset: u64, whence: i32) -> Result<u64, Errno> {

@@ -220,6 +220,20 @@ impl Disks for OneDisk {
     }
 }
 
+/// A few disks and no others.
+pub struct FewDisks(pub Vec<OneDisk>);
+
+impl Disks for FewDisks {
+    fn list(&self) -> Vec<ListedDisk> {
+        self.0.iter().flat_map(Disks::list).collect()
+    }
+
+    fn find(&self, name: &str) -> Result<Served, FindDiskError> {
+        let unknown = || FindDiskError::Unknown("no such disk is served here".into());
+        self.0.iter().find_map(|disk| disk.find(name).ok()).ok_or_else(unknown)
+    }
+}
+
 /// A disk image of a snapshot.
 struct ArchivedDisk {
     reader: ImageReader,

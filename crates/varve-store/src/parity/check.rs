@@ -49,10 +49,10 @@ pub struct CheckParityError {
 
 /// What tells a sealed arena from every other one.
 #[derive(Clone, Copy)]
-pub(super) struct SealedAs {
-    pub(super) generation: u32,
-    pub(super) header_code: [u8; 32],
-    pub(super) seal_code: [u8; 32],
+pub(crate) struct SealedAs {
+    pub(crate) generation: u32,
+    pub(crate) header_code: [u8; 32],
+    pub(crate) seal_code: [u8; 32],
 }
 
 impl Store {
@@ -114,7 +114,7 @@ impl Store {
     }
 
     /// What a sealed arena was sealed as; `None` if it is not.
-    pub(super) fn seal_of(&self, id: ArenaId) -> Result<Option<SealedAs>, ReadLogError> {
+    pub(crate) fn seal_of(&self, id: ArenaId) -> Result<Option<SealedAs>, ReadLogError> {
         let arena = self.log.open_arena(id)?;
         Ok(match self.log.state(&arena)? {
             ArenaState::Sealed { footer, .. } => {

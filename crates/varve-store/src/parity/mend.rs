@@ -92,7 +92,7 @@ pub enum MendError {
         offset: u64,
     },
     /// What came out is not the arena that was sealed.
-    #[error("arena {arena}: what its parity gives is not whole")]
+    #[error("arena {arena}: what should mend it is not whole")]
     NotWhole {
         /// Which arena.
         arena: ArenaId,
@@ -207,7 +207,8 @@ impl Store {
         recreate(storage, new_file).map_err(failed)?;
         self.write_new_arena(parity, &rebuilt, rebuilt_file, new_file)?;
         storage.sync(new_file).map_err(failed)?;
-        let whole = self.check_new_arena(parity, new_file)?;
+        let codes = (parity.header.arena_header_code, parity.header.arena_seal_code);
+        let whole = self.check_new_arena(id, codes, new_file)?;
         storage.rename(new_file, &id.file_name()).map_err(failed)?;
         storage.sync_folder(ArenaId::FOLDER).map_err(failed)?;
         tracing::info!(arena = %id, parts = mended.ranges.len(), "mended an arena from its parity");
@@ -298,9 +299,14 @@ impl Store {
         Ok(())
     }
 
-    /// Checks that the new file is the arena that was sealed, and holds whatever can still be read of the old one.
-    fn check_new_arena(&self, parity: &ParityFile, new_file: &FileName) -> Result<WholeArena, MendError> {
-        let id = parity.header.arena;
+    /// Checks that the new file is the arena that was sealed with these codes of its header and seal, and holds whatever can still be
+    /// read of the old one.
+    pub(crate) fn check_new_arena(
+        &self,
+        id: ArenaId,
+        expected: ([u8; 32], [u8; 32]),
+        new_file: &FileName,
+    ) -> Result<WholeArena, MendError> {
         let look_at = |file: FileName| {
             let look = Unfinished { storage: Arc::clone(&self.world.storage), arena: id, file };
             Log::new(Arc::new(look), self.log.keys().clone(), *self.log.config())
@@ -308,8 +314,7 @@ impl Store {
         let whole = look_at(new_file.clone())
             .check_whole(id)
             .map_err(|source| MendError::NotWhole { arena: id, source })?;
-        let codes = (*whole.arena.header().code(), whole.footer.seal_code);
-        if codes != (parity.header.arena_header_code, parity.header.arena_seal_code) {
+        if (*whole.arena.header().code(), whole.footer.seal_code) != expected {
             return Err(MendError::OtherArena { arena: id });
         }
         let old_log = look_at(id.file_name());
@@ -324,7 +329,7 @@ impl Store {
     }
 
     /// Lets this session know what the arena holds.
-    fn take_in_mended(&self, writer: &Writer, whole: &WholeArena) -> Result<(), MendError> {
+    pub(crate) fn take_in_mended(&self, writer: &Writer, whole: &WholeArena) -> Result<(), MendError> {
         let id = whole.arena.id();
         let mut appender = writer.appender();
         appender.note_mended(id, Seal::of(whole.arena.header(), &whole.footer));

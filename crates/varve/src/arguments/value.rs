@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
-use varve_store::StoreConfig;
+use varve_store::{DiskIndexConfig, StoreConfig};
 use varve_world::Timestamp;
 
 use super::Parity;
@@ -26,6 +26,32 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
+}
+
+/// A count of blocks: `500000`, `100M`.
+pub fn parse_blocks(text: &str) -> Result<u64, String> {
+    let unit = text.chars().last().filter(char::is_ascii_alphabetic);
+    let factor = match unit.map(|unit| unit.to_ascii_uppercase()) {
+        None => Some(1),
+        Some('K') => Some(1_000),
+        Some('M') => Some(1_000_000),
+        Some('G') => Some(1_000_000_000),
+        Some(_) => None,
+    };
+    let digits = text.trim_end_matches(|end| Some(end) == unit);
+    let number =
+        digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    let good = number.filter(|number| (1..=DiskIndexConfig::EXPECTED_BLOCKS_MAX).contains(number));
+    good.ok_or_else(|| "write a count of blocks, like 500000 or 100M".into())
+}
+
+/// With less than this an index on disk does little but write.
+const INDEX_MEMORY_MIN: u64 = 1 << 20;
+
+pub fn parse_index_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text)?;
+    let good = (INDEX_MEMORY_MIN..=1 << 44).contains(&bytes);
+    if good { Ok(bytes) } else { Err("write a size of at least 1M".into()) }
 }
 
 /// A format of disk images: `qcow2`.

@@ -2,19 +2,20 @@
 
 mod terminal;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use tempfile::TempDir;
 use varve_archive::{CachedBlocks, Firmware, ImageReader, Snapshot, SnapshotContent};
+use varve_machine::PrivateFolder;
 use varve_machine::boot::{
-    Accelerator, BootDisk, BootError, Bus, CheckWatch, Emulator, Hardware, Kept, Screen, Wanted, check,
+    Accelerator, Attached, BootDisk, BootError, Bus, CheckWatch, Emulator, Hardware, Kept, Screen, Wanted,
+    attached, check,
 };
-use varve_serve::nbd::{Disk, Endpoint, NbdServer, OneDisk, Overlay, Settings, SnapshotDisks};
+use varve_serve::nbd::{Disk, Endpoint, FewDisks, NbdServer, OneDisk, Overlay, Settings, SnapshotDisks};
 
 use self::terminal::Terminal;
 use super::Outcome;
@@ -39,17 +40,9 @@ pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
     let snapshots = SnapshotDisks::new(archive.blocks(), Arc::clone(&cached), MOMENTS)?;
     let (snapshot, disk) = chosen(words, &snapshots)?;
     let hardware = hardware(words, &snapshot, &cached)?;
-    let id = snapshot.id.to_string();
-    let kept = match &words.keep {
-        Some(path) if !path.exists() => Some(Kept::create(path, &id, disk.size())?),
-        Some(path) => Kept::read(path)?,
-        None => None,
-    };
-    let folder = tempfile::Builder::new()
-        .prefix("varve-boot-")
-        .tempdir()
-        .context("no temporary folder can be made")?;
-    let mut starter = Starter { hardware, disk, id, kept, folder, server: None };
+    let drives = drives(words, &snapshots, &snapshot, &disk)?;
+    let folder = PrivateFolder::create("varve-boot-").context("no temporary folder can be made")?;
+    let mut starter = Starter { hardware, drives, keep: words.keep.clone(), folder, server: None };
     if !arguments.quiet && !arguments.json {
         starter.announce(&snapshot);
     }
@@ -86,7 +79,7 @@ fn hardware(words: &Boot, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Re
         bail!("{} is a folder, and only disk images can be booted", snapshot.name);
     };
     let bytes = Arc::new(ImageReader::new(Arc::clone(blocks), entry));
-    let mut hardware = Hardware::of(snapshot.machine.as_ref(), snapshot.id.0, bytes);
+    let mut hardware = Hardware::of(snapshot.machine.as_ref(), bytes);
     if let Some(memory) = words.memory {
         hardware.memory = memory;
     }
@@ -99,67 +92,141 @@ fn hardware(words: &Boot, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Re
             FirmwareChoice::Uefi => Firmware::Uefi,
         };
     }
-    if let Some(bus) = words.bus {
-        hardware.bus = match bus {
-            BusChoice::Virtio => Bus::Virtio,
-            BusChoice::Ide => Bus::Ide,
-            BusChoice::Sata => Bus::Sata,
-            BusChoice::Scsi => Bus::Scsi,
-            BusChoice::Nvme => Bus::Nvme,
-        };
-    }
     hardware.network = words.network;
     Ok(hardware)
 }
 
-/// Starts the machine as often as it has to be, each time with a disk as it was archived.
+/// A drive of the machine, as it was archived.
+struct Drive {
+    attached: Attached,
+    disk: Arc<dyn Disk>,
+    kept: Option<Kept>,
+}
+
+/// All drives that were archived with the one that is meant, and that are still there.
+fn drives(
+    words: &Boot,
+    snapshots: &SnapshotDisks,
+    snapshot: &Snapshot,
+    disk: &Arc<dyn Disk>,
+) -> Result<Vec<Drive>> {
+    let machine = snapshot.machine.as_ref();
+    for drive in machine.iter().flat_map(|machine| &machine.drives) {
+        if drive.snapshot.is_none() && drive.size > 0 {
+            eprintln!("varve: {} is not attached: it was not archived", show::name(drive.name.as_bytes()));
+        }
+    }
+    let mut drives = Vec::new();
+    for mut drive in attached(machine, snapshot.id, disk.size()) {
+        if let Some(bus) = words.bus {
+            drive.bus = bus_of(bus);
+        }
+        let id = drive.snapshot.to_string();
+        let is_meant = drive.snapshot == snapshot.id;
+        let disk = if is_meant {
+            Arc::clone(disk)
+        } else {
+            match snapshots.find_snapshot(&id) {
+                Ok((_, served)) => served.disk,
+                Err(error) => {
+                    let name = show::name(drive.name.as_bytes());
+                    eprintln!("varve: {name} is not attached: its snapshot {id} cannot be had: {error}");
+                    continue;
+                }
+            }
+        };
+        let path = words.keep.as_ref().map(|path| match is_meant {
+            true => path.clone(),
+            false => Kept::beside(path, &drive.name),
+        });
+        let kept = path.map(|path| kept_over(&path, &id, disk.size())).transpose()?;
+        drives.push(Drive { attached: drive, disk, kept });
+    }
+    Ok(drives)
+}
+
+/// The file that keeps what is written over a snapshot; made, if it is not there yet.
+fn kept_over(path: &Path, id: &str, size: u64) -> Result<Kept> {
+    match Kept::read(path)? {
+        None => Ok(Kept::create(path, id, size)?),
+        Some(kept) if kept.snapshot == id => Ok(kept),
+        Some(kept) => {
+            bail!(
+                "{} keeps what was written over the snapshot {}, and not over {id}",
+                path.display(),
+                kept.snapshot
+            )
+        }
+    }
+}
+
+fn bus_of(choice: BusChoice) -> Bus {
+    match choice {
+        BusChoice::Virtio => Bus::Virtio,
+        BusChoice::Ide => Bus::Ide,
+        BusChoice::Sata => Bus::Sata,
+        BusChoice::Scsi => Bus::Scsi,
+        BusChoice::Nvme => Bus::Nvme,
+    }
+}
+
+/// Starts the machine as often as it has to be, each time with its disks as they were archived.
 struct Starter {
     hardware: Hardware,
-    disk: Arc<dyn Disk>,
-    id: String,
-    kept: Option<Kept>,
-    /// Private: sockets, and what QEMU says.
-    folder: TempDir,
+    drives: Vec<Drive>,
+    keep: Option<PathBuf>,
+    /// Sockets, and what QEMU says.
+    folder: PrivateFolder,
     server: Option<NbdServer>,
 }
 
 impl Starter {
     fn announce(&self, snapshot: &Snapshot) {
         let firmware = if self.hardware.firmware == Firmware::Uefi { "UEFI" } else { "BIOS" };
-        let written = match &self.kept {
-            Some(kept) => format!("what it writes is kept in {}", kept.path.display()),
+        let written = match &self.keep {
+            Some(path) => format!("what it writes is kept in {}", path.display()),
             None => "what it writes is thrown away".into(),
         };
         let network = if self.hardware.network { "with a network" } else { "no network" };
+        let drives = match self.drives.len() {
+            1 => String::new(),
+            count => format!("{count} drives, "),
+        };
         eprintln!(
-            "{} as it was {}: {} of memory, {firmware}, {network}; {written}",
+            "{} as it was {}: {} of memory, {firmware}, {drives}{network}; {written}",
             snapshot.name,
             moment::show(snapshot.time),
             show::bytes(self.hardware.memory),
         );
-        let drive_count = snapshot.machine.as_ref().map_or(1, |machine| machine.drives.len());
-        if drive_count > 1 {
-            eprintln!(
-                "varve: the machine has {drive_count} drives, and only the one of this snapshot is attached"
-            );
-        }
     }
 
     fn start(&mut self, screen: &Screen, accelerator: Accelerator, with_console: bool) -> Result<Emulator> {
         let socket = self.folder.path().join("disk");
         // The one before has ended: what it was given goes with it.
         self.server = None;
-        let disk: Arc<dyn Disk> = match &self.kept {
-            Some(_) => Arc::clone(&self.disk),
-            None => Arc::new(Overlay::throw_away(Arc::clone(&self.disk), unnamed_file()?)?),
-        };
-        let disks = OneDisk::new(vec![self.id.clone()], String::new(), disk);
-        let endpoint = Endpoint::Unix(socket.clone());
-        let server = NbdServer::start(&endpoint, Arc::new(disks), Settings::default());
-        self.server = Some(server.context("the disk cannot be served to QEMU")?);
-        let kept = self.kept.as_ref().map(|kept| std::path::absolute(&kept.path)).transpose()?;
-        let disk = BootDisk { socket, export: self.id.clone(), kept };
-        Ok(Emulator::start(&self.hardware, &disk, screen, accelerator, self.folder.path(), with_console)?)
+        let (mut served, mut disks) = (Vec::new(), Vec::new());
+        for drive in &self.drives {
+            let id = drive.attached.snapshot.to_string();
+            let disk: Arc<dyn Disk> = match &drive.kept {
+                Some(_) => Arc::clone(&drive.disk),
+                None => Arc::new(Overlay::throw_away(Arc::clone(&drive.disk), unnamed_file()?)?),
+            };
+            served.push(OneDisk::new(vec![id.clone()], String::new(), disk));
+            disks.push(BootDisk {
+                socket: socket.clone(),
+                export: id,
+                kept: drive.kept.as_ref().map(|kept| std::path::absolute(&kept.path)).transpose()?,
+                bus: drive.attached.bus,
+                boot_index: drive.attached.boot_index,
+            });
+        }
+        let endpoint = Endpoint::Unix(socket);
+        let server = NbdServer::start(&endpoint, Arc::new(FewDisks(served)), Settings::default());
+        self.server = Some(server.context("the disks cannot be served to QEMU")?);
+        let variables =
+            self.keep.as_ref().map(|path| std::path::absolute(Kept::variables(path))).transpose()?;
+        let disks = (disks.as_slice(), variables.as_deref());
+        Ok(Emulator::start(&self.hardware, disks, screen, accelerator, self.folder.path(), with_console)?)
     }
 }
 

@@ -8,14 +8,16 @@ use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 use varve_archive::{
-    CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles, list,
+    CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles,
+    VacArchive, VacContent, VacFiles, VacLine, list,
 };
 use varve_block::BlockStore;
 use varve_replica::Healing;
+use varve_tree::Entry;
 
-use super::place::place;
-use super::{Outcome, ls, snapshots};
-use crate::arguments::{Arguments, Find};
+use super::place::{What, place};
+use super::{Outcome, ls, place, snapshots};
+use crate::arguments::{Arguments, Find, WrongWords};
 use crate::reading::Reading;
 use crate::{complaint, moment, session, show};
 
@@ -24,22 +26,26 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
     let pattern = GlobBuilder::new(&words.pattern)
         .literal_separator(true)
         .build()
-        .with_context(|| format!("{:?} is not a pattern", words.pattern))?
+        .map_err(|error| WrongWords(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
         .compile_matcher();
     let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
-    let snapshots = match &words.snapshot {
-        Some(text) => vec![place(archive.snapshots(), text)?.snapshot],
+    let places: Vec<What<'_>> = match &words.snapshot {
+        Some(text) => vec![place(archive.snapshots(), text)?.what],
         None => {
             let mut all: Vec<_> = archive.snapshots().iter().collect();
             all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
-            all
+            all.into_iter().map(What::Snapshot).collect()
         }
     };
     let blocks = archive.blocks();
     let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
     let mut outcome = Outcome::Done;
-    for snapshot in snapshots {
-        if search.snapshot(&blocks, &cache, snapshot) == Outcome::Found {
+    for what in places {
+        let found = match what {
+            What::Snapshot(snapshot) => search.snapshot(&blocks, &cache, snapshot),
+            What::Vac(line) => search.vac(&blocks, &cache, &line)?,
+        };
+        if found == Outcome::Found {
             outcome = Outcome::Found;
         }
     }
@@ -56,29 +62,44 @@ struct Search<'a> {
 impl Search<'_> {
     /// Prints what matches in one snapshot. [`Outcome::Found`]: something could not be read.
     fn snapshot(&self, blocks: &Arc<Healing>, cache: &Arc<CachedBlocks>, snapshot: &Snapshot) -> Outcome {
+        let what = What::Snapshot(snapshot);
         match &snapshot.content {
-            SnapshotContent::Folder(root) => self.tree(snapshot, &StoredFiles::new(&**blocks), root),
-            SnapshotContent::Image(entry) => {
-                let disk = ImageFiles::open(Arc::clone(cache), entry);
-                self.tree(snapshot, &disk, &disk.root())
-            }
+            SnapshotContent::Folder(root) => self.tree(what, &StoredFiles::new(&**blocks), root),
+            SnapshotContent::Image(entry) => self.image(what, cache, entry),
         }
     }
 
-    fn tree(&self, snapshot: &Snapshot, files: &dyn Files, root: &Node) -> Outcome {
+    /// The same in what vac or vbackup wrote.
+    fn vac(&self, blocks: &Arc<Healing>, cache: &Arc<CachedBlocks>, line: &VacLine) -> Result<Outcome> {
+        let (what, owners) = (What::Vac(*line), session::owner_names());
+        let found = VacArchive::open(&**blocks, line, &owners).with_context(|| line.to_string())?;
+        Ok(match found.content {
+            VacContent::Folder(root) => self.tree(what, &VacFiles::new(&**blocks, owners), &root),
+            VacContent::Image(entry) => self.image(what, cache, &entry),
+        })
+    }
+
+    fn image(&self, what: What<'_>, cache: &Arc<CachedBlocks>, entry: &Entry) -> Outcome {
+        let disk = ImageFiles::open(Arc::clone(cache), entry);
+        let outcome = self.tree(what, &disk, &disk.root());
+        place::warn_of(&disk);
+        outcome
+    }
+
+    fn tree(&self, what: What<'_>, files: &dyn Files, root: &Node) -> Outcome {
         let mut outcome = Outcome::Done;
         list(files, root, &mut |listed| {
             match listed {
                 Listed::Node { path, node } => {
                     if self.matches(path) {
-                        self.print(snapshot, path, node);
+                        self.print(what, path, node);
                     }
                 }
                 Listed::Unreadable { path, error } => {
                     eprintln!(
                         "varve: {}: {}",
                         show::name(path.as_os_str().as_bytes()),
-                        complaint::chain(&error)
+                        complaint::chain(error.as_ref())
                     );
                     outcome = Outcome::Found;
                 }
@@ -95,18 +116,25 @@ impl Search<'_> {
         path.file_name().is_some_and(|name| self.pattern.is_match(Path::new(name)))
     }
 
-    fn print(&self, snapshot: &Snapshot, path: &Path, node: &Node) {
+    fn print(&self, what: What<'_>, path: &Path, node: &Node) {
         let path = path.as_os_str().as_bytes();
         if self.arguments.json {
-            say!("{}", json!({ "snapshot": snapshot.id.to_string(), "node": ls::as_json(path, node) }));
+            let snapshot = match what {
+                What::Snapshot(snapshot) => snapshot.id.to_string(),
+                What::Vac(line) => line.to_string(),
+            };
+            say!("{}", json!({ "snapshot": snapshot, "node": ls::as_json(path, node) }));
             return;
         }
-        say!(
-            "{} {} {}  {}",
-            snapshots::short_id(snapshot),
-            moment::show(snapshot.time),
-            show::name(snapshot.name.as_bytes()),
-            show::name(path)
-        );
+        match what {
+            What::Snapshot(snapshot) => say!(
+                "{} {} {}  {}",
+                snapshots::short_id(snapshot),
+                moment::show(snapshot.time),
+                show::name(snapshot.name.as_bytes()),
+                show::name(path)
+            ),
+            What::Vac(line) => say!("{line}  {}", show::name(path)),
+        }
     }
 }

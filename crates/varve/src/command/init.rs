@@ -5,7 +5,7 @@ use serde_json::json;
 use varve_block::to_hex;
 use varve_store::{Encryption, ScoreAlgorithm, Store, StoreConfig};
 
-use super::Outcome;
+use super::{Outcome, reindex};
 use crate::arguments::{Arguments, Init, ScoreChoice};
 use crate::session;
 
@@ -13,7 +13,7 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     let path = session::store_folder(arguments)?;
     let world = session::world(&path);
     let mut config = session::new_config(&world)?;
-    apply(words, &mut config);
+    apply(words, &mut config)?;
     let secret = match config.encryption {
         Encryption::Aes256Gcm => Some(session::secret(arguments, session::Asked::Twice)?),
         Encryption::None => None,
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn apply(words: &Init, config: &mut StoreConfig) {
+fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
     if words.plaintext {
         config.encryption = Encryption::None;
     }
@@ -48,4 +48,5 @@ fn apply(words: &Init, config: &mut StoreConfig) {
     config.clump_bytes = words.clump_size;
     config.compression_level = words.compression;
     config.parity_percent = words.parity.0;
+    reindex::choose(config, words.index, &words.disk_index)
 }

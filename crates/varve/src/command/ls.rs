@@ -9,7 +9,7 @@ use varve_archive::{Files, ImageFiles, ListNext, Listed, ListedVolume, Node, Nod
 use varve_image::VolumeContent;
 
 use super::Outcome;
-use super::place::{Content, place};
+use super::place::{Content, place, warn_of};
 use crate::arguments::{Arguments, Ls};
 use crate::reading::Reading;
 use crate::{complaint, moment, session, show};
@@ -19,14 +19,17 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let place = place(archive.snapshots(), &words.snapshot)?;
     let blocks = archive.blocks();
     let (files, root) = match place.content(&blocks)? {
-        Content::Disk(disk) if words.recursive => {
-            let root = Box::new(disk.root());
-            (Box::new(disk) as Box<dyn Files>, root)
-        }
         Content::Disk(disk) => {
-            volumes(arguments, &disk);
+            let outcome = if words.recursive {
+                let holds = |node: &Node| disk.content_of(node).map(|content| content.to_string());
+                print_tree(arguments, words, &disk, &disk.root(), &holds)
+            } else {
+                volumes(arguments, &disk);
+                Outcome::Done
+            };
+            warn_of(&disk);
             session::report_lost(arguments, &blocks);
-            return Ok(Outcome::Done);
+            return Ok(outcome);
         }
         Content::Raw(part) => {
             if arguments.json {
@@ -38,25 +41,41 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         }
         Content::Node { files, node } => (files, node),
     };
+    let outcome = print_tree(arguments, words, &*files, &root, &|_| None);
+    session::report_lost(arguments, &blocks);
+    if root.kind != NodeKind::Folder && words.recursive && root.kind != NodeKind::File {
+        bail!("{} is a {}", words.snapshot, root.kind);
+    }
+    Ok(outcome)
+}
+
+/// Prints what a folder holds. `holds` says what a volume has in it that is shown as its bytes. [`Outcome::Found`]: something could not be
+/// read.
+fn print_tree(
+    arguments: &Arguments,
+    words: &Ls,
+    files: &dyn Files,
+    root: &Node,
+    holds: &dyn Fn(&Node) -> Option<String>,
+) -> Outcome {
     let mut outcome = Outcome::Done;
     let is_folder = root.kind == NodeKind::Folder;
-    list(&*files, &root, &mut |listed| match listed {
+    list(files, root, &mut |listed| match listed {
         Listed::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
         Listed::Node { path, node } => {
-            print(arguments, words, path, node);
+            let is_volume = path.components().count() == 1;
+            print(arguments, words, path, node, is_volume.then(|| holds(node)).flatten().as_deref());
             if words.recursive { ListNext::Descend } else { ListNext::Skip }
         }
         Listed::Unreadable { path, error } => {
-            eprintln!("varve: {}: {}", show::name(path.as_os_str().as_bytes()), complaint::chain(&error));
+            let path = show::name(path.as_os_str().as_bytes());
+            let path = if path.is_empty() { &words.snapshot } else { &path };
+            eprintln!("varve: {path}: {}", complaint::chain(error.as_ref()));
             outcome = Outcome::Found;
             ListNext::Skip
         }
     });
-    session::report_lost(arguments, &blocks);
-    if !is_folder && words.recursive && root.kind != NodeKind::File {
-        bail!("{} is a {}", words.snapshot, root.kind);
-    }
-    Ok(outcome)
+    outcome
 }
 
 /// Prints what a disk is made of.
@@ -101,16 +120,23 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
     }
 }
 
-fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node) {
+fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node, holds: Option<&str>) {
     // A file that was named itself has no path below itself.
     let shown = if path.as_os_str().is_empty() { node.name.as_slice() } else { path.as_os_str().as_bytes() };
     if arguments.json {
-        say!("{}", as_json(shown, node));
-    } else if words.long {
-        say!("{}", show::long_line(node, shown));
+        let mut line = as_json(shown, node);
+        if let Some(holds) = holds {
+            line["holds"] = holds.into();
+        }
+        say!("{line}");
+        return;
+    }
+    let holds = holds.map(|holds| format!("  ({holds})")).unwrap_or_default();
+    if words.long {
+        say!("{}{holds}", show::long_line(node, shown));
     } else {
         let slash = if node.kind == NodeKind::Folder { "/" } else { "" };
-        say!("{}{slash}", show::name(shown));
+        say!("{}{slash}{holds}", show::name(shown));
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
         drives: words.machine.drives.clone(),
         scratch: words.machine.scratch.clone(),
         whole: words.reread,
+        keep_swap: words.keep_swap,
         patience: PATIENCE,
     };
     let request = Request {
@@ -63,6 +64,7 @@ fn print(arguments: &Arguments, drive: &DriveTaken) {
         let mut line = snapshots::as_json(taken);
         line["drive"] = json!(drive.drive);
         line["read_bytes"] = json!(drive.read_bytes);
+        line["left_out_bytes"] = json!(drive.left_out.ranges().total());
         line["changed_since"] = json!(since);
         line["read_whole_because"] = json!(reason);
         say!("{line}");
@@ -72,5 +74,6 @@ fn print(arguments: &Arguments, drive: &DriveTaken) {
             Reading::Whole { reason } => format!("all of it: {reason}"),
         };
         say!("{}; read {}, {why}", snapshot::as_line(taken), show::bytes(drive.read_bytes));
+        snapshot::say_left_out(&drive.left_out);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use varve_archive::{Progress, RepairReport, plan_repair, repair};
+use varve_archive::{Progress, RepairReport, RepairScope, plan_repair, repair};
 use varve_store::{OpenError, Permission, Store};
 
 use super::{Outcome, verify};
@@ -25,8 +25,11 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("checking", &progress, arguments.quiet || arguments.json);
-    let report =
-        if words.plan { plan_repair(&store, &progress)? } else { repair(&store, &sources, &progress)? };
+    let scope = if words.data { RepairScope::All } else { RepairScope::Known };
+    let report = match words.plan {
+        true => plan_repair(&store, scope, &progress)?,
+        false => repair(&store, &sources, scope, &progress)?,
+    };
     drop(shown);
     if !words.plan && (report.end_was_lost || report.brought_back_count > 0) {
         session::forget_seen(arguments, &store.config().id);
@@ -80,6 +83,9 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
     for arena in &report.mended {
         say!("arena {arena} was mended from its parity");
     }
+    for arena in &report.copied {
+        say!("arena {arena} was taken from a copy, as it was");
+    }
     for arena in &report.plan.parity {
         say!("the parity of arena {arena} {} made again", if words.plan { "would be" } else { "was" });
     }
@@ -115,13 +121,19 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         );
     } else if report.plan.is_empty()
         && report.mended.is_empty()
+        && report.copied.is_empty()
         && !report.catalog_was_lost
         && report.brought_back_count == 0
         && report.fetched_block_count == 0
     {
         say!("nothing to repair");
     } else if !arguments.quiet {
-        say!("all {} snapshots are whole", report.before.snapshot_count);
+        match report.is_all_checked {
+            true => say!("all {} snapshots are whole", report.before.snapshot_count),
+            false => {
+                say!("what was known to be damaged is whole again; `varve repair --data` reads everything")
+            }
+        }
     }
     if report.repaired.arena_count > 0 && !arguments.quiet {
         say!("what the arenas were is in the store's folder \"quarantine\"; nothing needs it any more");
@@ -141,6 +153,8 @@ fn print_json(words: &Repair, report: &RepairReport) {
         json!({
             "planned": words.plan,
             "arenas": arenas,
+            "copied": report.copied.iter().map(|arena| arena.0).collect::<Vec<_>>(),
+            "all_checked": report.is_all_checked,
             "mended": report.mended.iter().map(|arena| arena.0).collect::<Vec<_>>(),
             "catalog_was_lost": report.catalog_was_lost,
             "end_was_lost": report.end_was_lost,

@@ -150,6 +150,11 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
         print_damage(damage);
         outcome = Outcome::Found;
     }
+    for (arena, offset) in plan.unfinished.iter().filter(|_| !arguments.quiet) {
+        eprintln!(
+            "varve: arena {arena}, offset {offset}: what follows was never finished, and is not replicated; the next snapshot cuts it off"
+        );
+    }
     for arena in &plan.missing_here {
         eprintln!("varve: arena {arena} is missing here; the replica has it");
         outcome = Outcome::Found;

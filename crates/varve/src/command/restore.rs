@@ -1,6 +1,7 @@
 //! `varve restore` and `varve cat`
 
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -22,9 +23,11 @@ use crate::{complaint, session};
 pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
     let place = place(archive.snapshots(), &words.snapshot)?;
+    let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
+    refuse_store(arguments, &words.destination)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(&place.snapshot.name, &progress, arguments.quiet);
+    let shown = Shown::start(&place.name(), &progress, arguments.quiet);
     let blocks = archive.blocks();
     let from = Origin { blocks: &blocks, workers: archive.workers() };
     let outcome = restore(from, &place, words, &progress);
@@ -49,6 +52,31 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
     outcome
 }
 
+/// Where a destination leads: one that can only be a folder, such as `.` or `there/`, holds what is restored, under its own name.
+fn below_folder(destination: &Path, place: &Place<'_>) -> PathBuf {
+    let is_folder = destination.file_name().is_none() || destination.as_os_str().as_bytes().ends_with(b"/");
+    let name = place.name();
+    let own = Path::new(place.path).file_name().or_else(|| Path::new(&name).file_name());
+    match own.filter(|_| is_folder) {
+        Some(own) => destination.join(own),
+        None => destination.to_owned(),
+    }
+}
+
+/// Nothing is restored into the store's own folder, where it would be taken for a part of it.
+fn refuse_store(arguments: &Arguments, destination: &Path) -> Result<()> {
+    let session::Home::Folder(store) = session::home(arguments)? else { return Ok(()) };
+    let (Ok(store), Ok(absolute)) = (store.canonicalize(), std::path::absolute(destination)) else {
+        return Ok(());
+    };
+    // What is not there yet will be in what is.
+    let present = absolute.ancestors().find_map(|path| path.canonicalize().ok());
+    if destination != Path::new("-") && present.is_some_and(|present| present.starts_with(&store)) {
+        bail!("{} is in the store itself: restore it elsewhere", destination.display());
+    }
+    Ok(())
+}
+
 /// What is restored from, and who does it.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
@@ -70,7 +98,13 @@ fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Prog
         return restore_node(from, Tree { files: &*files, root: &node }, destination, *overwrite, progress);
     }
     if node.kind != NodeKind::File {
-        bail!("{:?} is a {}: only a file can be written to standard output", place.path, node.kind);
+        let name = place.name();
+        let what = if place.path.is_empty() { &*name } else { place.path };
+        bail!("{what:?} is a {}: only a file can be written to standard output", node.kind);
+    }
+    if let Some(trouble) = files.trouble(&node).filter(|trouble| trouble.lacks_all) {
+        return Err(anyhow::Error::from_boxed(trouble.error))
+            .with_context(|| format!("{:?} has no content", place.path));
     }
     files.write_to(from.workers, &node, &mut std::io::stdout(), progress)?;
     Ok(Outcome::Done)

@@ -104,7 +104,9 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     tell(Notice::Ready);
     for signal in signals.forever() {
         match signal {
-            SIGUSR1 => eprint!("{}{}", venti::bucket_histogram(&store.index_stats()), counts()),
+            SIGUSR1 => {
+                eprint!("{}{}", venti::bucket_histogram(store.memory_index_stats().as_ref()), counts())
+            }
             SIGUSR2 => eprint!("{}{}", venti::lookup_histogram(&store.candidates_per_lookup()), counts()),
             _ => break,
         }

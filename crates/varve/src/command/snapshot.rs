@@ -1,17 +1,21 @@
 //! `varve snapshot`
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    Archive, Elsewhere, Excludes, FolderOptions, ImageSource, Problem, Progress, Request, Snapshot, Taken,
-    Watch,
+    Archive, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem, Progress, Request,
+    Snapshot, Taken, VacOptions, Watch,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
+use varve_tree::VacShape;
+use varve_world::{Clock, RealClock};
 
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
@@ -28,6 +32,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         return super::machine::run(arguments, words, qmp);
     }
     let requests = requests(words)?;
+    check_vac(words)?;
     let mut taker = Taker::open(arguments)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
@@ -48,7 +53,10 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             eprintln!("varve: the snapshot lacks {} files, or parts of them", taken.snapshot.problem_count);
             outcome = Outcome::Found;
         }
-        print(arguments, &taken.snapshot, &left_out);
+        print(arguments, &taken, &left_out);
+        if let (Some(vac), Some(file)) = (&taken.vac, &words.vac) {
+            finish_vac(vac, file)?;
+        }
         taker.note_root(arguments)?;
     }
     taker.close()?;
@@ -92,6 +100,42 @@ impl Taker {
             Self::Elsewhere(..) => Ok(()),
         }
     }
+}
+
+/// An archive for vac's tools is of one folder.
+fn check_vac(words: &TakeSnapshot) -> Result<()> {
+    match words.sources.as_slice() {
+        _ if words.vac.is_none() => Ok(()),
+        [source] if source.is_dir() => Ok(()),
+        [source] => bail!(WrongWords(format!("--vac is for folders: {} is none", source.display()))),
+        sources => {
+            bail!(WrongWords(format!("--vac names one archive, and there are {} sources", sources.len())))
+        }
+    }
+}
+
+/// Says what is not as it was, and writes the line that names the archive.
+fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
+    if vac.without_xattrs > 0 {
+        eprintln!(
+            "varve: {} files have more attributes than vac's records take: the vac archive has none of theirs",
+            vac.without_xattrs
+        );
+    }
+    if vac.left_out > 0 {
+        eprintln!("varve: {} files that could not be read are not in the vac archive", vac.left_out);
+    }
+    let context = || format!("{} cannot be written; the archive is vac:{}", file.display(), vac.score);
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Whoever reads the file finds the line of before or this one, and not a part of it.
+    let mut written = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(folder)
+        .with_context(context)?;
+    writeln!(written, "vac:{}", vac.score).with_context(context)?;
+    written.as_file().sync_all().with_context(context)?;
+    written.persist(file).with_context(context)?;
+    Ok(())
 }
 
 /// What each source's snapshot is to be called.
@@ -149,7 +193,7 @@ fn take(
     progress: &Progress,
 ) -> Result<(Taken, LeftOut)> {
     if source.is_dir() {
-        let options = folder_options(arguments, words)?;
+        let options = folder_options(arguments, words, source)?;
         let report = |problem: Problem| eprintln!("varve: {}", complaint::problem(&problem));
         let watch = Watch { progress, report: &report };
         let taken = match taker {
@@ -230,8 +274,16 @@ fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<I
     Ok(ImageSource::served(Box::new(disk), source, None))
 }
 
-fn folder_options(arguments: &Arguments, words: &TakeSnapshot) -> Result<FolderOptions> {
+fn folder_options(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<FolderOptions> {
+    let vac = words.vac.is_some().then(|| VacOptions {
+        // Of a path that ends in no name, as `.`, what the folder holds is at the top.
+        name: source.file_name().map(|name| name.as_bytes().to_vec()),
+        shape: VacShape::default(),
+        owners: session::owner_names(),
+        archived: u32::try_from(RealClock.now().0.div_euclid(1_000_000_000)).unwrap_or(0),
+    });
     Ok(FolderOptions {
+        vac,
         excludes: Excludes::new(&words.excludes, &words.exclude_files)?,
         exclude_caches: words.exclude_caches,
         one_file_system: words.one_file_system,
@@ -243,10 +295,14 @@ fn folder_options(arguments: &Arguments, words: &TakeSnapshot) -> Result<FolderO
     })
 }
 
-fn print(arguments: &Arguments, snapshot: &Snapshot, left_out: &LeftOut) {
+fn print(arguments: &Arguments, taken: &Taken, left_out: &LeftOut) {
+    let snapshot = &taken.snapshot;
     if arguments.json {
         let mut shown = snapshots::as_json(snapshot);
         shown["left_out_bytes"] = left_out.ranges().total().into();
+        if let Some(vac) = &taken.vac {
+            shown["vac"] = vac.score.to_string().into();
+        }
         say!("{shown}");
         return;
     }
@@ -254,6 +310,14 @@ fn print(arguments: &Arguments, snapshot: &Snapshot, left_out: &LeftOut) {
         return;
     }
     say!("{}", as_line(snapshot));
+    if let Some(vac) = &taken.vac {
+        say!("vac:{}", vac.score);
+    }
+    say_left_out(left_out);
+}
+
+/// What is not in a snapshot, for people.
+pub(super) fn say_left_out(left_out: &LeftOut) {
     for part in left_out.parts().iter().filter(|part| part.bytes > 0) {
         say!("  left out: {} of {}, {}", part.what, part.volume, show::bytes(part.bytes));
     }
@@ -261,8 +325,10 @@ fn print(arguments: &Arguments, snapshot: &Snapshot, left_out: &LeftOut) {
 
 /// A snapshot that was taken, for people.
 pub(super) fn as_line(snapshot: &Snapshot) -> String {
-    let files =
-        if snapshot.file_count > 0 { format!(" in {} files", snapshot.file_count) } else { String::new() };
+    let files = match snapshot.file_count {
+        0 => String::new(),
+        number => format!(" in {}", show::count(number, "file")),
+    };
     format!(
         "{} {}: {}{files}, {} new, {} stored, {}",
         snapshots::short_id(snapshot),

@@ -1,7 +1,8 @@
 //! `varve stats`
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
+use varve_index::DiskIndexStats;
 use varve_log::ParityPercent;
 
 use super::Outcome;
@@ -23,8 +24,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "blocks": stats.block_count,
             "arenas": stats.arena_count,
             "index_bytes": stats.index_bytes,
-            "index_bucket_fills": stats.index.fills,
-            "index_candidates": stats.index.candidates,
+            "index": stats.disk_index.as_ref().map_or_else(|| json!({ "kind": "memory" }), disk_index_json),
+            "index_bucket_fills": stats.index.as_ref().map(|index| index.fills),
+            "index_candidates": stats.index.as_ref().map(|index| index.candidates),
             "parity_percent": percent,
             "parity_bytes": stats.parity_bytes,
             "parity_arenas": stats.parity_count,
@@ -45,14 +47,28 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     ] {
         say!("{what:<22}{value:>20}");
     }
-    let fills = stats.index.fills.iter().enumerate().filter(|(_, count)| **count > 0);
-    for (number, count) in fills {
-        let what = format!("buckets {} to {} % full", 5 * number, 5 * (number + 1));
-        say!("{what:<22}{count:>20}");
+    if let Some(index) = &stats.disk_index {
+        for (what, value) in [
+            ("  of that its filter", show::bytes(index.filter_bytes)),
+            ("  made for so many", format!("{} blocks", index.filter_blocks)),
+            ("  the rest, at most", show::bytes(index.memory_bytes_max)),
+            ("  on disk", show::bytes(index.file_bytes)),
+        ] {
+            say!("{what:<22}{value:>20}");
+        }
+        if let Some(trouble) = &index.trouble {
+            say!("The index is of no use: {trouble}");
+        }
     }
-    for (number, count) in (1..).zip(&stats.index.candidates).filter(|(_, count)| **count > 0) {
-        let what = format!("with {number} candidate{}", if number == 1 { "" } else { "s" });
-        say!("{what:<22}{count:>20}");
+    if let Some(index) = &stats.index {
+        for (number, count) in index.fills.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let what = format!("buckets {} to {} % full", 5 * number, 5 * (number + 1));
+            say!("{what:<22}{count:>20}");
+        }
+        for (number, count) in (1..).zip(&index.candidates).filter(|(_, count)| **count > 0) {
+            let what = format!("with {}", show::count(number, "candidate"));
+            say!("{what:<22}{count:>20}");
+        }
     }
     if percent > 0 || stats.parity_count > 0 {
         for (what, value) in [
@@ -64,6 +80,20 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+fn disk_index_json(index: &DiskIndexStats) -> Value {
+    json!({
+        "kind": "disk",
+        "filter_bytes": index.filter_bytes,
+        "filter_blocks": index.filter_blocks,
+        "memory_bytes": index.memory_bytes,
+        "memory_bytes_max": index.memory_bytes_max,
+        "fingerprint_bits": index.fingerprint_bits,
+        "file_bytes": index.file_bytes,
+        "file_blocks": index.file_blocks,
+        "trouble": index.trouble,
+    })
 }
 
 fn saved(shown_bytes: u64, stored_bytes: u64) -> String {

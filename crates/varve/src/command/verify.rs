@@ -57,8 +57,8 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
     if !well {
         say!(
             "{} damaged, {} harmed",
-            count(verified.damage.len(), "place"),
-            count(verified.harm.len(), "part")
+            show::count(verified.damage.len(), "place"),
+            show::count(verified.harm.len(), "part")
         );
         eprintln!(
             "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
@@ -84,10 +84,10 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
             ),
         };
         say!(
-            "all is well: {} snapshots, {} arenas, {} blocks{read}",
-            verified.snapshot_count,
-            verified.arena_count,
-            verified.block_count
+            "all is well: {}, {}, {}{read}",
+            show::count(verified.snapshot_count, "snapshot"),
+            show::count(verified.arena_count, "arena"),
+            show::count(verified.block_count, "block")
         );
     }
 }
@@ -101,10 +101,6 @@ pub(super) fn print_harm(harm: &[Harm]) {
     for harm in harm {
         say!("  harms: {}", describe(harm));
     }
-}
-
-fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 pub(super) fn describe(harm: &Harm) -> String {

@@ -59,6 +59,8 @@ pub enum Refused {
     OtherKind,
     /// From one folder to another: nothing needs that here.
     OtherFolder,
+    /// A sector that the disk does not give.
+    Unreadable,
 }
 
 #[derive(Default)]
@@ -66,6 +68,8 @@ struct File {
     now: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<FileChange>,
+    /// The numbers of sectors that cannot be read.
+    unreadable: BTreeSet<usize>,
 }
 
 enum FileChange {
@@ -273,9 +277,21 @@ impl Disk {
 
     pub fn read(&mut self, node: u64, offset: u64, count: usize) -> Result<Vec<u8>, Refused> {
         self.powered()?;
-        let bytes = &self.file(node)?.now;
+        let File { now: bytes, unreadable, .. } = self.file(node)?;
         let start = usize::try_from(offset).unwrap().min(bytes.len());
-        Ok(bytes[start..start.saturating_add(count).min(bytes.len())].to_vec())
+        let end = start.saturating_add(count).min(bytes.len());
+        if unreadable.range(start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)).next().is_some() {
+            return Err(Refused::Unreadable);
+        }
+        Ok(bytes[start..end].to_vec())
+    }
+
+    /// From now on the sector at `offset` of the file at `path` cannot be read.
+    pub fn break_sector(&mut self, path: &[&str], offset: u64) {
+        let node =
+            path.iter().fold(ROOT, |folder, name| self.look_up(folder, OsStr::new(name)).unwrap().node);
+        let sector = usize::try_from(offset).unwrap() / SECTOR_BYTES;
+        self.file(node).unwrap().unreadable.insert(sector);
     }
 
     pub fn create(&mut self, folder: u64, name: &OsStr, mode: u32) -> Result<About, Refused> {

@@ -1,6 +1,10 @@
-//! A file system of the test's own, by FUSE: it forgets what was not synced when its power is cut.
+//! A file system of the test's own, by FUSE: it forgets what was not synced when its power is cut, and has sectors that it does not give.
+#![allow(dead_code, reason = "each test uses its own part of this")]
+#![allow(clippy::disallowed_methods, reason = "waits until it is unmounted")]
+#![allow(clippy::print_stderr, reason = "says what was skipped")]
 
 pub mod disk;
+pub mod machine;
 
 use std::ffi::OsStr;
 use std::io;
@@ -43,7 +47,7 @@ impl SharedDisk {
 impl From<Refused> for Errno {
     fn from(refused: Refused) -> Self {
         match refused {
-            Refused::Off => Self::EIO,
+            Refused::Off | Refused::Unreadable => Self::EIO,
             Refused::NotFound => Self::ENOENT,
             Refused::Exists => Self::EEXIST,
             Refused::NotEmpty => Self::ENOTEMPTY,

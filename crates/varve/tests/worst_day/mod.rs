@@ -58,7 +58,7 @@ pub fn quotes_of(title: &str) -> Vec<String> {
 }
 
 /// The lines of a section that begin with a prompt.
-fn commands_of(title: &str) -> Vec<&'static str> {
+pub fn commands_of(title: &str) -> Vec<&'static str> {
     section(title).lines().filter_map(|line| line.strip_prefix("$ ")).collect()
 }
 

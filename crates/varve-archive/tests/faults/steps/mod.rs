@@ -3,5 +3,6 @@
 mod read;
 mod replica;
 mod rot;
+mod withheld;
 pub mod write;
 mod write_only;

@@ -29,9 +29,11 @@ enum NotReplicated {
 }
 
 impl Case {
-    /// Of a log that somebody has opened since the last crash: before that, what the crash has left would be called damage.
+    /// Of a log that somebody has opened since the last crash, or that nobody has.
     pub fn replicate(&mut self) -> Checked {
-        self.open_writer()?;
+        if self.writer.is_none() && self.next_snapshot.is_multiple_of(2) {
+            self.open_writer()?;
+        }
         let promised = self.model.durable.clone();
         if let Err(first) = self.replicate_all() {
             let (NotReplicated::Parted(text) | NotReplicated::Failed(text)) = &first;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use varve_archive::{Archive, Progress, RepairReport, Snapshot, plan_repair, repair, verify};
+use varve_archive::{Archive, Progress, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
 use varve_block::{Block, BlockStore, BlockType};
 use varve_sim::{Draw, Rot, Strike};
 use varve_store::{Access, AuditShare, Store};
@@ -52,10 +52,6 @@ impl Case {
         cure: Cure,
     ) -> Checked {
         self.disarm();
-        // A sector of the log that cannot be read keeps the store from being opened at all: that is for whoever mends disks.
-        if kind == Rotten::Arenas && rot == Rot::UnreadableSector {
-            return Ok(());
-        }
         self.settle()?;
         if kind == Rotten::Arenas && cure == Cure::Repair && draw.once_in(2) {
             self.replicate()?;
@@ -196,7 +192,7 @@ impl Case {
         let secret = session::secret(&self.config);
         let store = session::open_store(world(&self.disk, seed), secret.as_ref(), Access::Read)
             .map_err(|text| lost(format!("a damaged log does not open: {text}")))?;
-        let plan = plan_repair(&store, &Progress::new())
+        let plan = plan_repair(&store, RepairScope::All, &Progress::new())
             .map_err(|error| broken(format!("damage cannot be told: {}", chain(&error))))?;
         let missing = match Archive::open(store) {
             Ok(archive) => self.never_wrong(&archive, &self.model.durable)?,
@@ -279,7 +275,8 @@ impl Case {
     /// Repairs, with what strikes meanwhile; and once more with nothing in its way. Says whether something came from parity.
     fn repair_until_done(&mut self, strikes: &[Strike], with_second_home: bool) -> Checked<bool> {
         self.arm(strikes);
-        let first = self.try_repair(with_second_home);
+        // Where a look has found damage; what strikes meanwhile is known to nobody yet.
+        let first = self.try_repair(RepairScope::Known, with_second_home);
         let has_struck = self.has_struck();
         let mut mended = false;
         match first {
@@ -290,13 +287,18 @@ impl Case {
         self.disarm();
         self.restart();
         self.note_struck();
-        let report = self
-            .try_repair(with_second_home)
+        let owes_failure = self.disk.owes_failure();
+        let mut second = self.try_repair(RepairScope::All, with_second_home);
+        if second.is_err() && owes_failure {
+            // A sync that had failed behind the back of the first one is told once, to whoever syncs next.
+            second = self.try_repair(RepairScope::All, with_second_home);
+        }
+        let report = second
             .map_err(|text| lost(format!("cannot be repaired after a repair that was stopped: {text}")))?;
         Ok(mended || !report.mended.is_empty())
     }
 
-    fn try_repair(&mut self, with_second_home: bool) -> Result<RepairReport, String> {
+    fn try_repair(&mut self, scope: RepairScope, with_second_home: bool) -> Result<RepairReport, String> {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
         let store = session::open_store(world(&self.disk, seed), secret.as_ref(), WRITER)?;
@@ -305,7 +307,7 @@ impl Case {
             false => None,
         };
         let sources: Vec<_> = source.iter().collect();
-        let report = repair(&store, &sources, &Progress::new()).map_err(|error| chain(&error))?;
+        let report = repair(&store, &sources, scope, &Progress::new()).map_err(|error| chain(&error))?;
         store.close().map_err(|error| chain(&error))?;
         self.tell(|| {
             let (before, mended) = (session::described(&report.before.damage), &report.mended);
@@ -333,6 +335,11 @@ impl Case {
                 verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new())
                     .map_err(|error| broken(format!("damage cannot be told: {}", chain(&error))))?;
             archive.store().remember_lost(&verified.lost);
+            if archive.store().check_nothing_withheld().is_err() {
+                // What cannot be read might be newer than all that is known: the nights wait for the repair.
+                self.count_cure("the nights waited for the repair");
+                return Ok(());
+            }
             self.writer = Some(archive);
             self.archive_again(&left.harmed)?;
             self.close()?;
@@ -392,7 +399,7 @@ impl Case {
         if self.disk.is_down() {
             return Ok(());
         }
-        match self.try_repair(false) {
+        match self.try_repair(RepairScope::All, false) {
             Ok(report) if !self.has_struck() => {
                 let is_idle = report.plan.arenas.is_empty()
                     && report.mended.is_empty()

@@ -90,7 +90,10 @@ pub(super) fn counts(server: &VentiServer) -> String {
 }
 
 /// Memventi's first: how many buckets of the index hold how many entries.
-pub(super) fn bucket_histogram(stats: &varve_index::IndexStats) -> String {
+pub(super) fn bucket_histogram(stats: Option<&varve_index::IndexStats>) -> String {
+    let Some(stats) = stats else {
+        return "the index is on disk: `varve stats` shows how it is filled\n".into();
+    };
     let mut text = String::from("buckets of the index, by how full they are:\n");
     for (number, count) in stats.fills.iter().enumerate().filter(|(_, count)| **count > 0) {
         let _ = writeln!(text, "  {:>3} to {:>3} % {count:>14}", 5 * number, 5 * (number + 1));

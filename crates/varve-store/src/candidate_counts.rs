@@ -7,9 +7,9 @@ pub type CandidateCounts = [u64; 9];
 
 /// Counts the look-ups since the store was opened.
 #[derive(Debug, Default)]
-pub(crate) struct Lookups([AtomicU64; 9]);
+pub(crate) struct CandidateCounters([AtomicU64; 9]);
 
-impl Lookups {
+impl CandidateCounters {
     pub(crate) fn note(&self, candidate_count: usize) {
         self.0[candidate_count.min(self.0.len() - 1)].fetch_add(1, Ordering::Relaxed);
     }
@@ -25,8 +25,8 @@ mod tests {
 
     #[test]
     fn every_look_up_is_counted_once() {
-        let lookups = Lookups::default();
-        [0, 1, 1, 8, 100].into_iter().for_each(|count| lookups.note(count));
-        assert_eq!(lookups.counts(), [1, 2, 0, 0, 0, 0, 0, 0, 2]);
+        let counters = CandidateCounters::default();
+        [0, 1, 1, 8, 100].into_iter().for_each(|count| counters.note(count));
+        assert_eq!(counters.counts(), [1, 2, 0, 0, 0, 0, 0, 0, 2]);
     }
 }

@@ -1,0 +1,248 @@
+"""What it costs to look at a past day: a mounted night of a disk, measured right beside the raw image that it was archived from.
+
+  random      1,000 reads of 4 KiB anywhere in `disk.raw`, with the page cache dropped, beside the same reads of the image itself; and of
+              the mounts of restic and borg, if those are installed and can mount
+  listing     `ls -lR` of the Debian root in the mounted night, beside the same of the image mounted from a loop device; with the page cache
+              dropped, and once more right after
+  sequential  all of `disk.raw` in order, with the page cache dropped, beside the image itself
+
+Every round mounts anew. Needs root, FUSE, loop devices, and the workload `days`.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import Command, make_cold, remove, run
+from bench.tools import Borg, Place, Restic, Tool
+from bench.upkeep import CannotMeasure
+
+LOOK = ["look-random", "look-listing", "look-sequential"]
+READS = """
+import os, random, sys, time
+draw, disk = random.Random(7), os.open(sys.argv[1], os.O_RDONLY)
+blocks = os.fstat(disk).st_size // 4096
+places = [draw.randrange(blocks) * 4096 for _ in range(1000)]
+begun = time.monotonic()
+for place in places:
+    os.pread(disk, 4096, place)
+print(time.monotonic() - begun)
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One measurement, and the same of the raw image right beside it."""
+
+    name: str
+    row: str
+    tool: str
+    round: int
+    seconds: float
+    raw_seconds: float
+
+
+class Looking:
+    def __init__(self, program: str, data: Path):
+        self.program, self.data, self.work = program, data, data / "looking"
+        self.image = data / "days" / "day3.raw"
+        self.place = Place(self.work / "varve")
+
+    def varve(self, *words: object) -> Command:
+        argv = [self.program, "--quiet", "-s", str(self.place.store), "--key-file", str(self.place.key), *map(str, words)]
+        return Command(argv, environment={"HOME": str(self.place.home)})
+
+    def prepare(self) -> None:
+        if os.geteuid() != 0:
+            raise CannotMeasure("only root can mount the image itself")
+        if not self.image.exists():
+            raise CannotMeasure("script/workloads cannot make its data (days) here")
+        remove(self.work)
+        self.place.home.mkdir(parents=True)
+        self.place.key.write_bytes(os.urandom(32))
+        run(self.varve("init"))
+        for number in (1, 2, 3):
+            run(self.varve("snapshot", self.data / "days" / f"day{number}.raw", "--name", "disk"))
+
+    def take(self, name: str, round_number: int, skipped: dict[str, str]) -> list[Look]:
+        match name:
+            case "look-random":
+                return self.random(round_number, skipped)
+            case "look-listing":
+                return self.listing(round_number)
+            case _:
+                return self.sequential(round_number)
+
+    @contextlib.contextmanager
+    def mounted(self) -> Iterator[Path]:
+        """The newest night, as a folder."""
+        folder = self.work / "mount"
+        command = self.varve("mount", folder)
+        with mount(folder, command) as days:
+            yield days / "latest" / "disk"
+
+    def random(self, round_number: int, skipped: dict[str, str]) -> list[Look]:
+        row = "1,000 reads of 4 KiB, cold cache"
+        with self.mounted() as night:
+            ours, raw = self.beside(round_number, night / "disk.raw", reads_at_random)
+        looks = [Look("look-random", row, "varve", round_number, ours, raw)]
+        for tool in (Restic(), Borg()):
+            label = f"{tool.name} mount"
+            if label in skipped:
+                continue
+            try:
+                with self.peer_mounted(tool) as found:
+                    theirs, raw = self.beside(round_number, found, reads_at_random)
+                looks.append(Look("look-random", row, label, round_number, theirs, raw))
+            except CannotMeasure as reason:
+                skipped[label] = str(reason)
+        return looks
+
+    def listing(self, round_number: int) -> list[Look]:
+        with self.mounted() as night, self.looped() as root:
+            volume = next(folder for folder in sorted(night.iterdir()) if (folder / "etc").is_dir())
+            # Asked for by name before: whoever looks into a night has come to its root.
+            ours, raw = self.beside(round_number, volume, list_all, beside=root)
+            again, raw_again = list_all(volume), list_all(root)
+        return [
+            Look("look-listing", "ls -lR of a Debian root, cold cache", "varve", round_number, ours, raw),
+            Look("look-listing", "the same again", "varve", round_number, again, raw_again),
+        ]
+
+    def sequential(self, round_number: int) -> list[Look]:
+        with self.mounted() as night:
+            ours, raw = self.beside(round_number, night / "disk.raw", read_all)
+        row = f"disk.raw in order, {self.image.stat().st_size >> 20} MiB, cold cache"
+        return [Look("look-sequential", row, "varve", round_number, ours, raw)]
+
+    def beside(self, round_number: int, path: Path, look, beside: Path | None = None) -> tuple[float, float]:
+        """Both with an empty page cache; the raw one first in odd rounds."""
+
+        def cold(path: Path) -> float:
+            make_cold(path)
+            return look(path)
+
+        raw_path = beside or self.image
+        if round_number % 2 == 1:
+            raw = cold(raw_path)
+            return cold(path), raw
+        seconds = cold(path)
+        return seconds, cold(raw_path)
+
+    @contextlib.contextmanager
+    def looped(self) -> Iterator[Path]:
+        said = subprocess.run(["sfdisk", "--json", self.image], check=True, capture_output=True, text=True)
+        table = json.loads(said.stdout)["partitiontable"]
+        start = min(part["start"] for part in table["partitions"]) * table.get("sectorsize", 512)
+        folder = self.work / "loop"
+        folder.mkdir(exist_ok=True)
+        options = f"ro,loop,noload,offset={start}"
+        if subprocess.run(["mount", "-o", options, self.image, folder], check=False).returncode != 0:
+            raise CannotMeasure("the image cannot be mounted from a loop device here")
+        try:
+            yield folder
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+    @contextlib.contextmanager
+    def peer_mounted(self, tool: Tool) -> Iterator[Path]:
+        """The image in another tool's mount. Its store is made once."""
+        if tool.version() is None:
+            raise CannotMeasure("is not installed")
+        place = Place(self.work / tool.name)
+        if not place.store.exists():
+            place.home.mkdir(parents=True)
+            for command in tool.init(place):
+                run(command)
+            run(tool.snapshot(place, self.image, 1))
+        folder = self.work / f"{tool.name}-mount"
+        words = ["mount", folder] if tool.name == "restic" else ["mount", "--foreground", "::1", folder]
+        inside = f"snapshots/latest/{self.image.name}" if tool.name == "restic" else self.image.name
+        with mount(folder, tool.command(place, *words)) as mounted:
+            yield mounted / inside
+
+
+@contextlib.contextmanager
+def mount(folder: Path, command: Command) -> Iterator[Path]:
+    """Mounts something until the block ends; the program goes away with it."""
+    folder.mkdir(exist_ok=True)
+    environment = os.environ | command.environment
+    with open(folder.parent / "mount.log", "wb") as log:
+        process = subprocess.Popen(command.argv, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            for _ in range(600):
+                if folder.is_mount() or process.poll() is not None:
+                    break
+                time.sleep(0.05)
+            if not folder.is_mount():
+                raise CannotMeasure(f"cannot mount here: see {log.name}")
+            yield folder
+        finally:
+            for unmount in (["fusermount3", "-u", folder], ["umount", folder]):
+                if not folder.is_mount():
+                    break
+                with contextlib.suppress(FileNotFoundError):
+                    subprocess.run(unmount, check=False, stderr=subprocess.DEVNULL)
+            if process.poll() is None:
+                process.terminate()
+            process.wait()
+
+
+def reads_at_random(disk: Path) -> float:
+    said = subprocess.run([sys.executable, "-c", READS, disk], check=True, capture_output=True, text=True)
+    return float(said.stdout)
+
+
+def list_all(folder: Path) -> float:
+    return run(Command(["ls", "-lR", f"{folder}/"])).seconds
+
+
+def read_all(disk: Path) -> float:
+    return run(Command(["dd", f"if={disk}", "of=/dev/null", "bs=1M", "status=none"])).seconds
+
+
+def measure(names: list[str], rounds: int, looking: Looking, skipped: dict[str, str]) -> list[Look]:
+    """All that was asked for, round by round. What cannot be measured here goes to `skipped`."""
+    looks: list[Look] = []
+    if not names:
+        return looks
+    try:
+        try:
+            looking.prepare()
+        except CannotMeasure as reason:
+            skipped.update({name: str(reason) for name in names})
+            return looks
+        for round_number in range(1, rounds + 1):
+            for name in [name for name in names if name not in skipped]:
+                try:
+                    taken = looking.take(name, round_number, skipped)
+                except CannotMeasure as reason:
+                    skipped[name] = str(reason)
+                    continue
+                for look in taken:
+                    print(f"  {name}, round {round_number}: {look.row}: {look.tool} {look.seconds:.3f} s, raw {look.raw_seconds:.3f} s",
+                          file=sys.stderr)
+                looks += taken
+    finally:
+        shutil.rmtree(looking.work, ignore_errors=True)
+    return looks
+
+
+def table(looks: list[Look]) -> str:
+    """A line for each row and tool: the median round, and the median of its time divided by the raw one's in the same round."""
+    lines = [f"\n## looking at a past day\n\n{'':<44}{'':<14}{'median s':>10}{'raw s':>9}{'times raw':>11}"]
+    for row, tool in dict.fromkeys((look.row, look.tool) for look in looks):
+        taken = [look for look in looks if (look.row, look.tool) == (row, tool)]
+        seconds = statistics.median(look.seconds for look in taken)
+        raw = statistics.median(look.raw_seconds for look in taken)
+        times = statistics.median(look.seconds / look.raw_seconds for look in taken)
+        lines.append(f"{row:<44}{tool:<14}{seconds:>10.3f}{raw:>9.3f}{times:>11.2f}")
+    return "\n".join(lines)

@@ -1,0 +1,254 @@
+//! The files of an archived folder of vac.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::ops::{ControlFlow, Range};
+
+use bytes::Bytes;
+use varve_block::{BlockKind, BlockStore};
+use varve_tree::{Entry, ReadVentiFolderError, TreeReader, VacRecord, VentiFolder};
+use varve_world::Workers;
+
+use super::node::{TEXT_BYTES_MAX, device_of, node_of};
+use super::owners::OwnerNames;
+use crate::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::folder::StoredFiles;
+use crate::image::RestoreImageError;
+use crate::node::{Node, NodeKind, NodeProblem, is_component};
+use crate::node_list::ReadFolderError;
+use crate::progress::Progress;
+
+/// So many names of one folder are held, and no more.
+const NAME_COUNT_MAX: usize = 1 << 20;
+/// So much of what is wrong with a folder is told, and no more.
+const TROUBLE_COUNT_MAX: usize = 100;
+
+/// Something that vac has cut short.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the archive has only the first {there} of {size} bytes of the link's target, as vac stored it on some systems"
+)]
+struct TargetCutShort {
+    there: usize,
+    size: u64,
+}
+
+/// A device or a link whose bytes say nothing of the kind.
+#[derive(Debug, thiserror::Error)]
+#[error("what should say where this {kind} leads cannot be read; it is left out")]
+struct NotWhatItSays {
+    kind: NodeKind,
+}
+
+/// The files of folders that vac archived, all that lie in one store.
+pub struct VacFiles<'b> {
+    blocks: &'b dyn BlockStore,
+    owners: OwnerNames,
+    /// Contents are read as those of any other archived file.
+    stored: StoredFiles<'b>,
+}
+
+impl<'b> VacFiles<'b> {
+    /// The files in this store; `owners` says whose numbers the names of owners stand for.
+    #[must_use]
+    pub fn new(blocks: &'b dyn BlockStore, owners: OwnerNames) -> Self {
+        Self { blocks, owners, stored: StoredFiles::new(blocks) }
+    }
+
+    fn folder_of(&self, folder: &Node) -> Option<VentiFolder<'b>> {
+        let is_folder = folder.kind == NodeKind::Folder;
+        let (source, meta) = (folder.content.filter(|_| is_folder)?, folder.meta?);
+        Some(VentiFolder::new(self.blocks, &source, &meta))
+    }
+
+    /// The node that a record stands for.
+    fn resolve(&self, folder: &mut VentiFolder<'b>, record: VacRecord) -> Result<Node, ReadFolderError> {
+        let (entry, generation) = (record.entry, record.generation);
+        let (meta_entry, meta_generation) = (record.meta_entry, record.meta_generation);
+        let mut node = node_of(record, &self.owners);
+        if !is_component(&node.name) {
+            return Err(ReadFolderError::Name { name: node.name });
+        }
+        let wanted = if node.kind == NodeKind::Folder { BlockKind::Directory } else { BlockKind::Data };
+        let content = tree(folder, &node, entry, generation, wanted)?;
+        match node.kind {
+            NodeKind::Folder => {
+                node.content = Some(content);
+                node.meta = Some(tree(folder, &node, meta_entry, meta_generation, BlockKind::Data)?);
+            }
+            NodeKind::File => {
+                node.size = content.size();
+                node.content = Some(content).filter(|content| content.size() > 0);
+            }
+            NodeKind::SymbolicLink if node.target.is_empty() => self.take_target(&mut node, &content),
+            NodeKind::CharacterDevice | NodeKind::BlockDevice if node.device.is_none() => {
+                let device = self.text(&content).and_then(|text| device_of(&text));
+                match device {
+                    Some((kind, device)) => (node.kind, node.device) = (kind, Some(device)),
+                    None => node.problem = Some(NodeProblem::Unreadable),
+                }
+            }
+            _ => {}
+        }
+        Ok(node)
+    }
+
+    /// The target is the content. Where the size says more than there is, some of it was lost when it was archived: the node's size says
+    /// so, which a link has not otherwise.
+    fn take_target(&self, node: &mut Node, content: &Entry) {
+        let text = self.text(content).unwrap_or_default();
+        let target = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        if target.is_empty() {
+            node.problem = Some(NodeProblem::Unreadable);
+        } else if (target.len() as u64) < content.size() {
+            node.size = content.size();
+        }
+        node.target = target.to_vec();
+    }
+
+    fn text(&self, content: &Entry) -> Option<Vec<u8>> {
+        let length = usize::try_from(content.size()).ok().filter(|_| content.size() <= TEXT_BYTES_MAX)?;
+        let mut text = vec![0; length];
+        TreeReader::new(self.blocks, content).read_at(0, &mut text).ok()?;
+        Some(text)
+    }
+}
+
+/// What an entry of a folder leads to, if it is what a record says.
+fn tree(
+    folder: &mut VentiFolder<'_>,
+    node: &Node,
+    number: u32,
+    generation: u32,
+    kind: BlockKind,
+) -> Result<Entry, ReadFolderError> {
+    let broken = || ReadFolderError::Broken { name: node.name.clone() };
+    let found = folder
+        .entry(number)
+        .map_err(|source| ReadFolderError::Entry { name: node.name.clone(), source: Box::new(source) })?;
+    let entry = found.filter(|entry| entry.generation == generation).ok_or_else(broken)?;
+    if entry.tree.leaf_kind() == kind { Ok(entry.tree) } else { Err(broken()) }
+}
+
+impl Files for VacFiles<'_> {
+    fn blocks(&self) -> &dyn BlockStore {
+        self.blocks
+    }
+
+    fn nodes(&self, folder: &Node) -> Nodes<'_> {
+        let Some(mut venti) = self.folder_of(folder) else { return Box::new(std::iter::empty()) };
+        let (mut records, mut trouble) = (Vec::new(), Vec::new());
+        venti.records(&mut |record| {
+            match record {
+                Ok(_) if records.len() == NAME_COUNT_MAX => {
+                    trouble.push(ReadFolderError::TooMany { count: NAME_COUNT_MAX });
+                    return ControlFlow::Break(());
+                }
+                Ok(record) => records.push(record),
+                Err(error) => note(&mut trouble, error.into()),
+            }
+            ControlFlow::Continue(())
+        });
+        records.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut records = VecDeque::from(records);
+        let mut trouble = VecDeque::from(trouble);
+        let mut last: Option<Vec<u8>> = None;
+        Box::new(std::iter::from_fn(move || {
+            while let Some(record) = records.pop_front() {
+                if last.as_ref() == Some(&record.name) {
+                    note_at_end(&mut trouble, ReadFolderError::Twice { name: record.name });
+                    continue;
+                }
+                match self.resolve(&mut venti, record) {
+                    Ok(node) => {
+                        last = Some(node.name.clone());
+                        return Some(Ok(node));
+                    }
+                    Err(error) => note_at_end(&mut trouble, error),
+                }
+            }
+            trouble.pop_front().map(Err)
+        }))
+    }
+
+    fn find(&self, folder: &Node, name: &[u8]) -> Result<Option<Node>, ReadFolderError> {
+        let Some(mut venti) = self.folder_of(folder) else { return Ok(None) };
+        let (mut found, mut trouble) = (None, None);
+        venti.records(&mut |record| {
+            match record {
+                Ok(record) if record.name == name => {
+                    found = Some(record);
+                    return ControlFlow::Break(());
+                }
+                Ok(_) => {}
+                Err(error) => trouble = Some(error),
+            }
+            ControlFlow::Continue(())
+        });
+        match (found, trouble) {
+            (Some(record), _) => self.resolve(&mut venti, record).map(Some),
+            (None, Some(error)) => Err(error.into()),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn trouble(&self, node: &Node) -> Option<Trouble> {
+        let kind = node.kind;
+        let is_link = kind == NodeKind::SymbolicLink;
+        let lacks_all = is_link && node.target.is_empty() || kind.is_device() && node.device.is_none();
+        if lacks_all {
+            return Some(Trouble { error: Box::new(NotWhatItSays { kind }), lacks_all, is_damage: false });
+        }
+        if is_link && node.size > 0 {
+            let error = Box::new(TargetCutShort { there: node.target.len(), size: node.size });
+            return Some(Trouble { error, lacks_all: false, is_damage: false });
+        }
+        self.stored.trouble(node)
+    }
+
+    fn small_contents(&self, files: &[&Node]) -> Vec<Option<Result<Bytes, ReadContentError>>> {
+        // A single block may go on beyond the end of its file here, and is cut as all others are.
+        files.iter().map(|_| None).collect()
+    }
+
+    fn read(
+        &self,
+        file: &Node,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<(), ReadContentError> {
+        self.stored.read(file, range, take)
+    }
+
+    fn write_to(
+        &self,
+        workers: &dyn Workers,
+        file: &Node,
+        into: &mut (dyn Write + Send),
+        progress: &Progress,
+    ) -> Result<(), RestoreImageError> {
+        self.stored.write_to(workers, file, into, progress)
+    }
+
+    fn content_key(&self, file: &Node) -> ContentKey {
+        ContentKey::Foreign { content: file.content, meta: file.meta }
+    }
+}
+
+fn note(trouble: &mut Vec<ReadFolderError>, error: ReadFolderError) {
+    if trouble.len() < TROUBLE_COUNT_MAX {
+        trouble.push(error);
+    }
+}
+
+fn note_at_end(trouble: &mut VecDeque<ReadFolderError>, error: ReadFolderError) {
+    if trouble.len() < TROUBLE_COUNT_MAX {
+        trouble.push_back(error);
+    }
+}
+
+impl From<ReadVentiFolderError> for ReadFolderError {
+    fn from(error: ReadVentiFolderError) -> Self {
+        Self::Venti(Box::new(error))
+    }
+}

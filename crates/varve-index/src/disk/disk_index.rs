@@ -1,0 +1,709 @@
+//! All parts together: what is asked, what is inserted, and how far the pass has come.
+
+use std::io;
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
+
+use varve_block::{Fingerprint, LogAddress};
+use varve_world::{FileName, Storage};
+
+use super::Entry;
+use super::buffer::Buffer;
+use super::filter::Filter;
+use super::nearby::Nearby;
+use super::pass::{Pass, PassError};
+use super::run::{ReadRunError, Run, RunReader};
+use super::stats::{Counters, DiskIndexStats};
+use super::summary::{OpenDiskIndexError, RunIdentity, Summary, summary_file};
+
+/// So many entries are taken on in one step, if fewer blocks are inserted.
+const STEP_ENTRIES_MIN: u64 = 1 << 12;
+/// How often a look-up is tried again because the run was replaced while it was being read.
+const TRIES_MAX: usize = 8;
+
+/// How an index on disk is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskIndexSettings {
+    /// Memory of the buffers and the cache: all but the filter, and eight bytes for 400 blocks.
+    pub memory_bytes: u64,
+    /// How many blocks the filter is made for. With more it is made anew, larger.
+    pub expected_blocks: u64,
+    /// Leading bits of fingerprints that are kept, 32 to 64. Of n blocks, one look-up in 2^bits / n finds a place that is not meant.
+    pub fingerprint_bits: u32,
+}
+
+/// What is known of a fingerprint without reading the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Near {
+    /// All places; often none.
+    All(Vec<LogAddress>),
+    /// Some places; there may be others.
+    Some(Vec<LogAddress>),
+}
+
+/// What is known of a fingerprint after reading the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Where the block may be.
+    pub addresses: Vec<LogAddress>,
+    /// Whether it can be nowhere else. If not, only the log's directories can tell.
+    pub is_complete: bool,
+    /// Whether the disk was read for it: what stands beside it in the log may be asked for next.
+    pub is_from_disk: bool,
+}
+
+/// A run that can be made to hold, once all is durable that was in the log when it was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready(u64);
+
+/// Why the index was not saved. What was saved before is there still.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveDiskIndexError {
+    /// The next run could not be made.
+    #[error("the index cannot be written: {reason}")]
+    Pass {
+        /// What went wrong.
+        reason: String,
+    },
+    /// A file could not be written.
+    #[error("cannot write {file}")]
+    Storage {
+        /// Which one.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+/// Where each block may be: most of it on disk. Callable from many threads at once.
+pub struct DiskIndex {
+    storage: Arc<dyn Storage>,
+    key: [u8; 32],
+    settings: DiskIndexSettings,
+    key_bits: u32,
+    /// Names the runs of one writer; a reader has none, and writes nothing.
+    session: Option<[u8; 16]>,
+    /// How many entries the active buffer takes.
+    capacity: usize,
+    // Taken in this order.
+    pass: Mutex<Option<Pass>>,
+    state: RwLock<State>,
+    nearby: Mutex<Nearby>,
+    counters: Counters,
+}
+
+struct State {
+    run: Option<NamedRun>,
+    /// What the summary names.
+    saved: Option<RunIdentity>,
+    frozen: Option<Frozen>,
+    active: Buffer,
+    filter: Filter,
+    next_generation: u64,
+    /// With so many entries in the active buffer a pass that has failed is tried again.
+    retry_len: usize,
+    trouble: Option<String>,
+    /// Whether entries were let go, or the run is damaged: what is not found may be there.
+    is_incomplete: bool,
+}
+
+#[derive(Clone)]
+struct NamedRun {
+    run: Arc<Run>,
+    identity: RunIdentity,
+    /// What part of the log it covers; `None` if that is not known.
+    note: Option<Vec<u8>>,
+}
+
+#[derive(Clone)]
+struct Frozen {
+    buffer: Arc<Buffer>,
+    note: Option<Vec<u8>>,
+}
+
+impl DiskIndex {
+    /// An empty index; a writer has a session, drawn at random. Whatever is there of another index is removed by a writer, as
+    /// far as it can be.
+    #[must_use]
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        key: [u8; 32],
+        settings: DiskIndexSettings,
+        session: Option<[u8; 16]>,
+    ) -> Self {
+        let filter = Filter::new(settings.expected_blocks.max(1));
+        let key_bits = settings.fingerprint_bits.clamp(32, u64::BITS);
+        let index = Self::with((storage, key, settings, session), key_bits, filter, None);
+        if session.is_some() {
+            index.remove_summary();
+            index.remove_leftovers();
+        }
+        index
+    }
+
+    /// Opens the index that is there, and returns the note that it was saved with.
+    ///
+    /// # Errors
+    /// [`OpenDiskIndexError`]; it is to be made anew then, from the log.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        key: [u8; 32],
+        settings: DiskIndexSettings,
+        session: Option<[u8; 16]>,
+    ) -> Result<(Self, Vec<u8>), OpenDiskIndexError> {
+        let (summary, filter) = Summary::read(storage.as_ref(), &key)?;
+        let identity = summary.identity;
+        let run = Arc::new(Run {
+            storage: Arc::clone(&storage),
+            file: identity.file(),
+            codes: identity.codes(&key),
+            fences: summary.fences,
+            entry_count: summary.entry_count,
+        });
+        let filter = match filter {
+            Some(filter) => filter,
+            None => filter_of(&run, settings.expected_blocks)?,
+        };
+        let key_bits = identity.key_bits;
+        let named = NamedRun { run, identity, note: Some(summary.note.clone()) };
+        let index = Self::with((storage, key, settings, session), key_bits, filter, Some(named));
+        if session.is_some() {
+            index.remove_leftovers();
+        }
+        Ok((index, summary.note))
+    }
+
+    fn with(
+        (storage, key, settings, session): (Arc<dyn Storage>, [u8; 32], DiskIndexSettings, Option<[u8; 16]>),
+        key_bits: u32,
+        filter: Filter,
+        run: Option<NamedRun>,
+    ) -> Self {
+        let saved = run.as_ref().map(|named| named.identity.clone());
+        let next_generation = saved.as_ref().map_or(1, |saved| saved.generation.saturating_add(1));
+        // Two buffers of a quarter each, and the cache; an eighth is left for fences and for what a pass reads and writes.
+        Self {
+            storage,
+            key,
+            settings,
+            key_bits,
+            session,
+            capacity: Buffer::capacity_in(settings.memory_bytes / 4),
+            pass: Mutex::new(None),
+            state: RwLock::new(State {
+                run,
+                saved,
+                frozen: None,
+                active: Buffer::new(),
+                filter,
+                next_generation,
+                retry_len: 0,
+                trouble: None,
+                is_incomplete: false,
+            }),
+            nearby: Mutex::new(Nearby::new(settings.memory_bytes / 8 * 3)),
+            counters: Counters::default(),
+        }
+    }
+
+    /// How it was made.
+    #[must_use]
+    pub fn settings(&self) -> DiskIndexSettings {
+        self.settings
+    }
+
+    /// How many pairs of fingerprint and address it holds; those that were inserted again after a crash count twice until the next pass.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        let state = self.state();
+        let in_run = state.run.as_ref().map_or(0, |named| named.run.entry_count);
+        in_run + state.buffered()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many of them no saved run holds.
+    #[must_use]
+    pub fn unsaved(&self) -> u64 {
+        let state = self.state();
+        match &state.run {
+            Some(named) if !state.is_saved(named) => named.run.entry_count + state.buffered(),
+            _ => state.buffered(),
+        }
+    }
+
+    /// All memory that it takes, with the filter.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let stats = self.stats();
+        stats.memory_bytes + stats.filter_bytes
+    }
+
+    /// What it looks like inside.
+    #[must_use]
+    pub fn stats(&self) -> DiskIndexStats {
+        let nearby_bytes = self.nearby().memory_bytes();
+        let state = self.state();
+        let run = state.run.as_ref().map(|named| &named.run);
+        let frozen_bytes = state.frozen.as_ref().map_or(0, |frozen| frozen.buffer.memory_bytes());
+        let buffers = state.active.memory_bytes() + frozen_bytes;
+        DiskIndexStats {
+            block_count: run.map_or(0, |run| run.entry_count) + state.buffered(),
+            file_bytes: run.map_or(0, |run| run.file_bytes()),
+            file_blocks: run.map_or(0, |run| run.entry_count),
+            memory_bytes: buffers + nearby_bytes + run.map_or(0, |run| run.memory_bytes()),
+            memory_bytes_max: self.settings.memory_bytes,
+            filter_bytes: state.filter.memory_bytes(),
+            filter_blocks: state.filter.capacity(),
+            fingerprint_bits: self.key_bits,
+            lookups: self.counters.lookups.get(),
+            filtered: self.counters.filtered.get(),
+            page_reads: self.counters.page_reads.get(),
+            false_reads: self.counters.false_reads.get(),
+            passes: self.counters.passes.get(),
+            trouble: state.trouble.clone(),
+        }
+    }
+
+    /// What keeps it from being used or written; it is slower then, or forgets at the end what it could not write.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.state().trouble.clone()
+    }
+
+    // ---- asking
+
+    /// What is known of a fingerprint without reading the disk.
+    #[must_use]
+    pub fn near(&self, fingerprint: Fingerprint) -> Near {
+        self.counters.lookups.add(1);
+        let key = self.key_of(fingerprint);
+        let mut found = Vec::new();
+        let is_all = {
+            let state = self.state();
+            if !state.filter.may_contain(key) {
+                self.counters.filtered.add(1);
+                return Near::All(found);
+            }
+            state.buffered_addresses(key, &mut found);
+            state.run.is_none() && !state.is_incomplete
+        };
+        if is_all {
+            return Near::All(found);
+        }
+        self.nearby().find(fingerprint, &mut found);
+        Near::Some(found)
+    }
+
+    /// Where the block with this fingerprint may be: reads one page, seldom two.
+    #[must_use]
+    pub fn candidates(&self, fingerprint: Fingerprint) -> Found {
+        let key = self.key_of(fingerprint);
+        let mut generation = None;
+        for _ in 0..TRIES_MAX {
+            let mut addresses = Vec::new();
+            let (run, is_incomplete) = {
+                let state = self.state();
+                if !state.filter.may_contain(key) {
+                    return Found { addresses, is_complete: true, is_from_disk: false };
+                }
+                state.buffered_addresses(key, &mut addresses);
+                (state.run.clone(), state.is_incomplete)
+            };
+            let Some(run) = run else {
+                return Found { addresses, is_complete: !is_incomplete, is_from_disk: false };
+            };
+            let before = addresses.len();
+            match run.run.addresses_of(key, &mut addresses) {
+                Ok(lookup) => {
+                    self.counters.page_reads.add(lookup.pages_read);
+                    self.counters.false_reads.add(u64::from(addresses.len() == before));
+                    let is_complete = lookup.is_complete && !is_incomplete;
+                    return Found { addresses, is_complete, is_from_disk: lookup.pages_read > 0 };
+                }
+                // The run may have been replaced, and its file removed: by our own pass, or by the writer that we follow.
+                Err(error) => {
+                    let is_same = generation == Some(run.identity.generation);
+                    if is_same || !self.look_again(&run) {
+                        self.note_unreadable(&error);
+                        return Found { addresses, is_complete: false, is_from_disk: false };
+                    }
+                    generation = Some(run.identity.generation);
+                }
+            }
+        }
+        Found { addresses: Vec::new(), is_complete: false, is_from_disk: false }
+    }
+
+    /// Takes note of where blocks are that may be asked for soon.
+    pub fn remember(&self, entries: impl IntoIterator<Item = (Fingerprint, LogAddress)>) {
+        let mut nearby = self.nearby();
+        for (fingerprint, address) in entries {
+            nearby.insert(fingerprint, address);
+        }
+    }
+
+    /// How many entries it makes sense to remember at a time.
+    #[must_use]
+    pub fn remember_max(&self) -> u64 {
+        self.nearby().capacity() / 4
+    }
+
+    /// After a failed reading: whether there is something else to read now.
+    fn look_again(&self, failed: &NamedRun) -> bool {
+        if self.session.is_some() {
+            // Once more, too: one bad reading is no damage.
+            return true;
+        }
+        let Ok((summary, _)) = Summary::read(self.storage.as_ref(), &self.key) else { return true };
+        let mut state = self.state_mut();
+        let is_news = summary.identity != failed.identity && summary.identity.key_bits == self.key_bits;
+        if is_news {
+            // What the writer has added is in the active buffer, too, as far as we have followed it; the run holds at least as
+            // much as the one before, so what the filter knows is still enough.
+            let identity = summary.identity;
+            let run = Arc::new(Run {
+                storage: Arc::clone(&self.storage),
+                file: identity.file(),
+                codes: identity.codes(&self.key),
+                fences: summary.fences,
+                entry_count: summary.entry_count,
+            });
+            state.saved = Some(identity.clone());
+            state.run = Some(NamedRun { run, identity, note: Some(summary.note) });
+        }
+        true
+    }
+
+    fn note_unreadable(&self, error: &ReadRunError) {
+        let mut state = self.state_mut();
+        if state.trouble.is_none() {
+            state.trouble = Some(describe(error));
+        }
+        if matches!(error, ReadRunError::Damaged { .. }) {
+            state.is_incomplete = true;
+            drop(state);
+            self.remove_summary();
+        }
+    }
+
+    // ---- inserting
+
+    /// Adds where blocks may be. Returns how many of these were not in the buffer. Does its share of the pass that is under way.
+    pub fn insert_all(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
+        let full_len = self.capacity * 2 + 8192;
+        let must_wait = |state: &State| {
+            self.session.is_some() && !state.is_incomplete && state.active.len() + entries.len() > full_len
+        };
+        if must_wait(&self.state()) {
+            self.make_room();
+        }
+        let added = {
+            let mut state = self.state_mut();
+            let is_full = must_wait(&state) || (state.is_incomplete && state.active.len() > full_len);
+            let mut added = 0;
+            for (fingerprint, address) in entries {
+                let entry = Entry { key: self.key_of(*fingerprint), address: *address };
+                if is_full {
+                    state.filter.insert(entry.key);
+                } else if state.active.insert(entry, self.buffer_capacity()) {
+                    state.filter.insert(entry.key);
+                    added += 1;
+                }
+            }
+            state.is_incomplete |= is_full;
+            added
+        };
+        self.advance(entries.len() as u64);
+        added
+    }
+
+    /// A reader cannot write: its buffer holds what no run that it knows holds.
+    fn buffer_capacity(&self) -> usize {
+        if self.session.is_some() { self.capacity } else { usize::MAX / 64 }
+    }
+
+    /// Whether the active buffer is full and a pass is to be begun.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let state = self.state();
+        self.session.is_some()
+            && !state.is_incomplete
+            && state.active.len() >= self.capacity.max(state.retry_len)
+            && (state.frozen.is_none() || state.trouble.is_some())
+    }
+
+    /// Freezes the active buffer, and begins to write the next run. `note` says which part of the log is in the index now;
+    /// without one the run is used, and not saved.
+    pub fn begin(&self, note: Option<Vec<u8>>) {
+        match self.pass.try_lock() {
+            Ok(mut pass) => self.begin_in(&mut pass, note),
+            Err(TryLockError::Poisoned(poisoned)) => self.begin_in(&mut poisoned.into_inner(), note),
+            // It is being saved; asked for again soon.
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    fn begin_in(&self, slot: &mut Option<Pass>, note: Option<Vec<u8>>) {
+        let Some(session) = self.session.filter(|_| slot.is_none()) else { return };
+        let mut state = self.state_mut();
+        if state.is_incomplete {
+            return;
+        }
+        if state.frozen.is_none() {
+            let buffer = Arc::new(std::mem::replace(&mut state.active, Buffer::new()));
+            state.frozen = Some(Frozen { buffer, note });
+        }
+        let generation = state.next_generation;
+        state.next_generation = generation.saturating_add(1);
+        let identity = RunIdentity { generation, session, key_bits: self.key_bits };
+        let (old, frozen) = (state.run.clone(), state.frozen.clone());
+        let larger = (state.filter.key_count() > state.filter.capacity())
+            .then(|| Filter::new(state.filter.capacity().max(state.filter.key_count()).saturating_mul(2)));
+        drop(state);
+        let Some(frozen) = frozen else { return };
+        let place = (Arc::clone(&self.storage), identity.file(), generation);
+        let old = old.map(|named| named.run);
+        match Pass::begin(place, identity.codes(&self.key), old, frozen.buffer, larger) {
+            Ok(pass) => *slot = Some(pass),
+            Err(error) => self.give_up(&identity.file(), &error),
+        }
+    }
+
+    /// Does a share of the pass, as large as the insertion of so many entries asks for: it ends when the active buffer is half full.
+    fn advance(&self, entries: u64) {
+        if let Ok(mut slot) = self.pass.try_lock()
+            && let Some(pass) = slot.as_mut()
+        {
+            let share = u128::from(pass.entries_total) * u128::from(entries) * 2 / self.capacity as u128;
+            let share = u64::try_from(share).unwrap_or(u64::MAX);
+            // A failure is kept as the index's trouble.
+            let _ = self.step(&mut slot, share.max(STEP_ENTRIES_MIN));
+        }
+    }
+
+    /// Ends the pass that is under way, or begins one and ends it, so that there is room in the active buffer.
+    fn make_room(&self) {
+        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.is_some() && self.step(&mut slot, u64::MAX).is_err() {
+            return;
+        }
+        self.begin_in(&mut slot, None);
+    }
+
+    fn step(&self, slot: &mut Option<Pass>, entries: u64) -> Result<(), PassError> {
+        let Some(pass) = slot.as_mut() else { return Ok(()) };
+        let file = pass.file().clone();
+        match pass.step(entries) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => {
+                *slot = None;
+                self.give_up(&file, &error);
+                return Err(error);
+            }
+        }
+        let Some(pass) = slot.take() else { return Ok(()) };
+        let passed = pass.finish().inspect_err(|error| self.give_up(&file, error))?;
+        self.counters.passes.add(1);
+        let mut state = self.state_mut();
+        let note = state.frozen.take().and_then(|frozen| frozen.note);
+        if let Some(mut filter) = passed.filter {
+            state.active.iter().for_each(|entry| filter.insert(entry.key));
+            state.filter = filter;
+        }
+        let Some(session) = self.session else { return Ok(()) };
+        let identity = RunIdentity { generation: passed.generation, session, key_bits: self.key_bits };
+        let named = NamedRun { run: Arc::new(passed.run), identity, note };
+        let old = state.run.replace(named);
+        (state.trouble, state.retry_len) = (None, 0);
+        let unsaved = old.filter(|old| !state.is_saved(old));
+        drop(state);
+        if let Some(old) = unsaved {
+            // What stays is removed when the index is opened again.
+            let _ = self.storage.remove(&old.run.file);
+        }
+        Ok(())
+    }
+
+    /// A pass has failed: what is frozen stays where it is, and another pass is tried later.
+    fn give_up(&self, file: &FileName, error: &PassError) {
+        let _ = self.storage.remove(file);
+        let mut state = self.state_mut();
+        state.trouble = Some(describe(error));
+        state.retry_len = state.active.len() + self.capacity / 8;
+        if let PassError::Read(ReadRunError::Damaged { .. }) = error {
+            state.is_incomplete = true;
+            drop(state);
+            self.remove_summary();
+        }
+    }
+
+    // ---- saving
+
+    /// The run that could be saved now, if all is made durable that the log holds now.
+    #[must_use]
+    pub fn ready(&self) -> Option<Ready> {
+        let state = self.state();
+        let named = state.run.as_ref().filter(|named| named.note.is_some() && !state.is_saved(named))?;
+        (!state.is_incomplete).then_some(Ready(named.identity.generation))
+    }
+
+    /// Makes a run durable, and the one that the index begins with when it is opened. Insertions go on meanwhile.
+    ///
+    /// # Errors
+    /// [`SaveDiskIndexError`]; what was saved before is there still.
+    pub fn save_ready(&self, ready: Ready) -> Result<(), SaveDiskIndexError> {
+        // Held so that neither the run nor the filter is replaced.
+        let _slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        self.save_run(ready)
+    }
+
+    fn save_run(&self, Ready(generation): Ready) -> Result<(), SaveDiskIndexError> {
+        let (named, filter_capacity, filter_keys) = {
+            let state = self.state();
+            let Some(named) = state.run.clone().filter(|named| named.identity.generation == generation)
+            else {
+                return Ok(());
+            };
+            (named, state.filter.capacity(), state.filter.key_count())
+        };
+        let Some(note) = named.note.clone() else { return Ok(()) };
+        let failed = |file: FileName| move |source| SaveDiskIndexError::Storage { file, source };
+        self.storage.sync(&named.run.file).map_err(failed(named.run.file.clone()))?;
+        let summary = Summary {
+            identity: named.identity.clone(),
+            entry_count: named.run.entry_count,
+            filter_capacity,
+            filter_keys,
+            note,
+            fences: named.run.fences.clone(),
+        };
+        let mut filter_bytes = |first, count| self.state().filter.lines_as_bytes(first, count);
+        summary.write(self.storage.as_ref(), &self.key, &mut filter_bytes).map_err(failed(summary_file()))?;
+        let old = self.state_mut().saved.replace(named.identity.clone());
+        if let Some(old) = old.filter(|old| *old != named.identity) {
+            // What stays is removed when the index is opened again.
+            let _ = self.storage.remove(&old.file());
+        }
+        Ok(())
+    }
+
+    /// Writes all that it holds, durably. `note` says which part of the log that is; all of that must be durable.
+    ///
+    /// # Errors
+    /// [`SaveDiskIndexError`]; what was saved before is there still.
+    pub fn save(&self, note: Vec<u8>) -> Result<(), SaveDiskIndexError> {
+        if self.session.is_none() {
+            return Ok(());
+        }
+        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |error: &dyn std::error::Error| SaveDiskIndexError::Pass { reason: describe(error) };
+        let unfinished = self.state().frozen.is_some();
+        if unfinished {
+            self.begin_in(&mut slot, None);
+            self.step(&mut slot, u64::MAX).map_err(|error| failed(&error))?;
+        }
+        self.begin_in(&mut slot, Some(note));
+        self.step(&mut slot, u64::MAX).map_err(|error| failed(&error))?;
+        let state = self.state();
+        if let Some(reason) = state.trouble.clone().filter(|_| state.is_incomplete || state.frozen.is_some())
+        {
+            return Err(SaveDiskIndexError::Pass { reason });
+        }
+        if state.is_incomplete {
+            return Err(SaveDiskIndexError::Pass { reason: "it has let go of entries".into() });
+        }
+        let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
+        drop(state);
+        ready.map_or(Ok(()), |ready| self.save_run(ready))
+    }
+
+    /// Lets go of what is not saved, and removes its files: nothing is to be asked any more.
+    pub fn abandon(&self) {
+        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.session.is_some() {
+            *slot = None;
+            self.remove_leftovers();
+        }
+    }
+
+    /// Removes what is not named by the summary, as far as it can be removed.
+    fn remove_leftovers(&self) {
+        let kept = self.state().saved.as_ref().map(RunIdentity::file);
+        let Ok(files) = self.storage.list("index") else { return };
+        let is_run = |file: &FileName| file.as_str().starts_with("index/disk-");
+        for file in files.iter().filter(|file| is_run(file) && Some(*file) != kept.as_ref()) {
+            let _ = self.storage.remove(file);
+        }
+    }
+
+    /// So that the next opening makes the index anew.
+    fn remove_summary(&self) {
+        if self.session.is_some() && self.storage.remove(&summary_file()).is_ok() {
+            let _ = self.storage.sync_folder("index");
+        }
+    }
+
+    fn key_of(&self, fingerprint: Fingerprint) -> u64 {
+        let unused_bits = u64::BITS - self.key_bits;
+        fingerprint.0 >> unused_bits << unused_bits
+    }
+
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nearby(&self) -> MutexGuard<'_, Nearby> {
+        self.nearby.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn buffered(&self) -> u64 {
+        (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.buffer.len())) as u64
+    }
+
+    fn buffered_addresses(&self, key: u64, into: &mut Vec<LogAddress>) {
+        if !self.active.is_empty() {
+            self.active.addresses_of(key, into);
+        }
+        if let Some(frozen) = &self.frozen {
+            frozen.buffer.addresses_of(key, into);
+        }
+    }
+
+    fn is_saved(&self, named: &NamedRun) -> bool {
+        self.saved.as_ref() == Some(&named.identity)
+    }
+}
+
+/// The filter of all that is in a run.
+fn filter_of(run: &Arc<Run>, expected_blocks: u64) -> Result<Filter, OpenDiskIndexError> {
+    let mut filter = Filter::new(expected_blocks.max(run.entry_count).max(1));
+    let mut reader = RunReader::new(Arc::clone(run));
+    let failed = |error: ReadRunError| match error {
+        ReadRunError::Damaged { file, .. } => OpenDiskIndexError::Damaged { file },
+        ReadRunError::Storage { file, source, .. } => OpenDiskIndexError::Storage { file, source },
+    };
+    while let Some(entry) = reader.peek().map_err(failed)? {
+        filter.insert(entry.key);
+        reader.take();
+    }
+    Ok(filter)
+}
+
+/// An error with all that led to it.
+fn describe(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

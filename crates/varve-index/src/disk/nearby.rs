@@ -1,0 +1,75 @@
+//! The cache of entries: what is likely to be asked for next, since it stands beside what was asked for last. Two tables; when the
+//! young one is full it becomes the old one, and the old one is let go. What is found in the old one goes to the young one.
+
+use varve_block::{Fingerprint, LogAddress};
+
+use crate::MemoryIndex;
+
+/// About what an entry takes.
+const ENTRY_BYTES: u64 = 10;
+
+pub(super) struct Nearby {
+    young: MemoryIndex,
+    old: MemoryIndex,
+    /// Entries of one table.
+    capacity: u64,
+}
+
+impl Nearby {
+    pub(super) fn new(memory_bytes: u64) -> Self {
+        let capacity = (memory_bytes / ENTRY_BYTES / 2).max(64);
+        Self { young: MemoryIndex::new(), old: MemoryIndex::new(), capacity }
+    }
+
+    /// How many entries it holds at most.
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity * 2
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.young.memory_bytes() + self.old.memory_bytes()
+    }
+
+    pub(super) fn insert(&mut self, fingerprint: Fingerprint, address: LogAddress) {
+        if self.young.len() >= self.capacity {
+            self.old = std::mem::take(&mut self.young);
+        }
+        // Full is impossible at this size; and if it were, a cache need not keep anything.
+        let _ = self.young.insert(fingerprint, address);
+    }
+
+    pub(super) fn find(&mut self, fingerprint: Fingerprint, into: &mut Vec<LogAddress>) {
+        let before = into.len();
+        into.extend(self.young.candidates(fingerprint));
+        if into.len() == before {
+            into.extend(self.old.candidates(fingerprint));
+            for address in into.get(before..).unwrap_or_default() {
+                self.insert(fingerprint, *address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_stays_and_the_rest_goes() {
+        let mut nearby = Nearby::new(0);
+        let address = |number| LogAddress::new(number).unwrap();
+        let fingerprint = |number: u64| Fingerprint(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let find = |nearby: &mut Nearby, number| {
+            let mut found = Vec::new();
+            nearby.find(fingerprint(number), &mut found);
+            found
+        };
+        for number in 0..1000 {
+            nearby.insert(fingerprint(number), address(number));
+            assert_eq!(find(&mut nearby, 0), [address(0)], "{number}");
+            assert!(nearby.young.len() + nearby.old.len() <= nearby.capacity());
+        }
+        assert_eq!(find(&mut nearby, 999), [address(999)]);
+        assert_eq!(find(&mut nearby, 500), []);
+    }
+}

@@ -1,0 +1,125 @@
+//! A pass: the run and the buffer that was full become the next run, in one sequential reading and one sequential writing, a
+//! bounded step at a time. Until it has ended, both are looked up as they were.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_world::{FileName, Storage};
+
+use super::Entry;
+use super::buffer::Buffer;
+use super::filter::Filter;
+use super::page::PageCodes;
+use super::run::{ReadRunError, Run, RunReader, RunWriter};
+
+/// Why a pass did not end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PassError {
+    #[error(transparent)]
+    Read(#[from] ReadRunError),
+    #[error("cannot write {file}")]
+    Write { file: FileName, source: io::Error },
+}
+
+/// A pass that is under way.
+pub(super) struct Pass {
+    old: Option<RunReader>,
+    frozen: Arc<Buffer>,
+    /// How far the frozen buffer was read: its table, and its tree.
+    in_table: usize,
+    next_in_table: Option<Entry>,
+    next_crowded: Option<Entry>,
+    writer: RunWriter,
+    file: FileName,
+    last: Option<Entry>,
+    /// A larger filter, if the old one is full.
+    filter: Option<Filter>,
+    pub(super) generation: u64,
+    /// Entries to be read, all in all.
+    pub(super) entries_total: u64,
+}
+
+/// What a pass has made.
+pub(super) struct Passed {
+    pub(super) run: Run,
+    pub(super) filter: Option<Filter>,
+    pub(super) generation: u64,
+}
+
+impl Pass {
+    pub(super) fn begin(
+        (storage, file, generation): (Arc<dyn Storage>, FileName, u64),
+        codes: PageCodes,
+        old: Option<Arc<Run>>,
+        frozen: Arc<Buffer>,
+        filter: Option<Filter>,
+    ) -> Result<Self, PassError> {
+        let entries_total = old.as_ref().map_or(0, |run| run.entry_count) + frozen.len() as u64;
+        let writer = RunWriter::create(storage, file.clone(), codes)
+            .map_err(|source| PassError::Write { file: file.clone(), source })?;
+        let first = frozen.next_in_table(0);
+        Ok(Self {
+            old: old.map(RunReader::new),
+            in_table: first.map_or(0, |(_, next)| next),
+            next_in_table: first.map(|(entry, _)| entry),
+            next_crowded: frozen.next_crowded(None),
+            frozen,
+            writer,
+            file,
+            last: None,
+            filter,
+            generation,
+            entries_total,
+        })
+    }
+
+    pub(super) fn file(&self) -> &FileName {
+        &self.file
+    }
+
+    /// Takes up to so many entries on their way. Returns whether there are more.
+    pub(super) fn step(&mut self, entries: u64) -> Result<bool, PassError> {
+        for _ in 0..entries {
+            let Some(entry) = self.next()? else { return Ok(false) };
+            // Opening after a crash may insert once more what is there already.
+            if self.last == Some(entry) {
+                continue;
+            }
+            self.last = Some(entry);
+            if let Some(filter) = &mut self.filter {
+                filter.insert(entry.key);
+            }
+            self.writer.push(entry).map_err(|source| PassError::Write { file: self.file.clone(), source })?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn finish(self) -> Result<Passed, PassError> {
+        let Self { writer, file, filter, generation, .. } = self;
+        let run = writer.finish().map_err(|source| PassError::Write { file, source })?;
+        Ok(Passed { run, filter, generation })
+    }
+
+    /// The least of what comes next in the three.
+    fn next(&mut self) -> Result<Option<Entry>, PassError> {
+        let in_run = match &mut self.old {
+            Some(reader) => reader.peek()?,
+            None => None,
+        };
+        let Some(least) = [in_run, self.next_in_table, self.next_crowded].into_iter().flatten().min() else {
+            return Ok(None);
+        };
+        if in_run == Some(least) {
+            if let Some(reader) = &mut self.old {
+                reader.take();
+            }
+        } else if self.next_in_table == Some(least) {
+            let next = self.frozen.next_in_table(self.in_table);
+            (self.next_in_table, self.in_table) =
+                next.map_or((None, self.in_table), |(entry, next)| (Some(entry), next));
+        } else {
+            self.next_crowded = self.frozen.next_crowded(Some(least));
+        }
+        Ok(Some(least))
+    }
+}

@@ -1,0 +1,212 @@
+//! A run: all entries up to some moment, in order, in a file of pages that never changes. What is in memory of it is the first
+//! key of each page, so a look-up reads one page.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_block::LogAddress;
+use varve_world::{FileName, Storage};
+
+use super::Entry;
+use super::page::{PAGE_BYTES, Page, PageBuilder, PageCodes};
+
+/// So many bytes are read or written at a time.
+const PIECE_BYTES: usize = 64 * PAGE_BYTES;
+/// A file that is being written is made durable in parts of so many bytes, so that its end is not waited for long.
+const SYNC_BYTES: u64 = 8 << 20;
+/// The most pages that one look-up reads: more than that have one key only if somebody has made blocks for it.
+const LOOKUP_PAGES_MAX: usize = 16;
+
+/// Why a run cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadRunError {
+    #[error("{file}: page {page} is damaged, or another index's")]
+    Damaged { file: FileName, page: u64 },
+    #[error("{file}: cannot read page {page}")]
+    Storage { file: FileName, page: u64, source: io::Error },
+}
+
+/// A file of entries.
+pub(super) struct Run {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) file: FileName,
+    pub(super) codes: PageCodes,
+    /// The first key of each page.
+    pub(super) fences: Vec<u64>,
+    pub(super) entry_count: u64,
+}
+
+/// What a look-up in a run has found.
+pub(super) struct RunLookup {
+    pub(super) pages_read: u64,
+    /// Whether these are all.
+    pub(super) is_complete: bool,
+}
+
+impl Run {
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.fences.len() as u64 * PAGE_BYTES as u64
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.fences.capacity() * size_of::<u64>()) as u64
+    }
+
+    /// Every address of `key`.
+    pub(super) fn addresses_of(
+        &self,
+        key: u64,
+        into: &mut Vec<LogAddress>,
+    ) -> Result<RunLookup, ReadRunError> {
+        let first = self.fences.partition_point(|fence| *fence < key).saturating_sub(1);
+        let end = self.fences.partition_point(|fence| *fence <= key);
+        let mut bytes = [0; PAGE_BYTES];
+        let mut pages_read = 0;
+        for number in (first..end).take(LOOKUP_PAGES_MAX) {
+            pages_read += 1;
+            self.page(number as u64, &mut bytes)?.addresses_of(key, into);
+        }
+        Ok(RunLookup { pages_read, is_complete: end.saturating_sub(first) <= LOOKUP_PAGES_MAX })
+    }
+
+    fn page<'a>(&self, page: u64, bytes: &'a mut [u8; PAGE_BYTES]) -> Result<Page<'a>, ReadRunError> {
+        let file = || self.file.clone();
+        self.storage
+            .read_at(&self.file, page * PAGE_BYTES as u64, bytes)
+            .map_err(|source| ReadRunError::Storage { file: file(), page, source })?;
+        Page::open(bytes, page, self.codes).ok_or_else(|| ReadRunError::Damaged { file: file(), page })
+    }
+}
+
+/// Reads the entries of a run in order.
+pub(super) struct RunReader {
+    run: Arc<Run>,
+    piece: Vec<u8>,
+    /// The page that begins the piece.
+    piece_page: u64,
+    entries: Vec<Entry>,
+    /// How many of `entries` were taken.
+    taken: usize,
+    next_page: u64,
+}
+
+impl RunReader {
+    pub(super) fn new(run: Arc<Run>) -> Self {
+        Self { run, piece: Vec::new(), piece_page: 0, entries: Vec::new(), taken: 0, next_page: 0 }
+    }
+
+    /// The entry that comes next; `None` at the end.
+    pub(super) fn peek(&mut self) -> Result<Option<Entry>, ReadRunError> {
+        if self.taken == self.entries.len() && !self.open_next_page()? {
+            return Ok(None);
+        }
+        Ok(self.entries.get(self.taken).copied())
+    }
+
+    /// Goes on behind the entry that was peeked at.
+    pub(super) fn take(&mut self) {
+        self.taken += 1;
+    }
+
+    fn open_next_page(&mut self) -> Result<bool, ReadRunError> {
+        let (page, page_count) = (self.next_page, self.run.fences.len() as u64);
+        if page == page_count {
+            return Ok(false);
+        }
+        let mut offset = usize::try_from(page - self.piece_page).unwrap_or(usize::MAX) * PAGE_BYTES;
+        if offset >= self.piece.len() {
+            let rest = usize::try_from(page_count - page).unwrap_or(usize::MAX).saturating_mul(PAGE_BYTES);
+            self.piece.resize(rest.min(PIECE_BYTES), 0);
+            (self.piece_page, offset) = (page, 0);
+            self.run
+                .storage
+                .read_at(&self.run.file, page * PAGE_BYTES as u64, &mut self.piece)
+                .map_err(|source| ReadRunError::Storage { file: self.run.file.clone(), page, source })?;
+        }
+        let damaged = || ReadRunError::Damaged { file: self.run.file.clone(), page };
+        let bytes = self.piece[offset..].first_chunk().ok_or_else(damaged)?;
+        let opened = Page::open(bytes, page, self.run.codes).ok_or_else(damaged)?;
+        self.entries.clear();
+        self.entries.extend((0..opened.len()).map_while(|number| opened.entry(number)));
+        if self.entries.len() != opened.len() {
+            return Err(damaged());
+        }
+        (self.taken, self.next_page) = (0, page + 1);
+        Ok(true)
+    }
+}
+
+/// Writes a run.
+pub(super) struct RunWriter {
+    storage: Arc<dyn Storage>,
+    file: FileName,
+    codes: PageCodes,
+    page: PageBuilder,
+    piece: Vec<u8>,
+    fences: Vec<u64>,
+    entry_count: u64,
+    unsynced_bytes: u64,
+}
+
+impl RunWriter {
+    /// Begins a file, in the place of one that was never finished.
+    pub(super) fn create(storage: Arc<dyn Storage>, file: FileName, codes: PageCodes) -> io::Result<Self> {
+        match storage.remove(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => storage.create(&file)?,
+        }
+        let page = PageBuilder::new(codes);
+        Ok(Self {
+            storage,
+            file,
+            codes,
+            page,
+            piece: Vec::new(),
+            fences: Vec::new(),
+            entry_count: 0,
+            unsynced_bytes: 0,
+        })
+    }
+
+    /// Adds an entry that is not before the last one.
+    pub(super) fn push(&mut self, entry: Entry) -> io::Result<()> {
+        if !self.page.push(entry) {
+            self.finish_page()?;
+            assert!(self.page.push(entry), "an empty page takes any entry");
+        }
+        self.entry_count += 1;
+        Ok(())
+    }
+
+    fn finish_page(&mut self) -> io::Result<()> {
+        let Some(first_key) = self.page.first_key() else { return Ok(()) };
+        self.piece.extend_from_slice(&self.page.finish(self.fences.len() as u64));
+        self.fences.push(first_key);
+        if self.piece.len() >= PIECE_BYTES { self.write_piece() } else { Ok(()) }
+    }
+
+    fn write_piece(&mut self) -> io::Result<()> {
+        self.storage.append(&self.file, &self.piece)?;
+        self.unsynced_bytes += self.piece.len() as u64;
+        self.piece.clear();
+        if self.unsynced_bytes >= SYNC_BYTES {
+            self.unsynced_bytes = 0;
+            self.storage.sync_soon(&self.file);
+        }
+        Ok(())
+    }
+
+    /// Writes what is left. The file is not durable yet.
+    pub(super) fn finish(mut self) -> io::Result<Run> {
+        self.finish_page()?;
+        self.write_piece()?;
+        self.fences.shrink_to_fit();
+        Ok(Run {
+            storage: self.storage,
+            file: self.file,
+            codes: self.codes,
+            fences: self.fences,
+            entry_count: self.entry_count,
+        })
+    }
+}

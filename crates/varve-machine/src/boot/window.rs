@@ -1,0 +1,45 @@
+//! Which windows QEMU has: what it was built without, and what its packages leave out, is not there.
+
+use std::process::{Command, Stdio};
+
+use super::emulator::{BootError, PROGRAM};
+
+/// QEMU's words for windows, the best first.
+const KINDS: [&str; 3] = ["gtk", "sdl", "cocoa"];
+
+/// The best window that there is. If nobody said which, QEMU would take the next best thing: a VNC server that nobody knows of.
+pub(super) fn kind() -> Result<&'static str, BootError> {
+    let listed = Command::new(PROGRAM).args(["-display", "help"]).stdin(Stdio::null()).output();
+    let listed = listed.map_err(BootError::Start)?;
+    of(&String::from_utf8_lossy(&listed.stdout)).ok_or(BootError::NoWindows)
+}
+
+fn of(listed: &str) -> Option<&'static str> {
+    KINDS.into_iter().find(|kind| listed.lines().any(|line| line.trim() == *kind))
+}
+
+/// Whether QEMU has complained that there is no place for a window.
+pub(super) fn is_missing(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    ["gtk init", "could not initialize sdl", "cannot open display", "no available video device"]
+        .iter()
+        .any(|words| said.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_qemu_says_of_windows_is_understood() {
+        let listed = "Available display backend types:\nnone\nsdl\ngtk\negl-headless\ncurses\n";
+        assert_eq!(of(listed), Some("gtk"));
+        assert_eq!(of("Available display backend types:\nnone\nsdl\n"), Some("sdl"));
+        assert_eq!(of("Available display backend types:\nnone\negl-headless\n"), None);
+        assert!(is_missing("qemu-system-x86_64: gtk initialization failed"));
+        assert!(is_missing("Could not initialize SDL(No available video device) - exiting"));
+        assert!(!is_missing(
+            "qemu-system-x86_64: cannot set up guest memory 'pc.ram': Cannot allocate memory"
+        ));
+    }
+}

@@ -1,0 +1,138 @@
+//! What of a running machine's disk is left out, night after night.
+//!
+//! A record of changes tells what has changed on the disk. What was left out of a night is not on that night as it was on the disk,
+//! so it is never taken for unchanged: it is left out again, or read. That keeps this true of every night: where it leaves out, it is all
+//! zeros, and everywhere else it is as the disk was.
+//!
+//! No list of what a night has left out is needed. What says where swap is stays in the image, so that the image says the
+//! same of itself as the disk did.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use varve_archive::{ImageReader, ServedImage, Told, ToldRun};
+use varve_image::{LeaveOut, LeftOut, Ranges, ReadAt};
+
+/// Where an earlier night may not be as the disk was, because it was left out there.
+///
+/// # Errors
+/// The earlier night cannot be read, where that has to be known.
+pub(crate) fn left_out_before(earlier: ImageReader, block_bytes: u32) -> io::Result<Ranges> {
+    let earlier = Arc::new(Attentive { reader: earlier, failure: Mutex::default() });
+    let found = LeftOut::find(Arc::clone(&earlier) as _, LeaveOut { swap: true, free: false });
+    // Whoever looks for something to leave out takes what cannot be read for nothing of the kind.
+    if let Some(failure) = earlier.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(failure);
+    }
+    let mut left_out = Ranges::default();
+    for range in found.ranges().iter() {
+        if !was_kept(&earlier.reader, &range, u64::from(block_bytes))? {
+            left_out.add(range);
+        }
+    }
+    Ok(left_out)
+}
+
+/// Whether what could have been left out was archived: then there is more than zeros, in blocks that have nothing else.
+fn was_kept(earlier: &ImageReader, range: &Range<u64>, block_bytes: u64) -> io::Result<bool> {
+    let blocks = range.start.next_multiple_of(block_bytes)..range.end / block_bytes * block_bytes;
+    if blocks.is_empty() {
+        return Ok(false);
+    }
+    Ok(earlier.next_data_in(blocks).map_err(io::Error::other)?.is_some())
+}
+
+/// A reader that remembers that something could not be read.
+struct Attentive {
+    reader: ImageReader,
+    failure: Mutex<Option<io::Error>>,
+}
+
+impl ReadAt for Attentive {
+    fn size(&self) -> u64 {
+        ReadAt::size(&self.reader)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let read = self.reader.read_at(offset, into);
+        if let Err(error) = &read
+            && error.kind() != io::ErrorKind::UnexpectedEof
+        {
+            let again = io::Error::new(error.kind(), error.to_string());
+            self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(again);
+        }
+        read
+    }
+}
+
+/// A disk of which some places are not unchanged, whatever is said of them.
+pub(crate) struct NeverUnchanged<D> {
+    pub(crate) disk: D,
+    pub(crate) places: Ranges,
+}
+
+impl<D: ServedImage> ServedImage for NeverUnchanged<D> {
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+        let run = self.disk.told_at(offset)?;
+        let place = self.places.next_after(offset).filter(|place| place.start < run.end);
+        Ok(match place {
+            Some(place) if run.told == Told::Unchanged && place.start <= offset => {
+                ToldRun { told: Told::Data, end: place.end.min(run.end) }
+            }
+            Some(place) if run.told == Told::Unchanged => ToldRun { end: place.start, ..run },
+            _ => run,
+        })
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.disk.read_at(offset, into)
+    }
+
+    fn held_still(&self) -> io::Result<bool> {
+        self.disk.held_still()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk of 100 bytes, of which only the first 20 have changed.
+    struct Disk;
+
+    impl ServedImage for Disk {
+        fn size(&self) -> u64 {
+            100
+        }
+
+        fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+            let has_changed = offset < 20;
+            let told = if has_changed { Told::Data } else { Told::Unchanged };
+            Ok(ToldRun { told, end: if has_changed { 20 } else { 100 } })
+        }
+
+        fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_never_unchanged() {
+        let places: Ranges = [10..30, 40..50, 90..200].into_iter().collect();
+        let disk = NeverUnchanged { disk: Disk, places };
+        let mut runs = Vec::new();
+        let mut at = 0;
+        while at < 100 {
+            let run = disk.told_at(at).unwrap();
+            runs.push((run.told, run.end));
+            at = run.end;
+        }
+        let (data, unchanged) = (Told::Data, Told::Unchanged);
+        assert_eq!(runs, [(data, 20), (data, 30), (unchanged, 40), (data, 50), (unchanged, 90), (data, 100)]);
+    }
+}

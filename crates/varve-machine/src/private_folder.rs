@@ -1,0 +1,119 @@
+//! A folder for the sockets and small files of one run, that nobody else may look into. What runs that were killed have left goes with the next one.
+//!
+//! Whoever has such a folder holds a lock on a file in it as long as it lives, and the file has its name only once it is locked. So a folder
+//! whose file can be locked belongs to nobody any more; one without such a file is left alone.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use tempfile::TempDir;
+
+/// The file that is locked.
+const OWNER: &str = "owner";
+const OWNER_BEFORE: &str = "owner-to-be";
+
+/// See the module. Removed, with all that is in it, when this is dropped.
+pub struct PrivateFolder {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl PrivateFolder {
+    /// Makes one in the system's folder for temporary files, with a name that begins like this, and removes those like it whose runs are dead.
+    ///
+    /// # Errors
+    /// It cannot be made. That an old one cannot be removed is no error.
+    pub fn create(prefix: &str) -> io::Result<Self> {
+        let above = std::env::temp_dir();
+        remove_dead(&above, prefix);
+        let folder = tempfile::Builder::new()
+            .prefix(prefix)
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(above)?;
+        let before = folder.path().join(OWNER_BEFORE);
+        let lock = File::create(&before)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        fs::rename(before, folder.path().join(OWNER))?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+fn remove_dead(above: &Path, prefix: &str) {
+    let Ok(listed) = fs::read_dir(above) else { return };
+    let is_like_it = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(prefix);
+    for entry in listed.flatten().filter(is_like_it) {
+        if let Err(error) = remove_if_dead(&entry.path()) {
+            tracing::debug!(path = %entry.path().display(), %error, "what may be left of an earlier run was not removed");
+        }
+    }
+}
+
+/// Only our own folder, and of it only what we put into such: no folders.
+fn remove_if_dead(folder: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(folder)?;
+    if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let owner = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(OWNER))?;
+    // Held until all is gone, so that two that come at the same time do not remove twice.
+    flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_folders_of_the_dead_are_removed() {
+        let above = tempfile::tempdir().unwrap();
+        let make = |name: &str, files: &[&str]| {
+            let folder = above.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            for file in files {
+                fs::write(folder.join(file), "").unwrap();
+            }
+            folder
+        };
+        let dead = make("varve-test-dead", &[OWNER, "disk"]);
+        let alive = make("varve-test-alive", &[OWNER]);
+        let lock = File::open(alive.join(OWNER)).unwrap();
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let begun = make("varve-test-begun", &[OWNER_BEFORE]);
+        let other = make("varve-tests", &[OWNER]);
+        let full = make("varve-test-full", &[OWNER]);
+        fs::create_dir(full.join("folder")).unwrap();
+        std::os::unix::fs::symlink(&other, above.path().join("varve-test-link")).unwrap();
+        remove_dead(above.path(), "varve-test-");
+        assert!(!dead.exists());
+        assert!([&alive, &begun, &other, &full].iter().all(|folder| folder.exists()));
+        assert!(other.join(OWNER).exists(), "no link is followed");
+        drop(lock);
+        remove_dead(above.path(), "varve-test-");
+        assert!(!alive.exists());
+    }
+
+    #[test]
+    fn a_folder_is_its_owners_alone() {
+        let folder = PrivateFolder::create("varve-private-test-").unwrap();
+        assert_eq!(fs::metadata(folder.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        let again = PrivateFolder::create("varve-private-test-").unwrap();
+        assert!(folder.path().exists() && folder.path() != again.path());
+    }
+}

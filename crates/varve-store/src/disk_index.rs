@@ -1,0 +1,80 @@
+//! The store and an index on disk: it is opened with the store, told which part of the log it holds, and saved behind a sync.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_index::{DiskIndex, DiskIndexSettings, Ready, ScoreIndex};
+use varve_log::{Appender, LogKeys};
+use varve_world::{FileName, World};
+
+use crate::checkpoint::{Coverage, LoadCheckpointError};
+use crate::config::StoreConfig;
+use crate::store::Store;
+
+/// The file that says which file of entries holds.
+pub(crate) fn summary_file() -> FileName {
+    FileName::new("index/disk").expect("a plain name")
+}
+
+/// Names what one writer writes.
+pub(crate) fn session(world: &World) -> io::Result<[u8; 16]> {
+    let mut session = [0; 16];
+    world.random.fill(&mut session)?;
+    Ok(session)
+}
+
+fn settings(config: &StoreConfig) -> DiskIndexSettings {
+    DiskIndexSettings {
+        memory_bytes: config.disk_index.memory_bytes,
+        expected_blocks: config.disk_index.expected_blocks,
+        fingerprint_bits: config.disk_index.fingerprint_bits,
+    }
+}
+
+fn key(keys: &LogKeys) -> [u8; 32] {
+    keys.derive("varve 1 index on disk")
+}
+
+/// The index that is there; a writer has a session.
+pub(crate) fn load(
+    world: &World,
+    config: &StoreConfig,
+    keys: &LogKeys,
+    session: Option<[u8; 16]>,
+) -> Result<(ScoreIndex, Coverage), LoadCheckpointError> {
+    let storage = Arc::clone(&world.storage);
+    let (index, note) = DiskIndex::open(storage, key(keys), settings(config), session)?;
+    let coverage = Coverage::decode(&note).ok_or(LoadCheckpointError::Note)?;
+    Ok((index.into(), coverage))
+}
+
+/// An empty one in its place.
+pub(crate) fn empty(
+    world: &World,
+    config: &StoreConfig,
+    keys: &LogKeys,
+    session: Option<[u8; 16]>,
+) -> ScoreIndex {
+    DiskIndex::new(Arc::clone(&world.storage), key(keys), settings(config), session).into()
+}
+
+impl Store {
+    /// Lets the index write what it holds in memory, if that has become too much. The index has all that the log has now.
+    pub(crate) fn begin_index_pass(&self, appender: &Appender) {
+        if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
+            index.begin(Some(self.coverage(appender).encode()));
+        }
+    }
+
+    /// Saves what the index had written when the sync began that has just ended. That it cannot be saved is no failure of the sync.
+    pub(crate) fn save_index_run(&self, run: Option<Ready>) {
+        if let (Some(index), Some(run)) = (self.index.disk(), run)
+            && let Err(error) = index.save_ready(run)
+        {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the index cannot be saved; the next opening takes longer"
+            );
+        }
+    }
+}

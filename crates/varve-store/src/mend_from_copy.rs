@@ -1,0 +1,83 @@
+//! Mending an arena from another copy of the store: a sealed arena is the same in each, so it is taken as it is, every code in it
+//! checked, and put in place. The log is then what it was, to the byte.
+
+use std::io;
+
+use varve_log::{ArenaId, ArenaState};
+use varve_world::FileName;
+
+use crate::parity::MendError;
+use crate::store::Store;
+
+/// How much is copied at a time.
+const PIECE_BYTES: u64 = 4 << 20;
+
+impl Store {
+    /// Takes a sealed arena from `copy`, opened with the same key. It must be the one that was in this place, as far as what is left of
+    /// that tells, and hold all pages that can still be read of it. The old file stays until the new one is whole, checked and durable.
+    /// Returns the length of the arena in bytes.
+    ///
+    /// # Errors
+    /// [`MendError`]; but for [`MendError::Index`] the arena is as it was.
+    pub fn mend_arena_from_copy(&self, id: ArenaId, copy: &Self) -> Result<u64, MendError> {
+        let writer = self.writer.as_ref().ok_or(MendError::ReadOnly)?;
+        if writer.appender().unsealed().any(|(open, ..)| open == id) {
+            return Err(MendError::Open { arena: id });
+        }
+        let theirs = copy.log.open_arena(id).map_err(|source| MendError::NotWhole { arena: id, source })?;
+        let footer = match copy.log.state(&theirs) {
+            Ok(ArenaState::Sealed { footer, .. }) => footer,
+            Ok(ArenaState::Unsealed) => return Err(MendError::Open { arena: id }),
+            Err(source) => return Err(MendError::NotWhole { arena: id, source }),
+        };
+        let codes = (*theirs.header().code(), footer.seal_code);
+        let is_other_header = self.log.open_arena(id).is_ok_and(|ours| *ours.header().code() != codes.0);
+        let is_other_seal =
+            self.seal_of(id).is_ok_and(|seal| seal.is_some_and(|seal| seal.seal_code != codes.1));
+        if is_other_header || is_other_seal {
+            return Err(MendError::OtherArena { arena: id });
+        }
+        let new_file = FileName::new(&format!("{}.new", id.file_name())).expect("a good name");
+        let taken = self.take_copy(id, copy, codes, &new_file);
+        match self.world.storage.remove(&new_file) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(MendError::Storage { arena: id, source });
+            }
+            _ => {}
+        }
+        let (bytes, whole) = taken?;
+        self.take_in_mended(writer, &whole)?;
+        Ok(bytes)
+    }
+
+    fn take_copy(
+        &self,
+        id: ArenaId,
+        copy: &Self,
+        codes: ([u8; 32], [u8; 32]),
+        new_file: &FileName,
+    ) -> Result<(u64, varve_log::WholeArena), MendError> {
+        let (here, there) = (self.world.storage.as_ref(), copy.world.storage.as_ref());
+        let failed = |source| MendError::Storage { arena: id, source };
+        let file = id.file_name();
+        match here.remove(new_file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => here.create(new_file).map_err(failed)?,
+        }
+        let total = there.length(&file).map_err(failed)?;
+        let mut place = 0;
+        while place < total {
+            let count = (total - place).min(PIECE_BYTES);
+            let mut piece = vec![0; usize::try_from(count).expect("a piece is small")];
+            there.read_at(&file, place, &mut piece).map_err(failed)?;
+            here.append(new_file, &piece).map_err(failed)?;
+            place += count;
+        }
+        here.sync(new_file).map_err(failed)?;
+        let whole = self.check_new_arena(id, codes, new_file)?;
+        here.rename(new_file, &file).map_err(failed)?;
+        here.sync_folder(ArenaId::FOLDER).map_err(failed)?;
+        tracing::info!(arena = %id, bytes = total, "took an arena from a copy");
+        Ok((total, whole))
+    }
+}

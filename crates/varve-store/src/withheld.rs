@@ -1,0 +1,123 @@
+//! What the disk did not give when the store was opened to be written, and what follows from it.
+//!
+//! It may come back: a loose cable gives the same errors as a sector that is gone. So what is there is left alone, and the next arena is
+//! begun. That is right only if the new one hides nothing and is built on nothing that power loss may take:
+//!
+//! - Somewhere in what cannot be read there may be a page that names a newer catalog than any that is known. The next snapshot's
+//!   catalog would then be without the snapshots in that one. It is certain that there is none if a catalog of somebody who could read
+//!   lies behind that place: whoever wrote it knew what was before.
+//! - What follows the last mark of durability may be in the page cache only. Mostly an opening writes it anew; that needs all of it.
+//!
+//! If one of the two cannot be excluded the store takes nothing until `repair` has settled the matter.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use varve_block::LogAddress;
+use varve_log::{ArenaId, Granule, ReadLogError, Recovered};
+
+use crate::store::Store;
+
+/// Why a store takes nothing. What was stored before can be read as far as the disk gives it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "arena {arena}, offset {offset}: the disk does not give what is there, and the newest snapshots may need it; nothing is added \
+     before that is repaired"
+)]
+pub struct WithheldError {
+    /// Which arena.
+    pub arena: ArenaId,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
+/// What the disk did not give.
+#[derive(Debug, Default)]
+pub(crate) struct Withheld {
+    /// The last place where there may be a page that nobody has seen.
+    hidden: Option<(ArenaId, u64)>,
+    /// Where something begins that may not be durable, and could not be made so.
+    not_durable: Option<(ArenaId, u64)>,
+    /// Why nothing is taken.
+    reason: Option<WithheldError>,
+    /// Whether what cannot be read counts as lost from now on.
+    is_accepted: AtomicBool,
+}
+
+impl Withheld {
+    /// Notes an error, if it is that the disk does not give something: there may be a page, at or after `offset`.
+    pub(crate) fn note_error(&mut self, error: &ReadLogError, offset: u64) {
+        if error.is_unreadable() {
+            self.note_hidden(error.arena(), offset);
+        }
+    }
+
+    pub(crate) fn note_hidden(&mut self, arena: ArenaId, offset: u64) {
+        self.hidden = self.hidden.max(Some((arena, offset)));
+    }
+
+    pub(crate) fn note_not_durable(&mut self, arena: ArenaId, offset: u64) {
+        self.not_durable.get_or_insert((arena, offset));
+    }
+
+    /// Notes what a scan of an arena without a seal has met, as far as that is left as it is.
+    pub(crate) fn note_scan(&mut self, arena: ArenaId, found: &Recovered) {
+        if let Some(offset) = found.hidden {
+            self.note_hidden(arena, offset);
+        }
+    }
+
+    /// Notes an arena that could not be recovered because the disk does not give all of it.
+    pub(crate) fn note_left(&mut self, arena: ArenaId, found: &Recovered) {
+        let durable = found.durable();
+        let is_after = |granule: Granule| granule >= durable;
+        let after =
+            found.pages.iter().flat_map(|(_, page)| page.clumps()).find(|clump| is_after(clump.granule));
+        if let Some(clump) = after {
+            self.note_not_durable(arena, clump.granule.byte_offset());
+        }
+    }
+
+    /// Whether anything was met: what was read is not all that there is, and must not be kept for all.
+    pub(crate) fn is_any(&self) -> bool {
+        self.hidden.is_some() || self.not_durable.is_some()
+    }
+}
+
+impl Store {
+    /// Decides, once all is read, whether anything may be added.
+    pub(crate) fn judge_withheld(&mut self) {
+        let map = self.log.config().map;
+        let is_final = |address: &LogAddress| {
+            let arena = self.directory.arena(map.locate(*address).0);
+            arena.is_ok_and(|arena| !arena.header().is_write_only())
+        };
+        let newest =
+            self.admission().catalogs.keys().rev().copied().find(is_final).map(|address| map.locate(address));
+        let is_behind = |(arena, offset): &(ArenaId, u64)| {
+            newest.is_none_or(|(newest, granule)| (newest, granule.byte_offset()) < (*arena, *offset))
+        };
+        // Whoever may not read hides no catalog by what they add.
+        let hidden = self.withheld.hidden.filter(|place| self.log.keys().can_read() && is_behind(place));
+        let place = hidden.or(self.withheld.not_durable);
+        self.withheld.reason = place.map(|(arena, offset)| WithheldError { arena, offset });
+        if let Some(reason) = &self.withheld.reason {
+            tracing::error!(%reason, "the store can be read, and takes nothing");
+        }
+    }
+
+    /// Why nothing may be added, if that is so: the disk does not give something that may matter.
+    ///
+    /// # Errors
+    /// [`WithheldError`].
+    pub fn check_nothing_withheld(&self) -> Result<(), WithheldError> {
+        match &self.withheld.reason {
+            Some(reason) if !self.withheld.is_accepted.load(Ordering::Relaxed) => Err(reason.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What cannot be read counts as lost from now on: for `repair`, which writes anew what it can and sets the rest aside.
+    pub fn accept_withheld(&self) {
+        self.withheld.is_accepted.store(true, Ordering::Relaxed);
+    }
+}

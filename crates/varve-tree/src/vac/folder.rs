@@ -1,0 +1,146 @@
+//! Reading a folder of vac: the records of its meta, and the entries of its source.
+
+use std::ops::ControlFlow;
+
+use varve_block::{BlockStore, GetError};
+
+use super::entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
+use super::meta_block::{DecodeMetaBlockError, MetaBlock};
+use super::record::{DecodeVacRecordError, VacRecord};
+use crate::cursor::ReadPointerError;
+use crate::entry::Entry;
+use crate::read::{ReadTreeError, TreeReader};
+
+/// So many blocks of one folder's meta are read, and no more: more names than any folder has.
+const META_BLOCK_COUNT_MAX: usize = 1 << 20;
+
+/// Why something of a folder cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadVentiFolderError {
+    /// A block cannot be read.
+    #[error(transparent)]
+    Tree(#[from] ReadTreeError),
+    /// A block of the folder's meta is not one.
+    #[error("what names a folder's files is malformed at byte {offset}")]
+    MetaBlock {
+        /// Where in the meta.
+        offset: u64,
+        /// What is wrong.
+        source: DecodeMetaBlockError,
+    },
+    /// A record is malformed.
+    #[error("a file of the folder is said to be something that it cannot be")]
+    Record(#[from] DecodeVacRecordError),
+    /// An entry is malformed.
+    #[error("entry {number} of the folder is malformed")]
+    Entry {
+        /// Which.
+        number: u32,
+        /// What is wrong.
+        source: DecodeVentiEntryError,
+    },
+    /// More than any writer writes.
+    #[error(
+        "what names the folder's files has more than {META_BLOCK_COUNT_MAX} blocks; the others are left out"
+    )]
+    TooMany,
+}
+
+impl From<ReadPointerError> for ReadVentiFolderError {
+    fn from(error: ReadPointerError) -> Self {
+        Self::Tree(error.into())
+    }
+}
+
+/// A folder of vac: the trees of its source and of its meta. Keeps the block of entries that was read last.
+pub struct VentiFolder<'a> {
+    store: &'a dyn BlockStore,
+    source: Entry,
+    meta: Entry,
+    /// Which leaf of the source, and its bytes, filled up with zeros.
+    leaf: Option<(u64, Vec<u8>)>,
+}
+
+impl<'a> VentiFolder<'a> {
+    /// Reads nothing.
+    #[must_use]
+    pub fn new(store: &'a dyn BlockStore, source: &Entry, meta: &Entry) -> Self {
+        Self { store, source: *source, meta: *meta, leaf: None }
+    }
+
+    /// Hands over the records of the folder, block by block, each in the order of its slots. What cannot be read comes as
+    /// an error, and the others after it. Holds one block.
+    pub fn records(&self, visit: &mut dyn FnMut(Result<VacRecord, ReadVentiFolderError>) -> ControlFlow<()>) {
+        let reader = TreeReader::new(self.store, &self.meta);
+        let mut block = Vec::new();
+        for (count, extent) in reader.extents(0..self.meta.size()).enumerate() {
+            if count >= META_BLOCK_COUNT_MAX {
+                let _ = visit(Err(ReadVentiFolderError::TooMany));
+                return;
+            }
+            let next = match extent {
+                Err(error) => visit(Err(error.into())),
+                Ok(extent) if extent.leaf.is_none() => ControlFlow::Continue(()),
+                Ok(extent) => match reader.read_extents(&[extent]).pop() {
+                    None => ControlFlow::Continue(()),
+                    Some(Err(error)) => visit(Err(error.into())),
+                    Some(Ok(bytes)) => {
+                        block.clear();
+                        block.extend_from_slice(&bytes);
+                        block.resize(usize::try_from(self.meta.leaf_bytes()).unwrap_or(0), 0);
+                        records_of(&block, extent.offset, visit)
+                    }
+                },
+            };
+            if next.is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Which entry of the source has this number; `None` if it is not in use, or beyond the end. Cheap for numbers that follow each
+    /// other.
+    ///
+    /// # Errors
+    /// [`ReadVentiFolderError`]: the entry cannot be read, or is none.
+    pub fn entry(&mut self, number: u32) -> Result<Option<VentiEntry>, ReadVentiFolderError> {
+        let leaf_bytes = u64::from(self.source.leaf_bytes());
+        let entries_a_leaf = (leaf_bytes / VENTI_ENTRY_BYTES as u64).max(1);
+        let (leaf, place) = (u64::from(number) / entries_a_leaf, u64::from(number) % entries_a_leaf);
+        let within = place * VENTI_ENTRY_BYTES as u64;
+        let offset = leaf.saturating_mul(leaf_bytes);
+        if offset.saturating_add(within).saturating_add(VENTI_ENTRY_BYTES as u64) > self.source.size() {
+            return Ok(None);
+        }
+        if self.leaf.as_ref().is_none_or(|(kept, _)| *kept != leaf) {
+            let length = leaf_bytes.min(self.source.size() - offset);
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+            TreeReader::new(self.store, &self.source).read_at(offset, &mut bytes)?;
+            self.leaf = Some((leaf, bytes));
+        }
+        let kept = self.leaf.as_ref().map_or(&[][..], |(_, bytes)| bytes);
+        let at = usize::try_from(within).unwrap_or(usize::MAX);
+        let Some(bytes) = kept.get(at..at.saturating_add(VENTI_ENTRY_BYTES)) else { return Ok(None) };
+        VentiEntry::decode(bytes).map_err(|source| ReadVentiFolderError::Entry { number, source })
+    }
+}
+
+fn records_of(
+    block: &[u8],
+    offset: u64,
+    visit: &mut dyn FnMut(Result<VacRecord, ReadVentiFolderError>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    match MetaBlock::decode(block) {
+        Err(source) => visit(Err(ReadVentiFolderError::MetaBlock { offset, source })),
+        Ok(block) => {
+            let mut records = block.records();
+            records.try_for_each(|record| visit(record.map_err(ReadVentiFolderError::from)))
+        }
+    }
+}
+
+impl From<GetError> for ReadVentiFolderError {
+    fn from(source: GetError) -> Self {
+        Self::Tree(ReadTreeError::Leaf { range: 0..0, source })
+    }
+}

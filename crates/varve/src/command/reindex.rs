@@ -1,0 +1,71 @@
+//! `varve reindex`, and the choice of an index.
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use varve_store::{Access, IndexKind, Prefetch, Store, StoreConfig};
+
+use super::Outcome;
+use crate::arguments::{Arguments, DiskIndex, IndexChoice, PrefetchChoice, Reindex, WrongWords};
+use crate::{session, show};
+
+pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
+    let path = session::store_folder(arguments)?;
+    let world = session::world(&path);
+    let mut config = Store::read_config(&world)?;
+    let now = match config.index {
+        IndexKind::Memory => IndexChoice::Memory,
+        IndexKind::Disk => IndexChoice::Disk,
+    };
+    choose(&mut config, words.index.unwrap_or(now), &words.disk_index)?;
+    let name = path.display().to_string();
+    let secret = session::secret_of(arguments, &world, &name)?;
+    let open =
+        |access| session::open_store_with(arguments, session::world(&path), &name, secret.as_ref(), access);
+    // Whoever cannot open the store cannot change it either.
+    drop(open(Access::Read)?);
+    let holder = session::holder();
+    Store::choose_index(&world, &config, &holder)
+        .with_context(|| format!("cannot change the index of {name}"))?;
+    let store = open(Access::Write { holder: &holder })?;
+    store.save_checkpoint()?;
+    let stats = store.stats()?;
+    store.close()?;
+    let file_bytes = stats.disk_index.as_ref().map(|index| index.file_bytes);
+    if arguments.json {
+        let kind = if file_bytes.is_some() { "disk" } else { "memory" };
+        say!(
+            "{}",
+            json!({ "index": kind, "blocks": stats.block_count, "index_bytes": stats.index_bytes, "index_file_bytes": file_bytes })
+        );
+    } else if !arguments.quiet {
+        let on_disk = file_bytes.map(|bytes| format!(", {} on disk", show::bytes(bytes))).unwrap_or_default();
+        say!("indexed {} blocks: {} in memory{on_disk}", stats.block_count, show::bytes(stats.index_bytes));
+    }
+    Ok(Outcome::Done)
+}
+
+/// Takes what was said of the index into a configuration.
+pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskIndex) -> Result<()> {
+    let DiskIndex { index_memory, index_size, index_fingerprint, index_prefetch } = words;
+    let is_any = index_memory.is_some()
+        || index_size.is_some()
+        || index_fingerprint.is_some()
+        || index_prefetch.is_some();
+    config.index = match index {
+        IndexChoice::Memory if is_any => {
+            return Err(WrongWords("--index-memory and the like are for --index disk".into()).into());
+        }
+        IndexChoice::Memory => IndexKind::Memory,
+        IndexChoice::Disk => IndexKind::Disk,
+    };
+    let disk = &mut config.disk_index;
+    disk.memory_bytes = index_memory.unwrap_or(disk.memory_bytes);
+    disk.expected_blocks = index_size.unwrap_or(disk.expected_blocks);
+    disk.fingerprint_bits = index_fingerprint.unwrap_or(disk.fingerprint_bits);
+    disk.prefetch = match index_prefetch {
+        Some(PrefetchChoice::Arena) => Prefetch::Arena,
+        Some(PrefetchChoice::Four) => Prefetch::Four,
+        None => disk.prefetch,
+    };
+    Ok(())
+}
