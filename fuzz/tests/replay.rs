@@ -93,6 +93,8 @@ exercise!(
     checkpoint_note,
     nbd_server,
     nbd_client,
+    venti_server,
+    venti_client,
     partitions,
     ext,
     store_files,

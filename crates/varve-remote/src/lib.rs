@@ -9,6 +9,8 @@
 //!   Target ◀── Persistent ───────┘   tries again with growing pauses, and settles what an earlier try may have done
 //! ```
 //!
+//! [`VentiStore`] is a block store at a Venti server: no target, as it keeps blocks and not objects.
+//!
 //! What must always be true:
 //!
 //! - An object appears under its name whole or not at all: what arrives in pieces arrives under a name that no store uses, or in an
@@ -39,6 +41,7 @@ mod sftp;
 mod target;
 mod tls;
 mod trouble;
+mod venti;
 mod webdav;
 mod xml;
 
@@ -51,3 +54,6 @@ pub use pace::Pace;
 pub use persistent::Patience;
 pub use secret::Secret;
 pub use target::{Capabilities, Object, PutMode, Target, TargetError};
+pub use venti::{
+    Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore, load,
+};

@@ -13,11 +13,13 @@ use varve_machine::ImageFormat;
 use varve_store::AuditShare;
 use varve_world::Timestamp;
 
+mod bench;
 mod boot;
 mod serve;
 mod value;
 mod venti;
 
+pub use bench::{ActionChoice, Bench, BenchVenti, OrderChoice};
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
@@ -35,7 +37,7 @@ pub use venti::{Copy, Import};
 #[derive(Debug, Clone, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store's folder, or a replica of it (a folder or a URL) to read from
+    /// The store's folder, a replica of it (a folder or a URL) to read from, or a Venti server (venti://HOST, tcp!HOST!PORT, '$venti')
     #[arg(short, long, global = true, help_heading = EVERYWHERE, env = "VARVE_STORE", value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
 
@@ -52,6 +54,10 @@ pub struct Arguments {
     /// How much is kept there of each store's replicas
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
     pub cache_size: u64,
+
+    /// Where the roots of the catalog at a Venti server are noted [default: a file for each server in ~/.local/state/varve/roots]
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_ROOTS", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub roots: Option<PathBuf>,
 
     /// Print results as JSON, for programs to read
     #[arg(long, global = true, help_heading = EVERYWHERE)]
@@ -192,6 +198,9 @@ pub enum Command {
     /// Serve disk images to other programs and machines until ended
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Serve),
+    /// Measure how fast a server is
+    #[command(subcommand)]
+    Bench(Bench),
     /// Print a script that completes this program's words in a shell
     Completions {
         /// Which shell

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+mod bench;
 mod boot;
 mod clone;
 mod copy;
@@ -76,6 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Repair(words) => repair::run(arguments, words),
         Command::Boot(words) => boot::run(arguments, words),
         Command::Serve(words) => serve::run(arguments, words),
+        Command::Bench(words) => bench::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),
     }

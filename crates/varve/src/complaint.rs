@@ -3,6 +3,7 @@
 use anyhow::Error;
 use varve_archive::{RestoreFolderError, RestoreImageError, SelectError};
 use varve_log::AppendError;
+use varve_machine::RestoreForeignError;
 use varve_replica::ReplicateError;
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
@@ -64,7 +65,11 @@ fn hint(error: &Error) -> Option<&'static str> {
             return Some("give a key that `varve key list` shows as full");
         }
         let is_there = matches!(cause.downcast_ref(), Some(RestoreFolderError::Exists { .. }))
-            || matches!(cause.downcast_ref(), Some(RestoreImageError::Exists { .. }));
+            || matches!(cause.downcast_ref(), Some(RestoreImageError::Exists { .. }))
+            || matches!(
+                cause.downcast_ref(),
+                Some(RestoreForeignError::Restore(RestoreImageError::Exists { .. }))
+            );
         if is_there {
             return Some(
                 "--overwrite replaces it; a / at the end of a folder's name restores into that folder",

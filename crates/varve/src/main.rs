@@ -11,6 +11,8 @@ mod complaint;
 mod guard;
 mod moment;
 mod progress_bar;
+mod reading;
+mod roots;
 mod session;
 mod target;
 

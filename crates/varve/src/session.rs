@@ -8,10 +8,12 @@ use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
 use varve_archive::{Archive, Catalog, OwnerNames};
 use varve_block::{BlockName, BlockStore, to_hex};
+use varve_remote::{VentiOptions, VentiStore};
 use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
 use varve_store::{
     Access, Encryption, Keyring, PassphraseCost, Permission, RebuildProgress, Secret, Store, StoreConfig,
 };
+use varve_venti::Address;
 use varve_world::{Clock, MemoryStorage, RealClock, RealRandom, RealStorage, RealWorkers, Storage, World};
 use zeroize::Zeroizing;
 
@@ -20,6 +22,8 @@ use crate::{moment, target};
 
 /// How much of a replica is kept in memory while it is verified.
 const VERIFY_CACHE_BYTES: u64 = 64 << 20;
+/// The Venti server that the environment names, as programs of Plan 9 look for it.
+const VENTI_VARIABLE: &str = "$venti";
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
 const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
@@ -46,19 +50,50 @@ pub enum Home {
     Folder(PathBuf),
     /// At a target, as a replica.
     Replica(String),
+    /// Blocks at a Venti server.
+    Venti(Address),
 }
 
 /// The store that was named: a folder, or a replica of one.
 pub fn home(arguments: &Arguments) -> Result<Home> {
-    Ok(home_at(&store_path(arguments)?))
+    home_at(&store_path(arguments)?)
 }
 
-fn home_at(path: &Path) -> Home {
+fn home_at(path: &Path) -> Result<Home> {
+    if let Some(text) = path.to_str().filter(|text| is_venti(text)) {
+        let named = match text {
+            VENTI_VARIABLE => {
+                let value = std::env::var("venti").unwrap_or_default();
+                if value.is_empty() {
+                    bail!(WrongWords(format!("{VENTI_VARIABLE} is not set: it is to name a Venti server")));
+                }
+                value
+            }
+            text => text.to_owned(),
+        };
+        return Ok(Home::Venti(named.parse().map_err(|error| WrongWords(format!("{error}")))?));
+    }
     let text = path.to_str().filter(|text| target::is_url(text) || target::is_replica_folder(path));
-    match text {
+    Ok(match text {
         Some(text) => Home::Replica(text.to_owned()),
         None => Home::Folder(path.into()),
-    }
+    })
+}
+
+/// Whether a word names a Venti server, and no folder or replica.
+fn is_venti(text: &str) -> bool {
+    text == VENTI_VARIABLE || ["venti://", "tcp!", "unix!"].iter().any(|start| text.starts_with(start))
+}
+
+/// Connects to a Venti server.
+pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
+    Ok(Arc::new(VentiStore::connect(address.clone(), VentiOptions::default())?))
+}
+
+fn only_blocks(address: &Address) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff and restore work there"
+    )
 }
 
 /// The folder of a store that is not a replica, for what a replica cannot do.
@@ -66,6 +101,7 @@ pub fn store_folder(arguments: &Arguments) -> Result<PathBuf> {
     match home(arguments)? {
         Home::Folder(path) => Ok(path),
         Home::Replica(text) => Err(only_read(&text)),
+        Home::Venti(address) => Err(only_blocks(&address)),
     }
 }
 
@@ -177,7 +213,7 @@ pub fn read_store(arguments: &Arguments) -> Result<Store> {
 
 /// Opens another store, or a replica of one, to be read.
 pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
-    match home_at(path) {
+    match home_at(path)? {
         Home::Folder(path) => {
             let name = path.display().to_string();
             let store = open_store(arguments, world(&path), &name, Access::Read)?;
@@ -190,14 +226,16 @@ pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
             notice_rollback(&store, &text);
             Ok(store)
         }
+        Home::Venti(address) => Err(only_blocks(&address)),
     }
 }
 
 /// The files of another store, or of a replica of one.
 pub fn storage_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn Storage>> {
-    Ok(match home_at(path) {
+    Ok(match home_at(path)? {
         Home::Folder(path) => world(&path).storage,
         Home::Replica(text) => replica_home(arguments, &text)?.world.storage,
+        Home::Venti(address) => return Err(only_blocks(&address)),
     })
 }
 
@@ -214,9 +252,10 @@ pub fn write_store(arguments: &Arguments) -> Result<Store> {
 
 /// Opens another store to be written.
 pub fn write_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
-    let path = match home_at(path) {
+    let path = match home_at(path)? {
         Home::Folder(path) => path,
         Home::Replica(text) => return Err(only_read(&text)),
+        Home::Venti(address) => return Err(only_blocks(&address)),
     };
     let holder = holder();
     let access = Access::Write { holder: &holder };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use varve_block::{BlockName, BlockStore, PutError};
-use varve_tree::VENTI_SCORE_BYTES;
+use varve_tree::{Cutting, VENTI_SCORE_BYTES};
 use varve_world::{Timestamp, Workers};
 
 use super::excludes::Excludes;
@@ -40,6 +40,8 @@ pub struct FolderOptions {
     pub began_at: Timestamp,
     /// Blocks that are known to be lost: a file that needs one is read again though it has not changed.
     pub lost: BTreeSet<BlockName>,
+    /// How files are cut. Its smallest leaf is that of [`Cutting::FILE`]: smaller files are one leaf.
+    pub cutting: Cutting,
     /// What is changed in what the system says of a file, before anything is made of it. Nothing: [`Node`]s say what the system says.
     /// Whoever has to archive the same bytes on every machine leaves out what differs: inodes, owners, times of change.
     pub adjust: fn(&mut Node),
@@ -56,6 +58,7 @@ impl Default for FolderOptions {
             store_folder: None,
             began_at: Timestamp(i64::MAX),
             lost: BTreeSet::new(),
+            cutting: Cutting::FILE,
             adjust: |_| {},
             vac: None,
         }
@@ -168,7 +171,8 @@ pub(crate) fn archive_folder_after(
     if store_folder == Some(status.id) {
         return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
     }
-    let reader = FileReader { blocks, watch, description, vac: options.vac.as_ref().map(|vac| vac.shape) };
+    let vac = options.vac.as_ref().map(|vac| vac.shape);
+    let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac };
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let root_id = status.id;
         let setting = WalkSetting { blocks, pipeline, options, watch, description, root_id, store_folder };

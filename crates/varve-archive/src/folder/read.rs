@@ -56,6 +56,7 @@ pub(super) struct FileReader<'a> {
     pub(super) blocks: &'a dyn BlockStore,
     pub(super) watch: Watch<'a>,
     pub(super) description: Description,
+    pub(super) cutting: Cutting,
     /// Set where vac's tools are to read the files, too.
     pub(super) vac: Option<VacShape>,
 }
@@ -67,9 +68,9 @@ enum FileTree<'a> {
 }
 
 impl<'a> FileTree<'a> {
-    fn new(blocks: &'a dyn BlockStore, vac: Option<VacShape>) -> Self {
+    fn new(blocks: &'a dyn BlockStore, vac: Option<VacShape>, cutting: Cutting) -> Self {
         match vac {
-            None => Self::Cut(Box::new(ContentWriter::new(blocks, BlockKind::Data, Cutting::FILE))),
+            None => Self::Cut(Box::new(ContentWriter::new(blocks, BlockKind::Data, cutting))),
             Some(shape) => Self::Fixed(FixedWriter::new(blocks, shape.data())),
         }
     }
@@ -224,7 +225,7 @@ impl FileReader<'_> {
 
     /// Streams a file, hole by hole and piece by piece, up to the size that it had when it was opened.
     fn read_large(&self, file: &OwnedFd, opened: &Status) -> Result<(Option<Entry>, u64), ReadError> {
-        let mut content = FileTree::new(self.blocks, self.vac);
+        let mut content = FileTree::new(self.blocks, self.vac, self.cutting);
         let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];
         let may_have_holes = opened.allocated_bytes < opened.size;
         let mut read_bytes = 0;

@@ -11,12 +11,13 @@ use varve_block::BlockStore;
 use super::Outcome;
 use super::place::{Content, place};
 use crate::arguments::{Arguments, Diff};
+use crate::reading::Reading;
 use crate::{complaint, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
-    let (from, to) = (place(&archive, &words.from)?, place(&archive, &words.to)?);
-    let blocks = session::healing(arguments, &archive);
+    let archive = Reading::open(arguments)?;
+    let (from, to) = (place(archive.snapshots(), &words.from)?, place(archive.snapshots(), &words.to)?);
+    let blocks = archive.blocks();
     let outcome = match (from.content(&blocks)?, to.content(&blocks)?) {
         (Content::Disk(from), Content::Disk(to)) if has_files(&from) && has_files(&to) => {
             let (old, new) = (from.root(), to.root());

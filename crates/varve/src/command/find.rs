@@ -18,10 +18,11 @@ use varve_tree::Entry;
 use super::place::{What, place};
 use super::{Outcome, ls, place, snapshots};
 use crate::arguments::{Arguments, Find, WrongWords};
+use crate::reading::Reading;
 use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
+    let archive = Reading::open(arguments)?;
     let pattern = GlobBuilder::new(&words.pattern)
         .literal_separator(true)
         .build()
@@ -29,14 +30,14 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
         .compile_matcher();
     let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
     let places: Vec<What<'_>> = match &words.snapshot {
-        Some(text) => vec![place(&archive, text)?.what],
+        Some(text) => vec![place(archive.snapshots(), text)?.what],
         None => {
             let mut all: Vec<_> = archive.snapshots().iter().collect();
             all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
             all.into_iter().map(What::Snapshot).collect()
         }
     };
-    let blocks = session::healing(arguments, &archive);
+    let blocks = archive.blocks();
     let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
     let mut outcome = Outcome::Done;
     for what in places {

@@ -11,12 +11,13 @@ use varve_image::VolumeContent;
 use super::Outcome;
 use super::place::{Content, place, warn_of};
 use crate::arguments::{Arguments, Ls};
+use crate::reading::Reading;
 use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
-    let place = place(&archive, &words.snapshot)?;
-    let blocks = session::healing(arguments, &archive);
+    let archive = Reading::open(arguments)?;
+    let place = place(archive.snapshots(), &words.snapshot)?;
+    let blocks = archive.blocks();
     let (files, root) = match place.content(&blocks)? {
         Content::Disk(disk) => {
             let outcome = if words.recursive {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use varve_archive::{
-    Archive, CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent,
-    StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup, select,
+    CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent, StoredFiles,
+    VacArchive, VacContent, VacFiles, VacLine, lookup, select,
 };
 use varve_block::BlockStore;
 use varve_replica::Healing;
@@ -31,7 +31,7 @@ pub(super) enum What<'a> {
 }
 
 /// Finds what `SNAPSHOT[:PATH]` names.
-pub(super) fn place<'a>(archive: &'a Archive, text: &'a str) -> Result<Place<'a>> {
+pub(super) fn place<'a>(snapshots: &'a [Snapshot], text: &'a str) -> Result<Place<'a>> {
     if let Some((line, path)) = vac_place(text)? {
         return Ok(Place { what: What::Vac(line), path: path.trim_matches('/') });
     }
@@ -40,7 +40,7 @@ pub(super) fn place<'a>(archive: &'a Archive, text: &'a str) -> Result<Place<'a>
         Some((at, _)) => (&text[..at], &text[at + 1..]),
         None => (text, ""),
     };
-    let snapshot = select(archive.snapshots(), name, &moment::parse_last)?;
+    let snapshot = select(snapshots, name, &moment::parse_last)?;
     Ok(Place { what: What::Snapshot(snapshot), path: path.trim_matches('/') })
 }
 

@@ -17,18 +17,19 @@ use super::Outcome;
 use super::place::{Content, Place, place};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::reading::Reading;
 use crate::{complaint, session};
 
 pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
-    let place = place(&archive, &words.snapshot)?;
+    let archive = Reading::open(arguments)?;
+    let place = place(archive.snapshots(), &words.snapshot)?;
     let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
     refuse_store(arguments, &words.destination)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start(&place.name(), &progress, arguments.quiet);
-    let blocks = session::healing(arguments, &archive);
-    let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
+    let blocks = archive.blocks();
+    let from = Origin { blocks: &blocks, workers: archive.workers() };
     let outcome = restore(from, &place, words, &progress);
     drop(shown);
     session::report_lost(arguments, &blocks);
@@ -36,10 +37,10 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
 }
 
 pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
-    let place = place(&archive, &words.snapshot)?;
-    let blocks = session::healing(arguments, &archive);
-    let from = Origin { blocks: &blocks, workers: archive.store().world().workers.as_ref() };
+    let archive = Reading::open(arguments)?;
+    let place = place(archive.snapshots(), &words.snapshot)?;
+    let blocks = archive.blocks();
+    let from = Origin { blocks: &blocks, workers: archive.workers() };
     let whole = Restore {
         snapshot: words.snapshot.clone(),
         destination: "-".into(),

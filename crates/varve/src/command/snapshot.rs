@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    Archive, ArchivedVac, Excludes, FolderOptions, ImageSource, Problem, Progress, Request, Snapshot, Taken,
-    VacOptions, Watch,
+    Archive, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem, Progress, Request,
+    Snapshot, Taken, VacOptions, Watch,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
@@ -20,7 +20,12 @@ use varve_world::{Clock, RealClock};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
 use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::roots::{LockedRoots, Roots};
+use crate::session::Home;
 use crate::{complaint, session, show};
+
+/// Of disk images at a Venti server: what everybody uses there.
+const VENTI_BLOCK_BYTES: u32 = 8 << 10;
 
 pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome> {
     if let Some(qmp) = &words.machine.qmp {
@@ -28,14 +33,14 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     }
     let requests = requests(words)?;
     check_vac(words)?;
-    let mut archive = session::write(arguments)?;
+    let mut taker = Taker::open(arguments)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
     for (source, request) in words.sources.iter().zip(requests) {
         let progress = Arc::clone(&progress);
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
-        let (taken, left_out) = take(&mut archive, arguments, words, source, request, &progress)
+        let (taken, left_out) = take(&mut taker, arguments, words, source, request, &progress)
             .with_context(|| format!("{} was not archived", source.display()))?;
         drop(shown);
         if taken.changed_meanwhile {
@@ -52,9 +57,49 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         if let (Some(vac), Some(file)) = (&taken.vac, &words.vac) {
             finish_vac(vac, file)?;
         }
+        taker.note_root(arguments)?;
     }
-    archive.close()?;
+    taker.close()?;
     Ok(outcome)
+}
+
+/// Where snapshots go.
+enum Taker {
+    Store(Box<Archive>),
+    /// To a Venti server, with the file in which the catalog's root is noted.
+    Elsewhere(Box<Elsewhere>, LockedRoots),
+}
+
+impl Taker {
+    fn open(arguments: &Arguments) -> Result<Self> {
+        let Home::Venti(address) = session::home(arguments)? else {
+            return Ok(Self::Store(Box::new(session::write(arguments)?)));
+        };
+        let roots = Roots::of(arguments, &address)?.lock()?;
+        let blocks = session::venti(&address)?;
+        let elsewhere = Elsewhere::open(blocks, session::world(Path::new("")), roots.newest()?)?;
+        Ok(Self::Elsewhere(Box::new(elsewhere), roots))
+    }
+
+    /// What a log would remember.
+    fn note_root(&mut self, arguments: &Arguments) -> Result<()> {
+        if let Self::Elsewhere(elsewhere, roots) = self
+            && let Some(root) = elsewhere.root()
+        {
+            roots.add(root)?;
+            if !arguments.quiet && !arguments.json {
+                say!("catalog:{root}");
+            }
+        }
+        Ok(())
+    }
+
+    fn close(self) -> Result<()> {
+        match self {
+            Self::Store(archive) => Ok(archive.close()?),
+            Self::Elsewhere(..) => Ok(()),
+        }
+    }
 }
 
 /// An archive for vac's tools is of one folder.
@@ -140,7 +185,7 @@ fn remembered_path(source: &Path) -> Vec<u8> {
 }
 
 fn take(
-    archive: &mut Archive,
+    taker: &mut Taker,
     arguments: &Arguments,
     words: &TakeSnapshot,
     source: &Path,
@@ -151,14 +196,27 @@ fn take(
         let options = folder_options(arguments, words, source)?;
         let report = |problem: Problem| eprintln!("varve: {}", complaint::problem(&problem));
         let watch = Watch { progress, report: &report };
-        let taken = archive.take_folder(source, options, words.reread, request, watch)?;
+        let taken = match taker {
+            Taker::Store(archive) => archive.take_folder(source, options, words.reread, request, watch)?,
+            Taker::Elsewhere(elsewhere, _) => {
+                elsewhere.take_folder(source, options, words.reread, request, watch)?
+            }
+        };
         return Ok((taken, LeftOut::default()));
     }
-    let block_bytes = archive.store().config().block_bytes;
     let image = image(arguments, words, source)?;
     let left_out = left_out(words, &image)?;
     let image = image.leaving_out(left_out.ranges().clone());
-    Ok((archive.take_image(&image, block_bytes, request, progress)?, left_out))
+    let taken = match taker {
+        Taker::Store(archive) => {
+            let block_bytes = archive.store().config().block_bytes;
+            archive.take_image(&image, block_bytes, request, progress)?
+        }
+        Taker::Elsewhere(elsewhere, _) => {
+            elsewhere.take_image(&image, VENTI_BLOCK_BYTES, request, progress)?
+        }
+    };
+    Ok((taken, left_out))
 }
 
 /// What of an image is not worth keeping. Found before any of it is archived; nothing, if it can be read only once.
@@ -229,7 +287,10 @@ fn folder_options(arguments: &Arguments, words: &TakeSnapshot, source: &Path) ->
         excludes: Excludes::new(&words.excludes, &words.exclude_files)?,
         exclude_caches: words.exclude_caches,
         one_file_system: words.one_file_system,
-        store_folder: Some(session::store_path(arguments)?),
+        store_folder: match session::home(arguments)? {
+            Home::Folder(path) => Some(path),
+            Home::Replica(_) | Home::Venti(_) => None,
+        },
         ..FolderOptions::default()
     })
 }

@@ -6,13 +6,14 @@ use varve_archive::{Snapshot, SnapshotContent};
 
 use super::Outcome;
 use crate::arguments::{Arguments, Snapshots};
-use crate::{moment, session, show};
+use crate::reading::Reading;
+use crate::{moment, show};
 
 /// How many digits of an id are shown.
 const ID_DIGITS: usize = 8;
 
 pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
+    let archive = Reading::open(arguments)?;
     let wanted = |snapshot: &&Snapshot| {
         let named = words.name.as_ref().is_none_or(|name| snapshot.name == *name);
         named && words.tags.iter().all(|tag| snapshot.tags.contains(tag))

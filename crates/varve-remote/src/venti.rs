@@ -1,0 +1,381 @@
+//! A Venti server as a block store.
+//!
+//! ```text
+//! put, get ─▶ connections, each used by one caller at a time, many requests in flight on each ─▶ server
+//!    └─▶ what was written since the last sync, kept until it is durable
+//! ```
+//!
+//! What must always be true:
+//! - What comes back has the score that was asked for, and what was written the score that the server says; else it is an error.
+//! - A sync that returns covers every block whose put has returned, even if the server was killed and started again in between: what it
+//!   has acknowledged and not made durable is written to it once more. For that no more than [`UNSYNCED_BYTES_MAX`] of it are kept; then it is synced.
+//! - A connection that breaks is made anew, and what was not answered is asked again: every request can be asked twice.
+//! - Nobody waits for ever for a server that does not answer.
+
+mod connection;
+mod load;
+mod unsynced;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sha1::{Digest as _, Sha1};
+use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_venti::{
+    Address, COLLISION_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, Reply, Request, WireType,
+};
+
+use crate::edge;
+use connection::Connection;
+pub use connection::VentiError;
+pub use load::{Load, LoadAction, LoadOrder, LoadResult, load};
+use unsynced::Unsynced;
+
+/// How much is acknowledged and not durable at most.
+pub const UNSYNCED_BYTES_MAX: usize = 32 << 20;
+/// What everybody asks for who does not know a block's size.
+const COUNT: u32 = u16::MAX as u32;
+/// What is asked for if that was too little: no block is larger.
+const LARGE_COUNT: u32 = 1 << 20;
+
+/// How a server is treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VentiOptions {
+    /// How long it may take to accept a connection, and to say hello.
+    pub connect_timeout: Duration,
+    /// How long it may take to send anything that it was asked for.
+    pub answer_timeout: Duration,
+    /// How often something is tried.
+    pub attempts: u32,
+    /// How long to wait before the second attempt; each time twice as long after that.
+    pub pause: Duration,
+    /// How many requests are in flight on a connection.
+    pub depth: usize,
+}
+
+impl Default for VentiOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(60),
+            attempts: 6,
+            pause: Duration::from_millis(200),
+            depth: 64,
+        }
+    }
+}
+
+/// Blocks at a Venti server.
+pub struct VentiStore {
+    address: Address,
+    options: VentiOptions,
+    /// Those that nobody uses now, the oldest first.
+    idle: Mutex<Vec<Connection>>,
+    connection_count: Mutex<u64>,
+    unsynced: Mutex<Unsynced>,
+    empty: Score,
+}
+
+impl VentiStore {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// [`VentiError`]: it is not there, or speaks something else. It is not tried again.
+    pub fn connect(address: Address, options: VentiOptions) -> Result<Self, VentiError> {
+        let store = Self {
+            address,
+            options,
+            idle: Mutex::default(),
+            connection_count: Mutex::new(0),
+            unsynced: Mutex::default(),
+            empty: score_of(&[]),
+        };
+        let first = store.open()?;
+        lock(&store.idle).push(first);
+        Ok(store)
+    }
+
+    /// Where the server is.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    fn open(&self) -> Result<Connection, VentiError> {
+        let number = {
+            let mut count = lock(&self.connection_count);
+            *count += 1;
+            *count
+        };
+        Connection::open(&self.address, &self.options, number)
+    }
+
+    /// Asks on some connection, and again on another if that one breaks.
+    fn try_again<T>(
+        &self,
+        mut ask: impl FnMut(&mut Connection) -> Result<T, VentiError>,
+    ) -> Result<T, VentiError> {
+        let mut pause = self.options.pause;
+        let mut attempt = 1;
+        loop {
+            let idle = lock(&self.idle).pop();
+            let asked = idle.map_or_else(|| self.open(), Ok).and_then(|mut connection| {
+                let answer = ask(&mut connection)?;
+                // The oldest stays first: it tells that the server has lived as long.
+                let mut idle = lock(&self.idle);
+                let place = idle.partition_point(|other| other.number() < connection.number());
+                idle.insert(place, connection);
+                Ok(answer)
+            });
+            match asked {
+                Err(error) if error.is_passing() && attempt < self.options.attempts => {
+                    tracing::info!(%error, attempt, "a Venti server is asked again");
+                    // The others are as broken, or will be found to be as good.
+                    edge::sleep(pause);
+                    pause = pause.saturating_mul(2);
+                    attempt += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Asks many things at the same time; answers come back in the order of the requests. What was answered before a connection broke is not
+    /// asked again.
+    fn ask_all(&self, requests: &[Request]) -> Result<Vec<Result<Reply, String>>, VentiError> {
+        let mut answers: Vec<Option<Result<Reply, String>>> = vec![None; requests.len()];
+        self.try_again(|connection| connection.ask_all(requests, &mut answers))?;
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn write_all(&self, blocks: &[(WireType, Bytes)]) -> Result<Vec<Result<Reply, String>>, VentiError> {
+        let request = |(wire_type, data): &(WireType, Bytes)| Request::Write {
+            wire_type: *wire_type,
+            data: data.clone(),
+        };
+        self.ask_all(&blocks.iter().map(request).collect::<Vec<_>>())
+    }
+
+    fn make_durable(&self) -> Result<(), VentiError> {
+        let taken = std::mem::take(&mut *lock(&self.unsynced));
+        let synced = self.try_again(|connection| {
+            // A server that was started again has perhaps lost what the one before it had only acknowledged.
+            if connection.number() > taken.first_connection() {
+                let writes: Vec<Request> = taken
+                    .blocks()
+                    .iter()
+                    .map(|(wire_type, data)| Request::Write { wire_type: *wire_type, data: data.clone() })
+                    .collect();
+                let mut answers = vec![None; writes.len()];
+                connection.ask_all(&writes, &mut answers)?;
+                for ((_, data), answer) in taken.blocks().iter().zip(answers) {
+                    check_written(data, answer.unwrap_or_else(|| Err("no answer".into())))
+                        .map_err(|text| VentiError::Refused { text })?;
+                }
+            }
+            let mut answer = [None];
+            connection.ask_all(&[Request::Sync], &mut answer)?;
+            match answer {
+                [Some(Ok(_))] => Ok(()),
+                [Some(Err(text))] => Err(VentiError::Refused { text }),
+                [None] => Err(VentiError::Refused { text: "no answer".into() }),
+            }
+        });
+        if synced.is_err() {
+            lock(&self.unsynced).put_back(taken);
+        }
+        synced
+    }
+
+    /// Reads blocks of names whose types Venti has.
+    fn read(
+        &self,
+        names: &[(BlockName, WireType)],
+        count: u32,
+    ) -> Result<Vec<Result<Bytes, GetError>>, VentiError> {
+        let request = |(name, wire_type): &(BlockName, WireType)| {
+            let score = name.score.as_bytes().try_into().unwrap_or_default();
+            Request::read(score, *wire_type, count)
+        };
+        let answers = self.ask_all(&names.iter().map(request).collect::<Vec<_>>())?;
+        let mut found = Vec::with_capacity(names.len());
+        for ((name, wire_type), answer) in names.iter().zip(answers) {
+            found.push(match answer {
+                Ok(Reply::Read(block)) if score_of(&block) == name.score => Ok(block),
+                Ok(_) => Err(GetError::Damaged { name: *name, source: Box::new(VentiError::Lies) }),
+                Err(text) if text.starts_with(MISSING_TEXT) => Err(GetError::NotFound { name: *name }),
+                Err(text) if text.starts_with(READ_TOO_SMALL_TEXT) && count < LARGE_COUNT => self
+                    .read(&[(*name, *wire_type)], LARGE_COUNT)?
+                    .pop()
+                    .unwrap_or(Err(GetError::NotFound { name: *name })),
+                Err(text) => {
+                    Err(GetError::Failed { name: *name, source: Box::new(VentiError::Refused { text }) })
+                }
+            });
+        }
+        Ok(found)
+    }
+}
+
+impl BlockStore for VentiStore {
+    fn score_bytes(&self) -> usize {
+        varve_venti::SCORE_BYTES
+    }
+
+    fn empty_score(&self) -> Score {
+        self.empty
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let scores = self.put_batch(&[block])?;
+        scores.first().copied().ok_or_else(|| failed(VentiError::Lies))
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        self.get_batch(std::slice::from_ref(name)).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.make_durable().map_err(|error| SyncError { source: error.into() })
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        let mut writes = Vec::with_capacity(blocks.len());
+        for block in blocks.iter().filter(|block| !block.bytes.is_empty()) {
+            if block.bytes.len() > BLOCK_BYTES_MAX {
+                return Err(PutError::TooLarge { bytes: block.bytes.len() });
+            }
+            let wire_type = WireType::of(block.block_type).ok_or_else(|| failed(VentiError::TooDeep))?;
+            writes.push((wire_type, Bytes::copy_from_slice(block.bytes)));
+        }
+        // Before anything is acknowledged: a server that was started again since is found out.
+        let connection_count = *lock(&self.connection_count);
+        let answers = self.write_all(&writes).map_err(failed)?;
+        let mut scores =
+            answers.into_iter().zip(&writes).map(|(answer, (_, data))| check_written(data, answer));
+        let mut named = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            if block.bytes.is_empty() {
+                named.push(self.empty);
+                continue;
+            }
+            let score = scores.next().unwrap_or_else(|| Err("no answer".into()));
+            named.push(score.map_err(|text| refused(block, text))?);
+        }
+        drop(scores);
+        let is_much = {
+            let mut unsynced = lock(&self.unsynced);
+            unsynced.add(writes, connection_count);
+            unsynced.byte_count() > UNSYNCED_BYTES_MAX
+        };
+        if is_much {
+            self.make_durable().map_err(failed)?;
+        }
+        Ok(named)
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        let asked: Vec<(BlockName, WireType)> =
+            names.iter().filter_map(|name| Some((*name, self.wire_type(name)?))).collect();
+        let mut found = match self.read(&asked, COUNT) {
+            Ok(found) => found.into_iter(),
+            Err(error) => {
+                let text = error.to_string();
+                let fail = |name: &BlockName| GetError::Failed { name: *name, source: text.clone().into() };
+                return names
+                    .iter()
+                    .map(|name| self.local(name).unwrap_or_else(|| Err(fail(name))))
+                    .collect();
+            }
+        };
+        let missing = |name: &BlockName| Err(GetError::NotFound { name: *name });
+        names
+            .iter()
+            .map(|name| match self.local(name) {
+                Some(known) => known,
+                None => found.next().unwrap_or_else(|| missing(name)),
+            })
+            .collect()
+    }
+
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        // Nothing is sent back of a block for which nobody has room.
+        let asked: Vec<(BlockName, WireType)> =
+            names.iter().filter_map(|name| Some((*name, self.wire_type(name)?))).collect();
+        let request = |(name, wire_type): &(BlockName, WireType)| {
+            Request::read(name.score.as_bytes().try_into().unwrap_or_default(), *wire_type, 0)
+        };
+        let answers = self.ask_all(&asked.iter().map(request).collect::<Vec<_>>());
+        let first = names.first().copied();
+        let failed = |error: VentiError, name: BlockName| GetError::Failed { name, source: error.into() };
+        let mut answers = match (answers, first) {
+            (Ok(answers), _) => answers.into_iter(),
+            (Err(error), Some(name)) => return Err(failed(error, name)),
+            (Err(_), None) => return Ok(Vec::new()),
+        };
+        let mut present = Vec::with_capacity(names.len());
+        for name in names {
+            present.push(match self.local(name) {
+                Some(known) => known.is_ok(),
+                None => match answers.next() {
+                    Some(Err(text)) if text.starts_with(READ_TOO_SMALL_TEXT) => true,
+                    Some(Err(text)) if text.starts_with(MISSING_TEXT) => false,
+                    Some(Err(text)) => return Err(failed(VentiError::Refused { text }, *name)),
+                    _ => return Err(failed(VentiError::Lies, *name)),
+                },
+            });
+        }
+        Ok(present)
+    }
+}
+
+impl VentiStore {
+    /// What a name is on the wire; `None` where nothing has to be asked.
+    fn wire_type(&self, name: &BlockName) -> Option<WireType> {
+        if self.local(name).is_some() { None } else { WireType::of(name.block_type) }
+    }
+
+    /// What is known without a question: the block without bytes is everywhere, and what Venti has no name for is nowhere.
+    fn local(&self, name: &BlockName) -> Option<Result<Bytes, GetError>> {
+        if name.score == self.empty {
+            return Some(Ok(Bytes::new()));
+        }
+        let is_nameless = WireType::of(name.block_type).is_none()
+            || name.score.as_bytes().len() != varve_venti::SCORE_BYTES;
+        is_nameless.then_some(Err(GetError::NotFound { name: *name }))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn score_of(bytes: &[u8]) -> Score {
+    Score::try_from(Sha1::digest(bytes).as_slice()).expect("SHA-1 has 20 bytes")
+}
+
+/// The score of a block that was written, if the server says the same.
+fn check_written(data: &[u8], answer: Result<Reply, String>) -> Result<Score, String> {
+    let own = score_of(data);
+    match answer? {
+        Reply::Write(score) if own.as_bytes() == score => Ok(own),
+        _ => Err(VentiError::Lies.to_string()),
+    }
+}
+
+fn failed(error: VentiError) -> PutError {
+    PutError::Failed { source: error.into() }
+}
+
+fn refused(block: &Block<'_>, text: String) -> PutError {
+    if text.starts_with(COLLISION_TEXT) {
+        return PutError::Collision {
+            name: BlockName { score: score_of(block.bytes), block_type: block.block_type },
+        };
+    }
+    if text.starts_with(READ_ONLY_TEXT) {
+        return PutError::ReadOnly { reason: format!("the server says: {text}") };
+    }
+    failed(VentiError::Refused { text })
+}

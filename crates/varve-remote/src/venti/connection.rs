@@ -1,0 +1,220 @@
+//! One connection: many requests in flight, for one caller at a time.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use varve_block::BLOCK_BYTES_MAX;
+use varve_venti::{Address, AskError, ClientConnection, ClientError, Reply, Request, UNANSWERED_MAX};
+
+use super::VentiOptions;
+use crate::edge;
+
+/// How much is taken from a socket at a time.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// What is to be sent is sent when there is so much of it.
+const SEND_BYTES: usize = 256 << 10;
+
+/// Why a Venti server was asked in vain.
+#[derive(Debug, thiserror::Error)]
+pub enum VentiError {
+    /// It is not there.
+    #[error("there is no connection to the Venti server {address}")]
+    Connect {
+        /// Where it should be.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It has gone, or does not answer.
+    #[error("the connection to the Venti server broke")]
+    Socket(#[from] io::Error),
+    /// What it says makes no sense.
+    #[error("the Venti server breaks the protocol")]
+    Protocol(#[from] ClientError),
+    /// It cannot be asked.
+    #[error("the Venti server cannot be asked")]
+    Ask(#[from] AskError),
+    /// It says no.
+    #[error("the Venti server says: {text}")]
+    Refused {
+        /// Its words.
+        text: String,
+    },
+    /// It has something else.
+    #[error("the Venti server gives other bytes than those that have the score")]
+    Lies,
+    /// It has no name for such a block.
+    #[error("Venti has no pointer blocks of more than 7 levels: choose a larger block size")]
+    TooDeep,
+}
+
+impl VentiError {
+    /// Whether another attempt may succeed.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Socket(_) | Self::Protocol(_))
+    }
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+pub(super) struct Connection {
+    socket: Socket,
+    protocol: ClientConnection,
+    number: u64,
+    depth: usize,
+    scratch: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn open(address: &Address, options: &VentiOptions, number: u64) -> Result<Self, VentiError> {
+        let failed = |source| VentiError::Connect { address: address.to_string(), source };
+        let socket = dial(address, options).map_err(failed)?;
+        let mut connection = Self {
+            socket,
+            protocol: ClientConnection::new(BLOCK_BYTES_MAX),
+            number,
+            depth: options.depth.clamp(1, UNANSWERED_MAX),
+            scratch: vec![0; RECEIVE_BYTES],
+        };
+        connection.socket.set_timeouts(options.connect_timeout)?;
+        while !connection.protocol.is_ready() {
+            connection.send()?;
+            connection.receive()?;
+            if let Some(answer) = connection.protocol.next_answer()? {
+                return Err(ClientError::NotAsked { tag: answer.tag }.into());
+            }
+        }
+        connection.send()?;
+        connection.socket.set_timeouts(options.answer_timeout)?;
+        Ok(connection)
+    }
+
+    /// The first connection of a store is the first, and so on.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Asks for all that has no answer yet.
+    pub(super) fn ask_all(
+        &mut self,
+        requests: &[Request],
+        answers: &mut [Option<Result<Reply, String>>],
+    ) -> Result<(), VentiError> {
+        let mut whose = [0; UNANSWERED_MAX];
+        let mut open: Vec<usize> = (0..requests.len()).filter(|number| answers[*number].is_none()).collect();
+        open.reverse();
+        let mut waiting_bytes = 0;
+        while !open.is_empty() || self.protocol.unanswered() > 0 {
+            while self.protocol.unanswered() < self.depth
+                && waiting_bytes < SEND_BYTES
+                && let Some(number) = open.pop()
+            {
+                let tag = self.protocol.ask(&requests[number])?;
+                whose[usize::from(tag)] = number;
+                waiting_bytes += match &requests[number] {
+                    Request::Write { data, .. } => data.len(),
+                    _ => 0,
+                };
+            }
+            self.send()?;
+            waiting_bytes = 0;
+            self.receive()?;
+            while let Some(answer) = self.protocol.next_answer()? {
+                answers[whose[usize::from(answer.tag)]] = Some(answer.reply);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks what `next` has to ask, so many things at a time as were agreed on, and tells `done` each answer: to which request it is, counted from 0, and
+    /// when that was sent. `done` says whether to go on.
+    pub(super) fn drive(
+        &mut self,
+        next: &mut dyn FnMut() -> Option<Request>,
+        done: &mut dyn FnMut(usize, Instant, Result<Reply, String>) -> bool,
+    ) -> Result<(), VentiError> {
+        let mut whose = [(0, edge::now()); UNANSWERED_MAX];
+        let mut number = 0;
+        let mut is_over = false;
+        while !is_over || self.protocol.unanswered() > 0 {
+            while !is_over && self.protocol.unanswered() < self.depth {
+                let Some(request) = next() else {
+                    is_over = true;
+                    break;
+                };
+                let tag = self.protocol.ask(&request)?;
+                whose[usize::from(tag)] = (number, edge::now());
+                number += 1;
+            }
+            if self.protocol.unanswered() == 0 {
+                return Ok(());
+            }
+            self.send()?;
+            self.receive()?;
+            while let Some(answer) = self.protocol.next_answer()? {
+                let (number, sent) = whose[usize::from(answer.tag)];
+                is_over |= !done(number, sent, answer.reply);
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let unsent = self.protocol.take_unsent();
+        match &mut self.socket {
+            Socket::Tcp(socket) => socket.write_all(&unsent),
+            Socket::Unix(socket) => socket.write_all(&unsent),
+        }
+    }
+
+    fn receive(&mut self) -> Result<(), VentiError> {
+        let received = match &mut self.socket {
+            Socket::Tcp(socket) => socket.read(&mut self.scratch),
+            Socket::Unix(socket) => socket.read(&mut self.scratch),
+        };
+        let count = received?;
+        if count == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        self.protocol.receive(&self.scratch[..count])?;
+        Ok(())
+    }
+}
+
+impl Socket {
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => {
+                socket.set_read_timeout(Some(timeout))?;
+                socket.set_write_timeout(Some(timeout))
+            }
+            Self::Unix(socket) => {
+                socket.set_read_timeout(Some(timeout))?;
+                socket.set_write_timeout(Some(timeout))
+            }
+        }
+    }
+}
+
+fn dial(address: &Address, options: &VentiOptions) -> io::Result<Socket> {
+    let (host, port) = match address {
+        Address::Unix(path) => return UnixStream::connect(path).map(Socket::Unix),
+        Address::Tcp(host, port) => (host.as_str(), *port),
+    };
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, options.connect_timeout) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                return Ok(Socket::Tcp(socket));
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}

@@ -1,0 +1,210 @@
+//! How fast a Venti server is: many requests at a time on one connection, each timed.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use varve_block::BLOCK_BYTES_MAX;
+use varve_venti::{Address, Reply, Request, WireType};
+
+use super::connection::Connection;
+use super::{VentiError, VentiOptions, score_of};
+use crate::edge;
+
+/// What is done with the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadAction {
+    /// They are written; then comes a sync.
+    Write,
+    /// They are read, and compared with what was written.
+    Read,
+}
+
+/// In which order the blocks come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadOrder {
+    /// One after the other.
+    Sequential,
+    /// Each once, in an order that looks like chance.
+    Permuted,
+    /// Any, and some of them more than once.
+    Random,
+    /// Always the same one.
+    Same,
+}
+
+/// Work for a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Load {
+    /// What is done.
+    pub action: LoadAction,
+    /// In which order.
+    pub order: LoadOrder,
+    /// How large each block is: from 16 bytes to [`BLOCK_BYTES_MAX`].
+    pub block_bytes: usize,
+    /// How many of them.
+    pub count: u64,
+    /// How many requests are in flight, from 1 to 256.
+    pub depth: usize,
+    /// Which blocks: those of one seed are the same each time, those of two have nothing in common.
+    pub seed: u64,
+}
+
+/// How it went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadResult {
+    /// From the first request to the last answer, the sync left aside.
+    pub elapsed: Duration,
+    /// How long the sync took.
+    pub sync: Duration,
+    /// Microseconds from a request to its answer, the shortest first.
+    pub latencies: Vec<u32>,
+}
+
+impl LoadResult {
+    /// The time within which this share of the requests was answered, in per mille.
+    #[must_use]
+    pub fn latency(&self, per_mille: usize) -> Duration {
+        let place = (self.latencies.len() * per_mille / 1000).min(self.latencies.len().saturating_sub(1));
+        Duration::from_micros(self.latencies.get(place).copied().unwrap_or(0).into())
+    }
+}
+
+/// Works a server.
+///
+/// # Errors
+/// [`VentiError`]: also when it refuses a block, does not have it, or has another in its place.
+pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<LoadResult, VentiError> {
+    let options = VentiOptions { depth: load.depth, ..*options };
+    let mut connection = Connection::open(address, &options, 1)?;
+    let count = u32::try_from(load.block_bytes.clamp(16, BLOCK_BYTES_MAX)).unwrap_or(u32::MAX);
+    let number_at = |place: u64| match load.order {
+        LoadOrder::Sequential => place,
+        LoadOrder::Permuted => permuted(place, load.count),
+        LoadOrder::Random => mixed(load.seed ^ mixed(place)) % load.count.max(1),
+        LoadOrder::Same => 0,
+    };
+    let mut latencies = Vec::new();
+    let mut failure = None;
+    let mut next_place = 0;
+    // Names are made before the clock runs: it is the server that is measured.
+    let names: Vec<[u8; 20]> = match load.action {
+        LoadAction::Write => Vec::new(),
+        LoadAction::Read => (0..load.count)
+            .map(|place| {
+                let score = score_of(&block(load, number_at(place)));
+                score.as_bytes().try_into().unwrap_or_default()
+            })
+            .collect(),
+    };
+    let mut next = || {
+        let place = (next_place < load.count).then_some(next_place)?;
+        next_place += 1;
+        Some(match load.action {
+            LoadAction::Write => {
+                Request::Write { wire_type: WireType::DATA, data: block(load, number_at(place)) }
+            }
+            LoadAction::Read => {
+                Request::read(*names.get(usize::try_from(place).ok()?)?, WireType::DATA, count)
+            }
+        })
+    };
+    let begun = edge::now();
+    connection.drive(&mut next, &mut |place, sent: Instant, reply| {
+        latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+        let is_good = match &reply {
+            Ok(Reply::Read(block)) => names.get(place).is_some_and(|name| score_of(block).as_bytes() == name),
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        if !is_good && failure.is_none() {
+            failure = Some(match reply {
+                Err(text) => VentiError::Refused { text },
+                Ok(_) => VentiError::Lies,
+            });
+        }
+        failure.is_none()
+    })?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let elapsed = begun.elapsed();
+    let begun = edge::now();
+    if load.action == LoadAction::Write {
+        let mut answer = [None];
+        connection.ask_all(&[Request::Sync], &mut answer)?;
+        if let [Some(Err(text))] = answer {
+            return Err(VentiError::Refused { text });
+        }
+    }
+    latencies.sort_unstable();
+    Ok(LoadResult { elapsed, sync: begun.elapsed(), latencies })
+}
+
+/// A block that no other number of the seed has, and that cannot be compressed.
+fn block(load: &Load, number: u64) -> Bytes {
+    let mut bytes = vec![0; load.block_bytes.clamp(16, BLOCK_BYTES_MAX)];
+    let mut state = mixed(load.seed).wrapping_add(mixed(number.wrapping_add(1)));
+    for word in bytes.chunks_mut(8) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let length = word.len();
+        word.copy_from_slice(&(state ^ (state >> 29)).to_le_bytes()[..length]);
+    }
+    bytes.into()
+}
+
+/// Bits that look like chance.
+fn mixed(number: u64) -> u64 {
+    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// A permutation of the numbers below `count`: a full cycle of a larger power of two, in which what is too large is passed over.
+fn permuted(place: u64, count: u64) -> u64 {
+    let mask = count.max(2).next_power_of_two() - 1;
+    let step = |number: u64| {
+        let number = (number.wrapping_mul(0x9e37_79b1) + 0x55) & mask;
+        (number ^ (number >> 3)) & mask
+    };
+    let mut number = step(place);
+    while number >= count {
+        number = step(number);
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_permutation_has_every_number_once() {
+        for count in [1, 2, 3, 100, 1000, 4096, 5000] {
+            let numbers: BTreeSet<u64> = (0..count).map(|place| permuted(place, count)).collect();
+            assert_eq!(numbers, (0..count).collect(), "{count}");
+        }
+        let in_order =
+            (1..5000_u64).filter(|place| permuted(*place, 5000) == permuted(place - 1, 5000) + 1).count();
+        assert!(in_order < 50, "{in_order} neighbours");
+    }
+
+    #[test]
+    fn no_two_blocks_are_the_same_and_none_can_be_compressed() {
+        let load = Load {
+            action: LoadAction::Write,
+            order: LoadOrder::Sequential,
+            block_bytes: 1000,
+            count: 1000,
+            depth: 1,
+            seed: 7,
+        };
+        let blocks: BTreeSet<Bytes> = (0..1000).map(|number| block(&load, number)).collect();
+        assert_eq!(blocks.len(), 1000);
+        assert!(!blocks.contains(&block(&Load { seed: 8, ..load }, 0)));
+        let words: BTreeSet<&[u8]> = blocks.iter().flat_map(|block| block.chunks(8)).collect();
+        assert!(words.len() > 124_900, "{} different words", words.len());
+    }
+}

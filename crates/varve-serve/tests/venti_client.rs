@@ -1,0 +1,254 @@
+//! The client of Venti's protocol, at our own server, and at servers that lie, vanish and are started again.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, contract};
+use varve_remote::{VentiOptions, VentiStore};
+use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
+use varve_store::{Access as StoreAccess, Encryption, PassphraseCost, ScoreAlgorithm, Store, StoreConfig};
+use varve_venti::{Address, Hello, Message, Messages, Reply, Request, Version, VersionLine};
+use varve_world::{MemoryStorage, World};
+
+/// A store of SHA-1 scores in memory.
+fn store() -> Arc<dyn BlockStore> {
+    let world = &World::deterministic(Arc::new(MemoryStorage::new()), 7);
+    let mut config = StoreConfig::new([7; 16]);
+    config.score = ScoreAlgorithm::Sha1;
+    config.encryption = Encryption::None;
+    Store::create(world, &config, None, PassphraseCost::default()).unwrap();
+    let access = StoreAccess::Write { holder: "a test" };
+    Arc::new(Store::open(world.clone(), None, access, &mut |_| {}).unwrap())
+}
+
+fn serve(blocks: Arc<dyn BlockStore>, access: Access) -> VentiServer {
+    let wanted = [Listening { at: "tcp!127.0.0.1!0".parse().unwrap(), access }];
+    let settings = VentiSettings { block_bytes_max: 1 << 20, ..VentiSettings::default() };
+    VentiServer::start(&wanted, false, &mut Inherited::none(), blocks, settings).unwrap()
+}
+
+fn quick() -> VentiOptions {
+    VentiOptions { pause: Duration::ZERO, ..VentiOptions::default() }
+}
+
+fn data(bytes: &[u8]) -> Block<'_> {
+    Block { block_type: BlockType::DATA, bytes }
+}
+
+fn name(score: Score) -> BlockName {
+    BlockName { score, block_type: BlockType::DATA }
+}
+
+#[test]
+fn a_server_is_a_block_store_like_any_other() {
+    let mut servers = Vec::new();
+    contract::check(&mut || {
+        let server = serve(store(), Access::ReadWrite);
+        let client = VentiStore::connect(server.addresses()[0].0.clone(), quick()).unwrap();
+        servers.push(server);
+        client
+    });
+    assert!(servers.iter().all(|server| !server.counts().is_degraded));
+}
+
+#[test]
+fn what_a_server_does_not_take_is_told_as_a_store_would() {
+    let server = serve(store(), Access::ReadOnly);
+    let client = VentiStore::connect(server.addresses()[0].0.clone(), quick()).unwrap();
+    assert!(matches!(client.put(data(b"a block")), Err(PutError::ReadOnly { .. })));
+    client.sync().unwrap();
+    let deep = BlockType::at_depth(varve_block::BlockKind::Data, 8).unwrap();
+    assert!(matches!(client.put(Block { block_type: deep, bytes: b"deep" }), Err(PutError::Failed { .. })));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_that_names_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let refused = VentiStore::connect(Address::Tcp("127.0.0.1".into(), port), quick()).map(drop).unwrap_err();
+    assert!(refused.to_string().contains(&port.to_string()), "{refused}");
+}
+
+/// Each with how much its tag is more than that of the request; `None` hangs up.
+type Replies = Option<Vec<(u8, Reply)>>;
+
+/// A server made of a function from requests to replies. What it is asked is counted.
+struct Liar {
+    address: Address,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Liar {
+    fn start(answer: impl Fn(usize, &Request) -> Replies + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        let run = move || {
+            for socket in listener.incoming() {
+                talk(socket.unwrap(), &counted, &answer);
+            }
+        };
+        std::thread::Builder::new().spawn(run).unwrap();
+        Self { address, asked }
+    }
+
+    fn client(&self) -> VentiStore {
+        VentiStore::connect(self.address.clone(), quick()).unwrap()
+    }
+}
+
+fn talk(mut socket: TcpStream, asked: &AtomicUsize, answer: &dyn Fn(usize, &Request) -> Replies) {
+    socket.write_all(Version::line()).unwrap();
+    let mut line = VersionLine::default();
+    let mut byte = [0];
+    loop {
+        let count = socket.read(&mut byte).unwrap_or(0);
+        if count == 0 || !matches!(line.receive(&byte[..count]), Ok((_, None))) {
+            break;
+        }
+    }
+    let mut messages = Messages::new(Version::V04, 1 << 21, BytesMut::new());
+    let mut bytes = [0; 65_536];
+    loop {
+        while let Ok(Some(Message::Whole { kind, tag, body })) = messages.next_message() {
+            let request = Request::decode(kind, body).unwrap();
+            let replies = match &request {
+                Request::Hello(_) => Some(vec![(0, Reply::Hello(Hello::anonymous()))]),
+                request => answer(asked.fetch_add(1, Ordering::SeqCst), request),
+            };
+            let Some(replies) = replies else { return };
+            let mut out = Vec::new();
+            for (more, reply) in replies {
+                reply.encode(Version::V04, tag.wrapping_add(more), &mut out).unwrap();
+            }
+            if socket.write_all(&out).is_err() {
+                return;
+            }
+        }
+        match socket.read(&mut bytes) {
+            Ok(count @ 1..) => messages.inbox().extend_from_slice(&bytes[..count]),
+            _ => return,
+        }
+    }
+}
+
+fn one(reply: Reply) -> Replies {
+    Some(vec![(0, reply)])
+}
+
+#[test]
+fn wrong_bytes_are_never_taken_for_right_ones() {
+    let liar = Liar::start(|_, request| match request {
+        Request::Read { .. } => one(Reply::Read(Bytes::from_static(b"something else"))),
+        Request::Write { .. } => one(Reply::Write([9; 20])),
+        _ => one(Reply::Sync),
+    });
+    let client = liar.client();
+    let wanted = name(Score::try_from([5; 20].as_slice()).unwrap());
+    assert!(matches!(client.get(&wanted), Err(GetError::Damaged { .. })));
+    assert!(matches!(client.put(data(b"a block")), Err(PutError::Failed { .. })));
+    // A probe that is answered with bytes tells nothing.
+    assert!(matches!(client.has_batch(&[wanted]), Err(GetError::Failed { .. })));
+}
+
+#[test]
+fn answers_to_something_else_and_second_answers_end_the_connection() {
+    let wanted = name(Score::try_from([5; 20].as_slice()).unwrap());
+    for replies in [
+        vec![(0, Reply::Sync)],
+        vec![(1, Reply::Sync)],
+        vec![(0, Reply::Write([9; 20]))],
+        vec![(0, Reply::Read(vec![0; 70_000].into()))],
+    ] {
+        let liar = Liar::start(move |_, _| Some(replies.clone()));
+        assert!(matches!(liar.client().get(&wanted), Err(GetError::Failed { .. })));
+        assert_eq!(
+            liar.asked.load(Ordering::SeqCst),
+            6,
+            "it is asked as often as the options say, and then no more"
+        );
+    }
+    // The first answer is right; the second is to nothing, so nothing after it is believed on that connection.
+    let liar = Liar::start(|_, request| match request {
+        Request::Write { .. } => {
+            let missing = Reply::Error("no block with score x exists".into());
+            Some(vec![(0, missing.clone()), (0, missing)])
+        }
+        _ => one(Reply::Error("no block with score x exists".into())),
+    });
+    let client = liar.client();
+    assert!(client.put(data(b"a block")).is_err());
+    assert!(matches!(client.get(&wanted), Err(GetError::NotFound { .. })));
+}
+
+#[test]
+fn a_server_that_hangs_up_in_the_middle_is_asked_again_for_the_rest() {
+    let memory = store();
+    let behind = Arc::clone(&memory);
+    // Every seventh request is the last of its connection.
+    let liar = Liar::start(move |number, request| {
+        if number % 7 == 6 {
+            return None;
+        }
+        one(match request {
+            Request::Write { data: bytes, .. } => {
+                Reply::Write(behind.put(data(bytes)).unwrap().as_bytes().try_into().unwrap())
+            }
+            Request::Read { score, .. } => {
+                Reply::Read(behind.get(&name(Score::try_from(score.as_slice()).unwrap())).unwrap())
+            }
+            _ => Reply::Sync,
+        })
+    });
+    let options = VentiOptions { attempts: 1000, depth: 3, ..quick() };
+    let client = VentiStore::connect(liar.address.clone(), options).unwrap();
+    let bytes: Vec<Vec<u8>> = (0..100_u8).map(|number| vec![number; 500]).collect();
+    let blocks: Vec<Block<'_>> = bytes.iter().map(|bytes| data(bytes)).collect();
+    let names: Vec<BlockName> = client.put_batch(&blocks).unwrap().into_iter().map(name).collect();
+    for (found, expected) in client.get_batch(&names).into_iter().zip(&bytes) {
+        assert_eq!(found.unwrap(), *expected);
+    }
+}
+
+#[test]
+fn what_a_server_forgot_when_it_was_started_again_is_written_again_before_a_sync_returns() {
+    // It acknowledges into memory, and forgets everything when somebody hangs up.
+    let kept = Arc::new(AtomicUsize::new(0));
+    let synced = Arc::new(AtomicUsize::new(0));
+    let (keeps, syncs, memory) = (Arc::clone(&kept), Arc::clone(&synced), store());
+    let liar = Liar::start(move |number, request| match request {
+        Request::Write { data: bytes, .. } => {
+            keeps.fetch_add(1, Ordering::SeqCst);
+            one(Reply::Write(memory.put(data(bytes)).unwrap().as_bytes().try_into().unwrap()))
+        }
+        // The first sync finds that the server has gone.
+        Request::Sync if number == 10 => {
+            keeps.store(0, Ordering::SeqCst);
+            None
+        }
+        Request::Sync => {
+            syncs.store(keeps.load(Ordering::SeqCst), Ordering::SeqCst);
+            one(Reply::Sync)
+        }
+        _ => None,
+    });
+    let client = liar.client();
+    for number in 0..10_u8 {
+        client.put(data(&[number; 100])).unwrap();
+    }
+    client.sync().unwrap();
+    assert_eq!(
+        synced.load(Ordering::SeqCst),
+        10,
+        "all that was acknowledged is there when the sync is answered"
+    );
+    // They are durable now, and need not be kept any longer.
+    client.sync().unwrap();
+    assert_eq!(synced.load(Ordering::SeqCst), 10);
+}

@@ -1,0 +1,123 @@
+//! Where the newest catalog at a Venti server begins: a file of this machine, as the server has no place for it.
+//!
+//! One line for each snapshot, `catalog:SCORE` and the time; the last one counts. Lines are only added, so the file tells how things were before, too.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::FlockOperation;
+use varve_block::Score;
+use varve_venti::{Address, SCORE_BYTES};
+use varve_world::{Clock, RealClock};
+
+use crate::arguments::Arguments;
+use crate::moment;
+
+/// How a line begins.
+const LABEL: &str = "catalog:";
+/// No such file is larger.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The file of one server.
+pub struct Roots {
+    path: PathBuf,
+}
+
+/// The file, while nobody else adds to it.
+pub struct LockedRoots {
+    path: PathBuf,
+    file: File,
+}
+
+impl Roots {
+    /// The file that was named, or else the one that this machine has for the server.
+    pub fn of(arguments: &Arguments, address: &Address) -> Result<Self> {
+        if let Some(path) = &arguments.roots {
+            return Ok(Self { path: path.clone() });
+        }
+        let named =
+            |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let state = named("XDG_STATE_HOME").or_else(|| named("HOME").map(|home| home.join(".local/state")));
+        let state = state
+            .context("where is the catalog's root noted? Name a file with --roots, or in VARVE_ROOTS")?;
+        let name = address.to_string().replace('/', "%");
+        Ok(Self { path: state.join("varve/roots").join(name) })
+    }
+
+    /// The newest root, if there is one.
+    pub fn newest(&self) -> Result<Option<Score>> {
+        match File::open(&self.path) {
+            Ok(file) => newest(&file, &self.path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", self.path.display())),
+        }
+    }
+
+    /// Keeps others from adding a root: one of two that do not know of each other would hide the other's snapshots.
+    pub fn lock(self) -> Result<LockedRoots> {
+        let context = || format!("cannot write {}", self.path.display());
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder).with_context(context)?;
+        }
+        let file =
+            File::options().read(true).append(true).create(true).open(&self.path).with_context(context)?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!("{} is in use: another snapshot is being taken there", self.path.display());
+        }
+        Ok(LockedRoots { path: self.path, file })
+    }
+}
+
+impl LockedRoots {
+    /// The newest root, if there is one.
+    pub fn newest(&self) -> Result<Option<Score>> {
+        newest(&self.file, &self.path)
+    }
+
+    /// Notes a root. Durable when this returns.
+    pub fn add(&mut self, root: Score) -> Result<()> {
+        // What a crash has left of a line before is ended by the first line break.
+        let line = format!("\n{LABEL}{root} {}\n", moment::rfc3339(RealClock.now()));
+        let noted = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let noted = noted.and_then(|()| folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all()));
+        noted.with_context(|| {
+            format!("cannot write {}: note this yourself: {LABEL}{root}", self.path.display())
+        })
+    }
+}
+
+fn newest(file: &File, path: &std::path::Path) -> Result<Option<Score>> {
+    let mut text = String::new();
+    let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(last_root(&text))
+}
+
+/// The root of the last line that is whole.
+fn last_root(text: &str) -> Option<Score> {
+    let score = |line: &str| {
+        let word = line.strip_prefix(LABEL)?.split(' ').next()?;
+        Score::from_hex(word).ok().filter(|score| score.as_bytes().len() == SCORE_BYTES)
+    };
+    text.lines().rev().find_map(score)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_whole_line_counts() {
+        let line = |digit: &str| format!("\n{LABEL}{} 2026-05-01T00:00:00Z\n", digit.repeat(40));
+        let score = |digit: &str| Some(Score::from_hex(&digit.repeat(40)).unwrap());
+        assert_eq!(last_root(""), None);
+        assert_eq!(last_root(&line("1")), score("1"));
+        assert_eq!(last_root(&[line("1"), line("2")].concat()), score("2"));
+        let torn = format!("{}\n{LABEL}3333", line("1"));
+        assert_eq!(last_root(&torn), score("1"));
+        assert_eq!(last_root(&[torn, line("4")].concat()), score("4"));
+    }
+}
