@@ -383,7 +383,7 @@ impl<'a> Import<'a> {
             Ok(block) => block,
             Err(error) => return Ok(Err(error.into())),
         };
-        let Some(block_type) = header.wire_type.block_types().into_iter().next() else {
+        let Some(block_type) = header.wire_type.block_types().next() else {
             return Ok(Err(ClumpDamage::Type { byte: header.wire_type.to_byte() }));
         };
         if Sha1::digest(&block).as_slice() != header.score {
