@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from xxhash import xxh3_64_intdigest
 
 GRANULE, MAX_BLOCK, MAX_FIELDS, CATALOG = 128, 1 << 20, 16 << 20, 3 << 5    # a type: kind << 5 | depth
+KINDS = (1, "hash", "blake3"), (1, "hash", "sha1"), (2, "value", "blake3")     # of stores
 LIMIT = 64 << 20                        # of a record's body, a clump's content, a page's table: the page sets none
 FILE, FOLDER, SYMLINK, CHARACTER_DEVICE, BLOCK_DEVICE, FIFO, SOCKET = range(1, 8)
 SPECIAL = {CHARACTER_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK, FIFO: stat.S_IFIFO, SOCKET: stat.S_IFSOCK}
@@ -59,9 +60,9 @@ class Keys:
         config = tomllib.loads((folder / "config.toml").read_text())
         bound = {name: str(config.get(name)) for name in ("id", "score", "compare", "encryption", "arena_bytes")}
         self.store_id, self.sha1 = bytes.fromhex(bound["id"]), bound["score"] == "sha1"
-        self.encrypted = bound["encryption"] == "aes-256-gcm"
-        must(config.get("format") == 1 and bound["compare"] == "hash" and bound["score"] in ("blake3", "sha1")
-             and bound["encryption"] in ("aes-256-gcm", "none"), "config.toml: not what this reader knows")
+        self.encrypted, self.by_value = bound["encryption"] == "aes-256-gcm", bound["compare"] == "value"
+        must((config.get("format"), bound["compare"], bound["score"]) in KINDS and
+             bound["encryption"] in ("aes-256-gcm", "none"), "config.toml: not what this reader knows")
         must(self.encrypted or not key_file, "a key was given for a store that says it has no encryption")
         lines = "".join(f"{name} = {value}\n" for name, value in bound.items())
         binding = blake3(f"varve store 1\n{lines}".encode()).digest()
@@ -69,8 +70,7 @@ class Keys:
         if self.encrypted:
             role, found = self.unwrap(sorted((folder / "keys").glob("*.toml")), binding, key_file)
             must(role in ("full", "append-only"), f"a key that is {role} reads nothing")
-            self.read = derive("read", found) if role == "full" else found[:32]
-            self.names = derive("names", found) if role == "full" else found[32:]
+            self.read, self.names = [derive(x, found) for x in ("read", "names")] if role == "full" else split(found, 32)
         self.score, self.digest, self.seal = (derive(x, self.names) for x in ("score", "digest", "seal"))
     def unwrap(self, paths: list[Path], binding: bytes, key_file: Path | None) -> tuple[str, bytes]:
         """What is wrapped, and for which role: tries the secret on every file of its kind."""
@@ -105,11 +105,10 @@ class Arena:
             must(head[:8] == b"varveAR1" and head[8:12] in (b"\1\0\0\0", b"\2\0\0\0") and 512 <= len(head) == length,
                  "this is no arena of version 1 or 2")
             store_id, number, self.generation, cipher, self.uid, *wrap = struct.unpack_from("<16sQII16sII", head, 16)
-            self.first, self.header_code = length // GRANULE, head[-32:]
+            self.first, self.header_code, self.blind = length // GRANULE, head[-32:], wrap[0] == 2
             must(length % GRANULE == 0 and self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")
             must((store_id, number) == (keys.store_id, self.number), "it belongs to another store or place")
             must([cipher, *wrap] in ([[1, 1, 48], [1, 2, 80]] if keys.encrypted else [[0, 0, 0]]), "a foreign cipher")
-            self.blind = wrap[0] == 2
             self.page_key = self.clump_key = derive("directory", keys.names, self.uid)
             if wrap[0] == 1:
                 self.clump_key = AESGCM(derive("wrap", keys.read, self.uid)).decrypt(bytes(12), head[72:120], head[:72])
@@ -138,8 +137,7 @@ class Arena:
         def opened(at: int, length: int, frame: bytes, code: bytes) -> bytes:
             data, says = self.read(start + 64 + at, length), head[:40] + self.uid
             if self.keys.encrypted:
-                nonce = (frame or bytes(4)) + counter
-                return AESGCM(derive("session", key, session)).decrypt(nonce, data + code, says)
+                return AESGCM(derive("session", key, session)).decrypt((frame or bytes(4)) + counter, data + code, says)
             must(keyed(key, says, frame, data)[:16] == code, "its code is wrong")
             return data
         data = opened(0, table or body_bytes, b"", code) if body else b""
@@ -150,7 +148,8 @@ class Arena:
                 part = unpacked(codec, opened(at, length, struct.pack("<I", n), code), size)
                 must(part[:4] == struct.pack("<I", count) and len(parts) < LIMIT, "not the blocks that its table says")
                 shapes, parts, at = shapes + part[4:4 + 4 * count], parts + part[4 + 4 * count:], at + length
-            must((at, len(data)) == (body_bytes, 8 + 32 * frames + 2 * blocks), "the table of frames does not fit")
+            names = 14 + 10 * blocks if self.keys.by_value else 2 * blocks      # or what tells where a block cannot be
+            must((at, len(data)) == (body_bytes, 8 + 32 * frames + names), "the table of frames does not fit")
             data = struct.pack("<III", 0, 4 + len(shapes + parts), len(shapes) // 4) + shapes + parts
         return magic, row, data
     def pages(self) -> Iterator[tuple[Row, bytes]]:
@@ -179,10 +178,9 @@ Clump = NamedTuple("Clump", [("arena", Arena), ("row", Row), ("shapes", bytes), 
 
 class Store:
     def __init__(self, folder: Path, key_file: Path | None = None, out: TextIO = sys.stderr) -> None:
-        self.out, self.troubles, self.said = out, 0, set[str]()
-        self.keys = Keys(folder, key_file)
-        self.width = 20 if self.keys.sha1 else 32
-        self.zeros = self.score(b"")                                # stands for a whole subtree of zeros
+        self.out, self.keys, self.troubles, self.said = out, Keys(folder, key_file), 0, set[str]()
+        self.width = 24 if self.keys.by_value else 20 if self.keys.sha1 else 32
+        self.zeros = b"\xff" * 24 if self.keys.by_value else self.score(b"")    # stands for a whole subtree of zeros
         self.clumps: list[Clump] = []                               # in the order of the log
         self.places: dict[bytes, list[tuple[Clump, int]]] = {}      # score and type: all copies of the block
         self.catalogs, self.ledger = list[bytes](), list[Any]([0, b""])     # the catalog's roots; a ledger
@@ -206,7 +204,9 @@ class Store:
         if str(problem) not in self.said:
             self.said.add(str(problem))
             print(f"{word}: {shown(str(problem))}", file=self.out)
-    def score(self, block: bytes) -> bytes:
+    def score(self, block: bytes, name: bytes = b"") -> bytes:
+        if self.keys.by_value:          # a name is a check of the block, and then where it was first written
+            return keyed(derive("fingerprint", self.keys.names), block)[:8] + name[8:]
         plain = (hashlib.sha1 if self.keys.sha1 else blake3)(block).digest()
         return keyed(self.keys.score, block) if self.keys.encrypted and not self.keys.sha1 else plain
 
@@ -253,7 +253,7 @@ class Store:
             must(content.read(4 + 4 * count) == struct.pack("<I", count) + clump.shapes, "not the shapes in its page")
             blocks = [content.read(shape & 0xFFFFFF) for (shape,) in struct.iter_unpack("<I", clump.shapes)]
             must(not content.read() and all(len(block) <= MAX_BLOCK for block in blocks), "blocks of odd lengths")
-            must(b"".join(map(self.score, blocks)) == clump.scores, "a block has another score")
+            must(b"".join(map(self.score, blocks, split(clump.scores, self.width))) == clump.scores, "another score")
             digests = b"".join(keyed(self.keys.digest, block)[:16] for block in blocks if clump.digests)
             must(digests == clump.digests, "a block has another second digest")
             return blocks

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{AuditShare, Damage, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store};
+use varve_store::{AuditShare, CompareMode, Damage, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store};
 
 use crate::catalog::{Catalog, SaveCatalogError};
 use crate::progress::Progress;
@@ -365,11 +365,21 @@ impl Mended<'_> {
         }
     }
 
+    /// A block that has its hash is the one, wherever it comes from. Where names are no hashes, only a copy of this very store has it.
+    fn may_believe(&self, source: &Store) -> bool {
+        let (own, theirs) = (self.store.config(), source.config());
+        own.compare == CompareMode::Hash || (own.id, own.encryption) == (theirs.id, theirs.encryption)
+    }
+
     /// Takes a block from the first source that has it whole.
     fn fetch(&self, name: &BlockName) -> Option<Bytes> {
-        let is_right = |bytes: &Bytes| self.store.namer().score(bytes) == name.score;
-        let bytes = self.sources.iter().find_map(|source| source.get(name).ok().filter(is_right))?;
-        match self.store.put(Block { block_type: name.block_type, bytes: &bytes }) {
+        let is_right = |bytes: &Bytes| self.store.namer().named_again(&name.score, bytes) == name.score;
+        let bytes = self
+            .sources
+            .iter()
+            .filter(|source| self.may_believe(source))
+            .find_map(|source| source.get(name).ok().filter(is_right))?;
+        match self.store.put_back(&[(*name, bytes.clone())]) {
             Ok(_) => drop(self.fetched_count.fetch_add(1, Ordering::Relaxed)),
             Err(error) => {
                 self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

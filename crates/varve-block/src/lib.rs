@@ -13,6 +13,7 @@ mod block_type;
 pub mod contract;
 mod hex;
 mod memory;
+mod placed;
 mod score;
 mod store;
 
@@ -20,5 +21,8 @@ pub use address::{Fingerprint, LogAddress};
 pub use block_type::{BlockKind, BlockType};
 pub use hex::{FromHexError, from_hex, to_hex};
 pub use memory::MemoryBlockStore;
+pub use placed::{
+    CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PLACED_SCORE_BYTES, PlacedName, SESSION_MARK_BYTES,
+};
 pub use score::{SCORE_BYTES_MAX, Score, ScoreFromSliceError};
 pub use store::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, SyncError};

@@ -2,7 +2,7 @@
 
 use crate::hex::{FromHexError, from_hex, to_hex};
 
-/// The widest score: a BLAKE3 hash. SHA-1 takes 20 bytes of it, an address 8.
+/// The widest score: a BLAKE3 hash. SHA-1 takes 20 bytes of it, an address 24.
 pub const SCORE_BYTES_MAX: usize = 32;
 
 /// The name of a block: its hash in a by-hash store, its address in a by-value one.

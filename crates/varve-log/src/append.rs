@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use varve_block::LogAddress;
+use varve_block::{LogAddress, SESSION_MARK_BYTES};
 use varve_world::{FileName, Random};
 
 use crate::arena::{ArenaId, Granule};
@@ -164,6 +164,55 @@ impl Appender {
         self.remember(appended)
     }
 
+    /// Appends a clump to the arena `home`: the open one, or, if that is an earlier one, the next. For a store in which the names of blocks
+    /// say where they are: there it is decided beforehand which arena takes what.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append). Every other arena is refused.
+    pub fn append_in(
+        &mut self,
+        home: ArenaId,
+        clump: PackedClump,
+    ) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+        self.check()?;
+        let appended = self.try_append_in(home, clump);
+        self.remember(appended)
+    }
+
+    fn try_append_in(
+        &mut self,
+        home: ArenaId,
+        clump: PackedClump,
+    ) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+        let mut pages = Vec::new();
+        if self.open.as_ref().is_some_and(|open| open.id() < home) {
+            pages.extend(self.write_page()?);
+            self.close_full_arena()?;
+        }
+        if self.open.is_none() && self.next == home {
+            self.begin_arena()?;
+        }
+        if self.open.as_ref().is_none_or(|open| open.id() != home) {
+            let reason = format!("what belongs in arena {home} cannot be written there any more");
+            return Err(AppendError::Failed { reason });
+        }
+        self.write_to_open(clump, pages)
+    }
+
+    /// The arena that takes the next clump, and how long it is.
+    #[must_use]
+    pub fn home(&self) -> (ArenaId, u64) {
+        self.open
+            .as_ref()
+            .map_or((self.next, ARENA_HEADER_BYTES as u64), |open| (open.id(), open.log_bytes))
+    }
+
+    /// What the names that this session gives carry of its salt.
+    #[must_use]
+    pub fn session_mark(&self) -> [u8; SESSION_MARK_BYTES] {
+        self.session.mark()
+    }
+
     fn try_append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<Appended>), AppendError> {
         let mut pages = Vec::new();
         let clump_bytes = clump.record.len() as u64;
@@ -178,7 +227,15 @@ impl Appender {
         if self.open.is_none() {
             self.begin_arena()?;
         }
-        let Some(open) = &mut self.open else { unreachable!("an arena was begun above") };
+        self.write_to_open(clump, pages)
+    }
+
+    fn write_to_open(
+        &mut self,
+        clump: PackedClump,
+        mut pages: Vec<Appended>,
+    ) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+        let Some(open) = &mut self.open else { unreachable!("the caller has begun one") };
         let granule = open.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
         let address = self.log.config().map.address(open.id(), granule).ok_or(AppendError::LogFull)?;
         if open.waiting_count() >= PAGE_BLOCKS_GOAL {

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use varve_block::SESSION_MARK_BYTES;
 use varve_world::{FileName, Random, Storage};
 use zeroize::Zeroizing;
 
@@ -31,6 +32,11 @@ impl Session {
         let mut id = [0; 16];
         random.fill(&mut id)?;
         Ok(Self { id, counter: 0 })
+    }
+
+    /// What the names that are given in it carry of its salt.
+    pub(crate) fn mark(&self) -> [u8; SESSION_MARK_BYTES] {
+        self.id.first_chunk().copied().unwrap_or_default()
     }
 
     /// Whether it has made any record.

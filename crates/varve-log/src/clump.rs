@@ -12,7 +12,7 @@
 //! other.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType};
+use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName};
 
 use crate::compress::{Codec, CompressionLevel, compress, looks_incompressible};
 use crate::decode::to_usize;
@@ -113,6 +113,12 @@ impl ClumpDraft {
         Self { clump_bytes, rows: Vec::new(), blocks: Vec::new() }
     }
 
+    /// How large its blocks should become, together.
+    #[must_use]
+    pub fn goal_bytes(&self) -> usize {
+        self.clump_bytes.goal()
+    }
+
     /// Takes what is in it, and leaves it empty.
     #[must_use]
     pub fn take(&mut self) -> Self {
@@ -157,6 +163,11 @@ impl ClumpDraft {
         self.rows.iter().map(|row| row.name)
     }
 
+    /// The clump that the names of its blocks say; `None` in a by-hash store. They all say the same.
+    fn clump_name(&self) -> Option<ClumpName> {
+        frames::clump_name(self.names().map(|name| name.score))
+    }
+
     /// A block of it, by the number that [`push`](Self::push) gave; `None` where there is no such block.
     #[must_use]
     pub fn block(&self, ordinal: usize) -> Option<&[u8]> {
@@ -176,10 +187,12 @@ impl ClumpDraft {
             Framing::Whole => usize::MAX,
         };
         let pieces = self.pieces(goal);
+        let clump = self.clump_name();
         let mut record = Vec::with_capacity(self.blocks.len().saturating_add(ROOM_BYTES));
         record.resize(RECORD_HEADER_BYTES, 0);
         let table_bytes = match pieces.as_slice() {
-            [] | [_] => {
+            // In a by-value store the table tells what the blocks are called: there it is never left out.
+            [] | [_] if clump.is_none() => {
                 record.resize(RECORD_HEADER_BYTES + BODY_HEADER_BYTES, 0);
                 let piece = pieces.first().copied().unwrap_or_default();
                 let (codec, content_bytes) = self.write_piece(piece, is_random, level, &mut record);
@@ -188,7 +201,7 @@ impl ClumpDraft {
                 place.iter_mut().zip(words.as_flattened()).for_each(|(to, from)| *to = *from);
                 0
             }
-            pieces => self.write_frames(pieces, is_random, level, &mut record),
+            pieces => self.write_frames(pieces, clump, is_random, level, &mut record),
         };
         PackedClump { rows: self.rows.clone(), record, table_bytes }
     }
@@ -197,11 +210,12 @@ impl ClumpDraft {
     fn write_frames(
         &self,
         pieces: &[Piece<'_>],
+        clump: Option<ClumpName>,
         is_random: bool,
         level: CompressionLevel,
         record: &mut Vec<u8>,
     ) -> u32 {
-        let table_bytes = frames::table_bytes(pieces.len(), self.rows.len());
+        let table_bytes = frames::table_bytes(pieces.len(), self.rows.len(), clump);
         let table_end = record.len().saturating_add(table_bytes);
         record.resize(table_end, 0);
         let mut rows = Vec::with_capacity(pieces.len());

@@ -10,6 +10,13 @@
 //! |      8 |       | frames        | a row of 32 bytes for each frame                                               |
 //! |        |       | marks         | for each block, in order, the first two bytes of its score                     |
 //!
+//! In a by-value store the marks are these, so that a clump tells by itself what its blocks are called:
+//!
+//! | offset | bytes | field         | meaning                                                                        |
+//! |-------:|------:|---------------|--------------------------------------------------------------------------------|
+//! |      0 |    14 | clump_name    | the last bytes of the names of all its blocks                                  |
+//! |     14 |       | marks         | for each block, in order, the first ten bytes of its name                      |
+//!
 //! A row:
 //!
 //! | offset | bytes | field         | meaning                                                                        |
@@ -23,7 +30,7 @@
 
 use std::ops::Range;
 
-use varve_block::Score;
+use varve_block::{CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PlacedName, Score};
 
 use crate::cipher::{CODE_BYTES, Message};
 use crate::clump::{BLOCK_COUNT_MAX, CONTENT_BYTES_MAX};
@@ -65,23 +72,49 @@ pub(crate) struct FrameTable {
     starts: Vec<u32>,
     /// Which block of the clump is the first of each frame.
     first_blocks: Vec<u32>,
-    marks: Vec<[u8; MARK_BYTES]>,
+    marks: Marks,
 }
 
-/// How long the table of so many frames and blocks is.
-pub(crate) fn table_bytes(frame_count: usize, block_count: usize) -> usize {
+/// What a table says of its blocks' names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Marks {
+    /// The first bytes of their hashes: where a block cannot be.
+    Hashes(Vec<[u8; MARK_BYTES]>),
+    /// Their names.
+    Places(ClumpName, Vec<[u8; PLACED_MARK_BYTES]>),
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self::Hashes(Vec::new())
+    }
+}
+
+/// How long the table of so many frames and blocks is; of a clump with this name, in a by-value store.
+pub(crate) fn table_bytes(frame_count: usize, block_count: usize, clump: Option<ClumpName>) -> usize {
     let rows = frame_count.saturating_mul(ROW_BYTES);
-    COUNTS_BYTES.saturating_add(rows).saturating_add(block_count.saturating_mul(MARK_BYTES))
+    let (name_bytes, mark_bytes) =
+        if clump.is_some() { (CLUMP_NAME_BYTES, PLACED_MARK_BYTES) } else { (0, MARK_BYTES) };
+    let marks = block_count.saturating_mul(mark_bytes);
+    [COUNTS_BYTES, rows, name_bytes, marks].into_iter().fold(0, usize::saturating_add)
+}
+
+/// The clump that the names of all these blocks say; `None` in a by-hash store.
+pub(crate) fn clump_name(mut scores: impl Iterator<Item = Score>) -> Option<ClumpName> {
+    let first = PlacedName::of(&scores.next()?)?.clump;
+    debug_assert!(scores.all(|score| PlacedName::of(&score).is_some_and(|name| name.clump == first)));
+    Some(first)
 }
 
 /// What a table keeps of a score.
-pub(crate) fn mark(score: &Score) -> [u8; MARK_BYTES] {
-    score.as_bytes().first_chunk().copied().unwrap_or_default()
+fn mark<const BYTES: usize>(score: &Score) -> [u8; BYTES] {
+    score.as_bytes().first_chunk().copied().unwrap_or([0; BYTES])
 }
 
 /// The table of these frames and blocks; the codes are filled in when the frames are encrypted.
-pub(crate) fn encode(rows: &[FrameRow], scores: impl ExactSizeIterator<Item = Score>) -> Vec<u8> {
-    let mut table = Vec::with_capacity(table_bytes(rows.len(), scores.len()));
+pub(crate) fn encode(rows: &[FrameRow], scores: impl ExactSizeIterator<Item = Score> + Clone) -> Vec<u8> {
+    let clump = clump_name(scores.clone());
+    let mut table = Vec::with_capacity(table_bytes(rows.len(), scores.len(), clump));
     #[expect(clippy::cast_possible_truncation, reason = "a clump has at most BLOCK_COUNT_MAX blocks")]
     {
         table.extend_from_slice(&(rows.len() as u32).to_le_bytes());
@@ -93,8 +126,12 @@ pub(crate) fn encode(rows: &[FrameRow], scores: impl ExactSizeIterator<Item = Sc
         }
         table.extend_from_slice(&row.code);
     }
-    for score in scores {
-        table.extend_from_slice(&mark(&score));
+    match clump {
+        None => scores.for_each(|score| table.extend_from_slice(&mark::<MARK_BYTES>(&score))),
+        Some(clump) => {
+            table.extend_from_slice(&clump.to_bytes());
+            scores.for_each(|score| table.extend_from_slice(&mark::<PLACED_MARK_BYTES>(&score)));
+        }
     }
     table
 }
@@ -107,7 +144,9 @@ impl FrameTable {
         let block_count = to_usize(decoder.u32()?);
         let sound = (1..=block_count).contains(&frame_count)
             && block_count <= BLOCK_COUNT_MAX
-            && table.len() == table_bytes(frame_count, block_count);
+            && marks_bytes(table, frame_count).is_some_and(|bytes| {
+                bytes == block_count.saturating_mul(MARK_BYTES) || bytes == placed_bytes(block_count)
+            });
         if !sound {
             return None;
         }
@@ -129,7 +168,12 @@ impl FrameTable {
             first_block = first_block.checked_add(row.block_count)?;
             content_bytes = content_bytes.checked_add(row.content_bytes)?;
         }
-        read.marks = decoder.0.as_chunks().0.to_vec();
+        read.marks = if decoder.0.len() == placed_bytes(block_count) {
+            let clump = ClumpName::from_bytes(decoder.array()?);
+            Marks::Places(clump, decoder.0.as_chunks().0.to_vec())
+        } else {
+            Marks::Hashes(decoder.0.as_chunks().0.to_vec())
+        };
         let fits = start == header.body_bytes
             && to_usize(first_block) == block_count
             && content_bytes <= CONTENT_BYTES_MAX;
@@ -152,19 +196,40 @@ impl FrameTable {
 
     /// The places at which a block with this score may be, in order.
     pub(crate) fn places_of(&self, score: &Score) -> impl Iterator<Item = FramePlace> + '_ {
-        let wanted = mark(score);
-        let blocks = (0_u32..).zip(&self.marks).filter(move |(_, mark)| **mark == wanted);
-        blocks.filter_map(|(block, _)| {
+        let blocks: Vec<u32> = match &self.marks {
+            Marks::Hashes(marks) => {
+                let wanted = mark(score);
+                (0..).zip(marks).filter(|(_, mark)| **mark == wanted).map(|(block, _)| block).collect()
+            }
+            Marks::Places(clump, marks) => {
+                let wanted = PlacedName::of(score).filter(|name| name.clump == *clump);
+                let block = wanted.and_then(|wanted| place_of(marks, wanted));
+                block.and_then(|block| u32::try_from(block).ok()).into_iter().collect()
+            }
+        };
+        blocks.into_iter().filter_map(|block| {
             let frame = self.first_blocks.partition_point(|first| *first <= block).checked_sub(1)?;
             let ordinal = block.checked_sub(*self.first_blocks.get(frame)?)?;
             Some(FramePlace { frame, ordinal: Some(to_usize(ordinal)) })
         })
     }
 
+    /// The names of a frame's blocks, in order, if the table has them, as that of a by-value store has.
+    pub(crate) fn names(&self, frame: usize) -> Option<Vec<Score>> {
+        let Marks::Places(clump, marks) = &self.marks else { return None };
+        let first = to_usize(*self.first_blocks.get(frame)?);
+        let marks = marks.get(first..)?.get(..to_usize(self.rows.get(frame)?.block_count))?;
+        Some(marks.iter().map(|mark| clump.score(*mark)).collect())
+    }
+
     /// How much memory it holds on to, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let each_row = size_of::<FrameRow>().saturating_add(8);
-        self.rows.len().saturating_mul(each_row).saturating_add(self.marks.len().saturating_mul(MARK_BYTES))
+        let marks = match &self.marks {
+            Marks::Hashes(marks) => marks.len().saturating_mul(MARK_BYTES),
+            Marks::Places(_, marks) => marks.len().saturating_mul(PLACED_MARK_BYTES),
+        };
+        self.rows.len().saturating_mul(each_row).saturating_add(marks)
     }
 
     /// Encrypts the frames in the body of a framed clump by `seal`, writes their codes into its table, and returns the table, which
@@ -188,6 +253,25 @@ impl FrameTable {
         }
         table
     }
+}
+
+/// How many bytes of a table follow its rows.
+fn marks_bytes(table: &[u8], frame_count: usize) -> Option<usize> {
+    table.len().checked_sub(COUNTS_BYTES.checked_add(frame_count.checked_mul(ROW_BYTES)?)?)
+}
+
+/// The same in a by-value store.
+fn placed_bytes(block_count: usize) -> usize {
+    CLUMP_NAME_BYTES.saturating_add(block_count.saturating_mul(PLACED_MARK_BYTES))
+}
+
+/// Which of these marks is that of a block. It stands at its slot, unless blocks before it were lost and left out.
+fn place_of(marks: &[[u8; PLACED_MARK_BYTES]], wanted: PlacedName) -> Option<usize> {
+    let (slot, wanted) = (usize::from(wanted.slot), wanted.mark());
+    if marks.get(slot) == Some(&wanted) {
+        return Some(slot);
+    }
+    marks.iter().take(slot).position(|mark| *mark == wanted)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! |      0 |     4 | clump_count   |                                                                                |
 //! |      4 |     4 | block_count   |                                                                                |
 //! |      8 |     4 | durable       | the arena is known to be durable up to here, in granules                       |
-//! |     12 |     2 | score_bytes   | 32 or 20                                                                       |
+//! |     12 |     2 | score_bytes   | 32, 20, or 24 in a by-value store                                              |
 //! |     14 |     2 | digest_bytes  | 0, or 16 in a SHA-1 store                                                      |
 //! |     16 |     4 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |
 //! |     20 |     4 | table_bytes   | length of the table, decompressed                                              |
@@ -22,7 +22,7 @@
 //! Scores do not compress; the table, in columns, all but vanishes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_block::{BlockName, BlockType, Score};
+use varve_block::{BlockName, BlockType, PLACED_SCORE_BYTES, Score};
 
 use crate::arena::{ArenaId, Granule};
 use crate::cipher::CODE_BYTES;
@@ -326,7 +326,7 @@ impl Header {
         let words = clump_count.checked_mul(3)?.checked_add(block_count)?;
         let sound = block_count <= BLOCK_COUNT_MAX
             && clump_count <= block_count
-            && matches!(score_bytes, 20 | 32)
+            && matches!(score_bytes, 20 | PLACED_SCORE_BYTES | 32)
             && matches!(digest_bytes, 0 | DIGEST_BYTES)
             && table_bytes == words.checked_mul(4)?;
         sound.then_some(Self {
@@ -408,10 +408,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_page_survives_the_round_trip(
-            wide in any::<bool>(),
+            width in proptest::sample::select(vec![20, 24, 32]),
             counts in proptest::collection::vec(1_u32..50, 0..30),
         ) {
-            let width = if wide { 32 } else { 20 };
             let page = page(width, &counts);
             prop_assert_eq!(DirectoryPage::decode(&encoded(&page)), Ok(page.clone()));
             let blocks: Vec<_> = page.blocks().collect();

@@ -23,7 +23,7 @@ pub struct LogConfig {
     pub store_id: [u8; 16],
     /// How large arenas become.
     pub map: ArenaMap,
-    /// How wide scores are: 32 or 20 bytes.
+    /// How wide scores are: 32 bytes, 20, or 24 in a by-value store.
     pub score_bytes: usize,
 }
 

@@ -1,12 +1,13 @@
 //! What is still good in a damaged arena, and the arena that takes its place.
 //!
 //! Clumps vouch for themselves: each has its own code. So whatever page or seal is lost, a clump that is whole can be found
-//! by following the records, and the names of its blocks come from their bytes. An arena is never mended in place: a new
+//! by following the records, and the names of its blocks come from their bytes, or in a by-value store from its table. An arena is never mended in place: a new
 //! one, of the next generation, is written under another name, and renamed when it is sealed and durable.
 
 use std::io;
 use std::sync::Arc;
 
+use varve_block::Score;
 use varve_world::{FileName, Random};
 
 use crate::append::{AppendError, Appended};
@@ -20,7 +21,7 @@ use crate::page::{Ledger, PAGE_BLOCKS_GOAL};
 use crate::read::{Log, OpenedArena, ReadLogError};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 use crate::seals::Seal;
-use crate::window::{DecryptedBody, Window};
+use crate::window::{DecryptedBody, Salvage, Window};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -34,6 +35,8 @@ pub struct SalvagedClump {
     pub granule: Granule,
     /// Its blocks.
     pub content: ClumpContent,
+    /// What it says that its blocks are called, in order, in a by-value store.
+    pub names: Option<Vec<Score>>,
     /// Its body, if nothing is missing.
     body: Option<DecryptedBody>,
 }
@@ -122,8 +125,10 @@ fn whole_clump(
         Err(error @ ReadLogError::NoReadKey { .. }) => Err(error),
         // Its header is whole, so it tells where the next one is.
         Err(_) => Ok((header.next(), None)),
-        Ok((content, _)) if content.block_count() == 0 => Ok((header.next(), None)),
-        Ok((content, body)) => Ok((header.next(), Some(SalvagedClump { granule, content, body }))),
+        Ok(Salvage { content, .. }) if content.block_count() == 0 => Ok((header.next(), None)),
+        Ok(Salvage { content, names, body }) => {
+            Ok((header.next(), Some(SalvagedClump { granule, content, names, body })))
+        }
     }
 }
 

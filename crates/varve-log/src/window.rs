@@ -27,6 +27,20 @@ pub(crate) struct DecryptedBody {
     pub(crate) table_bytes: u32,
 }
 
+/// What is whole of a clump.
+pub(crate) struct Salvage {
+    pub(crate) content: ClumpContent,
+    /// What the clump says that the blocks of it are called, in a by-value store.
+    pub(crate) names: Option<Vec<Score>>,
+    pub(crate) body: Option<DecryptedBody>,
+}
+
+/// The names of the blocks in those frames that are whole.
+fn whole_names(map: &ClumpMap, frames: &[Result<FrameContent, ReadLogError>]) -> Option<Vec<Score>> {
+    let whole = frames.iter().enumerate().filter(|(_, frame)| frame.is_ok());
+    Some(whole.map(|(number, _)| map.names(number)).collect::<Option<Vec<_>>>()?.concat())
+}
+
 impl ClumpMap {
     /// The clump's header.
     #[must_use]
@@ -51,6 +65,12 @@ impl ClumpMap {
     pub fn places_of(&self, score: &Score) -> Vec<FramePlace> {
         let anywhere = || vec![FramePlace { frame: 0, ordinal: None }];
         self.table.as_ref().map_or_else(anywhere, |table| table.places_of(score).collect())
+    }
+
+    /// The names of a frame's blocks, in order, if the clump tells them, as those of a by-value store do.
+    #[must_use]
+    pub fn names(&self, frame: usize) -> Option<Vec<Score>> {
+        self.table.as_ref()?.names(frame)
     }
 
     /// Where in the arena's file a frame lies, in bytes.
@@ -209,13 +229,14 @@ impl Window<'_> {
     pub(crate) fn salvage(
         &mut self,
         granule: Granule,
-    ) -> Result<(ClumpContent, Option<DecryptedBody>), ReadLogError> {
+    ) -> Result<Salvage, ReadLogError> {
         let (map, frames) = self.frames(granule)?;
+        let names = whole_names(&map, &frames);
         let is_whole = frames.iter().all(Result::is_ok);
         let content = ClumpContent::new(frames.into_iter().filter_map(Result::ok).collect());
         let decrypted = |window: &mut Self| window.decrypted(&map);
         let body = if is_whole { Some(self.in_one_go(granule, decrypted)?) } else { None };
-        Ok((content, body))
+        Ok(Salvage { content, names, body })
     }
 
     /// The body of a clump, decrypted.

@@ -64,10 +64,9 @@ impl Healing {
                 names.iter().zip(here).filter(|(_, found)| found.is_err()).map(|(name, _)| *name).collect();
             for (name, found) in lost.iter().zip(self.get_batch(&lost)) {
                 let Ok(bytes) = found else { continue };
-                if store.put(Block { block_type: name.block_type, bytes: &bytes })? == name.score {
-                    healed_count += 1;
-                    tracing::info!(block = %name, "a block that was lost is stored again");
-                }
+                store.put_back(&[(*name, bytes)])?;
+                healed_count += 1;
+                tracing::info!(block = %name, "a block that was lost is stored again");
             }
         }
         store.sync()?;

@@ -61,7 +61,7 @@ pub enum DamageKind {
     /// The arena's parity is missing or damaged. The arena itself is not, and its parity can be made again.
     #[error(transparent)]
     Parity(#[from] ParityDamage),
-    /// A block does not hash to its name.
+    /// A block's bytes are not those of its name.
     #[error("a block hashes to {actual}, but is recorded as {recorded}")]
     OtherBlock {
         /// What is there.
@@ -332,7 +332,8 @@ impl Store {
         check: &mut ArenaCheck,
     ) {
         for ((block_type, bytes), recorded) in content.blocks().zip(recorded) {
-            let actual = BlockName { score: self.namer.score(&bytes), block_type };
+            let score = self.namer.named_again(&recorded.name.score, &bytes);
+            let actual = BlockName { score, block_type };
             let same_digest = recorded.digest == self.namer.digest(&bytes);
             if actual != recorded.name || !same_digest || recorded.size as usize != bytes.len() {
                 let kind = DamageKind::OtherBlock { actual, recorded: recorded.name };

@@ -1,11 +1,12 @@
 //! `config.toml`: what was chosen when a store was made.
 
 use serde::{Deserialize, Serialize};
-use varve_block::{from_hex, to_hex};
+use varve_block::{PLACED_SCORE_BYTES, from_hex, to_hex};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 
-/// The newest format that this program reads and writes.
-pub(crate) const FORMAT: u32 = 1;
+/// The newest format that this program reads and writes: that of stores that compare by value. All others have format 1.
+pub(crate) const FORMAT: u32 = 2;
+const FORMAT_OF_HASHES: u32 = 1;
 
 /// What names a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +22,10 @@ pub enum ScoreAlgorithm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CompareMode {
-    /// By its score.
+    /// By its score, which is a hash of it.
     Hash,
+    /// Byte by byte. Its score is where it was first written.
+    Value,
 }
 
 /// Where the index is kept.
@@ -220,7 +223,7 @@ impl StoreConfig {
     pub fn to_text(&self) -> String {
         let disk_index = (self.index == IndexKind::Disk).then_some(self.disk_index);
         let file = File {
-            format: FORMAT,
+            format: self.format(),
             id: to_hex(&self.id),
             score: self.score,
             compare: self.compare,
@@ -271,11 +274,11 @@ impl StoreConfig {
             0 => None,
             percent => Some(ParityPercent::new(percent).ok_or_else(|| bad("parity_percent", &percent))?),
         };
-        if format != FORMAT {
-            return Err(bad("format", &format));
+        if file.compare == CompareMode::Value && file.score != ScoreAlgorithm::Blake3 {
+            return Err(bad("score", &"sha1"));
         }
         let disk_index = file.disk_index().map_err(|(key, value)| bad(key, &value))?;
-        Ok(Self {
+        let config = Self {
             id,
             score: file.score,
             compare: file.compare,
@@ -287,7 +290,19 @@ impl StoreConfig {
             compression_level,
             clump_bytes,
             parity_percent,
-        })
+        };
+        // An older program that took one for the other would read nothing right.
+        if format != config.format() {
+            return Err(bad("format", &format));
+        }
+        Ok(config)
+    }
+
+    fn format(&self) -> u32 {
+        match self.compare {
+            CompareMode::Hash => FORMAT_OF_HASHES,
+            CompareMode::Value => FORMAT,
+        }
     }
 
     /// A hash of everything that must never be changed: the keys are bound to it.
@@ -301,9 +316,12 @@ impl StoreConfig {
             Encryption::Aes256Gcm => "aes-256-gcm",
             Encryption::None => "none",
         };
-        let CompareMode::Hash = self.compare;
+        let compare = match self.compare {
+            CompareMode::Hash => "hash",
+            CompareMode::Value => "value",
+        };
         let text = format!(
-            "varve store 1\nid = {}\nscore = {score}\ncompare = hash\nencryption = {encryption}\narena_bytes = {}\n",
+            "varve store 1\nid = {}\nscore = {score}\ncompare = {compare}\nencryption = {encryption}\narena_bytes = {}\n",
             to_hex(&self.id),
             self.arena_map.arena_bytes()
         );
@@ -313,9 +331,10 @@ impl StoreConfig {
     /// How wide this store's scores are, in bytes.
     #[must_use]
     pub fn score_bytes(&self) -> usize {
-        match self.score {
-            ScoreAlgorithm::Blake3 => 32,
-            ScoreAlgorithm::Sha1 => 20,
+        match (self.compare, self.score) {
+            (CompareMode::Value, _) => PLACED_SCORE_BYTES,
+            (CompareMode::Hash, ScoreAlgorithm::Blake3) => 32,
+            (CompareMode::Hash, ScoreAlgorithm::Sha1) => 20,
         }
     }
 }
@@ -328,6 +347,12 @@ mod tests {
     fn a_config_survives_the_round_trip() {
         let mut config = StoreConfig::new([7; 16]);
         assert_eq!(StoreConfig::from_text(&config.to_text()).unwrap(), config);
+        config.compare = CompareMode::Value;
+        assert!(config.to_text().contains("format = 2"), "which older programs refuse");
+        assert_eq!(StoreConfig::from_text(&config.to_text()).unwrap(), config);
+        let nonsense = config.to_text().replace("blake3", "sha1");
+        assert!(StoreConfig::from_text(&nonsense).unwrap_err().to_string().contains("score = sha1"));
+        config.compare = CompareMode::Hash;
         config.score = ScoreAlgorithm::Sha1;
         config.encryption = Encryption::None;
         config.block_bytes = 512;
@@ -376,7 +401,9 @@ mod tests {
         let text = StoreConfig::new([7; 16]).to_text();
         let complaint =
             |from: &str, to: &str| StoreConfig::from_text(&text.replace(from, to)).unwrap_err().to_string();
-        assert!(complaint("format = 1", "format = 2").contains("format 2"));
+        assert!(complaint("format = 1", "format = 3").contains("format 3"));
+        assert!(complaint("format = 1", "format = 2").contains("format = 2"));
+        assert!(complaint("compare = \"hash\"", "compare = \"value\"").contains("format = 1"));
         assert!(complaint("block_bytes = 16384", "block_bytes = 8191").contains("block_bytes = 8191"));
         assert!(complaint("arena_bytes = 67108864", "arena_bytes = 5").contains("arena_bytes = 5"));
         assert!(complaint("compression_level = 3", "compression_level = 99").contains("99"));
@@ -392,6 +419,7 @@ mod tests {
         assert_eq!(config.binding(), StoreConfig { block_bytes: 512, ..config.clone() }.binding());
         assert_ne!(config.binding(), StoreConfig { id: [8; 16], ..config.clone() }.binding());
         assert_ne!(config.binding(), StoreConfig { score: ScoreAlgorithm::Sha1, ..config.clone() }.binding());
+        assert_ne!(config.binding(), StoreConfig { compare: CompareMode::Value, ..config.clone() }.binding());
         assert_ne!(config.binding(), StoreConfig { encryption: Encryption::None, ..config }.binding());
     }
 }

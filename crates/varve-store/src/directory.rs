@@ -2,11 +2,12 @@
 //! needed and kept for a run of neighbours, as Foundation keeps arena summaries (Rhea et al. 2008, section 4).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use varve_block::{BlockName, LogAddress};
+use varve_block::{BlockName, ClumpName, LogAddress, PlacedName, Score};
 use varve_log::{
     Appended, ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenedArena, PageBlock, PageRow, ReadLogError,
 };
@@ -19,6 +20,8 @@ const PAGES_BYTES_MAX: u64 = 32 << 20;
 const ROWS_BYTES_MAX: u64 = 8 << 20;
 /// How many arenas' keys are kept.
 const ARENAS_MAX: u64 = 4096;
+/// How much memory it may take to know where the clumps of by-value stores are.
+const PLACES_BYTES_MAX: u64 = 16 << 20;
 
 #[derive(Clone)]
 struct PageWeight;
@@ -47,12 +50,42 @@ impl Weighter<ArenaId, Arc<OpenedArena>> for One {
     }
 }
 
+/// Where the clumps of one arena are, by what their blocks are called.
+struct ArenaPlaces {
+    /// In order.
+    clumps: Vec<(ClumpName, Granule)>,
+    /// How many pages tell so, and the code of the last one. More may come to an arena that has no seal.
+    page_count: usize,
+    last_page: Option<[u8; 16]>,
+}
+
+impl ArenaPlaces {
+    fn find(&self, clump: &ClumpName) -> Option<Granule> {
+        let at = self.clumps.binary_search_by_key(clump, |(name, _)| *name).ok()?;
+        self.clumps.get(at).map(|(_, granule)| *granule)
+    }
+
+    fn is_of(&self, rows: &[PageRow]) -> bool {
+        self.page_count == rows.len() && self.last_page == rows.last().map(|row| row.code)
+    }
+}
+
+#[derive(Clone)]
+struct PlacesWeight;
+
+impl Weighter<ArenaId, Arc<ArenaPlaces>> for PlacesWeight {
+    fn weight(&self, _: &ArenaId, places: &Arc<ArenaPlaces>) -> u64 {
+        size_of_val::<[(ClumpName, Granule)]>(&places.clumps) as u64 + 100
+    }
+}
+
 /// The directories of a log, behind caches of bounded size.
 pub(crate) struct Directory {
     log: Arc<Log>,
     arenas: Cache<ArenaId, Arc<OpenedArena>, One, FixedHasher>,
     rows: Cache<ArenaId, Arc<[PageRow]>, RowsWeight, FixedHasher>,
     pages: Cache<(ArenaId, Granule), Arc<DirectoryPage>, PageWeight, FixedHasher>,
+    places: Cache<ArenaId, Arc<ArenaPlaces>, PlacesWeight, FixedHasher>,
     /// The pages of arenas without a seal: no footer lists them.
     unsealed: Mutex<BTreeMap<ArenaId, Vec<PageRow>>>,
 }
@@ -64,6 +97,7 @@ impl Directory {
             arenas: cache(ARENAS_MAX, 1, One),
             rows: cache(ROWS_BYTES_MAX, 300, RowsWeight),
             pages: cache(PAGES_BYTES_MAX, 150_000, PageWeight),
+            places: cache(PLACES_BYTES_MAX, 1500, PlacesWeight),
             unsealed: Mutex::default(),
         }
     }
@@ -102,6 +136,7 @@ impl Directory {
     pub(crate) fn forget(&self, arena: ArenaId) {
         self.arenas.remove(&arena);
         self.rows.remove(&arena);
+        self.places.remove(&arena);
         self.pages.retain(|(of, _), _| *of != arena);
         self.unsealed().remove(&arena);
     }
@@ -158,8 +193,8 @@ impl Directory {
         Ok(found)
     }
 
-    /// Looks for a block in all directories. What cannot be read is passed over.
-    pub(crate) fn search(&self, name: &BlockName) -> Vec<LogAddress> {
+    /// Looks in all directories for blocks. What cannot be read is passed over.
+    pub(crate) fn search(&self, is_wanted: impl Fn(&BlockName) -> bool) -> Vec<LogAddress> {
         let mut found = Vec::new();
         for id in self.log.arenas().unwrap_or_default() {
             let Ok((arena, rows)) = self.arena(id).and_then(|arena| Ok((arena, self.all_rows(id)?))) else {
@@ -173,12 +208,74 @@ impl Directory {
                     .map_or_else(|| self.log.read_page(&arena, row).map(Arc::new), Ok);
                 if let Ok(page) = known {
                     found.extend(
-                        self.named_by(id, &page).filter(|(named, _)| named == name).map(|(_, at)| at),
+                        self.named_by(id, &page).filter(|(named, _)| is_wanted(named)).map(|(_, at)| at),
                     );
                 }
             }
         }
         found
+    }
+
+    /// Where the block of a by-value store lies by its name; `None` if there is no such clump there, or if the name says nothing of it.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when not all of that arena's pages could be read, and those that could do not tell.
+    pub(crate) fn place_of(&self, score: &Score) -> Result<Option<LogAddress>, ReadLogError> {
+        let Some(name) = PlacedName::of(score) else { return Ok(None) };
+        let id = ArenaId(name.clump.arena.into());
+        let rows = match self.all_rows(id) {
+            Ok(rows) => rows,
+            // The name of another store's block, or the arena is gone, which is told where the index leads there.
+            Err(ReadLogError::Storage { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let known = self.places.get(&id).filter(|known| known.is_of(&rows));
+        let granule = match known {
+            Some(known) => known.find(&name.clump),
+            None => self.read_places(id, &rows, &name.clump)?,
+        };
+        Ok(granule.and_then(|granule| self.log.config().map.address(id, granule)))
+    }
+
+    fn read_places(
+        &self,
+        id: ArenaId,
+        rows: &[PageRow],
+        wanted: &ClumpName,
+    ) -> Result<Option<Granule>, ReadLogError> {
+        let (mut clumps, mut failed) = (Vec::new(), None);
+        for row in rows {
+            match self.load(id, row) {
+                Ok(page) => clumps.extend(page.clumps().iter().filter_map(|clump| {
+                    let first = page.blocks_of(clump.granule).next()?;
+                    Some((PlacedName::of(&first.name.score)?.clump, clump.granule))
+                })),
+                Err(error) => failed = Some(error),
+            }
+        }
+        clumps.sort_unstable();
+        let (page_count, last_page) = (rows.len(), rows.last().map(|row| row.code));
+        let places = ArenaPlaces { clumps, page_count, last_page };
+        match (places.find(wanted), failed) {
+            (granule, None) => {
+                self.places.insert(id, Arc::new(places));
+                Ok(granule)
+            }
+            (Some(granule), Some(_)) => Ok(Some(granule)),
+            (None, Some(error)) => Err(error),
+        }
+    }
+
+    /// What the page says of the blocks in the clump at `address`; nothing, if it names none there.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the page cannot be read.
+    pub(crate) fn blocks_at(&self, address: LogAddress) -> Result<Vec<PageBlock>, ReadLogError> {
+        let (arena, granule) = self.log.config().map.locate(address);
+        let page = self.page(arena, granule)?;
+        Ok(page.map(|page| page.blocks_of(granule).collect()).unwrap_or_default())
     }
 
     fn named_by(&self, id: ArenaId, page: &DirectoryPage) -> impl Iterator<Item = (BlockName, LogAddress)> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use varve_block::{BlockName, BlockType, LogAddress, Score};
+use varve_block::{BlockName, BlockType, LogAddress, PlacedName, Score};
 use varve_log::{ArenaId, ArenaMap, ClumpMap, FrameContent, FramePlace};
 
 use crate::cache::{FixedHasher, cache};
@@ -16,7 +16,8 @@ const FRAMES_BYTES_MAX: u64 = 96 << 20;
 /// How much memory the maps of clumps may take: a few thousandths of what they lead to.
 const MAPS_BYTES_MAX: u64 = 16 << 20;
 
-/// A frame, authenticated. Its blocks are named when they are first asked for, and leave only under the name of their bytes.
+/// A frame, authenticated. Its blocks are named when they are first asked for, and leave only under the name of their bytes; in a
+/// by-value store under the name that their clump's table has at their place.
 pub(crate) struct OpenedFrame {
     blocks: Vec<(BlockType, Bytes, OnceLock<Score>)>,
     memory_bytes: usize,
@@ -35,18 +36,26 @@ impl OpenedFrame {
             Some(ordinal) => self.blocks.get(ordinal..)?.get(..1)?,
             None => self.blocks.as_slice(),
         };
+        if PlacedName::of(&name.score).is_some() {
+            // The table of the clump has led here, which is authenticated as the frame is; without one, this is no such store's clump.
+            let [(block_type, bytes, _)] = blocks else { return None };
+            return (*block_type == name.block_type && place.ordinal.is_some()).then(|| bytes.clone());
+        }
         let is_it = |(block_type, bytes, score): &&(BlockType, Bytes, OnceLock<Score>)| {
-            *block_type == name.block_type && *score.get_or_init(|| namer.score(bytes)) == name.score
+            *block_type == name.block_type && *score.get_or_init(|| namer.hash(bytes)) == name.score
         };
         blocks.iter().find(is_it).map(|(_, bytes, _)| bytes.clone())
     }
 }
 
+/// Which frame of which clump. After a crash another clump may lie where one was that a reader still knows: so its code is part of it.
+type FrameKey = (LogAddress, usize, [u8; 16]);
+
 #[derive(Clone)]
 struct FrameWeight;
 
-impl Weighter<(LogAddress, usize), Arc<OpenedFrame>> for FrameWeight {
-    fn weight(&self, _: &(LogAddress, usize), frame: &Arc<OpenedFrame>) -> u64 {
+impl Weighter<FrameKey, Arc<OpenedFrame>> for FrameWeight {
+    fn weight(&self, _: &FrameKey, frame: &Arc<OpenedFrame>) -> u64 {
         (frame.memory_bytes + frame.blocks.len() * size_of::<(BlockType, Bytes, OnceLock<Score>)>()) as u64
             + 200
     }
@@ -64,7 +73,7 @@ impl Weighter<LogAddress, Arc<ClumpMap>> for MapWeight {
 /// What was read of clumps.
 pub(crate) struct FrameCache {
     maps: Cache<LogAddress, Arc<ClumpMap>, MapWeight, FixedHasher>,
-    frames: Cache<(LogAddress, usize), Arc<OpenedFrame>, FrameWeight, FixedHasher>,
+    frames: Cache<FrameKey, Arc<OpenedFrame>, FrameWeight, FixedHasher>,
 }
 
 impl FrameCache {
@@ -85,25 +94,32 @@ impl FrameCache {
     }
 
     /// A frame that was read before.
-    pub(crate) fn known(&self, address: LogAddress, frame: usize) -> Option<Arc<OpenedFrame>> {
-        self.frames.get(&(address, frame))
+    pub(crate) fn known(
+        &self,
+        address: LogAddress,
+        clump: &ClumpMap,
+        frame: usize,
+    ) -> Option<Arc<OpenedFrame>> {
+        self.frames.get(&(address, frame, clump.header().code))
     }
 
     /// A frame, read by `read` if nobody has, or is just reading it.
     pub(crate) fn frame<E>(
         &self,
         address: LogAddress,
+        clump: &ClumpMap,
         frame: usize,
         read: impl FnOnce() -> Result<FrameContent, E>,
     ) -> Result<Arc<OpenedFrame>, E> {
-        self.frames.get_or_insert_with(&(address, frame), || Ok(Arc::new(OpenedFrame::new(&read()?))))
+        let key = (address, frame, clump.header().code);
+        self.frames.get_or_insert_with(&key, || Ok(Arc::new(OpenedFrame::new(&read()?))))
     }
 
     /// Forgets a clump.
     pub(crate) fn remove(&self, address: LogAddress) {
         if let Some((_, map)) = self.maps.remove(&address) {
             for frame in 0..map.frame_count() {
-                self.frames.remove(&(address, frame));
+                self.frames.remove(&(address, frame, map.header().code));
             }
         }
     }
@@ -111,6 +127,6 @@ impl FrameCache {
     /// Forgets what was read of an arena that was written anew.
     pub(crate) fn forget(&self, map: ArenaMap, arena: ArenaId) {
         self.maps.retain(|address, _| map.locate(*address).0 != arena);
-        self.frames.retain(|(address, _), _| map.locate(*address).0 != arena);
+        self.frames.retain(|(address, ..), _| map.locate(*address).0 != arena);
     }
 }

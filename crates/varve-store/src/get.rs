@@ -1,4 +1,5 @@
-//! Getting: candidates are read in the log's order, and only a block whose bytes have the right score leaves.
+//! Getting: candidates are read in the log's order, and only a block whose bytes have the right score leaves. In a by-value store the score says
+//! where the block is; the index is asked only if it is not there.
 //!
 //! The map of a clump tells in which of its frames a block can be, so that no other is read. Neighbouring frames, and neighbouring
 //! clumps, are read in one go.
@@ -39,6 +40,9 @@ impl Store {
             return names.iter().map(refuse).collect();
         }
         let mut wanted: Vec<_> = names.iter().map(|name| Wanted::new(*name)).collect();
+        for wanted in wanted.iter_mut().filter(|wanted| self.namer.is_everywhere(&wanted.name.score)) {
+            wanted.found = Some(Bytes::new());
+        }
         let mut places: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
         for (number, wanted) in wanted.iter_mut().enumerate() {
             for address in self.places(wanted) {
@@ -90,12 +94,15 @@ impl Store {
 
     /// Where a block may be; none if it still waits in a draft, from which it is taken at once.
     fn places(&self, wanted: &mut Wanted) -> Vec<LogAddress> {
+        if wanted.found.is_some() {
+            return Vec::new();
+        }
         let admission = self.admission();
         if let Some(pending) = admission.pending.get(&wanted.name) {
             match pending.place {
                 PendingPlace::Clump(address) => return vec![address],
                 PendingPlace::Draft { number, ordinal } => {
-                    let closed = admission.in_flight.get(&number).map(|draft| &**draft);
+                    let closed = admission.in_flight.get(&number).map(|full| &*full.draft);
                     let open =
                         admission.drafts.iter().find(|open| open.number == number).map(|open| &open.draft);
                     let block = closed.or(open).and_then(|draft| draft.block(ordinal));
@@ -105,6 +112,14 @@ impl Store {
             }
         }
         drop(admission);
+        match self.directory.place_of(&wanted.name.score) {
+            Ok(Some(place)) => {
+                wanted.may_be_further = true;
+                return vec![place];
+            }
+            Ok(None) => {}
+            Err(error) => wanted.damage = Some(Arc::new(error)),
+        }
         let (near, is_all) = self.look_near(&wanted.name);
         if near.is_empty() && !is_all {
             return self.look_further(&wanted.name);
@@ -155,7 +170,7 @@ impl Store {
         let mut frames: BTreeMap<usize, Vec<(usize, FramePlace)>> = BTreeMap::new();
         for number in numbers {
             for place in clump.places_of(&wanted[*number].name.score) {
-                match self.frames.known(address, place.frame) {
+                match self.frames.known(address, clump, place.frame) {
                     Some(known) => {
                         let wanted = &mut wanted[*number];
                         wanted.found =
@@ -177,7 +192,7 @@ impl Store {
                 read_to = at + 1 + near.count();
                 window.set_ahead_bytes(ahead_bytes(spans[read_to - 1].end - spans[at].start));
             }
-            match self.frames.frame(address, *frame, || window.frame(clump, *frame)) {
+            match self.frames.frame(address, clump, *frame, || window.frame(clump, *frame)) {
                 Ok(opened) => {
                     for (number, place) in wants {
                         let wanted = &mut wanted[*number];

@@ -7,7 +7,7 @@
 //!
 //! What must always be true:
 //! - An index only proposes. A duplicate is believed by the full score in a directory page, a block by the score of its
-//!   bytes; so a wrong index costs time, never data.
+//!   bytes; so a wrong index costs time, never data. In a by-value store a duplicate is believed when its bytes have been compared.
 //! - When [`sync`](varve_block::BlockStore::sync) has returned, everything put before it survives power loss.
 //! - A store has one writer at a time; readers need no lock, and see what was there when they opened it, or last followed the
 //!   writer.
@@ -16,6 +16,7 @@
 //! many done at the same time, since naming, packing and reading happen outside its locks.
 
 mod audit;
+mod by_value;
 mod cache;
 mod candidate_counts;
 mod check;
@@ -38,6 +39,7 @@ mod newest;
 mod open;
 mod own;
 mod parity;
+mod placement;
 mod put;
 mod reindex;
 mod repair;

@@ -10,8 +10,10 @@ use varve_log::{
 use varve_world::FileLock;
 
 use crate::checkpoint::Coverage;
+use crate::config::CompareMode;
 use crate::open::OpenError;
 use crate::parity::ParityDue;
+use crate::placement::Placement;
 use crate::scans::Scans;
 use crate::store::{Durable, Store, Writer};
 
@@ -94,6 +96,10 @@ impl Store {
         let next = ArenaId(known.map_or(0, |last| last.0 + 1) + beyond);
         let random = Arc::clone(&self.world.random);
         let appender = Appender::new(Arc::clone(&self.log), random, (coverage.sealed, counted), good, next)?;
+        if self.config.compare == CompareMode::Value {
+            let map = self.config.arena_map;
+            self.admission().placement = Some(Placement::new(appender.session_mark(), map, appender.home()));
+        }
         self.writer = Some(Writer {
             appender: Mutex::new(appender),
             sync_gate: Mutex::new(Durable::default()),

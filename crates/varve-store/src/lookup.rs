@@ -38,6 +38,21 @@ impl Store {
         name: &BlockName,
         mut is_there: impl FnMut(LogAddress) -> Result<bool, E>,
     ) -> Result<bool, E> {
+        // What its name says, if it says anything: what cannot be read there says nothing.
+        if let Ok(Some(address)) = self.directory.place_of(&name.score)
+            && is_there(address)?
+        {
+            return Ok(true);
+        }
+        self.is_where_indexed(name, is_there)
+    }
+
+    /// The same with the places that the index proposes, and no others.
+    pub(crate) fn is_where_indexed<E>(
+        &self,
+        name: &BlockName,
+        mut is_there: impl FnMut(LogAddress) -> Result<bool, E>,
+    ) -> Result<bool, E> {
         let (near, is_all) = self.look_near(name);
         for address in &near {
             if is_there(*address)? {
@@ -82,7 +97,7 @@ impl Store {
                     "the index on disk is of no use; blocks are looked for in the log's directories, which is slow"
                 );
             }
-            places.extend(self.directory.search(name));
+            places.extend(self.directory.search(|named| self.namer.may_be(named, name)));
             places.sort_unstable();
             places.dedup();
         }

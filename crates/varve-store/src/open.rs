@@ -26,7 +26,7 @@ use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::role::Role;
 use crate::scans::Scans;
-use crate::store::{Admission, Store};
+use crate::store::{Admission, Store, goal_of_clumps};
 use crate::withheld::Withheld;
 
 pub(crate) const CONFIG_BYTES_MAX: u64 = 64 << 10;
@@ -215,9 +215,9 @@ impl Store {
         }
         let log_config =
             LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
-        let namer = Namer::new(config.score, keys.clone());
+        let namer = Namer::new(config.score, config.compare, keys.clone());
         let log = Arc::new(Log::new(Arc::clone(&world.storage), keys, log_config));
-        let clump_bytes = config.clump_bytes;
+        let clump_bytes = goal_of_clumps(&config);
         let scanned = Arc::clone(&log);
         let mut scans = Scans::new(&scanned);
         let session =

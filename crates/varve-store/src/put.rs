@@ -4,15 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score};
-use varve_log::{AppendError, Appended, ArenaId, ClumpDraft, Digest, NamedBlock};
+use varve_log::{AppendError, Appended, Appender, ArenaId, Digest, NamedBlock};
 
-use crate::store::{Admission, Pending, PendingPlace, Store, Writer};
-
-/// A draft that is full: whoever filled it packs it.
-struct FullDraft {
-    number: u64,
-    draft: Arc<ClumpDraft>,
-}
+use crate::config::CompareMode;
+use crate::store::{Admission, FullDraft, Pending, PendingPlace, Store, Writer};
 
 impl Store {
     pub(crate) fn put_blocks(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
@@ -21,10 +16,13 @@ impl Store {
         if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
         }
+        if self.config.compare == CompareMode::Value {
+            return self.put_by_value(writer, blocks);
+        }
         let named: Vec<NamedBlock<'_>> = blocks
             .iter()
             .map(|block| NamedBlock {
-                name: BlockName { score: self.namer.score(block.bytes), block_type: block.block_type },
+                name: BlockName { score: self.namer.hash(block.bytes), block_type: block.block_type },
                 digest: self.namer.digest(block.bytes),
                 bytes: block.bytes,
             })
@@ -93,6 +91,9 @@ impl Store {
 
     /// Whether a block is stored, by the directories.
     pub(crate) fn has(&self, name: &BlockName) -> Result<bool, GetError> {
+        if self.namer.is_everywhere(&name.score) {
+            return Ok(true);
+        }
         // Looked at first: a page that is written in between takes the block to the index, never back.
         if self.admission().pending.contains_key(name) {
             return Ok(true);
@@ -123,10 +124,17 @@ impl Store {
     }
 
     /// Packs a draft and appends it.
-    fn append_draft(&self, writer: &Writer, full: &FullDraft) -> Result<(), AppendError> {
+    pub(crate) fn append_draft(&self, writer: &Writer, full: &FullDraft) -> Result<(), AppendError> {
         let packed = full.draft.pack(self.config.compression_level, self.framing());
+        if let Some(home) = full.home {
+            self.wait_for_drafts_before(home.arena);
+        }
         let mut appender = writer.appender();
-        let appended = appender.append(packed);
+        let appended = match full.home {
+            None => appender.append(packed),
+            Some(home) => appender.append_in(home.arena, packed),
+        };
+        self.note_end(&appender);
         let mut admission = self.admission();
         match appended {
             Ok((address, pages)) => {
@@ -152,6 +160,22 @@ impl Store {
                 self.drained.notify_all();
                 Err(error)
             }
+        }
+    }
+
+    /// Waits until all that belongs in earlier arenas is there: what follows ends them.
+    fn wait_for_drafts_before(&self, arena: ArenaId) {
+        let waiting = |admission: &mut Admission| {
+            let is_before = |full: &FullDraft| full.home.is_some_and(|home| home.arena < arena);
+            admission.failed.is_none() && admission.in_flight.values().any(is_before)
+        };
+        drop(self.drained.wait_while(self.admission(), waiting));
+    }
+
+    /// Notes how far the log has come, for what is given a place in it beforehand.
+    pub(crate) fn note_end(&self, appender: &Appender) {
+        if let Some(placement) = &mut self.admission().placement {
+            placement.note_end(appender.home());
         }
     }
 
@@ -217,7 +241,7 @@ impl Admission {
         Ok(full)
     }
 
-    fn close_draft(&mut self, kind: usize) -> Option<FullDraft> {
+    pub(crate) fn close_draft(&mut self, kind: usize) -> Option<FullDraft> {
         let open = &mut self.drafts[kind];
         if open.draft.is_empty() {
             return None;
@@ -225,12 +249,16 @@ impl Admission {
         let draft = Arc::new(open.draft.take());
         let number = std::mem::replace(&mut open.number, self.next_draft_number);
         self.next_draft_number += 1;
-        self.in_flight.insert(number, Arc::clone(&draft));
-        Some(FullDraft { number, draft })
+        let full = FullDraft { number, home: open.home.take(), draft };
+        self.in_flight.insert(number, full.clone());
+        Some(full)
     }
 
     fn note_clump(&mut self, full: &FullDraft, address: LogAddress) {
         self.in_flight.remove(&full.number);
+        if let Some(placement) = &mut self.placement {
+            placement.note_written(full.number);
+        }
         self.clump_count += 1;
         for name in full.draft.names() {
             if let Some(pending) = self.pending.get_mut(&name) {
@@ -240,6 +268,6 @@ impl Admission {
     }
 }
 
-fn failed(error: AppendError) -> PutError {
+pub(crate) fn failed(error: AppendError) -> PutError {
     PutError::Failed { source: error.into() }
 }

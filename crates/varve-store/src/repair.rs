@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::AddAssign;
 
+use bytes::Bytes;
 use varve_block::{Block, BlockName, PutError};
 use varve_log::{
-    AppendError, ArenaId, ClumpContent, NamedBlock, OpenedArena, ReadLogError, Replacement, SalvagedClump,
+    AppendError, ArenaId, NamedBlock, OpenedArena, ReadLogError, Replacement, SalvagedClump,
     Seal, SyncLogError,
 };
 use varve_world::FileName;
 
 use crate::check::{Damage, DamageKind};
+use crate::config::CompareMode;
 use crate::parity::WriteParityError;
 use crate::role::{NotPermitted, Permission};
 use crate::store::{Store, Writer};
@@ -171,9 +173,12 @@ impl Store {
     /// Seals the arena that is being written: it may be one of those that are written anew.
     fn end_open_arena(&self, writer: &Writer) -> Result<(), RepairError> {
         self.make_durable()?;
-        if let Some(page) = writer.appender().close_arena()? {
+        let mut appender = writer.appender();
+        if let Some(page) = appender.close_arena()? {
             self.index_page(&page)?;
         }
+        self.note_end(&appender);
+        drop(appender);
         Ok(self.make_log_durable(writer)?)
     }
 
@@ -196,7 +201,10 @@ impl Store {
     }
 
     fn note_replaced(&self, writer: &Writer, seals: &[(ArenaId, Seal)]) -> Result<(), RepairError> {
-        writer.appender().note_replaced(seals)?;
+        let mut appender = writer.appender();
+        appender.note_replaced(seals)?;
+        self.note_end(&appender);
+        drop(appender);
         Ok(self.make_log_durable(writer)?)
     }
 
@@ -215,14 +223,16 @@ impl Store {
             Replacement::begin(&self.log, self.world.random.as_ref(), id, (generation, ordinal), ledger)?;
         if let Some(arena) = &arena {
             let mut take = |clump: SalvagedClump| -> Result<(), RepairError> {
-                let content = clump.content.clone();
-                let blocks: Vec<_> = content.blocks().collect();
+                let blocks = self.named(&clump);
                 repaired.kept_block_count += blocks.len() as u64;
-                if !replacement.has_room() {
-                    return self.put_elsewhere(&content);
+                if blocks.is_empty() {
+                    return Ok(());
                 }
-                let named = blocks.iter().map(|(block_type, bytes)| NamedBlock {
-                    name: BlockName { score: self.namer.score(bytes), block_type: *block_type },
+                if !replacement.has_room() {
+                    return self.put_elsewhere(writer, &blocks);
+                }
+                let named = blocks.iter().map(|(name, bytes)| NamedBlock {
+                    name: *name,
                     digest: self.namer.digest(bytes),
                     bytes,
                 });
@@ -242,16 +252,54 @@ impl Store {
     }
 
     /// Stores blocks for which the arena that is written anew has no room in the one that is being written.
-    fn put_elsewhere(&self, content: &ClumpContent) -> Result<(), RepairError> {
-        let bytes: Vec<_> = content.blocks().collect();
-        let blocks: Vec<_> =
-            bytes.iter().map(|(block_type, bytes)| Block { block_type: *block_type, bytes }).collect();
-        for block in &blocks {
+    fn put_elsewhere(&self, writer: &Writer, blocks: &[(BlockName, Bytes)]) -> Result<(), RepairError> {
+        for (name, _) in blocks {
             // Where the directory says that it is, it is not for long.
-            self.lost.add(BlockName { score: self.namer.score(block.bytes), block_type: block.block_type });
+            self.lost.add(*name);
         }
-        self.put_blocks(&blocks)?;
-        Ok(())
+        Ok(self.put_named(writer, blocks)?)
+    }
+
+    fn put_named(&self, writer: &Writer, blocks: &[(BlockName, Bytes)]) -> Result<(), PutError> {
+        match self.config.compare {
+            CompareMode::Hash => {
+                let blocks: Vec<_> = blocks
+                    .iter()
+                    .map(|(name, bytes)| Block { block_type: name.block_type, bytes })
+                    .collect();
+                self.put_blocks(&blocks).map(drop)
+            }
+            CompareMode::Value => {
+                let blocks: Vec<_> = blocks.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+                self.put_again(writer, &blocks)
+            }
+        }
+    }
+
+    /// Stores blocks under the names that they have had, which they have lost their places for. `blocks` come from a copy of this very store: in a by-value
+    /// store, what a name says of their bytes is too little to believe anybody else.
+    ///
+    /// # Errors
+    /// [`PutError`]; some may have been stored.
+    pub fn put_back(&self, blocks: &[(BlockName, Bytes)]) -> Result<(), PutError> {
+        let reason = || PutError::ReadOnly { reason: "it was opened to be read".into() };
+        self.put_named(self.writer.as_ref().ok_or_else(reason)?, blocks)
+    }
+
+    /// What is whole of a clump, with the names that it had.
+    fn named(&self, clump: &SalvagedClump) -> Vec<(BlockName, Bytes)> {
+        let blocks = clump.content.blocks();
+        match (self.config.compare, &clump.names) {
+            (CompareMode::Hash, _) => blocks
+                .map(|(block_type, bytes)| (BlockName { score: self.namer.hash(&bytes), block_type }, bytes))
+                .collect(),
+            (CompareMode::Value, Some(names)) => blocks
+                .zip(names)
+                .map(|((block_type, bytes), score)| (BlockName { score: *score, block_type }, bytes))
+                .collect(),
+            // No writer of such a store leaves a clump that does not name its blocks.
+            (CompareMode::Value, None) => Vec::new(),
+        }
     }
 
     /// A generation that this arena never had: what cannot be read any more had one, too, and there may be parity of it.

@@ -7,12 +7,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::{IndexStats, ScoreIndex};
-use varve_log::{AppendError, Appender, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
+use varve_log::{AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
 use varve_world::{FileLock, World};
 
 use crate::candidate_counts::{CandidateCounters, CandidateCounts};
 use crate::checkpoint::SaveCheckpointError;
-use crate::config::StoreConfig;
+use crate::config::{CompareMode, StoreConfig};
 use crate::directory::Directory;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
@@ -20,6 +20,7 @@ use crate::lookup::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::parity::ParityDue;
+use crate::placement::{Home, Placement};
 use crate::role::Role;
 use crate::withheld::Withheld;
 
@@ -83,7 +84,9 @@ pub(crate) struct Admission {
     pub(crate) drafts: [OpenDraft; 2],
     pub(crate) next_draft_number: u64,
     /// Full drafts that somebody is packing.
-    pub(crate) in_flight: BTreeMap<u64, Arc<ClumpDraft>>,
+    pub(crate) in_flight: BTreeMap<u64, FullDraft>,
+    /// Where drafts will be, if that is what blocks are called by.
+    pub(crate) placement: Option<Placement>,
     /// How many clumps have been appended in this session.
     pub(crate) clump_count: u64,
     /// How many pages have been taken into the index; a look-up that began before the last one must look again.
@@ -100,11 +103,16 @@ impl Admission {
         Self {
             pending: BTreeMap::new(),
             drafts: [
-                OpenDraft { number: 0, draft: ClumpDraft::new(clump_bytes) },
-                OpenDraft { number: 1, draft: ClumpDraft::new(clump_bytes.min(structure_clump_bytes())) },
+                OpenDraft { number: 0, home: None, draft: ClumpDraft::new(clump_bytes) },
+                OpenDraft {
+                    number: 1,
+                    home: None,
+                    draft: ClumpDraft::new(clump_bytes.min(structure_clump_bytes())),
+                },
             ],
             next_draft_number: 2,
             in_flight: BTreeMap::new(),
+            placement: None,
             clump_count: 0,
             page_count: 0,
             new_block_count: 0,
@@ -118,8 +126,32 @@ impl Admission {
 /// A draft that still takes blocks.
 pub(crate) struct OpenDraft {
     pub(crate) number: u64,
+    /// Where it will be, once it has a block and if blocks are called by that.
+    pub(crate) home: Option<Home>,
     pub(crate) draft: ClumpDraft,
 }
+
+/// A draft that is full: whoever filled it packs it.
+#[derive(Clone)]
+pub(crate) struct FullDraft {
+    pub(crate) number: u64,
+    pub(crate) home: Option<Home>,
+    pub(crate) draft: Arc<ClumpDraft>,
+}
+
+/// How large the clumps of a store become. Where arenas are given out beforehand, some have to fit into one.
+pub(crate) fn goal_of_clumps(config: &StoreConfig) -> ClumpBytes {
+    let part_of = |map: ArenaMap| u32::try_from(map.arena_bytes() / CLUMPS_PER_ARENA_MIN).ok();
+    match config.compare {
+        CompareMode::Hash => config.clump_bytes,
+        CompareMode::Value => part_of(config.arena_map)
+            .and_then(ClumpBytes::new)
+            .map_or(config.clump_bytes, |part| part.min(config.clump_bytes)),
+    }
+}
+
+/// So many clumps at the least should fit into an arena of a by-value store.
+const CLUMPS_PER_ARENA_MIN: u64 = 8;
 
 /// Folders' lists and pointer blocks are read here and there: their clumps are kept small.
 fn structure_clump_bytes() -> ClumpBytes {

@@ -22,6 +22,7 @@ impl Store {
     fn write_page(&self, appender: &mut Appender) -> Result<(), AppendError> {
         match appender.finish_page()? {
             Some(page) => {
+                self.note_end(appender);
                 self.index_page(&page)?;
                 self.begin_index_pass(appender);
                 Ok(())

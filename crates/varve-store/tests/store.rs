@@ -6,7 +6,7 @@ use std::sync::Arc;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
 use varve_log::ArenaId;
 use varve_store::{
-    Access, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan, ScoreAlgorithm,
+    Access, CompareMode, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan, ScoreAlgorithm,
     Secret, Store, StoreConfig,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
@@ -44,7 +44,13 @@ fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Result<Store,
 fn all_kinds() -> Vec<StoreConfig> {
     let algorithms = [ScoreAlgorithm::Blake3, ScoreAlgorithm::Sha1];
     let encryptions = [Encryption::Aes256Gcm, Encryption::None];
-    algorithms.into_iter().flat_map(|score| encryptions.map(|encryption| config(score, encryption))).collect()
+    let by_hash =
+        algorithms.into_iter().flat_map(|score| encryptions.map(|encryption| config(score, encryption)));
+    let by_value = encryptions.map(|encryption| {
+        let by_hash = config(ScoreAlgorithm::Blake3, encryption);
+        StoreConfig { compare: CompareMode::Value, ..by_hash }
+    });
+    by_hash.chain(by_value).collect()
 }
 
 fn default_store() -> MemoryStorage {

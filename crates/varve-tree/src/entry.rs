@@ -9,7 +9,7 @@
 //! |      4 |     4 | leaf_bytes    | the size (fixed), or largest size (cut by content), of a leaf                  |
 //! |      8 |     4 | pointer_bytes | the largest size of a pointer block                                            |
 //! |     12 |     8 | size          | of the file in bytes                                                           |
-//! |     20 |       | root          | the root's score, 32 or 20 bytes                                               |
+//! |     20 |       | root          | the root's score: 32 bytes, 20, or 24 in a by-value store                      |
 //!
 //! Invariant: the depth of a fixed tree is the smallest that its size needs, so that one content has one entry.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]

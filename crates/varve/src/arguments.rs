@@ -228,15 +228,31 @@ pub enum ScoreChoice {
     Sha1,
 }
 
+/// How a duplicate is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompareChoice {
+    /// By the hash that is its name
+    Hash,
+    /// Byte by byte; its name is its place in the log
+    Value,
+}
+
 #[derive(Debug, Clone, Args)]
 pub struct Init {
     /// Do not encrypt: anybody who holds the disk can read it
     #[arg(long)]
     pub plaintext: bool,
 
-    /// How blocks are named
-    #[arg(long, value_enum, default_value = "blake3")]
-    pub score: ScoreChoice,
+    /// What hash blocks are named by [default: blake3]
+    #[arg(long, value_enum)]
+    pub score: Option<ScoreChoice>,
+
+    /// How it is told that a block is there already: by its hash; or byte by byte, where no hash is believed and blocks are named by their place
+    ///
+    /// By value, nothing is taken for a duplicate before it has been read and compared, so nothing depends on a hash having no collisions, and reading
+    /// asks no index. It cannot have write-only keys, cannot speak to Venti's clients, and does not heal by archiving again: docs/by-value.md.
+    #[arg(long, value_enum, default_value = "hash")]
+    pub compare: CompareChoice,
 
     /// The block size of disk images: a power of two from 512 to 64K
     #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_block_size)]

@@ -12,7 +12,7 @@ use sandbox::{Sandbox, noise};
 use serde_json::Value;
 
 /// The arenas of the first ones are of version 1, those of the others of version 2, with framed clumps.
-const STORES: [&str; 9] = [
+const STORES: [&str; 11] = [
     "store-v1/plain",
     "store-v1/encrypted",
     "store-v1/sha1",
@@ -22,6 +22,8 @@ const STORES: [&str; 9] = [
     "store-v2/sha1",
     "store-v2/write-only",
     "store-v2/disk-index",
+    "store-v2/by-value",
+    "store-v2/by-value-plain",
 ];
 
 fn fixture(name: &str) -> PathBuf {

@@ -76,10 +76,11 @@ fn golden_stores_are_read_alike() {
     }
     for version in ["store-v1", "store-v2"] {
         let golden = root().join("fixtures").join(version);
-        let newer = (version == "store-v2").then_some("disk-index");
-        for name in ["plain", "encrypted", "sha1", "write-only"].into_iter().chain(newer) {
+        let newer: &[_] =
+            if version == "store-v2" { &["disk-index", "by-value", "by-value-plain"] } else { &[] };
+        for name in ["plain", "encrypted", "sha1", "write-only"].iter().chain(newer) {
             let key = golden.join("key");
-            agree(&Sandbox::copy_of(&golden.join(name), (name != "plain").then_some(key.as_path())));
+            agree(&Sandbox::copy_of(&golden.join(name), (!name.ends_with("plain")).then_some(key.as_path())));
         }
     }
 }
@@ -95,6 +96,8 @@ fn fresh_stores_are_read_alike() {
         &["--score", "sha1"],
         &["--plaintext", "--block-size", "512"],
         &["--parity", "20%", "--clump-size", "128K"],
+        &["--compare", "value"],
+        &["--compare", "value", "--plaintext", "--arena-size", "1M"],
     ] {
         let sandbox = Sandbox::made_with(kind);
         let (image, folder) = (sandbox.path("disk.img"), sandbox.path("home"));

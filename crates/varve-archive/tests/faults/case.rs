@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use varve_archive::Archive;
 use varve_sim::{Disk, Fault, Strike, Tally};
 use varve_store::{
-    Access, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreConfig,
+    Access, CompareMode, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreConfig,
 };
 use varve_world::FileName;
 
@@ -118,7 +118,7 @@ impl Case {
         }
         outcome.map_err(|error| broken(format!("no store was made: {}", chain(&error))))?;
         case.disk.behave();
-        if !schedule.seed.is_old && case.config.encryption == Encryption::Aes256Gcm {
+        if !schedule.seed.is_old && case.has_write_only_key() {
             case.add_write_only_key().map_err(broken)?;
         }
         Ok(case)
@@ -127,6 +127,24 @@ impl Case {
     fn try_create(&self, seed: u64) -> Result<(), CreateError> {
         let secret = session::secret(&self.config);
         Store::create(&world(&self.disk, seed), &self.config, secret.as_ref(), PassphraseCost::default())
+    }
+
+    /// Whether there is a key that may add and not read: what compares by value has to read.
+    pub fn has_write_only_key(&self) -> bool {
+        self.config.encryption == Encryption::Aes256Gcm && !self.is_by_value()
+    }
+
+    pub fn is_by_value(&self) -> bool {
+        self.config.compare == CompareMode::Value
+    }
+
+    /// Another archive takes the place of one that has lost something for good.
+    pub fn begin_anew(&mut self) -> Checked {
+        let disk = Disk::new(self.next_session());
+        self.move_to(disk);
+        self.move_second_home();
+        self.model = Model::default();
+        self.try_create(5).map_err(|error| broken(format!("no store was made: {}", chain(&error))))
     }
 
     /// A second key, for a machine that may add and not read.

@@ -81,12 +81,16 @@ fn a_few_seeds() {
         must_survive(Seed::new(number));
         must_survive(Seed::old(number).with_disk_index());
     }
+    for number in (0..FEW_SEEDS).step_by(2) {
+        must_survive(Seed::new(number).by_value());
+    }
 }
 
 #[test]
 fn a_seed_replays_call_by_call() {
     let on_disk = [5, 6].map(|number| Seed::new(number).with_disk_index());
-    for seed in [3, 4, 5, 6, 7, 8].map(Seed::new).into_iter().chain(on_disk) {
+    let by_value = [Seed::new(9).by_value(), Seed::new(10).with_disk_index().by_value()];
+    for seed in [3, 4, 5, 6, 7, 8].map(Seed::new).into_iter().chain(on_disk).chain(by_value) {
         let once = run(&Schedule::draw(seed)).unwrap();
         let again = run(&Schedule::draw(seed)).unwrap();
         assert!(once.tally.operations > 50);
@@ -118,7 +122,8 @@ fn replay() {
 }
 
 /// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come, of those without damage and
-/// replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
+/// replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every `VARVE_FAULT_VALUE` fresh seeds one is run
+/// by value as well. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
 /// their index on disk. Those that failed once come before all others. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
@@ -134,6 +139,12 @@ fn many_seeds() {
     let fresh_on_disk = setting::<u64>("VARVE_FAULT_FRESH_DISK").is_some();
     let of_index = |seed: Seed| if fresh_on_disk { seed.with_disk_index() } else { seed };
     let fresh = (first..first.saturating_add(count)).map(Seed::new).map(of_index);
+    let each_by_value = setting::<u64>("VARVE_FAULT_VALUE");
+    let and_by_value = |seed: Seed| {
+        let is_one = each_by_value.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
+        [Some(seed), is_one.then(|| seed.by_value())].into_iter().flatten()
+    };
+    let fresh = fresh.flat_map(and_by_value);
     let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);
     let on_disk = counted("VARVE_FAULT_DISK").map(|number| Seed::old(number).with_disk_index());
     let old = counted("VARVE_FAULT_OLD").map(Seed::old);

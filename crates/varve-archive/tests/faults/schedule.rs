@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Draw, Fault, Strike};
-use varve_store::{DiskIndexConfig, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
+use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 
 use crate::action::Action;
 use crate::target::{TargetFault, TargetStrike};
@@ -20,6 +20,8 @@ pub struct Seed {
     pub is_old: bool,
     /// Whether the store has its index on disk. All else is drawn as without.
     pub has_disk_index: bool,
+    /// Whether the store compares by value. All else is drawn as without.
+    pub is_by_value: bool,
 }
 
 /// A run, as a seed draws it and a failure shrinks it.
@@ -50,7 +52,7 @@ pub struct Step {
 
 impl Seed {
     pub fn new(number: u64) -> Self {
-        Self { number, is_old: false, has_disk_index: false }
+        Self { number, is_old: false, has_disk_index: false, is_by_value: false }
     }
 
     pub fn old(number: u64) -> Self {
@@ -60,15 +62,20 @@ impl Seed {
     pub fn with_disk_index(self) -> Self {
         Self { has_disk_index: true, ..self }
     }
+
+    pub fn by_value(self) -> Self {
+        Self { is_by_value: true, ..self }
+    }
 }
 
 impl FromStr for Seed {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (text, is_by_value) = text.strip_prefix("value ").map_or((text, false), |text| (text, true));
         let (text, has_disk_index) = text.strip_prefix("disk ").map_or((text, false), |text| (text, true));
         let (text, is_old) = text.strip_prefix("old ").map_or((text, false), |text| (text, true));
-        Ok(Self { number: text.trim().parse()?, is_old, has_disk_index })
+        Ok(Self { number: text.trim().parse()?, is_old, has_disk_index, is_by_value })
     }
 }
 
@@ -76,7 +83,8 @@ impl fmt::Display for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let index = if self.has_disk_index { "disk " } else { "" };
         let age = if self.is_old { "old " } else { "" };
-        write!(f, "{index}{age}{}", self.number)
+        let compare = if self.is_by_value { "value " } else { "" };
+        write!(f, "{compare}{index}{age}{}", self.number)
     }
 }
 
@@ -106,7 +114,10 @@ impl Schedule {
     /// What the store is made with.
     pub fn config(&self) -> StoreConfig {
         let mut config = StoreConfig::new([5; 16]);
-        config.score = if self.is_sha1 { ScoreAlgorithm::Sha1 } else { ScoreAlgorithm::Blake3 };
+        config.compare = if self.seed.is_by_value { CompareMode::Value } else { CompareMode::Hash };
+        // No hash names anything there.
+        let is_sha1 = self.is_sha1 && !self.seed.is_by_value;
+        config.score = if is_sha1 { ScoreAlgorithm::Sha1 } else { ScoreAlgorithm::Blake3 };
         config.encryption = if self.is_plain { Encryption::None } else { Encryption::Aes256Gcm };
         config.arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).expect("the smallest");
         config.clump_bytes = ClumpBytes::new(self.clump_bytes).expect("between the bounds");

@@ -223,6 +223,7 @@ impl Keyring {
 fn tells_duplicates_by_name(compare: CompareMode) -> bool {
     match compare {
         CompareMode::Hash => true,
+        CompareMode::Value => false,
     }
 }
 

@@ -1,12 +1,12 @@
 //! `varve init`
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_block::to_hex;
-use varve_store::{Encryption, ScoreAlgorithm, Store, StoreConfig};
+use varve_store::{CompareMode, Encryption, ScoreAlgorithm, Store, StoreConfig};
 
 use super::{Outcome, reindex};
-use crate::arguments::{Arguments, Init, ScoreChoice};
+use crate::arguments::{Arguments, CompareChoice, Init, ScoreChoice, WrongWords};
 use crate::session;
 
 pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
@@ -39,9 +39,16 @@ fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
     if words.plaintext {
         config.encryption = Encryption::None;
     }
+    config.compare = match words.compare {
+        CompareChoice::Hash => CompareMode::Hash,
+        CompareChoice::Value => CompareMode::Value,
+    };
     config.score = match words.score {
-        ScoreChoice::Blake3 => ScoreAlgorithm::Blake3,
-        ScoreChoice::Sha1 => ScoreAlgorithm::Sha1,
+        Some(_) if config.compare == CompareMode::Value => bail!(WrongWords(
+            "--score says which hash blocks are named by, and with --compare value they are not named by a hash: leave it out".into()
+        )),
+        Some(ScoreChoice::Sha1) => ScoreAlgorithm::Sha1,
+        Some(ScoreChoice::Blake3) | None => ScoreAlgorithm::Blake3,
     };
     config.block_bytes = words.block_size;
     config.arena_map = words.arena_size;

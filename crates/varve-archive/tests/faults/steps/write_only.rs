@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use varve_store::Encryption;
-
 use crate::case::{Case, Checked};
 use crate::model::Taken;
 use crate::session::{self, WRITER, chain, world};
@@ -12,7 +10,7 @@ use crate::steps::write::{take_folder, take_image};
 impl Case {
     /// Another process holds the archive, takes a snapshot without being able to read anything, and closes it or dies.
     pub fn write_only_night(&mut self, is_folder: bool, closes: bool) -> Checked {
-        if self.config.encryption == Encryption::None {
+        if !self.has_write_only_key() {
             return self.take_folder();
         }
         self.end_session();

@@ -1,0 +1,154 @@
+//! Which arena takes what, in a by-value store. A block is called by where it is, and is told so when it is put: long before it is known
+//! how much of the arena it will take, compressed. So each draft is given an arena when it begins, and room there as if nothing of it could be compressed.
+//!
+//! What must always be true: every clump of an arena begins before the arena's limit, in whatever order drafts become clumps.
+
+use std::collections::BTreeMap;
+
+use varve_block::{ClumpName, SESSION_MARK_BYTES};
+use varve_log::{ArenaId, ArenaMap};
+
+/// What may be in an arena besides clumps and their pages: marks, and pages that only carry a ledger.
+const SPARE_BYTES: u64 = 64 << 10;
+/// What a block takes beside its bytes, at the most: in its frame, in the clump's table, and in a page.
+const BLOCK_OVERHEAD_BYTES: u64 = 48;
+/// What a clump takes, at the most, with a page of its own.
+const CLUMP_OVERHEAD_BYTES: u64 = 1 << 10;
+/// How many blocks a clump has, at the most.
+const CLUMP_BLOCKS_MAX: u64 = 4096;
+/// Shortest frames and blocks in them: what a clump takes for its table of frames is less than this share of it.
+const FRAMES_SHARE: u64 = 256;
+
+/// What a draft will be called when it is a clump, and where it belongs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Home {
+    pub(crate) arena: ArenaId,
+    pub(crate) clump: ClumpName,
+}
+
+/// Gives drafts their places.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    session: [u8; SESSION_MARK_BYTES],
+    next_clump: u32,
+    arena: ArenaId,
+    arena_bytes: u64,
+    /// How long the arena is.
+    written: u64,
+    /// What drafts may take that belong in the arena and are not in it yet.
+    promised: BTreeMap<u64, u64>,
+}
+
+impl Placement {
+    /// Gives out places in `arena`, which is `written` bytes long, and in those after it.
+    pub(crate) fn new(
+        session: [u8; SESSION_MARK_BYTES],
+        map: ArenaMap,
+        (arena, written): (ArenaId, u64),
+    ) -> Self {
+        let arena_bytes = map.arena_bytes();
+        Self { session, next_clump: 0, arena, arena_bytes, written, promised: BTreeMap::new() }
+    }
+
+    /// Whether the arena has room for one more draft of so many bytes.
+    pub(crate) fn has_room(&self, draft_bytes: usize) -> bool {
+        let wanted = promise(draft_bytes);
+        // Of two drafts either may come first: the last to be written, whichever it is, must still begin before the limit.
+        let all = self.promised.values().sum::<u64>() + wanted;
+        let least = self.promised.values().copied().min().map_or(wanted, |least| least.min(wanted));
+        self.written + SPARE_BYTES + all - least < self.arena_bytes
+    }
+
+    /// Goes on to the next arena. Nothing may be added to drafts that belong in this one.
+    pub(crate) fn move_on(&mut self) {
+        self.arena = ArenaId(self.arena.0 + 1);
+        self.written = 0;
+        self.promised.clear();
+    }
+
+    /// A place for a draft; `None` when this session has no more to give, or the log.
+    pub(crate) fn give(&mut self, draft: u64, draft_bytes: usize) -> Option<Home> {
+        let clump = self.next_clump;
+        self.next_clump = clump.checked_add(1)?;
+        self.promised.insert(draft, promise(draft_bytes));
+        let arena = u32::try_from(self.arena.0).ok()?;
+        Some(Home { arena: self.arena, clump: ClumpName { session: self.session, clump, arena } })
+    }
+
+    /// Notes that a draft has been written.
+    pub(crate) fn note_written(&mut self, draft: u64) {
+        self.promised.remove(&draft);
+    }
+
+    /// Notes where the log ends.
+    pub(crate) fn note_end(&mut self, (arena, written): (ArenaId, u64)) {
+        if arena == self.arena {
+            self.written = written;
+        } else if self.promised.is_empty() {
+            (self.arena, self.written) = (arena, written);
+        }
+    }
+}
+
+fn promise(draft_bytes: usize) -> u64 {
+    let draft_bytes = draft_bytes as u64;
+    // So many empty blocks at the most fit into no bytes, and into that many.
+    let blocks = CLUMP_BLOCKS_MAX.min(draft_bytes);
+    draft_bytes + draft_bytes / FRAMES_SHARE + blocks * BLOCK_OVERHEAD_BYTES + CLUMP_OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placement(written: u64) -> Placement {
+        Placement::new([1; 6], ArenaMap::new(1 << 20).unwrap(), (ArenaId(3), written))
+    }
+
+    #[test]
+    fn the_last_of_all_drafts_still_begins_before_the_limit() {
+        let mut placement = placement(512);
+        let mut homes = Vec::new();
+        let mut draft = 0;
+        while placement.has_room(100_000) {
+            homes.push(placement.give(draft, 100_000).unwrap());
+            draft += 1;
+        }
+        let names: std::collections::BTreeSet<_> = homes.iter().map(|home| home.clump).collect();
+        assert_eq!(names.len(), homes.len(), "no name twice");
+        assert!((2..=10).contains(&homes.len()), "{}", homes.len());
+        // Nothing was compressed, and the largest come first.
+        assert!(512 + (homes.len() as u64 - 1) * promise(100_000) < 1 << 20);
+        // All that was written turned out to be small: there is room again.
+        for written in 0..draft {
+            placement.note_written(written);
+        }
+        placement.note_end((ArenaId(3), 5000));
+        assert!(placement.has_room(100_000));
+    }
+
+    #[test]
+    fn an_arena_takes_a_draft_that_is_larger_than_it() {
+        let mut placement = placement(512);
+        assert!(placement.has_room(3 << 20));
+        placement.give(7, 3 << 20).unwrap();
+        assert!(!placement.has_room(10));
+        placement.move_on();
+        assert_eq!(placement.give(8, 10).unwrap().arena, ArenaId(4));
+    }
+
+    #[test]
+    fn a_full_arena_takes_no_more() {
+        let placement = placement(1 << 20);
+        assert!(!placement.has_room(1));
+    }
+
+    #[test]
+    fn what_moved_the_end_of_the_log_is_followed_when_nothing_is_promised() {
+        let mut placement = placement(512);
+        placement.note_end((ArenaId(9), 600));
+        assert_eq!(placement.give(0, 10).unwrap().arena, ArenaId(9));
+        placement.note_end((ArenaId(8), 700));
+        assert_eq!(placement.give(1, 10).unwrap().arena, ArenaId(9), "that is an earlier one");
+    }
+}
