@@ -39,4 +39,8 @@ pub trait Served: FileSystem {
 
     /// The root of the file system that a file was archived from; `None` if it is in none, but made by what is served.
     fn root_of(&self, file: FileId) -> Option<FileId>;
+
+    /// Reads what whoever has just read in this file is likely to ask for next. For a door that has answered, and whose client goes on
+    /// meanwhile; a door that never calls it reads the same bytes, and waits for more of them.
+    fn read_ahead(&self, _file: FileId) {}
 }

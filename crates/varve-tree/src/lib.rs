@@ -36,6 +36,7 @@ mod entry;
 mod extents;
 mod fixed;
 mod fixed_writer;
+mod interior;
 mod leaves;
 mod pointers;
 mod read;

@@ -324,6 +324,14 @@ impl Served for Days {
         self.places().entry(id).or_insert(root);
         Some(id)
     }
+
+    fn read_ahead(&self, file: FileId) {
+        let Ok(Place::Inside { night, .. } | Place::Raw(night, _)) = self.place(file) else { return };
+        // Of one that was closed since, nobody reads.
+        if let Some(disk) = self.disks.get(&night.snapshot.id) {
+            disk.image.read_ahead();
+        }
+    }
 }
 
 impl FileSystem for Days {
