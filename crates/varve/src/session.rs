@@ -59,7 +59,7 @@ pub fn home(arguments: &Arguments) -> Result<Home> {
     home_at(&store_path(arguments)?)
 }
 
-fn home_at(path: &Path) -> Result<Home> {
+pub fn home_at(path: &Path) -> Result<Home> {
     if let Some(text) = path.to_str().filter(|text| is_venti(text)) {
         let named = match text {
             VENTI_VARIABLE => {

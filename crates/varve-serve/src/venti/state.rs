@@ -76,12 +76,14 @@ pub(super) struct State {
     pub(super) counters: Counters,
     /// Why nothing is written any more.
     fault: OnceLock<String>,
+    /// Whether what fails may work again later.
+    failures_pass: bool,
 }
 
 impl State {
-    pub(super) fn new(blocks: Arc<dyn BlockStore>, recent_bytes: u64) -> Self {
+    pub(super) fn new(blocks: Arc<dyn BlockStore>, recent_bytes: u64, failures_pass: bool) -> Self {
         let recent = RecentBlocks::new(recent_bytes);
-        Self { blocks, recent, counters: Counters::default(), fault: OnceLock::new() }
+        Self { blocks, recent, counters: Counters::default(), fault: OnceLock::new(), failures_pass }
     }
 
     pub(super) fn count_read(&self, bytes: usize) {
@@ -94,8 +96,15 @@ impl State {
         self.fault.get().map(String::as_str)
     }
 
-    /// From here on nothing is written.
+    /// From here on nothing is written, unless the failure is one that may pass.
     pub(super) fn turn_read_only(&self, reason: String) {
+        if self.failures_pass {
+            tracing::warn!(
+                reason,
+                "something could not be written: whoever wrote it is told, and may try again"
+            );
+            return;
+        }
         if self.fault.set(reason.clone()).is_ok() {
             tracing::error!(
                 reason,

@@ -1,5 +1,6 @@
 //! `varve serve`
 
+mod proxies;
 mod venti;
 
 use std::sync::Arc;
@@ -72,6 +73,9 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     // Before anything is open: a signal that comes early is not lost, and sockets that were handed over keep their numbers.
     let mut inherited = Inherited::from_environment()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    if let Some(configuration) = proxies::configuration(arguments, words)? {
+        return proxies::run(arguments, words, &configuration, &mut inherited, signals);
+    }
     let is_written = !words.venti.is_empty();
     let archive = if is_written { session::write(arguments)? } else { session::read(arguments)? };
     let store = archive.blocks();
@@ -95,7 +99,10 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
         drop(archive);
     }
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
-    if let Some(server) = venti::start(words, &mut inherited, &store, &blocks)? {
+    // Whoever writes writes to the store itself.
+    let served: Arc<dyn BlockStore> =
+        if words.venti.is_empty() { Arc::clone(&blocks) as _ } else { Arc::clone(&store) as _ };
+    if let Some(server) = venti::start(words, &mut inherited, served, venti::settings(words))? {
         let server = Arc::new(server);
         let counted = Arc::clone(&server);
         counts = Box::new(move || venti::counts(&counted));
