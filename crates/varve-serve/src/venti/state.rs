@@ -76,12 +76,14 @@ pub(super) struct State {
     pub(super) counters: Counters,
     /// Why nothing is written any more.
     fault: OnceLock<String>,
+    /// Who is told of that.
+    on_read_only: fn(&str),
 }
 
 impl State {
-    pub(super) fn new(blocks: Arc<dyn BlockStore>, recent_bytes: u64) -> Self {
+    pub(super) fn new(blocks: Arc<dyn BlockStore>, recent_bytes: u64, on_read_only: fn(&str)) -> Self {
         let recent = RecentBlocks::new(recent_bytes);
-        Self { blocks, recent, counters: Counters::default(), fault: OnceLock::new() }
+        Self { blocks, recent, counters: Counters::default(), fault: OnceLock::new(), on_read_only }
     }
 
     pub(super) fn count_read(&self, bytes: usize) {
@@ -98,9 +100,10 @@ impl State {
     pub(super) fn turn_read_only(&self, reason: String) {
         if self.fault.set(reason.clone()).is_ok() {
             tracing::error!(
-                reason,
+                reason = &*reason,
                 "the store could not write: the server is read-only from now on, until it is started again; reads go on"
             );
+            (self.on_read_only)(&reason);
         }
     }
 

@@ -25,7 +25,9 @@ Examples:
   varve -s /backup/store serve --webdav 127.0.0.1:8080       the same, for http://127.0.0.1:8080/
   varve -s /backup/sha1 serve --venti localhost              blocks, for vac and whatever else speaks Venti's protocol
   varve -s /backup/sha1 serve --venti-read-only 'tcp!*!17035' --expose
-                                                             the same for the network, to be read";
+                                                             the same for the network, to be read
+  varve -s /backup/sha1 serve --venti localhost --metrics 127.0.0.1:9103
+                                                             with numbers at http://127.0.0.1:9103/metrics";
 
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav", "venti", "venti_read_only"]))]
@@ -94,8 +96,13 @@ pub struct Serve {
     #[arg(long, value_name = "LIST", default_value = "hello=30,message=60,idle=0,answer=60,end=30", value_parser = parse_venti_patience)]
     pub venti_patience: VentiPatience,
 
-    /// Let --nfs, --webdav and --venti be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol, whatever
-    /// they know the score of)
+    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for, whether a fault has made the server read-only, and how the
+    /// index is filled. At IP:PORT, under /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Let --nfs, --webdav, --venti and --metrics be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol,
+    /// whatever they know the score of)
     #[arg(long)]
     pub expose: bool,
 }

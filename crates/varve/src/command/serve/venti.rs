@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use varve_block::BlockStore;
 use varve_replica::Healing;
-use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
+use varve_serve::venti::{Access, Inherited, Listening, Notice, VentiServer, VentiSettings};
 use varve_store::{CandidateCounts, Store};
 
 use super::{Door, memory};
@@ -61,6 +61,7 @@ pub(super) fn start(
         idle_timeout: (patience.idle > 0).then(|| Duration::from_secs(patience.idle)),
         send_timeout: Duration::from_secs(patience.answer),
         drain_timeout: Duration::from_secs(patience.end),
+        on_read_only: |_| super::tell(Notice::Degraded),
         ..VentiSettings::default()
     };
     Ok(Some(VentiServer::start(&wanted, words.expose, inherited, blocks, settings)?))
