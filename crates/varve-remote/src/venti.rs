@@ -215,8 +215,9 @@ impl VentiStore {
                     .read(&[(*name, *wire_type)], LARGE_COUNT)?
                     .pop()
                     .unwrap_or(Err(GetError::NotFound { name: *name })),
+                // It knows the block, and cannot give it.
                 Err(text) => {
-                    Err(GetError::Failed { name: *name, source: Box::new(VentiError::Refused { text }) })
+                    Err(GetError::Damaged { name: *name, source: Box::new(VentiError::Refused { text }) })
                 }
             });
         }

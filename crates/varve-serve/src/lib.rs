@@ -17,6 +17,7 @@
 
 pub mod days;
 pub mod fuse;
+pub mod metrics;
 pub mod nbd;
 pub mod nfs;
 pub mod venti;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use varve_block::{
-    Block, BlockName, BlockType, CLUMP_NAME_BYTES, ClumpName, GetError, PLACED_SCORE_BYTES, PlacedName, PutError,
-    Score,
+    Block, BlockName, BlockType, CLUMP_NAME_BYTES, ClumpName, GetError, PLACED_SCORE_BYTES, PlacedName,
+    PutError, Score,
 };
 use varve_log::{AppendError, NamedBlock};
 
@@ -30,11 +30,7 @@ struct Putting<'a> {
 }
 
 impl Store {
-    pub(crate) fn put_by_value(
-        &self,
-        writer: &Writer,
-        blocks: &[Block<'_>],
-    ) -> Result<Vec<Score>, PutError> {
+    pub(crate) fn put_by_value(&self, writer: &Writer, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
         let mut puts: Vec<_> = blocks
             .iter()
             .map(|block| Putting {
@@ -267,11 +263,7 @@ impl Admission {
     }
 
     /// Puts as many of these blocks of one clump as a draft takes into a draft of their own, under the names that they have.
-    fn place_again(
-        &mut self,
-        blocks: &[&(BlockName, &[u8])],
-        full: &mut Vec<FullDraft>,
-    ) -> Option<usize> {
+    fn place_again(&mut self, blocks: &[&(BlockName, &[u8])], full: &mut Vec<FullDraft>) -> Option<usize> {
         // Whatever waits there has other names.
         let (kind, mut taken) = (0, 0);
         full.extend(self.close_draft(kind));

@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::{IndexStats, ScoreIndex};
-use varve_log::{AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
+use varve_log::{
+    AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError,
+};
 use varve_world::{FileLock, World};
 
 use crate::candidate_counts::{CandidateCounters, CandidateCounts};

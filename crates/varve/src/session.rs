@@ -92,7 +92,7 @@ pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
 
 fn only_blocks(address: &Address) -> anyhow::Error {
     anyhow::anyhow!(
-        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff and restore work there"
+        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, verify and copy work there"
     )
 }
 
@@ -227,6 +227,45 @@ pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
             Ok(store)
         }
         Home::Venti(address) => Err(only_blocks(&address)),
+    }
+}
+
+/// Blocks to be read: of another store, of a replica of one, or at a Venti server.
+pub fn read_blocks_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn BlockStore>> {
+    if let Home::Venti(address) = home_at(path)? {
+        return Ok(venti(&address)?);
+    }
+    Ok(Arc::new(read_store_at(arguments, path)?))
+}
+
+/// Blocks to be written: of another store, or at a Venti server.
+pub fn write_blocks_at(arguments: &Arguments, path: &Path) -> Result<Writable> {
+    if let Home::Venti(address) = home_at(path)? {
+        return Ok(Writable::Venti(venti(&address)?));
+    }
+    Ok(Writable::Store(Box::new(write_store_at(arguments, path)?)))
+}
+
+/// Where blocks can be written.
+pub enum Writable {
+    Store(Box<Store>),
+    Venti(Arc<VentiStore>),
+}
+
+impl Writable {
+    pub fn blocks(&self) -> &dyn BlockStore {
+        match self {
+            Self::Store(store) => &**store,
+            Self::Venti(store) => &**store,
+        }
+    }
+
+    /// Ends it in order, so that what was written is durable.
+    pub fn close(self) -> Result<()> {
+        match self {
+            Self::Store(store) => Ok(store.close()?),
+            Self::Venti(store) => Ok(store.sync()?),
+        }
     }
 }
 

@@ -52,6 +52,8 @@ pub struct VentiSettings {
     pub send_timeout: Duration,
     /// How long a server that ends waits for answers to be taken.
     pub drain_timeout: Duration,
+    /// Called once, when a fault has made the server read-only, with what could not be done.
+    pub on_read_only: fn(&str),
 }
 
 impl Default for VentiSettings {
@@ -69,6 +71,7 @@ impl Default for VentiSettings {
             idle_timeout: None,
             send_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(30),
+            on_read_only: |_| {},
         }
     }
 }
@@ -138,7 +141,8 @@ impl VentiServer {
         let mut builder = Builder::new_multi_thread();
         builder.thread_name("venti").enable_all().max_blocking_threads(settings.workers.max(1));
         let threads = builder.build().map_err(StartError::Threads)?;
-        let state = Arc::new(State::new(blocks, settings.recent_bytes, settings.failures_pass));
+        let state = State::new(blocks, settings.recent_bytes, settings.failures_pass, settings.on_read_only);
+        let state = Arc::new(state);
         let clients = Arc::new(Semaphore::new(settings.clients_max));
         let room = Room::new(settings.all_clients_bytes);
         let shared = Arc::new(Shared { state, settings, room });

@@ -78,12 +78,20 @@ pub(super) struct State {
     fault: OnceLock<String>,
     /// Whether what fails may work again later.
     failures_pass: bool,
+    /// Who is told when nothing is written any more.
+    on_read_only: fn(&str),
 }
 
 impl State {
-    pub(super) fn new(blocks: Arc<dyn BlockStore>, recent_bytes: u64, failures_pass: bool) -> Self {
+    pub(super) fn new(
+        blocks: Arc<dyn BlockStore>,
+        recent_bytes: u64,
+        failures_pass: bool,
+        on_read_only: fn(&str),
+    ) -> Self {
         let recent = RecentBlocks::new(recent_bytes);
-        Self { blocks, recent, counters: Counters::default(), fault: OnceLock::new(), failures_pass }
+        let (counters, fault) = (Counters::default(), OnceLock::new());
+        Self { blocks, recent, counters, fault, failures_pass, on_read_only }
     }
 
     pub(super) fn count_read(&self, bytes: usize) {
@@ -107,9 +115,10 @@ impl State {
         }
         if self.fault.set(reason.clone()).is_ok() {
             tracing::error!(
-                reason,
+                reason = &*reason,
                 "the store could not write: the server is read-only from now on, until it is started again; reads go on"
             );
+            (self.on_read_only)(&reason);
         }
     }
 

@@ -26,6 +26,8 @@ Examples:
   varve -s /backup/sha1 serve --venti localhost              blocks, for vac and whatever else speaks Venti's protocol
   varve -s /backup/sha1 serve --venti-read-only 'tcp!*!17035' --expose
                                                              the same for the network, to be read
+  varve -s /backup/sha1 serve --venti localhost --metrics 127.0.0.1:9103
+                                                             with numbers at http://127.0.0.1:9103/metrics
 
 A proxy is served in the place of a store: a Venti server, or several, behind a cache, a write buffer and the like.
   varve -s venti://far serve --venti localhost --look-aside /var/cache/varve --look-aside-size 10G
@@ -142,8 +144,13 @@ pub struct Serve {
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", num_args = 0..=1, default_missing_value = "64M", value_parser = parse_size)]
     pub read_ahead: Option<u64>,
 
-    /// Let --nfs, --webdav and --venti be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol, whatever
-    /// they know the score of)
+    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for, whether a fault has made the server read-only, and how the
+    /// index is filled. At IP:PORT, under /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Let --nfs, --webdav, --venti and --metrics be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol,
+    /// whatever they know the score of)
     #[arg(long)]
     pub expose: bool,
 }

@@ -20,7 +20,8 @@ What is there already is not copied. All that a block leads to is copied before 
 
 Examples:
   varve copy /old/store vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531 /new/store
-  varve copy --fast /old/store home.vac /new/store";
+  varve copy --fast /old/store home.vac /new/store
+  varve copy venti://old home.vac venti://new";
 
 #[derive(Debug, Clone, Args)]
 pub struct Import {
@@ -31,14 +32,14 @@ pub struct Import {
 
 #[derive(Debug, Clone, Args)]
 pub struct Copy {
-    /// The store that has it
+    /// The store that has it, or a Venti server
     #[arg(value_hint = ValueHint::DirPath)]
     pub from: PathBuf,
 
     /// What to copy: vac:SCORE, ext2:SCORE and the like, or a .vac file
     pub archive: String,
 
-    /// The store that is to have it
+    /// The store that is to have it, or a Venti server
     #[arg(value_hint = ValueHint::DirPath)]
     pub to: PathBuf,
 

@@ -18,8 +18,8 @@ pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
         let said = format!("{:?} is no archive: write vac:SCORE, or name a .vac file", words.archive);
         bail!(WrongWords(said));
     };
-    let from = session::read_store_at(arguments, &words.from)?;
-    let to = session::write_store_at(arguments, &words.to)?;
+    let from = session::read_blocks_at(arguments, &words.from)?;
+    let to = session::write_blocks_at(arguments, &words.to)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start(&words.archive, &progress, arguments.quiet || arguments.json);
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
         done = *copied;
         !progress.is_cancelled()
     };
-    let copied = copy_archive(&from, &to, line.score, mode, &mut watch);
+    let copied = copy_archive(&*from, to.blocks(), line.score, mode, &mut watch);
     drop(shown);
     // What was copied until then need not be copied again.
     let closed = to.close();

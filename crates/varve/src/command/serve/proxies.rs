@@ -44,6 +44,9 @@ pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Opti
             "proxies and Venti servers have blocks, and no list of snapshots: they are served by --venti and --venti-read-only alone".into()
         ));
     }
+    if words.metrics.is_some() {
+        bail!(WrongWords("--metrics has the numbers of a store, and proxies have none: leave it out".into()));
+    }
     match &words.proxies {
         Some(file) => from_file(file).map(Some),
         None => from_flags(arguments, words).map(Some),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use varve_block::BlockStore;
-use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
+use varve_serve::venti::{Access, Inherited, Listening, Notice, VentiServer, VentiSettings};
 use varve_store::CandidateCounts;
 
 use super::{Door, memory};
@@ -45,6 +45,7 @@ pub(super) fn settings(words: &Serve) -> VentiSettings {
         idle_timeout: (patience.idle > 0).then(|| Duration::from_secs(patience.idle)),
         send_timeout: Duration::from_secs(patience.answer),
         drain_timeout: Duration::from_secs(patience.end),
+        on_read_only: |_| super::tell(Notice::Degraded),
         ..VentiSettings::default()
     }
 }
