@@ -199,7 +199,7 @@ pub enum Command {
     Boot(Boot),
     /// Serve disk images to other programs and machines until ended
     #[command(after_help = serve::SERVE_HELP)]
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Foretell what each kind of store would need on a disk, and how fast it would be, and choose one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(MakePlan),
