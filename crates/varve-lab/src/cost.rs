@@ -87,8 +87,8 @@ pub(crate) mod engine {
     pub(crate) const PAGE_BLOCKS: f64 = 4096.0;
     /// What it has of each: a score, and columns that all but vanish.
     pub(crate) const PAGE_ENTRY_BYTES: f64 = 33.0;
-    /// A frame of what compresses, and of what does not, before compression.
-    pub(crate) const FRAME_BYTES: [f64; 2] = [131_072.0, 32_768.0];
+    /// A frame of a disk image, before compression.
+    pub(crate) const FRAME_BYTES: f64 = 32_768.0;
     /// What is read of a clump to learn where its frames are.
     pub(crate) const CLUMP_TABLE_BYTES: f64 = 4096.0;
     /// A page of the index on disk.
@@ -126,9 +126,7 @@ impl Shape {
     }
 
     fn frame_bytes(&self) -> f64 {
-        let [compressible, other] = engine::FRAME_BYTES;
-        let frame = if self.stored_share < 0.95 { compressible } else { other };
-        frame.max(self.block_bytes)
+        engine::FRAME_BYTES.max(self.block_bytes)
     }
 
     fn arena_blocks(&self) -> f64 {

@@ -13,9 +13,11 @@ use crate::arguments::{Arguments, BenchFoundation};
 use crate::{session, show};
 
 /// What does the six cases: all kinds of stores.
-const ENGINES: [Engine; 2] = [
+const ENGINES: [Engine; 4] = [
     Engine { index: IndexKind::Memory, by_value: false },
     Engine { index: IndexKind::Disk, by_value: false },
+    Engine { index: IndexKind::Memory, by_value: true },
+    Engine { index: IndexKind::Disk, by_value: true },
 ];
 
 pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outcome> {
