@@ -1,7 +1,8 @@
 """What it costs to look at a past day: a mounted night of a disk, measured right beside the raw image that it was archived from.
 
   random      1,000 reads of 4 KiB anywhere in `disk.raw`, with the page cache dropped, beside the same reads of the image itself; and of
-              the mounts of restic and borg, if those are installed and can mount
+              the mounts of restic and borg, if those are installed and can mount: on Debian
+              `apt-get install restic borgbackup python3-pyfuse3`
   listing     `ls -lR` of the Debian root in the mounted night, beside the same of the image mounted from a loop device; with the page cache
               dropped, and once more right after
   sequential  all of `disk.raw` in order, with the page cache dropped, beside the image itself

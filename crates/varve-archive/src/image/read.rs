@@ -11,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use varve_block::BlockStore;
+use varve_block::{BlockName, BlockStore};
 use varve_image::ReadAt;
 use varve_tree::{Entry, ReadTreeError, TreeReader};
 
@@ -23,19 +23,23 @@ const EXTENT_COUNT_MAX: usize = 4096;
 /// To how many leaves the way is made ready for who jumps about: spread over the image, they lie in all of its clumps if it has no more than
 /// some gigabytes.
 const EXPECTED_COUNT_MAX: usize = 4096;
+/// To how many of them after one read, so that who does it is soon free again, also where the store is far away.
+const EXPECTED_COUNT_EACH: usize = 64;
 
 /// An archived image, or the content of an archived file, as bytes that can be read anywhere.
 pub struct ImageReader {
     blocks: Arc<CachedBlocks>,
     entry: Entry,
     streams: Mutex<Streams>,
+    /// Leaves to which the way is still to be made ready, the first ones last. Held by whoever reads ahead.
+    expected: Mutex<Vec<BlockName>>,
 }
 
 impl ImageReader {
     /// The bytes that `entry` leads to. Reads nothing.
     #[must_use]
     pub fn new(blocks: Arc<CachedBlocks>, entry: &Entry) -> Self {
-        Self { blocks, entry: *entry, streams: Mutex::default() }
+        Self { blocks, entry: *entry, streams: Mutex::default(), expected: Mutex::default() }
     }
 
     /// What it reads.
@@ -44,20 +48,26 @@ impl ImageReader {
         &self.entry
     }
 
-    /// Does what the reads so far have made due, if that is anything: reads on for who reads on, and for who jumps about what leads to the
-    /// leaves, unless that is much. What cannot be read is met again by whoever wants it.
+    /// Does a part of what the reads so far have made due, if that is anything: reads on for who reads on, and for who jumps about what leads
+    /// to the leaves, unless that is much. Whoever comes while somebody else is at it has nothing to do: all hands of a door could be busy
+    /// with this, and none with what is asked for. What cannot be read is met again by whoever wants it.
     pub fn read_ahead(&self) {
+        let Ok(mut expected) = self.expected.try_lock() else { return };
         // Outside of the match, which would keep everybody else from reading meanwhile.
         let due = self.streams().take_due();
         match due {
-            None => {}
             Some(Due::Range(range)) => self.fetch(range),
             Some(Due::Interior) => {
                 let pointers =
                     self.blocks.interior_bytes_max() / u64::from(self.entry.pointer_bytes().max(1));
                 let pointers = usize::try_from(pointers).unwrap_or(usize::MAX);
-                let leaves = self.reader().read_interior(pointers, EXPECTED_COUNT_MAX);
-                self.blocks.expect(&leaves);
+                *expected = self.reader().read_interior(pointers, EXPECTED_COUNT_MAX);
+                expected.reverse();
+            }
+            None if expected.is_empty() => {}
+            None => {
+                let rest = expected.len().saturating_sub(EXPECTED_COUNT_EACH);
+                self.blocks.expect(&expected.split_off(rest));
             }
         }
     }
@@ -141,7 +151,8 @@ impl ReadAt for ImageReader {
 
 #[cfg(test)]
 mod tests {
-    use varve_block::{BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
+    use bytes::Bytes;
+    use varve_block::{Block, BlockKind, BlockType, GetError, MemoryBlockStore, PutError, Score, SyncError};
     use varve_tree::{FixedBuilder, Shape, put_leaves};
 
     use super::*;
@@ -242,6 +253,60 @@ mod tests {
         assert_eq!(costs[..16], [&[3][..], &[2; 15]].concat(), "the root, a pointer block, a leaf");
         assert_eq!(costs[16..], [1; 16], "a leaf");
         assert_eq!(store.get_count(), 1 + 2 * 32);
+    }
+
+    /// A store that notes what it is told to expect.
+    #[derive(Default)]
+    struct Expecting {
+        store: MemoryBlockStore,
+        told: Mutex<Vec<Vec<BlockName>>>,
+    }
+
+    impl BlockStore for Expecting {
+        fn score_bytes(&self) -> usize {
+            self.store.score_bytes()
+        }
+        fn empty_score(&self) -> Score {
+            self.store.empty_score()
+        }
+        fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+            self.store.put(block)
+        }
+        fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+            self.store.get(name)
+        }
+        fn sync(&self) -> Result<(), SyncError> {
+            self.store.sync()
+        }
+        fn expect(&self, names: &[BlockName]) {
+            self.told.lock().unwrap().push(names.to_vec());
+        }
+    }
+
+    #[test]
+    fn the_store_is_told_what_to_expect_a_little_at_a_time() {
+        let below = Arc::new(Expecting::default());
+        // 8192 leaves, of which none is like another.
+        let mut bytes = vec![0; 32 << 20];
+        for (number, block) in bytes.chunks_mut(LEAF).enumerate() {
+            block.fill(u8::try_from(number % 250).unwrap() + 1);
+            block[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+        }
+        let entry = archived(&below.store, &bytes);
+        let blocks = CachedBlocks::with_leaves_bytes(Arc::clone(&below) as _, 16 << 20);
+        let reader = ImageReader::new(Arc::new(blocks), &entry);
+        for number in 0..200 {
+            reader.read_at((number * 13 % 32) << 20, &mut [0; 512]).unwrap();
+            reader.read_ahead();
+        }
+        let told = below.told.lock().unwrap();
+        assert!(told.iter().all(|names| (1..=EXPECTED_COUNT_EACH).contains(&names.len())));
+        let (count, first) = (told.concat().len(), told[0].last().unwrap());
+        assert!(
+            (EXPECTED_COUNT_MAX / 2..=EXPECTED_COUNT_MAX).contains(&count),
+            "{count} of 8192, spread over all"
+        );
+        assert_eq!(*first, archived_leaf(&below.store, &bytes[..LEAF]), "from the front of the image on");
     }
 
     #[test]
