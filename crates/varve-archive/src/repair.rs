@@ -14,7 +14,9 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{AuditShare, CompareMode, Damage, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store};
+use varve_store::{
+    AuditShare, CompareMode, Damage, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store,
+};
 
 use crate::catalog::{Catalog, SaveCatalogError};
 use crate::progress::Progress;

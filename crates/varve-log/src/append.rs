@@ -202,9 +202,7 @@ impl Appender {
     /// The arena that takes the next clump, and how long it is.
     #[must_use]
     pub fn home(&self) -> (ArenaId, u64) {
-        self.open
-            .as_ref()
-            .map_or((self.next, ARENA_HEADER_BYTES as u64), |open| (open.id(), open.log_bytes))
+        self.open.as_ref().map_or((self.next, ARENA_HEADER_BYTES as u64), |open| (open.id(), open.log_bytes))
     }
 
     /// What the names that this session gives carry of its salt.

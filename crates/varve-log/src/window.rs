@@ -226,10 +226,7 @@ impl Window<'_> {
     }
 
     /// What is whole of the clump at `granule`; if that is all of it, its body as well.
-    pub(crate) fn salvage(
-        &mut self,
-        granule: Granule,
-    ) -> Result<Salvage, ReadLogError> {
+    pub(crate) fn salvage(&mut self, granule: Granule) -> Result<Salvage, ReadLogError> {
         let (map, frames) = self.frames(granule)?;
         let names = whole_names(&map, &frames);
         let is_whole = frames.iter().all(Result::is_ok);

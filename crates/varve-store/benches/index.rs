@@ -144,8 +144,10 @@ fn put(store: &Store, first: u64, end: u64) {
 }
 
 fn get(store: &Store, first: u64, end: u64) {
-    let name =
-        |number| BlockName { score: store.namer().score(&content(number)).expect("it compares by hash"), block_type: BlockType::DATA };
+    let name = |number| BlockName {
+        score: store.namer().score(&content(number)).expect("it compares by hash"),
+        block_type: BlockType::DATA,
+    };
     let names: Vec<_> = (first..end).map(name).collect();
     for (number, found) in (first..end).zip(store.get_batch(&names)) {
         assert_eq!(found.expect("it was put")[..16], content(number)[..16]);

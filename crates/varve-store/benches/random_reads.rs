@@ -134,7 +134,10 @@ fn put_all(store: &Store, data: &[u8]) -> Vec<BlockName> {
         Box::new(put) as Task<'_>
     });
     store.world().workers.run_all(hands.collect());
-    let name = |bytes| BlockName { score: store.namer().score(bytes).expect("it compares by hash"), block_type: BlockType::DATA };
+    let name = |bytes| BlockName {
+        score: store.namer().score(bytes).expect("it compares by hash"),
+        block_type: BlockType::DATA,
+    };
     data.chunks(BLOCK_BYTES).map(name).collect()
 }
 

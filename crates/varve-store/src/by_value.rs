@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use varve_block::{
-    Block, BlockName, BlockType, CLUMP_NAME_BYTES, ClumpName, GetError, PLACED_SCORE_BYTES, PlacedName, PutError,
-    Score,
+    Block, BlockName, BlockType, CLUMP_NAME_BYTES, ClumpName, GetError, PLACED_SCORE_BYTES, PlacedName,
+    PutError, Score,
 };
 use varve_log::{AppendError, NamedBlock};
 
+use crate::placement::blocks_max;
 use crate::put::failed;
 use crate::store::{Admission, FullDraft, Pending, PendingPlace, Store, Writer};
 
@@ -30,11 +31,7 @@ struct Putting<'a> {
 }
 
 impl Store {
-    pub(crate) fn put_by_value(
-        &self,
-        writer: &Writer,
-        blocks: &[Block<'_>],
-    ) -> Result<Vec<Score>, PutError> {
+    pub(crate) fn put_by_value(&self, writer: &Writer, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
         let mut puts: Vec<_> = blocks
             .iter()
             .map(|block| Putting {
@@ -47,7 +44,7 @@ impl Store {
         while puts.iter().any(|put| put.score.is_none()) {
             let seen = self.admission().page_count;
             self.look_for_equals(&mut puts)?;
-            let full = {
+            let (full, placed) = {
                 let mut admission = self.admission();
                 if let Some(reason) = &admission.failed {
                     return Err(failed(AppendError::Failed { reason: reason.clone() }));
@@ -58,7 +55,6 @@ impl Store {
                 }
                 admission.place_new(&mut puts)
             };
-            let (full, placed) = full;
             for full in full {
                 self.append_draft(writer, &full).map_err(failed)?;
             }
@@ -245,10 +241,16 @@ impl Admission {
         self.pending.insert(name, Pending { place, digest: None });
         self.new_block_count += 1;
         self.new_block_bytes += bytes.len() as u64;
-        if self.drafts[kind].draft.is_full() {
+        if self.is_full(kind) {
             full.extend(self.close_draft(kind));
         }
         Some(score)
+    }
+
+    /// Whether a draft has what it was given room for.
+    fn is_full(&self, kind: usize) -> bool {
+        let draft = &self.drafts[kind].draft;
+        draft.is_full() || draft.names().len() >= blocks_max(draft.goal_bytes())
     }
 
     /// Finds a place for a draft, whose first block has so many bytes. If that is in the next arena, nothing more is added to what belongs
@@ -267,21 +269,17 @@ impl Admission {
     }
 
     /// Puts as many of these blocks of one clump as a draft takes into a draft of their own, under the names that they have.
-    fn place_again(
-        &mut self,
-        blocks: &[&(BlockName, &[u8])],
-        full: &mut Vec<FullDraft>,
-    ) -> Option<usize> {
+    fn place_again(&mut self, blocks: &[&(BlockName, &[u8])], full: &mut Vec<FullDraft>) -> Option<usize> {
         // Whatever waits there has other names.
         let (kind, mut taken) = (0, 0);
         full.extend(self.close_draft(kind));
         let first_bytes = blocks.first().map_or(0, |(_, bytes)| bytes.len());
         self.begin_draft(kind, first_bytes, full)?;
         for (name, bytes) in blocks {
-            let open = &mut self.drafts[kind];
-            if open.draft.should_close_before(bytes.len()) || open.draft.is_full() {
+            if self.drafts[kind].draft.should_close_before(bytes.len()) || self.is_full(kind) {
                 break;
             }
+            let open = &mut self.drafts[kind];
             let place = PendingPlace::Draft {
                 number: open.number,
                 ordinal: open.draft.push(NamedBlock { name: *name, digest: None, bytes }),

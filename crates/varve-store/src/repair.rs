@@ -11,8 +11,8 @@ use std::ops::AddAssign;
 use bytes::Bytes;
 use varve_block::{Block, BlockName, PutError};
 use varve_log::{
-    AppendError, ArenaId, NamedBlock, OpenedArena, ReadLogError, Replacement, SalvagedClump,
-    Seal, SyncLogError,
+    AppendError, ArenaId, NamedBlock, OpenedArena, ReadLogError, Replacement, SalvagedClump, Seal,
+    SyncLogError,
 };
 use varve_world::FileName;
 
@@ -263,10 +263,8 @@ impl Store {
     fn put_named(&self, writer: &Writer, blocks: &[(BlockName, Bytes)]) -> Result<(), PutError> {
         match self.config.compare {
             CompareMode::Hash => {
-                let blocks: Vec<_> = blocks
-                    .iter()
-                    .map(|(name, bytes)| Block { block_type: name.block_type, bytes })
-                    .collect();
+                let blocks: Vec<_> =
+                    blocks.iter().map(|(name, bytes)| Block { block_type: name.block_type, bytes }).collect();
                 self.put_blocks(&blocks).map(drop)
             }
             CompareMode::Value => {

@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::{IndexStats, ScoreIndex};
-use varve_log::{AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError};
+use varve_log::{
+    AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError,
+};
 use varve_world::{FileLock, World};
 
 use crate::candidate_counts::{CandidateCounters, CandidateCounts};
@@ -37,6 +39,8 @@ pub struct Store {
     pub(crate) frames: FrameCache,
     pub(crate) lost: LostBlocks,
     pub(crate) index: ScoreIndex,
+    /// Whether it goes without an index: to read a by-value store takes none, so none is made for it.
+    pub(crate) has_no_index: bool,
     pub(crate) lookups: Lookups,
     pub(crate) candidate_counters: CandidateCounters,
     pub(crate) admission: Mutex<Admission>,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
 use varve_log::ArenaId;
 use varve_store::{
-    Access, CompareMode, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan, ScoreAlgorithm,
-    Secret, Store, StoreConfig,
+    Access, CompareMode, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan,
+    ScoreAlgorithm, Secret, Store, StoreConfig,
 };
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
