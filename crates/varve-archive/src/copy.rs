@@ -40,7 +40,7 @@ pub enum CopySnapshotError {
         /// The file, or the folder, from the root of the snapshot; empty for an image.
         path: Vec<u8>,
         /// What went wrong.
-        source: CopyTreeError,
+        source: Box<CopyTreeError>,
     },
     /// The list of a folder cannot be read.
     #[error("the folder {} cannot be read", path_text(path))]
@@ -48,7 +48,7 @@ pub enum CopySnapshotError {
         /// Which one.
         path: Vec<u8>,
         /// What is wrong with it.
-        source: ReadFolderError,
+        source: Box<ReadFolderError>,
     },
     /// No file system has such folders.
     #[error("folders lie in each other more than {DEPTH_MAX} deep")]
@@ -58,7 +58,7 @@ pub enum CopySnapshotError {
     Put(#[from] PutError),
     /// What was written for vac's tools could not be copied.
     #[error("what was written for vac's tools cannot be copied")]
-    Vac(#[source] CopyError),
+    Vac(#[source] Box<CopyError>),
     /// It could not be entered in the catalog.
     #[error(transparent)]
     Enter(#[from] TakeError),
@@ -171,7 +171,10 @@ impl<'a> SnapshotCopier<'a> {
                     }
                 },
                 Some(Err(source)) => {
-                    return Err(CopySnapshotError::Folder { path: path_of(&folders, b""), source });
+                    return Err(CopySnapshotError::Folder {
+                        path: path_of(&folders, b""),
+                        source: Box::new(source),
+                    });
                 }
                 None => {
                     let Some(OpenFolder { mut node, content, .. }) = folders.pop() else {
@@ -247,7 +250,7 @@ impl<'a> SnapshotCopier<'a> {
                     Ok(_) => {}
                     Err(CopyError::OtherScores) => continue,
                     Err(CopyError::Cancelled) => return Err(CopySnapshotError::Cancelled),
-                    Err(error) => return Err(CopySnapshotError::Vac(error)),
+                    Err(error) => return Err(CopySnapshotError::Vac(Box::new(error))),
                 }
             }
             kept.push(tag.clone());
@@ -265,6 +268,6 @@ fn path_of(folders: &[OpenFolder<'_>], name: &[u8]) -> Vec<u8> {
 fn in_tree(path: impl FnOnce() -> Vec<u8>) -> impl FnOnce(CopyTreeError) -> CopySnapshotError {
     |source| match source {
         CopyTreeError::Cancelled => CopySnapshotError::Cancelled,
-        source => CopySnapshotError::Tree { path: path(), source },
+        source => CopySnapshotError::Tree { path: path(), source: Box::new(source) },
     }
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use varve_block::{BlockStore, PutError};
+use varve_block::{BlockStore, PutError, Score};
 
 use crate::cursor::ReadPointerError;
 use crate::difference::difference;
@@ -62,6 +62,9 @@ pub fn copy_tree(
         Layout::Venti => Err(CopyTreeError::Foreign),
     }
 }
+
+/// Is told of each extent, and of the name that its leaf has in the other store.
+type TakeLeaf<'f> = dyn FnMut(&Extent, Option<Score>) -> Result<(), CopyTreeError> + 'f;
 
 struct TreeCopier<'a> {
     reader: TreeReader<'a>,
@@ -146,11 +149,7 @@ impl TreeCopier<'_> {
     }
 
     /// Puts the leaves of a range, and hands each extent over with the name that its leaf has in the other store.
-    fn copy_leaves(
-        &mut self,
-        range: Range<u64>,
-        take: &mut dyn FnMut(&Extent, Option<varve_block::Score>) -> Result<(), CopyTreeError>,
-    ) -> Result<(), CopyTreeError> {
+    fn copy_leaves(&mut self, range: Range<u64>, take: &mut TakeLeaf<'_>) -> Result<(), CopyTreeError> {
         let mut extents = self.reader.extents(range);
         loop {
             let (batch, end) = extents.batch(BATCH_BYTES);
@@ -184,7 +183,7 @@ mod tests {
 
     use proptest::prelude::*;
     use varve_block::{
-        Block, BlockKind, BlockName, BlockType, GetError, MemoryBlockStore, PlacedName, Score, SyncError,
+        Block, BlockKind, BlockName, BlockType, GetError, MemoryBlockStore, PlacedName, SyncError,
     };
 
     use super::*;
