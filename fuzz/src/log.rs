@@ -26,6 +26,7 @@ fn read(file: Vec<u8>) {
             | RecoverError::Look { .. }
             | RecoverError::Remove { .. },
         ) => {}
+        Err(error @ RecoverError::NotGiven { .. }) => panic!("memory gives all that is there: {error}"),
     }
 }
 

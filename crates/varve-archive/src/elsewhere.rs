@@ -14,6 +14,7 @@ use crate::image::{ImageSource, archive_image};
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
 use crate::take::{Request, TakeError, Taken};
+use crate::verify::{Harm, VerifyError, verify_blocks};
 
 /// Files in blocks that every Venti takes: 16, 32 and 56 KiB.
 const VENTI_CUTTING: Cutting = Cutting::new(16 << 10, 32 << 10, 56 << 10).expect("even and ascending");
@@ -45,6 +46,29 @@ impl Elsewhere {
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         self.catalog.snapshots()
+    }
+
+    /// Reads the catalog anew, if another root is the newest now. Returns whether it is.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`]; what was known before stays known.
+    pub fn follow(&mut self, root: Option<Score>) -> Result<bool, LoadCatalogError> {
+        if root == self.root {
+            return Ok(false);
+        }
+        let name = root.map(|score| BlockName { score, block_type: BlockType::CATALOG });
+        self.catalog = Catalog::load(&*self.blocks, name)?;
+        self.root = root;
+        Ok(true)
+    }
+
+    /// Whether all that the snapshots lead to is there; with `reads`, every block of it is read, which compares it with its score. What is not
+    /// there, or cannot be read, harms somebody: that is the answer.
+    ///
+    /// # Errors
+    /// [`VerifyError`], when nobody answers.
+    pub fn verify(&self, reads: bool, progress: &Progress) -> Result<Vec<Harm>, VerifyError> {
+        verify_blocks(&*self.blocks, self.snapshots(), reads, progress)
     }
 
     /// The score of the newest root: to be remembered once a snapshot was taken.

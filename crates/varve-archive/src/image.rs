@@ -8,6 +8,7 @@ mod read;
 mod restore;
 mod served;
 mod source;
+mod streams;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;

@@ -17,6 +17,8 @@ use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
 
 /// How many names are looked up at a time.
 const LOOKUP_COUNT: usize = 1024;
+/// How many leaves are read at a time.
+const READ_COUNT: usize = 64;
 
 /// Something that a snapshot has lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,8 +205,29 @@ fn walk_without(
     lost: BTreeSet<BlockName>,
     progress: &Progress,
 ) -> Result<Walked, VerifyError> {
+    walk_all(Leaves::AskedFor(store), blocks, snapshots, lost, progress)
+}
+
+/// What snapshots have lost of which nothing is known but their blocks: no log, and no damage. Leaves are asked for, or read.
+pub(crate) fn verify_blocks(
+    blocks: &dyn BlockStore,
+    snapshots: &[Snapshot],
+    reads: bool,
+    progress: &Progress,
+) -> Result<Vec<Harm>, VerifyError> {
+    let leaves = if reads { Leaves::Read(blocks, progress) } else { Leaves::AskedFor(blocks) };
+    Ok(walk_all(leaves, blocks, snapshots, BTreeSet::new(), progress)?.harm)
+}
+
+fn walk_all(
+    leaves: Leaves<'_>,
+    blocks: &dyn BlockStore,
+    snapshots: &[Snapshot],
+    lost: BTreeSet<BlockName>,
+    progress: &Progress,
+) -> Result<Walked, VerifyError> {
     let mut walker =
-        Walker { store, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new(), harm: Vec::new() };
+        Walker { leaves, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new(), harm: Vec::new() };
     for snapshot in snapshots {
         if progress.is_cancelled() {
             return Err(VerifyError::Cancelled);
@@ -269,7 +292,7 @@ fn check_arenas(
 
 /// Walks the trees of all snapshots; a subtree that was found whole once is not walked again.
 struct Walker<'a> {
-    store: &'a Store,
+    leaves: Leaves<'a>,
     /// Where pointers and folders are read.
     blocks: &'a dyn BlockStore,
     lost: BTreeSet<BlockName>,
@@ -277,6 +300,51 @@ struct Walker<'a> {
     needed: BTreeSet<BlockName>,
     whole: BTreeSet<BlockName>,
     harm: Vec<Harm>,
+}
+
+/// How it is found out whether leaves can be had.
+#[derive(Clone, Copy)]
+enum Leaves<'a> {
+    /// By asking whether they are there.
+    AskedFor(&'a dyn BlockStore),
+    /// By reading them.
+    Read(&'a dyn BlockStore, &'a Progress),
+}
+
+impl Leaves<'_> {
+    /// Of each name, why it cannot be had, if so.
+    fn look_up(self, names: &[BlockName]) -> Result<Vec<Option<String>>, VerifyError> {
+        let absent = |name: &BlockName| format!("{name} is not in the store");
+        match self {
+            Self::AskedFor(store) => match store.has_batch(names) {
+                Ok(present) => {
+                    Ok(names.iter().zip(present).map(|(name, is)| (!is).then(|| absent(name))).collect())
+                }
+                // Of which of them that is so is found out by reading them.
+                Err(_) => Leaves::Read(store, &Progress::new()).look_up(names),
+            },
+            Self::Read(store, progress) => {
+                let mut reasons = Vec::with_capacity(names.len());
+                for names in names.chunks(READ_COUNT) {
+                    if progress.is_cancelled() {
+                        return Err(VerifyError::Cancelled);
+                    }
+                    for (name, found) in names.iter().zip(store.get_batch(names)) {
+                        reasons.push(match found {
+                            Ok(block) => {
+                                progress.add_bytes_done(block.len() as u64);
+                                None
+                            }
+                            Err(GetError::NotFound { .. }) => Some(absent(name)),
+                            Err(error @ GetError::Damaged { .. }) => Some(chain(&error)),
+                            Err(error) => return Err(error.into()),
+                        });
+                    }
+                }
+                Ok(reasons)
+            }
+        }
+    }
 }
 
 /// Which snapshot, and which part of it, is being walked.
@@ -335,7 +403,7 @@ impl Walker<'_> {
         let mut waiting: Vec<(BlockName, Range<u64>)> = Vec::new();
         let mut found: Vec<(Range<u64>, String)> = Vec::new();
         let mut failure = None;
-        let (store, blocks, lost, whole) = (self.store, self.blocks, &self.lost, &mut self.whole);
+        let (leaves, blocks, lost, whole) = (self.leaves, self.blocks, &self.lost, &mut self.whole);
         let needed = &mut self.needed;
         walk(blocks, entry, &mut |node| {
             if failure.is_some() {
@@ -348,7 +416,7 @@ impl Walker<'_> {
             }
             let ends_subtree = open.last().is_some_and(|(level, ..)| *level <= node.level);
             if ends_subtree || waiting.len() >= LOOKUP_COUNT {
-                failure = look_up(store, lost, &mut waiting, needed, &mut found).err();
+                failure = look_up(leaves, lost, &mut waiting, needed, &mut found).err();
             }
             while open.last().is_some_and(|(level, ..)| *level <= node.level) {
                 close(&mut open, whole, found.len());
@@ -363,12 +431,12 @@ impl Walker<'_> {
             open.push((node.level, node.name, found.len()));
             Visit::Descend
         });
-        look_up(store, lost, &mut waiting, needed, &mut found)?;
+        look_up(leaves, lost, &mut waiting, needed, &mut found)?;
         while !open.is_empty() {
             close(&mut open, whole, found.len());
         }
         if let Some(error) = failure {
-            return Err(error.into());
+            return Err(error);
         }
         for (range, reason) in found {
             self.report(place, Some(range), reason);
@@ -404,17 +472,17 @@ fn close(open: &mut Vec<(u8, BlockName, usize)>, whole: &mut BTreeSet<BlockName>
 
 /// Looks up leaves that were met, and notes those that are lost.
 fn look_up(
-    store: &Store,
+    leaves: Leaves<'_>,
     lost: &BTreeSet<BlockName>,
     waiting: &mut Vec<(BlockName, Range<u64>)>,
     needed: &mut BTreeSet<BlockName>,
     found: &mut Vec<(Range<u64>, String)>,
-) -> Result<(), GetError> {
+) -> Result<(), VerifyError> {
     let names: Vec<_> = waiting.iter().map(|(name, _)| *name).collect();
-    let present = store.has_batch(&names)?;
-    for ((name, range), present) in waiting.drain(..).zip(present) {
-        if !present {
-            found.push((range, format!("{name} is not in the store")));
+    let reasons = leaves.look_up(&names)?;
+    for ((name, range), reason) in waiting.drain(..).zip(reasons) {
+        if let Some(reason) = reason {
+            found.push((range, reason));
         } else if lost.contains(&name) {
             found.push((range, format!("{name} is damaged")));
         } else {

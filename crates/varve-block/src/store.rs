@@ -78,6 +78,10 @@ pub trait BlockStore: Send + Sync {
         names.iter().map(|name| self.get(name)).collect()
     }
 
+    /// Told that some of these blocks, and others like them, will be asked for one at a time. A store may have in memory what will
+    /// make that quicker, or do nothing; nothing follows from it.
+    fn expect(&self, _names: &[BlockName]) {}
+
     /// Whether each of these blocks is stored, without reading it.
     ///
     /// # Errors

@@ -71,10 +71,7 @@ pub enum Framing {
 
 /// How large the blocks of a frame become, together.
 /// `docs/decisions/0006-random-reads.md` has the measurement.
-const FRAME_BYTES: usize = 128 << 10;
-
-/// The same where nothing is compressed: all that a larger frame would save is the row of 32 bytes in the table.
-const RANDOM_FRAME_BYTES: usize = 32 << 10;
+const FRAME_BYTES: usize = 32 << 10;
 
 /// Room for headers, table and gap, so that a record seldom moves while it is made.
 const ROOM_BYTES: usize = 4096;
@@ -181,12 +178,9 @@ impl ClumpDraft {
     #[must_use]
     pub fn pack(&self, level: CompressionLevel, framing: Framing) -> PackedClump {
         let is_random = looks_incompressible(&self.blocks);
-        let goal = match framing {
-            _ if is_random => RANDOM_FRAME_BYTES,
-            Framing::Pieces => FRAME_BYTES,
-            Framing::Whole => usize::MAX,
-        };
-        let pieces = self.pieces(goal);
+        // Where nothing is compressed, all that one piece would save is the rows of 32 bytes in the table.
+        let is_cut = is_random || framing == Framing::Pieces;
+        let pieces = self.pieces(if is_cut { FRAME_BYTES } else { usize::MAX });
         let clump = self.clump_name();
         let mut record = Vec::with_capacity(self.blocks.len().saturating_add(ROOM_BYTES));
         record.resize(RECORD_HEADER_BYTES, 0);
@@ -431,10 +425,10 @@ mod tests {
             SeededRandom::new(number as u64).fill(&mut bytes).unwrap();
             bytes
         };
-        for (content, frame_count) in [(&text as &dyn Fn(usize) -> Vec<u8>, 8), (&random, 32)] {
+        for content in [&text as &dyn Fn(usize) -> Vec<u8>, &random] {
             let blocks: Vec<_> = (0..64).map(|number| (BlockType::DATA, content(number))).collect();
             let (found, frames) = opened(&draft(&blocks));
-            assert_eq!(frames, frame_count);
+            assert_eq!(frames, 32);
             let found: Vec<_> =
                 found.iter().map(|(block_type, bytes)| (*block_type, bytes.to_vec())).collect();
             assert_eq!(found, blocks);

@@ -14,7 +14,7 @@
 use varve_world::{FileName, Storage};
 
 use crate::arena::{ArenaId, Granule};
-use crate::footer::{FOOTER_BYTES, Footer, PageRow};
+use crate::footer::{FOOTER_BYTES, Footer, PAGE_ROW_BYTES, PageRow};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
 use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
@@ -507,6 +507,14 @@ impl Recovered {
     #[must_use]
     pub fn durable(&self) -> Granule {
         Granule::at_or_after(self.durable_bytes).unwrap_or_default()
+    }
+
+    /// Whether what follows the last page is as long as the seal over these pages: then that seal may be broken, and no page is missing
+    /// before it.
+    #[must_use]
+    pub fn ends_at_seal(&self) -> bool {
+        let seal_bytes = PAGE_ROW_BYTES.saturating_mul(self.pages.len()).saturating_add(FOOTER_BYTES);
+        self.gap.is_none() && self.hidden.is_none() && self.cut_bytes == seal_bytes as u64
     }
 
     /// Ends the good part with the first `count` pages.

@@ -83,17 +83,23 @@ impl VentiStore {
     /// # Errors
     /// [`VentiError`]: it is not there, or speaks something else. It is not tried again.
     pub fn connect(address: Address, options: VentiOptions) -> Result<Self, VentiError> {
-        let store = Self {
+        let store = Self::connect_later(address, options);
+        let first = store.open()?;
+        lock(&store.idle).push(first);
+        Ok(store)
+    }
+
+    /// The same for a server that need not be there yet: it is looked for when something is asked.
+    #[must_use]
+    pub fn connect_later(address: Address, options: VentiOptions) -> Self {
+        Self {
             address,
             options,
             idle: Mutex::default(),
             connection_count: Mutex::new(0),
             unsynced: Mutex::default(),
             empty: score_of(&[]),
-        };
-        let first = store.open()?;
-        lock(&store.idle).push(first);
-        Ok(store)
+        }
     }
 
     /// Where the server is.
@@ -209,8 +215,9 @@ impl VentiStore {
                     .read(&[(*name, *wire_type)], LARGE_COUNT)?
                     .pop()
                     .unwrap_or(Err(GetError::NotFound { name: *name })),
+                // It knows the block, and cannot give it.
                 Err(text) => {
-                    Err(GetError::Failed { name: *name, source: Box::new(VentiError::Refused { text }) })
+                    Err(GetError::Damaged { name: *name, source: Box::new(VentiError::Refused { text }) })
                 }
             });
         }

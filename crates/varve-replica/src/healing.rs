@@ -140,6 +140,10 @@ impl BlockStore for Healing {
         results
     }
 
+    fn expect(&self, names: &[BlockName]) {
+        self.local.expect(names);
+    }
+
     /// Of the store itself: what only a replica has is not here.
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
         self.local.has_batch(names)

@@ -1,6 +1,6 @@
 //! What is to be uploaded: a pure function of what the log has and what the target lists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use varve_world::FileName;
@@ -58,7 +58,7 @@ pub(crate) fn plan_arena(
     replace: &BTreeSet<FileName>,
 ) -> ArenaPlan {
     let mut plan = ArenaPlan::default();
-    let mut covered: Vec<Range<u64>> = Vec::new();
+    let mut present: Vec<Range<u64>> = Vec::new();
     let mut taken = BTreeSet::new();
     for segment in segments {
         let begins_here = records.start_at(segment.name.offset) == Some(segment.name.start);
@@ -76,16 +76,16 @@ pub(crate) fn plan_arena(
                 range: range.clone(),
                 replaces: true,
             });
-            covered.push(range);
+            present.push(range);
         } else if is_right {
             plan.present_bytes += segment.bytes;
-            covered.push(range);
+            present.push(range);
         } else {
             let expected = range.end - range.start;
             plan.wrong.push(WrongLength { object: file, bytes: segment.bytes, expected });
         }
     }
-    for gap in uncovered(covered, records.end()) {
+    for gap in missing(&present, records.end()) {
         cut(records, gap, segment_bytes, &taken, &mut plan.puts);
     }
     plan.puts.sort_by_key(|put| put.range.start);
@@ -100,19 +100,40 @@ fn expected_end(records: &ArenaRecords, segment: &Segment) -> Option<u64> {
     }
 }
 
-/// What of `0..end` none of the ranges covers.
-fn uncovered(mut covered: Vec<Range<u64>>, end: u64) -> Vec<Range<u64>> {
-    covered.sort_by_key(|range| (range.start, range.end));
-    let (mut gaps, mut place) = (Vec::new(), 0);
-    for range in covered {
-        if range.start > place {
-            gaps.push(place..range.start.min(end));
+/// What has to be uploaded so that segments follow one another from 0 to `end`: of all ways through those that are there, the one
+/// that needs the fewest bytes. It is not enough that every byte lies in some segment: a reader goes on where one ends, and nothing
+/// but another one that begins there leads on.
+fn missing(present: &[Range<u64>], end: u64) -> Vec<Range<u64>> {
+    let mut ending_at: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    let mut places = BTreeSet::from([0, end]);
+    for range in present.iter().filter(|range| !range.is_empty() && range.start < end) {
+        let range = range.start..range.end.min(end);
+        places.extend([range.start, range.end]);
+        ending_at.entry(range.end).or_default().push(range.start);
+    }
+    // How many bytes have to be uploaded to come to each place, and from where one comes there, through a segment or an upload.
+    let mut ways: BTreeMap<u64, (u64, u64, bool)> = BTreeMap::new();
+    let mut before = None;
+    for place in places {
+        let uploaded = before.map(|(from, bytes)| (bytes + (place - from), from, true));
+        let there = ending_at.remove(&place).unwrap_or_default().into_iter();
+        let there = there.filter_map(|from| ways.get(&from).map(|(bytes, ..)| (*bytes, from, false)));
+        let best = there.chain(uploaded).min_by_key(|(bytes, ..)| *bytes).unwrap_or_default();
+        ways.insert(place, best);
+        before = Some((place, best.0));
+    }
+    let mut gaps: Vec<Range<u64>> = Vec::new();
+    let mut place = end;
+    while place > 0 {
+        let Some((_, from, is_upload)) = ways.get(&place) else { break };
+        match gaps.last_mut() {
+            Some(gap) if *is_upload && gap.start == place => gap.start = *from,
+            _ if *is_upload => gaps.push(*from..place),
+            _ => {}
         }
-        place = place.max(range.end);
+        place = *from;
     }
-    if place < end {
-        gaps.push(place..end);
-    }
+    gaps.reverse();
     gaps
 }
 
@@ -168,14 +189,89 @@ pub(crate) fn is_gate(put: &PlannedSegment) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
+    use crate::listing::Assembly;
 
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges is meant")]
-    fn gaps_are_what_is_left() {
-        assert_eq!(uncovered(Vec::new(), 10), [0..10]);
-        assert_eq!(uncovered(vec![3..5, 0..2, 4..6], 10), [2..3, 6..10]);
-        assert_eq!(uncovered(vec![0..10], 10), []);
-        assert_eq!(uncovered(Vec::new(), 0), []);
+    fn what_is_missing_is_what_leads_on() {
+        assert_eq!(missing(&[], 10), [0..10]);
+        assert_eq!(missing(&[3..5, 0..2], 10), [2..3, 5..10]);
+        assert_eq!(missing(&[0..10], 10), []);
+        assert_eq!(missing(&[], 0), []);
+        // All bytes are there, and nobody comes from one of the two to the other.
+        assert_eq!(missing(&[0..6, 5..10], 10), [6..10]);
+        assert_eq!(missing(&[0..6, 3..10], 10), [0..3]);
+        // The way round is shorter.
+        assert_eq!(missing(&[0..6, 0..2, 2..5, 5..10], 10), []);
+        assert_eq!(missing(&[0..4, 4..4, 3..8, 4..7, 12..20], 8), [7..8]);
+    }
+
+    /// An object that a target may have: from the end of one record to the end of a later one, by number, and how much of it is there.
+    #[derive(Debug, Clone)]
+    struct Has {
+        from: Index,
+        records: Index,
+        bytes: Option<Index>,
+        is_replaced: bool,
+    }
+
+    fn has() -> impl Strategy<Value = Has> {
+        let bytes = prop_oneof![3 => Just(None), 1 => any::<Index>().prop_map(Some)];
+        (any::<Index>(), any::<Index>(), bytes, any::<bool>())
+            .prop_map(|(from, records, bytes, is_replaced)| Has { from, records, bytes, is_replaced })
+    }
+
+    proptest! {
+        /// Whatever is there, torn or overlapping: when the plan has been carried out a reader comes from the header to the end.
+        #[test]
+        fn what_is_planned_makes_the_arena_whole(
+            lengths in prop::collection::vec(1_u64..9, 2..14),
+            is_sealed: bool,
+            there in prop::collection::vec(has(), 0..12),
+            segment_granules in 1_u64..60,
+        ) {
+            let records = ArenaRecords::of_lengths(&lengths, is_sealed);
+            let places: Vec<u64> = records.cuts();
+            let (mut segments, mut replace) = (Vec::new(), BTreeSet::new());
+            for has in there {
+                // A torn one that is a single record can only be replaced: nothing else could take its place.
+                let from = has.from.index(places.len() - 1);
+                let least = if has.bytes.is_some() && !has.is_replaced { 2 } else { 1 };
+                let Some(span) = (places.len() - from).checked_sub(least).filter(|span| *span > 0) else { continue };
+                let to = from + least + has.records.index(span);
+                let name = records.name_of(places[from], places[to]);
+                let whole = places[to] - places[from];
+                let bytes = has.bytes.map_or(whole, |bytes| bytes.index(usize::try_from(whole).unwrap()) as u64);
+                if segments.iter().any(|segment: &Segment| segment.name == name) {
+                    continue;
+                }
+                if has.is_replaced {
+                    replace.insert(name.file_name());
+                }
+                segments.push(Segment { name, bytes });
+            }
+            let segment_bytes = segment_granules * varve_log::GRANULE_BYTES;
+            let plan = plan_arena(&records, &segments, segment_bytes, &replace);
+            prop_assert!(plan.unknown.is_empty());
+            let mut after = segments.clone();
+            for put in &plan.puts {
+                let segment = Segment { name: put.name.clone(), bytes: put.bytes() };
+                let taken = after.iter_mut().find(|other| other.name == segment.name);
+                prop_assert_eq!(taken.is_some(), put.replaces, "nothing is replaced unless somebody said so");
+                match taken {
+                    Some(other) => *other = segment,
+                    None => after.push(segment),
+                }
+            }
+            let assembly = Assembly::of(&after);
+            prop_assert_eq!((assembly.bytes(), assembly.holes()), (records.end(), Vec::new()));
+            prop_assert_eq!(assembly.is_whole(), is_sealed);
+            let again = plan_arena(&records, &after, segment_bytes, &BTreeSet::new());
+            prop_assert!(again.puts.is_empty(), "and then there is nothing left to do: {:?}", again.puts);
+        }
     }
 }

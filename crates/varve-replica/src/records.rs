@@ -7,6 +7,9 @@ use varve_log::{
     ReadLogError, Recovered, Seal,
 };
 
+#[cfg(test)]
+use crate::name::{SegmentEnd, SegmentName};
+
 /// A record's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordEnd {
@@ -266,5 +269,47 @@ impl ArenaRecords {
         let first = self.records.partition_point(|record| record.granule.byte_offset() < range.start);
         let end = self.records.partition_point(|record| record.end <= range.end);
         self.records.get(first..end).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+impl ArenaRecords {
+    /// An arena whose records have these lengths, in granules; the code of each is its number.
+    pub(crate) fn of_lengths(lengths: &[u64], is_sealed: bool) -> Self {
+        let mut end = ArenaHeader::BYTES;
+        let mut records = Vec::new();
+        for (number, granules) in (1_u8..).zip(lengths) {
+            let granule = Granule::at_or_after(end).expect("a short arena");
+            end += granules * varve_log::GRANULE_BYTES;
+            records.push(RecordEnd { granule, end, code: [number; 16] });
+        }
+        let seal = Seal { ordinal: 0, generation: 0, code: [99; 32] };
+        Self {
+            id: ArenaId(0),
+            generation: 0,
+            uid: [0; 16],
+            by_code: records.iter().map(|record| (record.code, record.end)).collect(),
+            records,
+            seal: is_sealed.then_some(SealEnd { code: seal.code, seal, file_bytes: end + 96 }),
+            sealed_count: None,
+            damage: None,
+            unfinished: None,
+        }
+    }
+
+    /// All places where a segment may begin or end.
+    pub(crate) fn cuts(&self) -> Vec<u64> {
+        let ends = self.records.iter().map(|record| record.end);
+        std::iter::once(0).chain(ends).chain(self.seal.map(|seal| seal.file_bytes)).collect()
+    }
+
+    /// What the segment between two of these places is called.
+    pub(crate) fn name_of(&self, from: u64, to: u64) -> SegmentName {
+        let end = match self.ending_at(to) {
+            Some(record) => SegmentEnd::Record(record.code),
+            None => SegmentEnd::Seal(self.seal.expect("it is sealed").code),
+        };
+        let start = self.start_at(from).expect("a segment begins there");
+        SegmentName { arena: self.id, generation: self.generation, offset: from, start, end }
     }
 }

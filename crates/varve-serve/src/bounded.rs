@@ -81,6 +81,10 @@ impl Served for Bounded {
     fn root_of(&self, file: FileId) -> Option<FileId> {
         self.ask(file, |files, note| files.root_of(file).inspect(|root| note(*root)))
     }
+
+    fn read_ahead(&self, file: FileId) {
+        self.ask(file, |files, _| files.read_ahead(file));
+    }
 }
 
 impl FileSystem for Bounded {

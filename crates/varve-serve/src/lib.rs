@@ -17,6 +17,7 @@
 
 pub mod days;
 pub mod fuse;
+pub mod metrics;
 pub mod nbd;
 pub mod nfs;
 pub mod venti;
@@ -39,4 +40,8 @@ pub trait Served: FileSystem {
 
     /// The root of the file system that a file was archived from; `None` if it is in none, but made by what is served.
     fn root_of(&self, file: FileId) -> Option<FileId>;
+
+    /// Reads what whoever has just read in this file is likely to ask for next. For a door that has answered, and whose client goes on
+    /// meanwhile; a door that never calls it reads the same bytes, and waits for more of them.
+    fn read_ahead(&self, _file: FileId) {}
 }

@@ -27,6 +27,14 @@ pub enum ListenError {
         /// Where it was to listen.
         address: SocketAddr,
     },
+    /// The same, where what they learn is numbers.
+    #[error(
+        "{address} can be reached from other machines, and whoever comes there learns how much is stored and asked for: say --expose if that is meant"
+    )]
+    ExposedNumbers {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
     /// Nothing can listen there.
     #[error("nothing can listen at {address}")]
     Listen {

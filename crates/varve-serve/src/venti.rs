@@ -17,6 +17,7 @@
 //! It serves any block store whose scores are SHA-1. The protocol itself is `varve-venti`'s.
 
 mod answer;
+mod answers;
 mod connection;
 mod inherited;
 mod listen;

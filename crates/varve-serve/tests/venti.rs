@@ -449,7 +449,7 @@ fn a_server_that_ends_answers_what_was_asked() {
     client.connection.ask(&read(b"first")).unwrap();
     client.connection.ask(&Request::Ping).unwrap();
     client.socket.write_all(&client.connection.take_unsent()).unwrap();
-    assert_eq!(client.next(), (1, Ok(Reply::Ping)));
+    assert_eq!(client.next(), (2, Ok(Reply::Ping)));
     let release = Arc::clone(&blocks);
     let ending = std::thread::Builder::new().spawn(move || server.drain()).unwrap();
     *release.held.lock().unwrap() = None;

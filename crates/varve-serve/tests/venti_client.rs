@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use sha1::{Digest as _, Sha1};
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, contract};
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
@@ -98,9 +99,34 @@ impl Liar {
         Self { address, asked }
     }
 
+    /// One that says these bytes to whatever it is asked, and hangs up.
+    fn start_raw(said: &'static [u8]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port());
+        let run = move || {
+            for socket in listener.incoming() {
+                let socket = socket.unwrap();
+                let mut raw = socket.try_clone().unwrap();
+                // Hello is said as usual; the first request after it is answered so.
+                talk(socket, &AtomicUsize::new(0), &|_, _| None);
+                let _ = raw.write_all(said);
+            }
+        };
+        std::thread::Builder::new().spawn(run).unwrap();
+        Self { address, asked: Arc::default() }
+    }
+
     fn client(&self) -> VentiStore {
         VentiStore::connect(self.address.clone(), quick()).unwrap()
     }
+}
+
+fn score_of(bytes: &[u8]) -> Score {
+    Score::try_from(score_bytes(bytes).as_slice()).unwrap()
+}
+
+fn score_bytes(bytes: &[u8]) -> [u8; 20] {
+    Sha1::digest(bytes).into()
 }
 
 fn talk(mut socket: TcpStream, asked: &AtomicUsize, answer: &dyn Fn(usize, &Request) -> Replies) {
@@ -185,6 +211,128 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
     let client = liar.client();
     assert!(client.put(data(b"a block")).is_err());
     assert!(matches!(client.get(&wanted), Err(GetError::NotFound { .. })));
+}
+
+#[test]
+fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
+    // The second sync hears a second answer to the first one, and no other.
+    let syncs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&syncs);
+    let liar = Liar::start(move |number, request| match request {
+        Request::Sync if number == 1 => one(Reply::Sync),
+        Request::Sync if number == 2 => Some(vec![(255, Reply::Sync)]),
+        Request::Sync => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            one(Reply::Sync)
+        }
+        Request::Write { data, .. } => one(Reply::Write(score_bytes(data))),
+        _ => one(Reply::Error("no block with score x exists".into())),
+    });
+    let client = liar.client();
+    client.put(data(b"first")).unwrap();
+    client.sync().unwrap();
+    assert_eq!(syncs.load(Ordering::SeqCst), 0);
+    // Only an answer to this very sync says that all is durable.
+    client.sync().unwrap();
+    assert_eq!(syncs.load(Ordering::SeqCst), 1);
+
+    // Twice "not there", and then what is there: the second answer says nothing of another block.
+    let there = Bytes::from_static(b"it is there");
+    let (found, wanted) = (there.clone(), name(Score::try_from(score_bytes(&there).as_slice()).unwrap()));
+    let liar = Liar::start(move |number, request| match request {
+        Request::Read { score, .. } if *score == score_bytes(&found) && number > 1 => {
+            one(Reply::Read(found.clone()))
+        }
+        _ => Some(vec![(
+            if number == 1 { 255 } else { 0 },
+            Reply::Error("no block with score x exists".into()),
+        )]),
+    });
+    let client = liar.client();
+    let absent = name(Score::try_from([5; 20].as_slice()).unwrap());
+    assert!(matches!(client.get(&absent), Err(GetError::NotFound { .. })));
+    assert_eq!(client.get(&wanted).unwrap(), there);
+    assert_eq!(client.has_batch(&[absent]).unwrap(), [false]);
+}
+
+/// What a client is told to do, and whether it was told a lie.
+type Try = fn(&VentiStore) -> bool;
+
+#[test]
+fn every_kind_of_answer_to_every_kind_of_request_is_right_or_an_error() {
+    let block = b"a block".as_slice();
+    let own = score_bytes(block);
+    let tries: [(&str, Try); 4] = [
+        ("read", |client| {
+            client.get(&name(score_of(b"a block"))).is_ok_and(|found| found.as_ref() != b"a block")
+        }),
+        ("write", |client| client.put(data(b"a block")).is_ok_and(|score| score != score_of(b"a block"))),
+        // Nobody can tell a sync that was done from one that was not.
+        ("sync", |_| false),
+        ("has", |client| client.has_batch(&[name(score_of(b"a block"))]).is_ok_and(|there| there == [true])),
+    ];
+    let replies = [
+        Reply::Ping,
+        Reply::Hello(Hello::anonymous()),
+        Reply::Read(Bytes::new()),
+        // Shorter, longer and other bytes than those of the score.
+        Reply::Read(Bytes::from_static(b"a bloc")),
+        Reply::Read(Bytes::from_static(b"a block\0")),
+        Reply::Read(Bytes::from_static(b"A block")),
+        Reply::Write([0; 20]),
+        Reply::Write([9; 20]),
+        Reply::Sync,
+        Reply::Error(String::new()),
+        Reply::Error("no".into()),
+    ];
+    for reply in replies {
+        let said = reply.clone();
+        let liar = Liar::start(move |_, _| one(said.clone()));
+        for (what, is_lied_to) in tries {
+            assert!(!is_lied_to(&liar.client()), "{what} is answered with {reply:?}");
+        }
+        let is_sync = reply == Reply::Sync;
+        assert_eq!(liar.client().sync().is_ok(), is_sync, "a sync is answered with {reply:?}");
+    }
+    // All of them do what they are asked to do at a server that says the truth.
+    let truth = Liar::start(move |_, request| match request {
+        Request::Read { count: 0, .. } => {
+            one(Reply::Error("read too small: asked for 0 need at least 7".into()))
+        }
+        Request::Read { .. } => one(Reply::Read(Bytes::from_static(b"a block"))),
+        Request::Write { .. } => one(Reply::Write(own)),
+        _ => one(Reply::Sync),
+    });
+    let client = truth.client();
+    assert_eq!(client.put(data(block)).unwrap(), score_of(block));
+    assert_eq!(client.get(&name(score_of(block))).unwrap(), block);
+    assert_eq!(client.has_batch(&[name(score_of(block))]).unwrap(), [true]);
+    client.sync().unwrap();
+}
+
+#[test]
+fn what_is_no_message_ends_the_connection_and_what_is_cut_off_is_an_error() {
+    let wanted = name(score_of(b"a block"));
+    for bytes in [
+        // A reply of no type that there is; one without a tag; a score that is too short; an error whose text is longer than it is.
+        &[0, 0, 0, 2, 19, 0][..],
+        &[0, 0, 0, 1, 13],
+        &[0, 0, 0, 5, 15, 0, 1, 2, 3],
+        &[0, 0, 0, 4, 1, 0, 0, 9],
+        // A block that is announced and never comes; one that is too large for anybody; a flood.
+        &[0, 0, 0, 100, 13, 0, b'a', b' '],
+        &[0, 0x20, 0, 0, 13, 0],
+        &[0xff; 64],
+        // The beginning of a length.
+        &[0, 0],
+    ] {
+        let liar = Liar::start_raw(bytes);
+        let options = VentiOptions { attempts: 2, ..quick() };
+        let client = VentiStore::connect(liar.address.clone(), options).unwrap();
+        assert!(matches!(client.get(&wanted), Err(GetError::Failed { .. })), "{bytes:?}");
+        assert!(client.put(data(b"a block")).is_err(), "{bytes:?}");
+        assert!(client.sync().is_err(), "{bytes:?}");
+    }
 }
 
 #[test]

@@ -326,6 +326,24 @@ impl Directory {
         unsealed.map_or_else(|| self.sealed_rows(id), Ok)
     }
 
+    /// All pages of an arena, in order, each by itself: one that cannot be read hides no other.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the arena cannot be read.
+    pub(crate) fn pages(
+        &self,
+        id: ArenaId,
+    ) -> Result<impl Iterator<Item = Result<Arc<DirectoryPage>, ReadLogError>>, ReadLogError> {
+        let rows = self.all_rows(id)?;
+        Ok((0..rows.len()).map(move |number| self.load(id, &rows[number])))
+    }
+
+    /// Bounds the memory that pages and lists of them take.
+    pub(crate) fn bound(&self, bytes: u64) {
+        self.pages.set_capacity(bytes - bytes / 4);
+        self.rows.set_capacity(bytes / 4);
+    }
+
     /// The code of the last page of an arena that names anything; `None` if there is none.
     ///
     /// # Errors

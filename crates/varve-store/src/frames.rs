@@ -90,6 +90,12 @@ impl FrameCache {
         }
     }
 
+    /// Bounds the memory that frames and maps take.
+    pub(crate) fn bound(&self, bytes: u64) {
+        self.frames.set_capacity(bytes - bytes / 8);
+        self.maps.set_capacity(bytes / 8);
+    }
+
     /// The map of the clump at `address`, read by `read` if it is not known.
     pub(crate) fn map<E>(
         &self,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::{BlockName, BlockType, GetError, LogAddress};
+use varve_index::Near;
 use varve_log::{ArenaMap, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError, Window};
 
 use crate::role::Permission;
@@ -65,6 +66,29 @@ impl Store {
             self.lost.add(lost.name);
         }
         wanted.into_iter().map(Wanted::into_result).collect()
+    }
+
+    /// Has in memory what tells where in their clumps these blocks are, so that each will cost one read of the disk and not two, the
+    /// second of which waits for the first. Looks no further for them than memory says.
+    pub(crate) fn expect_blocks(&self, names: &[BlockName]) {
+        if self.role.require(Permission::Read).is_err() {
+            return;
+        }
+        let map = self.log.config().map;
+        let near = |name: &BlockName| match self.index.near(self.namer.fingerprint(name)) {
+            Near::All(places) | Near::Some(places) => places,
+        };
+        let mut places: Vec<LogAddress> = names.iter().flat_map(near).collect();
+        places.sort_unstable();
+        places.dedup();
+        for of_arena in places.chunk_by(|one, next| map.locate(*one).0 == map.locate(*next).0) {
+            let Ok(arena) = self.directory.arena(map.locate(of_arena[0]).0) else { continue };
+            let mut window = self.log.window(&arena, ahead_bytes(MAP_GUESS_BYTES));
+            for address in of_arena {
+                // Damage is for whoever asks for a block there.
+                drop(self.frames.map(*address, || window.map(map.locate(*address).1)));
+            }
+        }
     }
 
     /// What was not found where memory says that it may be is looked for in all of the index.

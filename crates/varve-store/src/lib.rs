@@ -34,6 +34,7 @@ mod log_end;
 mod lookup;
 mod lost;
 mod mend_from_copy;
+mod names;
 mod naming;
 mod newest;
 mod open;
@@ -62,6 +63,7 @@ pub use config::{
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
+pub use names::ArenaNames;
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};
 pub use own::OwnFileError;

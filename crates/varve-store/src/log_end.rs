@@ -178,12 +178,18 @@ impl Store {
 
     fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<Option<Ledger>, ReadLogError> {
         let arena = self.directory.arena(id)?;
-        Ok(match self.log.state(&arena)? {
-            ArenaState::Sealed { pages, .. } => match pages.last() {
+        Ok(match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { pages, .. }) => match pages.last() {
                 Some(row) => Some(self.log.read_page(&arena, row)?.ledger()),
                 None => None,
             },
-            ArenaState::Unsealed => scans.of(&arena)?.pages.last().map(|(_, page)| page.ledger()),
+            Ok(ArenaState::Unsealed) => scans.of(&arena)?.pages.last().map(|(_, page)| page.ledger()),
+            // A seal that a power cut has torn counts as none. That no page was lost with it has to be seen.
+            Err(error @ ReadLogError::Seal { .. }) => match scans.of(&arena)? {
+                found if found.ends_at_seal() => found.pages.last().map(|(_, page)| page.ledger()),
+                _ => return Err(error),
+            },
+            Err(error) => return Err(error),
         })
     }
 

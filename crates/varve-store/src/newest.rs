@@ -97,9 +97,13 @@ impl Store {
     pub fn newest_is_there(&self) -> Result<bool, ReadLogError> {
         let Some((arena, code)) = self.noted_page() else { return Ok(true) };
         let arena = self.directory.arena(arena)?;
-        Ok(match self.log.state(&arena)? {
-            ArenaState::Sealed { pages, .. } => pages.iter().any(|row| row.code == code),
-            ArenaState::Unsealed => self.log.scan(&arena)?.pages.iter().any(|(row, _)| row.code == code),
+        Ok(match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { pages, .. }) => pages.iter().any(|row| row.code == code),
+            // The pages are there whatever became of the seal: a power cut may have torn it.
+            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => {
+                self.log.scan(&arena)?.pages.iter().any(|(row, _)| row.code == code)
+            }
+            Err(error) => return Err(error),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Putting: blocks are named, looked up, gathered into drafts, and drafts become clumps.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::sync::Arc;
 
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score};
@@ -155,7 +156,7 @@ impl Store {
             }
             Err(error) => {
                 // The draft stays where it is, so that what was put can still be read; but nothing more is taken.
-                admission.failed.get_or_insert_with(|| error.to_string());
+                admission.failed.get_or_insert_with(|| with_causes(&error));
                 drop(admission);
                 self.drained.notify_all();
                 Err(error)
@@ -266,6 +267,17 @@ impl Admission {
             }
         }
     }
+}
+
+/// What went wrong, with what that came from: all that later callers are told.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 pub(crate) fn failed(error: AppendError) -> PutError {

@@ -332,6 +332,10 @@ impl BlockStore for Store {
         self.get_blocks(names)
     }
 
+    fn expect(&self, names: &[BlockName]) {
+        self.expect_blocks(names);
+    }
+
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
         names.iter().map(|name| self.has(name)).collect()
     }

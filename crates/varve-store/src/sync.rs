@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use varve_index::DiskIndex;
 use varve_log::{AppendError, Appender, SyncLogError};
 
+use crate::put::with_causes;
 use crate::store::{Durable, Store, Writer};
 
 impl Store {
@@ -64,7 +65,7 @@ impl Store {
     /// After a failure it is unknown what the disk holds. Nothing may be built on it until it has been read again.
     fn fail_if_unknown(&self, writer: &Writer, made: &Result<(), SyncLogError>) {
         if let Err(error) = made {
-            let reason = error.to_string();
+            let reason = with_causes(error);
             writer.appender().fail(reason.clone());
             self.admission().failed.get_or_insert(reason);
         }

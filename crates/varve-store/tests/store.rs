@@ -577,6 +577,52 @@ fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
     assert_eq!(storage.contents(&file).unwrap(), whole, "its place is the same");
 }
 
+/// The first sync seals several arenas, and no page has counted them yet. A power cut may tear any of those seals; the last arena may be
+/// one of them, and the page that was noted when the store was last closed may lie in another.
+#[test]
+fn seals_that_a_power_cut_has_torn_were_never_there() {
+    for torn in 1..8_u64 {
+        for has_open_arena in [true, false] {
+            let storage = default_store();
+            let store = open(&storage, 2, WRITER).unwrap();
+            let first = put(&store, b"the page that is noted");
+            store.close().unwrap();
+            let store = open(&storage, 3, WRITER).unwrap();
+            let names = fill(&store, 0..190);
+            store.sync().unwrap();
+            drop(store);
+            let files = storage.list("arenas").unwrap();
+            assert_eq!(files.len(), 4);
+            if !has_open_arena {
+                storage.remove(&files[3]).unwrap();
+            }
+            for file in (0..3).filter(|arena| torn & (1 << arena) != 0).map(|arena| &files[arena]) {
+                let mut bytes = storage.contents(file).unwrap();
+                let footer = bytes.len() - 96;
+                bytes[footer - 20..footer].fill(0);
+                storage.set_contents(file, bytes);
+            }
+            for seed in 4..7 {
+                for access in [Access::Read, WRITER] {
+                    let store = open(&storage, seed, access).unwrap();
+                    let seen = kinds_of(&store.check_order().unwrap());
+                    assert!(seen.is_empty(), "{torn:03b}, {has_open_arena}: {seen:?}");
+                    assert!(names.iter().take(140).chain([&first]).all(|name| store.get(name).is_ok()));
+                    if access == WRITER {
+                        put(&store, &random_bytes(seed, 100));
+                        store.close().unwrap();
+                    }
+                }
+            }
+            let store = open(&storage, 7, Access::Read).unwrap();
+            for arena in store.arenas().unwrap() {
+                let damage = kinds_of(&store.check_arena(arena, true).unwrap().damage);
+                assert!(damage.is_empty(), "{torn:03b}, {has_open_arena}: {damage:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_last_catalog_is_found_again() {
     let storage = default_store();

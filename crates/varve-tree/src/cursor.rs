@@ -82,6 +82,11 @@ impl<'a> Cursor<'a> {
         self.current
     }
 
+    /// What all blocks of the tree have in common.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// The name of the block that is a subtree's root.
     pub(crate) fn name(&self, subtree: &Subtree) -> BlockName {
         let leaf = BlockType::leaf(self.leaf_kind);

@@ -37,6 +37,7 @@ mod entry;
 mod extents;
 mod fixed;
 mod fixed_writer;
+mod interior;
 mod leaves;
 mod pointers;
 mod read;
@@ -61,6 +62,6 @@ pub use vac::{
     Copied, CopyError, CopyMode, DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError,
     DecodeVentiRootError, MetaBlock, MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES,
     VENTI_ROOT_BYTES, VENTI_SCORE_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry,
-    VentiFolder, VentiRoot, copy_archive, put_vac_root,
+    VentiFolder, VentiRoot, copy_archive, leads_to, put_vac_root,
 };
 pub use walk::{Node, Visit, walk};

@@ -98,8 +98,8 @@ pub enum Piece<'a> {
 /// A file, to be read. Holds no blocks; may be shared by many threads.
 #[derive(Clone, Copy)]
 pub struct TreeReader<'a> {
-    store: &'a dyn BlockStore,
-    entry: Entry,
+    pub(crate) store: &'a dyn BlockStore,
+    pub(crate) entry: Entry,
 }
 
 impl<'a> TreeReader<'a> {

@@ -110,6 +110,9 @@ pub struct ClientConnection {
     message_bytes_max: usize,
     unsent: Vec<u8>,
     asked: [Option<Asked>; crate::UNANSWERED_MAX],
+    /// Tags are used in turn. One that was answered is used again as late as can be, so that a second answer to it is known for one, and not taken
+    /// for the first answer to another request.
+    next_tag: u8,
     unanswered: usize,
 }
 
@@ -123,6 +126,7 @@ impl ClientConnection {
             message_bytes_max: block_bytes_max.saturating_add(2).max(MESSAGE_BYTES_MIN),
             unsent: Version::line().to_vec(),
             asked: [None; crate::UNANSWERED_MAX],
+            next_tag: 0,
             unanswered: 0,
         }
     }
@@ -171,7 +175,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Asks for something that is no hello, under the lowest tag that is free.
+    /// Asks for something that is no hello, under the next tag that is free.
     ///
     /// # Errors
     /// [`AskError`]
@@ -247,13 +251,14 @@ impl ClientConnection {
         if !self.is_ready() {
             return Err(AskError::NotReady);
         }
-        let free = self.asked.iter().position(Option::is_none).ok_or(AskError::NoTag)?;
-        Ok(u8::try_from(free).expect("there are 256 tags"))
+        let is_free = |tag: &u8| matches!(self.asked.get(usize::from(*tag)), Some(None));
+        (0..=u8::MAX).map(|more| self.next_tag.wrapping_add(more)).find(is_free).ok_or(AskError::NoTag)
     }
 
     fn remember(&mut self, tag: u8, asked: Asked) {
         if let Some(place) = self.asked.get_mut(usize::from(tag)) {
             *place = Some(asked);
+            self.next_tag = tag.wrapping_add(1);
             self.unanswered = self.unanswered.saturating_add(1);
         }
     }

@@ -175,6 +175,15 @@ fn a_client_believes_no_answer_to_something_else() {
     client.receive(&twice).unwrap();
     assert_eq!(client.next_answer().unwrap().unwrap().reply, Ok(Reply::Sync));
     assert_eq!(client.next_answer(), Err(ClientError::NotAsked { tag: 0 }), "an answer that comes twice");
+
+    // Though something else was asked before it comes.
+    let (_, mut client) = pair();
+    assert_eq!(client.ask(&Request::Sync), Ok(0));
+    client.receive(&twice[..twice.len() / 2]).unwrap();
+    assert_eq!(client.next_answer().unwrap().unwrap().reply, Ok(Reply::Sync));
+    assert_eq!(client.ask(&Request::Sync), Ok(1));
+    client.receive(&twice[..twice.len() / 2]).unwrap();
+    assert_eq!(client.next_answer(), Err(ClientError::NotAsked { tag: 0 }), "an answer that comes late");
 }
 
 #[test]

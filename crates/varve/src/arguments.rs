@@ -15,12 +15,14 @@ use varve_world::Timestamp;
 
 mod bench;
 mod boot;
+mod plan;
 mod serve;
 mod value;
 mod venti;
 
-pub use bench::{ActionChoice, Bench, BenchVenti, OrderChoice};
+pub use bench::{ActionChoice, Bench, BenchDevice, BenchFoundation, BenchVenti, OrderChoice};
 pub use boot::{Boot, BusChoice, FirmwareChoice};
+pub use plan::MakePlan;
 pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
@@ -201,8 +203,11 @@ pub enum Command {
     Boot(Boot),
     /// Serve disk images to other programs and machines until ended
     #[command(after_help = serve::SERVE_HELP)]
-    Serve(Serve),
-    /// Measure how fast a server is
+    Serve(Box<Serve>),
+    /// Foretell what each kind of store would need on a disk, and how fast it would be, and choose one
+    #[command(after_help = plan::PLAN_HELP)]
+    Plan(MakePlan),
+    /// Measure how fast a server, a disk or the engine is
     #[command(subcommand)]
     Bench(Bench),
     /// Print a script that completes this program's words in a shell

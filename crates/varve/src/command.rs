@@ -15,6 +15,7 @@ mod mount;
 mod pages;
 mod paper_page;
 mod place;
+mod plan;
 mod reindex;
 mod repair;
 mod replicate;
@@ -77,6 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Repair(words) => repair::run(arguments, words),
         Command::Boot(words) => boot::run(arguments, words),
         Command::Serve(words) => serve::run(arguments, words),
+        Command::Plan(words) => plan::run(arguments, words),
         Command::Bench(words) => bench::run(arguments, words),
         Command::Completions { shell } => Ok(pages::completions(*shell)),
         Command::Man { folder } => pages::man(folder),

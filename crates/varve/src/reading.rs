@@ -1,16 +1,55 @@
 //! What is looked into: a store, a replica of one, or blocks at a Venti server.
 
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
 use varve_archive::{Elsewhere, Snapshot};
+use varve_block::BlockStore;
 use varve_replica::Healing;
-use varve_world::Workers;
+use varve_serve::days::SnapshotList;
+use varve_venti::Address;
+use varve_world::{Clock, RealClock, Workers};
 
 use crate::arguments::Arguments;
 use crate::roots::Roots;
 use crate::session::{self, Home};
+
+/// Snapshots at a Venti server, and the file of this machine that says where the newest catalog is.
+pub struct VentiSnapshots {
+    elsewhere: Elsewhere,
+    roots: Roots,
+}
+
+impl VentiSnapshots {
+    /// Reads the catalog that the file names.
+    pub fn open(arguments: &Arguments, address: &Address, blocks: Arc<dyn BlockStore>) -> Result<Self> {
+        let roots = Roots::of(arguments, address)?;
+        let elsewhere = Elsewhere::open(blocks, session::world(Path::new("")), roots.newest()?)?;
+        Ok(Self { elsewhere, roots })
+    }
+
+    /// The snapshots, as they were found.
+    pub fn elsewhere(&self) -> &Elsewhere {
+        &self.elsewhere
+    }
+}
+
+impl SnapshotList for VentiSnapshots {
+    fn snapshots(&self) -> &[Snapshot] {
+        self.elsewhere.snapshots()
+    }
+
+    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        let newest = self.roots.newest()?;
+        Ok(self.elsewhere.follow(newest)?)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(RealClock)
+    }
+}
 
 /// Snapshots, and the blocks that they are made of.
 pub struct Reading {
@@ -24,12 +63,10 @@ impl Reading {
     pub fn open(arguments: &Arguments) -> Result<Self> {
         if let Home::Venti(address) = session::home(arguments)? {
             let blocks = session::venti(&address)?;
-            let world = session::world(Path::new(""));
-            let workers = Arc::clone(&world.workers);
-            let root = Roots::of(arguments, &address)?.newest()?;
-            let elsewhere = Elsewhere::open(Arc::clone(&blocks) as _, world, root)?;
+            let workers = session::world(Path::new("")).workers;
+            let found = VentiSnapshots::open(arguments, &address, Arc::clone(&blocks) as _)?;
             let blocks = Arc::new(Healing::new(blocks, Box::new(Vec::new)));
-            return Ok(Self { snapshots: elsewhere.snapshots().to_vec(), blocks, workers });
+            return Ok(Self { snapshots: found.snapshots().to_vec(), blocks, workers });
         }
         let archive = session::read(arguments)?;
         Ok(Self {

@@ -60,7 +60,7 @@ pub fn home(arguments: &Arguments) -> Result<Home> {
     home_at(&store_path(arguments)?)
 }
 
-fn home_at(path: &Path) -> Result<Home> {
+pub fn home_at(path: &Path) -> Result<Home> {
     if let Some(text) = path.to_str().filter(|text| is_venti(text)) {
         let named = match text {
             VENTI_VARIABLE => {
@@ -93,7 +93,7 @@ pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
 
 fn only_blocks(address: &Address) -> anyhow::Error {
     anyhow::anyhow!(
-        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff and restore work there"
+        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, verify and copy work there"
     )
 }
 
@@ -242,7 +242,8 @@ pub fn as_source(arguments: &Arguments, path: &Path, key_file: Option<&Path>) ->
     let world = match home_at(path)? {
         Home::Folder(path) => world(&path),
         Home::Replica(text) => replica_home(&arguments, &text)?.world,
-        Home::Venti(address) => return Err(only_blocks(&address)),
+        // It has no key.
+        Home::Venti(_) => return Ok(arguments),
     };
     let config = Store::read_config(&world).with_context(|| format!("cannot open the store {name}"))?;
     if config.encryption == Encryption::None {
@@ -250,6 +251,45 @@ pub fn as_source(arguments: &Arguments, path: &Path, key_file: Option<&Path>) ->
         arguments.key_file = None;
     }
     Ok(arguments)
+}
+
+/// Blocks to be read: of another store, of a replica of one, or at a Venti server.
+pub fn read_blocks_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn BlockStore>> {
+    if let Home::Venti(address) = home_at(path)? {
+        return Ok(venti(&address)?);
+    }
+    Ok(Arc::new(read_store_at(arguments, path)?))
+}
+
+/// Blocks to be written: of another store, or at a Venti server.
+pub fn write_blocks_at(arguments: &Arguments, path: &Path) -> Result<Writable> {
+    if let Home::Venti(address) = home_at(path)? {
+        return Ok(Writable::Venti(venti(&address)?));
+    }
+    Ok(Writable::Store(Box::new(write_store_at(arguments, path)?)))
+}
+
+/// Where blocks can be written.
+pub enum Writable {
+    Store(Box<Store>),
+    Venti(Arc<VentiStore>),
+}
+
+impl Writable {
+    pub fn blocks(&self) -> &dyn BlockStore {
+        match self {
+            Self::Store(store) => &**store,
+            Self::Venti(store) => &**store,
+        }
+    }
+
+    /// Ends it in order, so that what was written is durable.
+    pub fn close(self) -> Result<()> {
+        match self {
+            Self::Store(store) => Ok(store.close()?),
+            Self::Venti(store) => Ok(store.sync()?),
+        }
+    }
 }
 
 /// The files of another store, or of a replica of one.

@@ -1,67 +1,24 @@
 //! `varve serve --venti`, and a Venti server as the store, with the real program.
 
+mod door;
 mod sandbox;
+mod venti_server;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 
-use sandbox::{Sandbox, noise, sparse_image};
-
-/// The server, which is killed if a test ends before it does.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(sandbox: &Sandbox) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-        command.args(["-s", &sandbox.arg("venti-store"), "serve", "--venti", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address =
-            line.trim().strip_prefix("serving at ").unwrap_or_else(|| panic!("{line:?}")).to_owned();
-        Self { child, address }
-    }
-
-    fn signal(&self, signal: &str) {
-        assert!(
-            Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success()
-        );
-    }
-
-    /// Asks it to end, and waits until it has.
-    fn end(mut self) {
-        self.signal("-TERM");
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Runs the program, which must succeed, with the server as its store.
-#[track_caller]
-fn at(sandbox: &Sandbox, server: &Server, words: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-    command.args(["-s", &server.address, "--roots", &sandbox.arg("roots")]).args(words);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words:?}: {said}");
-    String::from_utf8(output.stdout).unwrap()
-}
+use door::{Mount, PATIENCE, can_mount, wait_until};
+use sandbox::{Sandbox, manifest, noise, sample_folder, sparse_image, write_at};
+use venti_server::{STORE, Server, at, command_at, fails_at, make_store};
 
 #[test]
 fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     let sandbox = Sandbox::encrypted();
-    let made = ["-s", &sandbox.arg("venti-store"), "init", "--plaintext", "--score", "sha1", "-q"];
-    assert!(Command::new(env!("CARGO_BIN_EXE_varve")).args(made).status().unwrap().success());
+    make_store(&sandbox);
     fs::create_dir_all(sandbox.path("folder/below")).unwrap();
     fs::write(sandbox.path("folder/large"), noise(1, 3_000_000)).unwrap();
     fs::write(sandbox.path("folder/below/small"), "a small file").unwrap();
@@ -72,32 +29,211 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     );
 
     let mut server = Server::start(&sandbox);
-    let first = at(&sandbox, &server, &["snapshot", &sandbox.arg("folder"), "--name", "home"]);
+    let first = at(&sandbox, server.address(), &["snapshot", &sandbox.arg("folder"), "--name", "home"]);
     assert!(first.contains("catalog:"), "{first}");
-    at(&sandbox, &server, &["snapshot", &sandbox.arg("disk.raw"), "--name", "vm"]);
+    at(&sandbox, server.address(), &["snapshot", &sandbox.arg("disk.raw"), "--name", "vm"]);
     // What was acknowledged to the snapshot is durable, whatever becomes of the server.
     server.child.kill().unwrap();
     server.child.wait().unwrap();
 
     let server = Server::start(&sandbox);
-    let listed = at(&sandbox, &server, &["ls", "-R", "home"]);
+    let listed = at(&sandbox, server.address(), &["ls", "-R", "home"]);
     assert!(listed.contains("below/small"), "{listed}");
-    at(&sandbox, &server, &["restore", "home", &sandbox.arg("out")]);
+    at(&sandbox, server.address(), &["restore", "home", &sandbox.arg("out")]);
     assert_eq!(fs::read(sandbox.path("out/large")).unwrap(), noise(1, 3_000_000));
-    at(&sandbox, &server, &["restore", "vm", &sandbox.arg("out.raw")]);
+    at(&sandbox, server.address(), &["restore", "vm", &sandbox.arg("out.raw")]);
     assert_eq!(fs::read(sandbox.path("out.raw")).unwrap(), fs::read(sandbox.path("disk.raw")).unwrap());
     // The catalog is found by the file of this machine, and by nothing else.
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-    command.args(["-s", &server.address, "--roots", &sandbox.arg("other"), "--json", "snapshots"]);
+    command.args(["-s", server.address(), "--roots", &sandbox.arg("other"), "--json", "snapshots"]);
     assert_eq!(String::from_utf8(command.output().unwrap().stdout).unwrap().trim(), "[]");
 
-    let measured = at(&sandbox, &server, &["bench", "venti", &server.address, "--count", "500"]);
+    let measured = at(&sandbox, server.address(), &["bench", "venti", server.address(), "--count", "500"]);
     assert!(measured.contains("MB/s") && measured.contains("99.9%"), "{measured}");
     let order = ["--order", "permuted", "--action", "read", "--count", "500"];
-    at(&sandbox, &server, &[&["bench", "venti", &server.address], &order[..]].concat());
+    at(&sandbox, server.address(), &[&["bench", "venti", server.address()], &order[..]].concat());
     // Both histograms are for people to read; asking for them ends nothing.
     server.signal("-USR1");
     server.signal("-USR2");
-    at(&sandbox, &server, &["snapshots"]);
+    at(&sandbox, server.address(), &["snapshots"]);
     server.end();
+}
+
+#[test]
+fn what_is_at_a_server_is_mounted_verified_searched_and_compared() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    sample_folder(&sandbox.path("home"));
+    let first = manifest(&sandbox.path("home"));
+    let server = Server::start(&sandbox);
+    let ask = |words: &[&str]| at(&sandbox, server.address(), words);
+    let home = sandbox.arg("home");
+    ask(&["snapshot", &home, "--time", "2026-05-01T23:00:00Z"]);
+    fs::write(sandbox.path("home/letter.txt"), "Dear archive, once more\n").unwrap();
+    ask(&["snapshot", &home, "--time", "2026-05-02T23:00:00Z"]);
+
+    assert_eq!(ask(&["find", "letter.txt"]).lines().count(), 2);
+    assert!(ask(&["diff", "home@2026-05-01", "home"]).contains("M letter.txt"));
+    assert!(ask(&["verify"]).contains("all is well: 2 snapshots, all that they lead to is there"));
+    let verified: serde_json::Value = serde_json::from_str(&ask(&["--json", "verify", "--data"])).unwrap();
+    assert!(verified["checked_bytes"].as_u64().unwrap() > 300_000, "{verified}");
+    assert_eq!(verified["harm"].as_array().unwrap().len(), 0);
+    if can_mount("a Venti server's snapshots are mounted") {
+        let days = sandbox.path("days");
+        let mut command = command_at(&sandbox, server.address());
+        command.arg("mount").arg(&days);
+        let mount = Mount::start(command, &days);
+        assert_eq!(manifest(&mount.path("2026/05/01/home")), first);
+        assert_eq!(manifest(&mount.path("latest/home/")), manifest(&sandbox.path("home")));
+        // A night that is taken while it is mounted appears.
+        ask(&["snapshot", &home, "--time", "2026-05-03T23:00:00Z"]);
+        wait_until("the new night is there", || mount.path("2026/05/03/home/letter.txt").is_file());
+        mount.end("-TERM");
+    }
+    server.end();
+}
+
+#[test]
+fn what_a_server_has_lost_is_named_by_what_it_harms() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    for (name, seed) in [("good", 1), ("harmed", 2)] {
+        fs::create_dir(sandbox.path(name)).unwrap();
+        fs::write(sandbox.path(&format!("{name}/file")), noise(seed, 6_000_000)).unwrap();
+    }
+    let server = Server::start(&sandbox);
+    for name in ["good", "harmed"] {
+        at(&sandbox, server.address(), &["snapshot", &sandbox.arg(name)]);
+    }
+    server.end();
+    let wanted = &noise(2, 4_000_064)[4_000_000..];
+    let mut place = None;
+    for arena in fs::read_dir(sandbox.path(STORE).join("arenas")).unwrap() {
+        let path = arena.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(wanted.len()).position(|window| window == wanted);
+        place = place.or(at.map(|at| (path, at as u64)));
+    }
+    let (arena, offset) = place.unwrap();
+    write_at(&arena, offset, b"damage");
+
+    let server = Server::start(&sandbox);
+    for words in [&["verify"][..], &["verify", "--data"]] {
+        let output = command_at(&sandbox, server.address()).args(words).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        if words.len() == 1 && output.status.code() == Some(0) {
+            // Whether a block is there is not whether it is whole.
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(1), "{said}{complaints}");
+        assert!(said.contains("harms: ") && said.contains("harmed:file (bytes "), "{said}{complaints}");
+        assert!(said.contains("the Venti server says") && !said.contains("good:"), "{said}{complaints}");
+    }
+    let refused = fails_at(&sandbox, server.address(), &["restore", "harmed", &sandbox.arg("out")]);
+    assert!(refused.contains("the Venti server says"), "{refused}");
+    at(&sandbox, server.address(), &["restore", "good", &sandbox.arg("whole")]);
+    server.end();
+}
+
+/// What a server tells the service manager, and a page of its numbers.
+struct Watched {
+    manager: UnixDatagram,
+    metrics: String,
+}
+
+impl Watched {
+    /// Whom a command will tell.
+    fn manager(sandbox: &Sandbox, command: &mut Command) -> UnixDatagram {
+        let manager = UnixDatagram::bind(sandbox.path("notify")).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        command.env("NOTIFY_SOCKET", sandbox.path("notify"));
+        manager
+    }
+
+    fn heard(&self) -> String {
+        let mut bytes = [0; 256];
+        let length = self.manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        let address = self.metrics.strip_prefix("metrics at http://").unwrap();
+        let (address, path) = address.split_at(address.find('/').unwrap());
+        let mut socket = TcpStream::connect(address).unwrap();
+        write!(socket, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut page = String::new();
+        socket.read_to_string(&mut page).unwrap();
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} in {page}")).parse().unwrap()
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_told() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    // No file of it can grow beyond this: as if the disk were full, but this machine's is not.
+    let mut command = Command::new("sh");
+    let own = venti_server::command(&sandbox, &["--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    command.args(["-c", "trap '' XFSZ; ulimit -f 8192; exec \"$@\"", "sh"]).arg(own.get_program());
+    command.args(own.get_args());
+    let manager = Watched::manager(&sandbox, &mut command);
+    let server = Server::run(&sandbox, command, 2);
+    let watched = Watched { manager, metrics: server.addresses[1].clone() };
+    assert_eq!(watched.heard(), "READY=1\n");
+    assert_eq!(watched.number("varve_venti_read_only"), 0);
+
+    let bench = |words: &[&str]| -> Vec<String> {
+        let all = [&["bench", "venti", server.address(), "--depth", "8"], words].concat();
+        all.into_iter().map(str::to_owned).collect()
+    };
+    let run = |words: Vec<String>, is_good: bool| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if is_good {
+            at(&sandbox, server.address(), &words)
+        } else {
+            fails_at(&sandbox, server.address(), &words)
+        }
+    };
+    run(bench(&["--count", "64", "--seed", "1"]), true);
+    let refused = run(bench(&["--count", "8192", "--seed", "2"]), false);
+    assert!(refused.contains("File too large"), "{refused}");
+    assert_eq!(watched.heard(), "STATUS=read-only, as the store could not write\n");
+    assert_eq!(watched.number("varve_venti_read_only"), 1);
+    let log = Server::complaints(&sandbox);
+    assert!(log.contains("the server is read-only from now on") && log.contains("File too large"), "{log}");
+    // Whoever writes later is told, too, though their blocks would have fitted.
+    let refused = run(bench(&["--count", "1", "--seed", "3"]), false);
+    assert!(refused.contains("read only") && refused.contains("File too large"), "{refused}");
+    // What was durable before can be read, by all clients.
+    run(bench(&["--count", "64", "--seed", "1", "--action", "read"]), true);
+    assert!(watched.number("varve_venti_reads_total") >= 64);
+    server.signal("-TERM");
+    assert_eq!(watched.heard(), "STOPPING=1\n");
+}
+
+#[test]
+fn a_socket_that_somebody_else_has_opened_is_taken_over() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // Who comes before the server is there waits for it.
+    let early = TcpStream::connect(address).unwrap();
+    let own = venti_server::command(&sandbox, &["--venti", "systemd:blocks"]);
+    let mut command = Command::new("sh");
+    let hand_over = "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=blocks exec \"$@\" 3<&0 </dev/null";
+    command.args(["-c", hand_over, "sh"]).arg(own.get_program()).args(own.get_args());
+    command.stdin(OwnedFd::from(listener));
+    let server = Server::run(&sandbox, command, 1);
+    assert_eq!(server.address(), format!("tcp!127.0.0.1!{}", address.port()));
+    let mut line = String::new();
+    BufReader::new(early).read_line(&mut line).unwrap();
+    assert!(line.starts_with("venti-04:02"), "{line:?}");
+    at(&sandbox, server.address(), &["bench", "venti", server.address(), "--count", "10"]);
+    server.end();
+    // A name that was not handed over is said to be missing.
+    let output = venti_server::command(&sandbox, &["--venti", "systemd:files"]).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("has handed over no such socket"));
 }

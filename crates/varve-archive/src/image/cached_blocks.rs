@@ -51,6 +51,11 @@ impl CachedBlocks {
         Self { below, leaves: cache(leaves_bytes), pointers: cache(leaves_bytes / POINTERS_SHARE) }
     }
 
+    /// How many bytes of what leads to leaves may be asked for at once without driving out the most of what is remembered.
+    pub(super) fn interior_bytes_max(&self) -> u64 {
+        self.pointers.capacity() / 2
+    }
+
     fn cache(&self, name: &BlockName) -> &BlockCache {
         if name.block_type.depth() == 0 { &self.leaves } else { &self.pointers }
     }
@@ -119,6 +124,10 @@ impl BlockStore for CachedBlocks {
             None => fetched.next().expect("a batch answers each of its names"),
         };
         known.into_iter().map(answer).collect()
+    }
+
+    fn expect(&self, names: &[BlockName]) {
+        self.below.expect(names);
     }
 
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {

@@ -1,25 +1,28 @@
 //! Reading an archived image, or a file, at any place and by many at once: what looks into disks, mounts them and serves them stands on this.
 //!
 //! Who reads on from where a read ended gets what comes next in large batches; who jumps about reads nothing but what was
-//! asked for.
+//! asked for, until so many jumps have been seen that it pays to read what leads to all leaves.
+//!
+//! What pays is done when somebody has the time for it: [`read`](ImageReader::read) notes what is due, and a door that has answered
+//! calls [`read_ahead`](ImageReader::read_ahead), so that the asker goes on meanwhile. Where no door does, reading on still gets its batches,
+//! each when what was read ahead is used up.
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use varve_block::BlockStore;
 use varve_image::ReadAt;
 use varve_tree::{Entry, ReadTreeError, TreeReader};
 
 use super::cached_blocks::CachedBlocks;
+use super::streams::{Due, Streams};
 
-/// How many who read on are told apart.
-const STREAM_COUNT_MAX: usize = 8;
-/// A read that begins so close to where one ended goes on with it: many hands of one reader overtake each other.
-const NEAR_BYTES: u64 = 512 << 10;
-/// How much is read ahead at first, and at most.
-const AHEAD_BYTES: Range<u64> = 128 << 10..2 << 20;
 /// How many extents are looked at for one answer to where the next hole is.
 const EXTENT_COUNT_MAX: usize = 4096;
+/// To how many leaves the way is made ready for who jumps about: spread over the image, they lie in all of its clumps if it has no more than
+/// some gigabytes.
+const EXPECTED_COUNT_MAX: usize = 4096;
 
 /// An archived image, or the content of an archived file, as bytes that can be read anywhere.
 pub struct ImageReader {
@@ -41,15 +44,33 @@ impl ImageReader {
         &self.entry
     }
 
+    /// Does what the reads so far have made due, if that is anything: reads on for who reads on, and for who jumps about what leads to the
+    /// leaves, unless that is much. What cannot be read is met again by whoever wants it.
+    pub fn read_ahead(&self) {
+        // Outside of the match, which would keep everybody else from reading meanwhile.
+        let due = self.streams().take_due();
+        match due {
+            None => {}
+            Some(Due::Range(range)) => self.fetch(range),
+            Some(Due::Interior) => {
+                let pointers =
+                    self.blocks.interior_bytes_max() / u64::from(self.entry.pointer_bytes().max(1));
+                let pointers = usize::try_from(pointers).unwrap_or(usize::MAX);
+                let leaves = self.reader().read_interior(pointers, EXPECTED_COUNT_MAX);
+                self.blocks.expect(&leaves);
+            }
+        }
+    }
+
     /// Fills `into` with the bytes from `offset` on.
     ///
     /// # Errors
     /// [`ReadTreeError`] for the first bytes that cannot be had; what `into` holds then means nothing.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadTreeError> {
         let end = offset.saturating_add(into.len() as u64).min(self.entry.size());
-        let ahead = self.streams.lock().unwrap_or_else(PoisonError::into_inner).note(offset..end);
+        let ahead = self.streams().note(offset..end);
         if let Some(ahead) = ahead {
-            self.fetch(ahead.start..ahead.end.min(self.entry.size()));
+            self.fetch(ahead);
         }
         self.reader().read_at(offset, into)
     }
@@ -92,8 +113,13 @@ impl ImageReader {
         TreeReader::new(&*self.blocks, &self.entry)
     }
 
-    /// Has the leaves of a range in memory. What cannot be read is met again by whoever wants it.
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the leaves of a range in memory, as far as there are any. What cannot be read is met again by whoever wants it.
     fn fetch(&self, range: Range<u64>) {
+        let range = range.start..range.end.min(self.entry.size());
         let reader = self.reader();
         let extents: Vec<_> = reader.extents(range).map_while(Result::ok).collect();
         drop(reader.read_extents(&extents));
@@ -110,59 +136,6 @@ impl ReadAt for ImageReader {
             ReadTreeError::BeyondEnd { .. } => io::Error::new(io::ErrorKind::UnexpectedEof, error),
             damage => io::Error::other(damage),
         })
-    }
-}
-
-/// Those who read on.
-#[derive(Default)]
-struct Streams {
-    streams: Vec<Stream>,
-    turn: u64,
-}
-
-struct Stream {
-    /// Where its last read ended.
-    next: u64,
-    /// Up to where was read ahead.
-    fetched_to: u64,
-    /// How much is read ahead the next time; 0 before it has gone on even once.
-    ahead: u64,
-    /// When it was last met.
-    turn: u64,
-}
-
-impl Streams {
-    /// Takes note of a read, and says what to read ahead for it.
-    fn note(&mut self, range: Range<u64>) -> Option<Range<u64>> {
-        self.turn += 1;
-        let turn = self.turn;
-        let goes_on = |stream: &&mut Stream| range.start.abs_diff(stream.next) <= NEAR_BYTES;
-        let Some(stream) = self.streams.iter_mut().filter(goes_on).max_by_key(|stream| stream.turn) else {
-            self.begin(Stream { next: range.end, fetched_to: range.end, ahead: 0, turn });
-            return None;
-        };
-        stream.turn = turn;
-        stream.next = stream.next.max(range.end);
-        if stream.ahead == 0 {
-            stream.ahead = AHEAD_BYTES.start;
-            stream.fetched_to = stream.next;
-            return None;
-        }
-        if range.end <= stream.fetched_to {
-            return None;
-        }
-        let fetched = stream.fetched_to.max(range.start)..range.end.saturating_add(stream.ahead);
-        stream.fetched_to = fetched.end;
-        stream.ahead = (stream.ahead * 2).min(AHEAD_BYTES.end);
-        Some(fetched)
-    }
-
-    fn begin(&mut self, stream: Stream) {
-        if self.streams.len() < STREAM_COUNT_MAX {
-            self.streams.push(stream);
-        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.turn) {
-            *oldest = stream;
-        }
     }
 }
 
@@ -245,6 +218,47 @@ mod tests {
             reader.read_at(place, &mut [0; 512]).unwrap();
             assert!(store.get_count() - before <= 2 * (number as u64 + 1), "{place}");
         }
+    }
+
+    #[test]
+    fn who_has_jumped_often_finds_what_leads_to_leaves() {
+        // A leaf every 2 MiB: each has a pointer block of its own above it, and all of these are below the root.
+        let (leaf_count, step) = (32, 2 << 20);
+        let mut bytes = vec![0; leaf_count * step];
+        for number in 0..leaf_count {
+            bytes[number * step..][..LEAF].fill(u8::try_from(number).unwrap() + 1);
+        }
+        let (store, reader) = reader(&bytes, 16 << 20);
+        let mut costs = Vec::new();
+        for number in 0..leaf_count {
+            let place = number * 7 % leaf_count * step;
+            let before = store.get_count();
+            let mut read = [0; 512];
+            reader.read_at(place as u64, &mut read).unwrap();
+            assert!(read == bytes[place..place + 512], "{place}");
+            costs.push(store.get_count() - before);
+            reader.read_ahead();
+        }
+        assert_eq!(costs[..16], [&[3][..], &[2; 15]].concat(), "the root, a pointer block, a leaf");
+        assert_eq!(costs[16..], [1; 16], "a leaf");
+        assert_eq!(store.get_count(), 1 + 2 * 32);
+    }
+
+    #[test]
+    fn who_reads_on_finds_what_comes_next() {
+        let bytes = sample();
+        let (store, reader) = reader(&bytes, 16 << 20);
+        let mut waits = 0;
+        for offset in (0..bytes.len()).step_by(64 << 10) {
+            let before = store.get_count();
+            let mut read = vec![0; 64 << 10];
+            reader.read_at(offset as u64, &mut read).unwrap();
+            assert!(read == bytes[offset..offset + read.len()], "{offset}");
+            waits += u64::from(store.get_count() > before);
+            reader.read_ahead();
+        }
+        assert!(waits <= 3, "{waits}: only until it is clear that somebody reads on");
+        assert!(store.get_count() <= 768 + 12, "each block once: {}", store.get_count());
     }
 
     #[test]

@@ -193,10 +193,10 @@ impl Case {
         self.note_struck();
     }
 
-    /// With `VARVE_FAULT_TELL` set, prints what is going on: for whoever looks for the reason of a failure.
+    /// Prints what is going on, if that was asked for.
     #[expect(clippy::print_stdout, reason = "a test that was asked to tell")]
     pub fn tell(&self, what: impl FnOnce() -> String) {
-        if std::env::var_os("VARVE_FAULT_TELL").is_some() {
+        if crate::quiet::tells() {
             println!("  {}", what());
         }
     }

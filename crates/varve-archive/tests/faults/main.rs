@@ -12,7 +12,8 @@
 //! - `verify` finds nothing on a disk that has only crashed. Nothing panics.
 //!
 //! **Replaying.** A failure prints its seed and the smallest schedule that still fails. `VARVE_FAULT_SEED=81172 cargo test -p
-//! varve-archive --test faults replay` runs that seed again, call by call as before. A seed that ever failed goes into
+//! varve-archive --test faults replay` runs that seed again, call by call as before; with `VARVE_FAULT_TELL=1` the smallest schedule that fails
+//! tells what happens in it. A seed that ever failed goes into
 //! `failed-seeds.txt`, whose seeds run first, for ever.
 //!
 //! **Adding an action**, such as a step of maintenance: a variant of [`Action`](schedule::Action), a line in `Action::draw` that says how often it

@@ -1,4 +1,4 @@
-//! Running a schedule so that a panic in the engine is a failure like any other.
+//! Running a schedule so that a panic in the engine is a failure like any other; and so that the engine tells what it does.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +9,7 @@ use crate::schedule::Schedule;
 
 thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+    static TELLS: Cell<bool> = const { Cell::new(false) };
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -29,4 +30,23 @@ pub fn run(schedule: &Schedule) -> Result<Outcome, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| crate::run::run(schedule)));
     IS_QUIET.set(false);
     outcome.unwrap_or_else(|_| Err(Failure { is_loss: false, text: LAST_PANIC.take(), outcome: None }))
+}
+
+/// Whether what goes on is to be told.
+pub fn tells() -> bool {
+    TELLS.get()
+}
+
+/// Runs a schedule, and prints what goes on and what the engine says of it, if `VARVE_FAULT_TELL` is set: for whoever looks for the
+/// reason of a failure.
+pub fn run_telling(schedule: &Schedule) -> Result<Outcome, Failure> {
+    if std::env::var_os("VARVE_FAULT_TELL").is_none() {
+        return run(schedule);
+    }
+    let lines = tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG);
+    let lines = lines.without_time().with_ansi(false).with_writer(std::io::stdout).finish();
+    TELLS.set(true);
+    let outcome = tracing::subscriber::with_default(lines, || run(schedule));
+    TELLS.set(false);
+    outcome
 }

@@ -76,6 +76,7 @@ fn candidates(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
 /// All that is needed to find out why.
 pub fn explain(schedule: &Schedule, failure: &Failure) -> String {
     let (smallest, still) = shrink(schedule, failure.clone());
+    let still = quiet::run_telling(&smallest).err().unwrap_or(still);
     format!(
         "seed {seed} fails: {text}\n\nthe smallest schedule that fails, of {steps} steps: {still}\n{smallest}\n\
          replay: VARVE_FAULT_SEED='{seed}' cargo test --release -p varve-archive --test faults replay -- --exact --nocapture\n\

@@ -68,6 +68,10 @@ pub fn open_to_all(folder: &Path) {
 
 /// Where a program is: named by a variable of its own, or found where programs are. Says so when it is not.
 pub fn program(name: &str) -> Option<PathBuf> {
+    if std::env::var("VARVE_SERVERS").is_ok_and(|when| when == "later") {
+        println!("skipped: {name} is left to `script/test servers`");
+        return None;
+    }
     let named = std::env::var_os(name.to_uppercase().replace('-', "_")).map(PathBuf::from);
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&paths).chain(["/usr/sbin".into(), "/sbin".into()]);

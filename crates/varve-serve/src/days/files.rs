@@ -6,15 +6,14 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use quick_cache::sync::Cache;
-use varve_archive::{
-    Archive, CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes,
-};
+use varve_archive::{CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes};
 use varve_block::BlockStore;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, ReadAt, Xattr};
 use varve_world::Timestamp;
 
 use super::calendar::{Calendar, CivilTime};
 use super::disk::{DiskChild, OpenDisk};
+use super::list::SnapshotList;
 use super::night::Night;
 use crate::Served;
 
@@ -32,7 +31,7 @@ type Civil = Box<dyn Fn(Timestamp) -> CivilTime + Send + Sync>;
 
 /// All snapshots of a store, as a file system.
 pub struct Days {
-    archive: Mutex<Archive>,
+    list: Mutex<Box<dyn SnapshotList>>,
     blocks: Arc<CachedBlocks>,
     civil: Civil,
     owner: (u32, u32),
@@ -108,13 +107,18 @@ impl Place {
 }
 
 impl Days {
-    /// The snapshots of `archive`, whose blocks are read from `blocks`. `civil` tells on which day a moment is; `owner` is the user and the
+    /// The snapshots of `list`, whose blocks are read from `blocks`. `civil` tells on which day a moment is; `owner` is the user and the
     /// group to whom the folders of days belong.
     #[must_use]
-    pub fn new(archive: Archive, blocks: Arc<dyn BlockStore>, civil: Civil, owner: (u32, u32)) -> Self {
-        let calendar = Arc::new(Calendar::new(archive.snapshots(), &civil));
+    pub fn new(
+        list: impl SnapshotList + 'static,
+        blocks: Arc<dyn BlockStore>,
+        civil: Civil,
+        owner: (u32, u32),
+    ) -> Self {
+        let calendar = Arc::new(Calendar::new(list.snapshots(), &civil));
         Self {
-            archive: Mutex::new(archive),
+            list: Mutex::new(Box::new(list)),
             blocks: Arc::new(CachedBlocks::new(blocks)),
             civil,
             owner,
@@ -136,20 +140,20 @@ impl Days {
     /// Takes in snapshots that were taken since. Whoever comes while somebody else is at it does not wait.
     fn look_again(&self) {
         let Ok(mut look_again_at) = self.look_again_at.try_lock() else { return };
-        let Ok(mut archive) = self.archive.try_lock() else { return };
-        let clock = Arc::clone(&archive.store().world().clock);
+        let Ok(mut list) = self.list.try_lock() else { return };
+        let clock = list.clock();
         let began = clock.now();
         if began < *look_again_at {
             return;
         }
-        match archive.follow() {
+        match list.follow() {
             Ok(true) => {
-                let calendar = Arc::new(Calendar::new(archive.snapshots(), &self.civil));
+                let calendar = Arc::new(Calendar::new(list.snapshots(), &self.civil));
                 *self.calendar.write().unwrap_or_else(PoisonError::into_inner) = calendar;
             }
             Ok(false) => {}
             Err(error) => {
-                let error: &dyn std::error::Error = &error;
+                let error: &dyn std::error::Error = &*error;
                 tracing::warn!(error, "new snapshots cannot be looked for");
             }
         }
@@ -323,6 +327,14 @@ impl Served for Days {
         let id = root.id();
         self.places().entry(id).or_insert(root);
         Some(id)
+    }
+
+    fn read_ahead(&self, file: FileId) {
+        let Ok(Place::Inside { night, .. } | Place::Raw(night, _)) = self.place(file) else { return };
+        // Of one that was closed since, nobody reads.
+        if let Some(disk) = self.disks.get(&night.snapshot.id) {
+            disk.image.read_ahead();
+        }
     }
 }
 

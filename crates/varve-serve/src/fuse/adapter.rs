@@ -323,15 +323,18 @@ impl Filesystem for Adapter {
         reply: ReplyData,
     ) {
         let length = usize::try_from(size).unwrap_or(0);
+        let file = self.file(ino);
         BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < length {
                 buffer.resize(length, 0);
             }
-            match self.files.read_at(self.file(ino), offset, &mut buffer[..length]) {
+            match self.files.read_at(file, offset, &mut buffer[..length]) {
                 Ok(read) => reply.data(&buffer[..read]),
                 Err(error) => reply.error(refuse(&error)),
             }
         });
+        // The kernel has its answer, and another thread listens for what it asks next.
+        self.files.read_ahead(file);
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {

@@ -192,6 +192,7 @@ impl Transmission<'_> {
             if let Err(error) = self.answer(&answers, &batch, &mut buffer) {
                 break Err(error.into());
             }
+            self.disk.read_ahead();
             if buffer.capacity() > 2 * PIECE_BYTES {
                 buffer = Vec::new();
             }

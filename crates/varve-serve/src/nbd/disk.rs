@@ -21,6 +21,9 @@ pub trait Disk: Send + Sync {
     /// Whatever keeps it from being known.
     fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>>;
 
+    /// Reads what is likely to be asked for next. For whoever has answered, and whose client goes on meanwhile.
+    fn read_ahead(&self) {}
+
     /// For writing, if it can be written.
     fn writable(&self) -> Option<&dyn WritableDisk> {
         None

@@ -382,6 +382,10 @@ impl Disk for Overlay {
         Ok(())
     }
 
+    fn read_ahead(&self) {
+        self.below.read_ahead();
+    }
+
     fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
         let end = range.end.min(self.size).min(range.start.saturating_add(LOOK_BLOCKS_MAX * BLOCK_BYTES));
         let map = self.read_map();

@@ -248,6 +248,10 @@ impl Disk for ArchivedDisk {
         self.reader.read_at(offset, into)
     }
 
+    fn read_ahead(&self) {
+        self.reader.read_ahead();
+    }
+
     fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
         let mut stretches = Vec::new();
         let mut place = range.start;

@@ -7,6 +7,7 @@ use varve_venti::{
     read_too_small,
 };
 
+use super::answers::Answers;
 use super::state::State;
 use crate::chain::chain;
 
@@ -27,15 +28,8 @@ pub(super) struct Write {
     pub(super) data: Bytes,
 }
 
-/// Appends a reply; one that its version has no room for becomes an error.
-pub(super) fn put_reply(version: Version, tag: u8, reply: &Reply, into: &mut Vec<u8>) {
-    if let Err(error) = reply.encode(version, tag, into) {
-        Reply::Error(error.to_string()).encode(version, tag, into).expect("an error's text is short");
-    }
-}
-
 /// Reads blocks, and appends their answers.
-pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut Vec<u8>) {
+pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut Answers) {
     let empty = state.blocks.empty_score();
     let mut answers: Vec<Option<Reply>> = vec![None; reads.len()];
     // A pointer block may be stored as one to data, or as one to directories: first one is tried, then the other.
@@ -60,9 +54,7 @@ pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut V
             break;
         }
         for ((number, name), found) in asked.into_iter().zip(&names).zip(state.blocks.get_batch(&names)) {
-            if let Ok(block) = &found {
-                state.recent.insert(*name, block.clone());
-            }
+            let found = found.map(|block| state.recent.keep(*name, &block));
             answers[number] = answer_read(state, &reads[number], found);
         }
     }
@@ -71,7 +63,7 @@ pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut V
             state.counters.misses.add(1);
             Reply::Error(missing(&read.score, read.wire_type))
         });
-        put_reply(version, read.tag, &reply, into);
+        into.put(version, read.tag, reply);
     }
 }
 
@@ -105,7 +97,7 @@ pub(super) fn write(
     is_read_only: bool,
     block_bytes_max: usize,
     writes: &[Write],
-    into: &mut Vec<u8>,
+    into: &mut Answers,
 ) {
     let refusal = |write: &Write| {
         if is_read_only {
@@ -141,7 +133,7 @@ pub(super) fn write(
             Reply::Sync => stored.next().unwrap_or_else(|| Reply::Error("the block was not stored".into())),
             refused => refused,
         };
-        put_reply(version, write.tag, &reply, into);
+        into.put(version, write.tag, reply);
     }
 }
 
@@ -198,7 +190,7 @@ fn refuse_write(state: &State, error: &PutError) -> Reply {
 }
 
 /// Makes everything durable, and appends the answer.
-pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8, into: &mut Vec<u8>) {
+pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8, into: &mut Answers) {
     let reply = match state.fault() {
         // What was acknowledged before the fault may be lost, and whoever asks is told.
         Some(fault) if !is_read_only => Reply::Error(format!(
@@ -218,5 +210,5 @@ pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8,
         Reply::Sync => state.counters.syncs.add(1),
         _ => state.counters.errors.add(1),
     }
-    put_reply(version, tag, &reply, into);
+    into.put(version, tag, reply);
 }

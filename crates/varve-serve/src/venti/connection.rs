@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use varve_block::{BlockName, Score};
 use varve_venti::{Received, Reply, Request, ServerConnection, ServerError, Version};
 
-use super::answer::{self, Read, Write, put_reply};
+use super::answer::{self, Read, Write};
+use super::answers::Answers;
 use super::room::{Room, Taken, take};
 use super::server::VentiSettings;
 use super::state::State;
@@ -49,7 +50,7 @@ pub(super) enum ConnectionError {
 
 /// Answers on their way out.
 struct Outgoing {
-    bytes: Vec<u8>,
+    answers: Answers,
     /// Whose requests they answer.
     tags: Vec<u8>,
     _taken: Option<Taken>,
@@ -85,7 +86,7 @@ where
         freed,
         is_read_only,
         shared,
-        replies: Vec::new(),
+        replies: Answers::default(),
         reply_tags: Vec::new(),
         reads: Vec::new(),
         pending_writes: Vec::new(),
@@ -107,7 +108,7 @@ struct Client {
     freed: Arc<Mutex<Vec<u8>>>,
     is_read_only: bool,
     /// Answers that took no thread, and are to be sent together.
-    replies: Vec<u8>,
+    replies: Answers,
     reply_tags: Vec<u8>,
     reads: Vec<Read>,
     pending_writes: Vec<Write>,
@@ -211,20 +212,20 @@ impl Client {
         loop {
             let received = self.connection.next_received();
             let unsent = self.connection.take_unsent();
-            self.replies.extend_from_slice(&unsent);
+            self.replies.put_bytes(&unsent);
             let Some(received) = received? else { return Ok(true) };
             let version = self.connection.version();
             match received {
                 Received::Refused { tag, reason } => {
                     self.shared.state.counters.errors.add(1);
-                    self.reply(tag, &Reply::Error(reason));
+                    self.reply(tag, Reply::Error(reason));
                 }
-                Received::Request { tag, request: Request::Ping } => self.reply(tag, &Reply::Ping),
+                Received::Request { tag, request: Request::Ping } => self.reply(tag, Reply::Ping),
                 Received::Request { request: Request::Goodbye | Request::Hello(_), .. } => return Ok(false),
                 Received::Request { tag, request: Request::Read { score, wire_type, count, .. } } => {
                     let read = Read { tag, score, wire_type, count };
                     match self.known(&read) {
-                        Some(block) => self.reply(tag, &Reply::Read(block)),
+                        Some(block) => self.reply(tag, Reply::Read(block)),
                         None => self.reads.push(read),
                     }
                     if self.reads.len() == READS_MAX {
@@ -263,8 +264,8 @@ impl Client {
         })
     }
 
-    fn reply(&mut self, tag: u8, reply: &Reply) {
-        put_reply(self.connection.version(), tag, reply, &mut self.replies);
+    fn reply(&mut self, tag: u8, reply: Reply) {
+        self.replies.put(self.connection.version(), tag, reply);
         self.reply_tags.push(tag);
     }
 
@@ -280,8 +281,8 @@ impl Client {
             return;
         }
         let taken = take(&self.own_room, &self.shared.room, self.replies.len()).await;
-        let (bytes, tags) = (std::mem::take(&mut self.replies), std::mem::take(&mut self.reply_tags));
-        send(&self.outgoing, bytes, tags, Some(taken));
+        let (answers, tags) = (std::mem::take(&mut self.replies), std::mem::take(&mut self.reply_tags));
+        send(&self.outgoing, answers, tags, Some(taken));
     }
 
     async fn flush_reads(&mut self, version: Version) {
@@ -293,9 +294,9 @@ impl Client {
         let taken = take(&self.own_room, &self.shared.room, reads.iter().map(most).sum()).await;
         let (state, outgoing) = (Arc::clone(&self.shared.state), self.outgoing.clone());
         tokio::task::spawn_blocking(move || {
-            let mut bytes = Vec::new();
-            answer::read(&state, version, &reads, &mut bytes);
-            send(&outgoing, bytes, reads.iter().map(|read| read.tag).collect(), Some(taken));
+            let mut answers = Answers::default();
+            answer::read(&state, version, &reads, &mut answers);
+            send(&outgoing, answers, reads.iter().map(|read| read.tag).collect(), Some(taken));
         });
     }
 
@@ -310,11 +311,11 @@ impl Client {
         let (shared, outgoing) = (Arc::clone(&self.shared), self.outgoing.clone());
         let is_read_only = self.is_read_only;
         tokio::task::spawn_blocking(move || {
-            let mut bytes = Vec::new();
+            let mut answers = Answers::default();
             let most = shared.settings.block_bytes_max;
-            answer::write(&shared.state, version, is_read_only, most, &writes, &mut bytes);
+            answer::write(&shared.state, version, is_read_only, most, &writes, &mut answers);
             drop(unfinished);
-            send(&outgoing, bytes, writes.iter().map(|write| write.tag).collect(), Some(taken));
+            send(&outgoing, answers, writes.iter().map(|write| write.tag).collect(), Some(taken));
         });
     }
 
@@ -325,17 +326,17 @@ impl Client {
             // All that was asked for before is done then.
             drop(writes.write_owned().await);
             tokio::task::spawn_blocking(move || {
-                let mut bytes = Vec::new();
-                answer::sync(&state, version, is_read_only, tag, &mut bytes);
-                send(&outgoing, bytes, vec![tag], None);
+                let mut answers = Answers::default();
+                answer::sync(&state, version, is_read_only, tag, &mut answers);
+                send(&outgoing, answers, vec![tag], None);
             });
         });
     }
 }
 
 /// Who takes no answers any more is not sent any.
-fn send(outgoing: &mpsc::UnboundedSender<Outgoing>, bytes: Vec<u8>, tags: Vec<u8>, taken: Option<Taken>) {
-    drop(outgoing.send(Outgoing { bytes, tags, _taken: taken }));
+fn send(outgoing: &mpsc::UnboundedSender<Outgoing>, answers: Answers, tags: Vec<u8>, taken: Option<Taken>) {
+    drop(outgoing.send(Outgoing { answers, tags, _taken: taken }));
 }
 
 fn lock(freed: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
@@ -362,18 +363,11 @@ async fn write_out<W: AsyncWrite + Unpin>(
     freed: Arc<Mutex<Vec<u8>>>,
     patience: Duration,
 ) -> Result<(), ConnectionError> {
-    while let Some(answers) = queue.recv().await {
+    while let Some(outgoing) = queue.recv().await {
         // Before the client can know: it may use the tags again as soon as it does.
-        lock(&freed).extend_from_slice(&answers.tags);
-        let mut rest = answers.bytes.as_slice();
-        while !rest.is_empty() {
-            let written =
-                timeout(patience, writer.write(rest)).await.map_err(|_| ConnectionError::TakesNothing)??;
-            if written == 0 {
-                return Err(ConnectionError::TakesNothing);
-            }
-            rest = &rest[written..];
-        }
+        lock(&freed).extend_from_slice(&outgoing.tags);
+        let taken = outgoing.answers.write_to(&mut writer, patience).await?;
+        taken.ok_or(ConnectionError::TakesNothing)?;
     }
     // The other direction may still be open; this one is at its end.
     drop(timeout(patience, writer.shutdown()).await);

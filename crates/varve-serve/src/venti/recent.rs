@@ -33,8 +33,11 @@ impl RecentBlocks {
         self.blocks.get(name)
     }
 
-    pub(super) fn insert(&self, name: BlockName, block: Bytes) {
-        // A slice of something larger would keep all of it.
-        self.blocks.insert(name, Bytes::copy_from_slice(&block));
+    /// Remembers a block, and returns it as it is remembered.
+    pub(super) fn keep(&self, name: BlockName, block: &[u8]) -> Bytes {
+        // A slice of something larger would keep all of it, here and on its way to the client.
+        let block = Bytes::copy_from_slice(block);
+        self.blocks.insert(name, block.clone());
+        block
     }
 }

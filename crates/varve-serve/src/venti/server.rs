@@ -37,6 +37,9 @@ pub struct VentiSettings {
     pub all_clients_bytes: usize,
     /// How many bytes of blocks are remembered for who asks again.
     pub recent_bytes: u64,
+    /// Whether a write or a sync that fails may work later, as when a server behind the store is away: then the server does not turn read-only, and a
+    /// store that must not be written to any more says so itself.
+    pub failures_pass: bool,
     /// How many requests are worked on at the same time; the others wait.
     pub workers: usize,
     /// How long a client may take to say hello.
@@ -49,6 +52,8 @@ pub struct VentiSettings {
     pub send_timeout: Duration,
     /// How long a server that ends waits for answers to be taken.
     pub drain_timeout: Duration,
+    /// Called once, when a fault has made the server read-only, with what could not be done.
+    pub on_read_only: fn(&str),
 }
 
 impl Default for VentiSettings {
@@ -59,12 +64,14 @@ impl Default for VentiSettings {
             client_bytes: 4 << 20,
             all_clients_bytes: 256 << 20,
             recent_bytes: 64 << 20,
+            failures_pass: false,
             workers: 64,
             hello_timeout: Duration::from_secs(30),
             partial_timeout: Duration::from_secs(60),
             idle_timeout: None,
             send_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(30),
+            on_read_only: |_| {},
         }
     }
 }
@@ -134,7 +141,8 @@ impl VentiServer {
         let mut builder = Builder::new_multi_thread();
         builder.thread_name("venti").enable_all().max_blocking_threads(settings.workers.max(1));
         let threads = builder.build().map_err(StartError::Threads)?;
-        let state = Arc::new(State::new(blocks, settings.recent_bytes));
+        let state = State::new(blocks, settings.recent_bytes, settings.failures_pass, settings.on_read_only);
+        let state = Arc::new(state);
         let clients = Arc::new(Semaphore::new(settings.clients_max));
         let room = Room::new(settings.all_clients_bytes);
         let shared = Arc::new(Shared { state, settings, room });

@@ -76,12 +76,22 @@ pub(super) struct State {
     pub(super) counters: Counters,
     /// Why nothing is written any more.
     fault: OnceLock<String>,
+    /// Whether what fails may work again later.
+    failures_pass: bool,
+    /// Who is told when nothing is written any more.
+    on_read_only: fn(&str),
 }
 
 impl State {
-    pub(super) fn new(blocks: Arc<dyn BlockStore>, recent_bytes: u64) -> Self {
+    pub(super) fn new(
+        blocks: Arc<dyn BlockStore>,
+        recent_bytes: u64,
+        failures_pass: bool,
+        on_read_only: fn(&str),
+    ) -> Self {
         let recent = RecentBlocks::new(recent_bytes);
-        Self { blocks, recent, counters: Counters::default(), fault: OnceLock::new() }
+        let (counters, fault) = (Counters::default(), OnceLock::new());
+        Self { blocks, recent, counters, fault, failures_pass, on_read_only }
     }
 
     pub(super) fn count_read(&self, bytes: usize) {
@@ -94,13 +104,21 @@ impl State {
         self.fault.get().map(String::as_str)
     }
 
-    /// From here on nothing is written.
+    /// From here on nothing is written, unless the failure is one that may pass.
     pub(super) fn turn_read_only(&self, reason: String) {
+        if self.failures_pass {
+            tracing::warn!(
+                reason,
+                "something could not be written: whoever wrote it is told, and may try again"
+            );
+            return;
+        }
         if self.fault.set(reason.clone()).is_ok() {
             tracing::error!(
-                reason,
+                reason = &*reason,
                 "the store could not write: the server is read-only from now on, until it is started again; reads go on"
             );
+            (self.on_read_only)(&reason);
         }
     }
 

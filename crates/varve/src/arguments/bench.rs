@@ -1,9 +1,11 @@
 //! The words of `varve bench`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use varve_venti::Address;
 
-use super::value::parse_size;
+use super::value::{parse_any_share, parse_block_size, parse_blocks, parse_index_memory, parse_size};
 
 /// What to measure.
 #[derive(Debug, Clone, Subcommand)]
@@ -12,6 +14,60 @@ pub enum Bench {
     ///
     /// The same seed means the same blocks, so what was written can be read later.
     Venti(BenchVenti),
+    /// Read and write in a folder, in order and here and there, and tell what its disk can do
+    ///
+    /// Makes a file there, and removes it. `varve plan --device` takes what --json prints.
+    Device(BenchDevice),
+    /// Ask each kind of store in the six ways of Foundation's paper, and tell how fast it was and what it asked of its disk
+    ///
+    /// Makes stores in a folder, and removes them. Before each of the six the store is opened anew, and what the system remembers of its files is forgotten.
+    Foundation(BenchFoundation),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchDevice {
+    /// A folder on the disk
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+
+    /// How large the file is: more than the disk itself remembers
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
+    pub size: u64,
+
+    /// How long each measurement takes
+    #[arg(long, default_value_t = 2.0, value_parser = parse_seconds)]
+    pub seconds: f64,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct BenchFoundation {
+    /// A folder on the disk
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+
+    /// How large blocks are; several sizes are measured one after the other
+    #[arg(long = "block-size", value_name = "BYTES", value_delimiter = ',', default_value = "512,4096,8192", value_parser = parse_block_size)]
+    pub block_sizes: Vec<u32>,
+
+    /// How many blocks there are in a store
+    #[arg(long, value_name = "BLOCKS", default_value = "200K", value_parser = parse_blocks)]
+    pub blocks: u64,
+
+    /// How many of them are asked for one by one
+    #[arg(long, value_name = "BLOCKS", default_value = "2000", value_parser = parse_blocks)]
+    pub sample: u64,
+
+    /// How much of a block does not compress
+    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse_any_share)]
+    pub incompressible: f64,
+
+    /// The memory of an index on disk, beside its filter
+    #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = parse_index_memory)]
+    pub index_memory: u64,
+
+    /// Which blocks
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -64,6 +120,11 @@ pub enum OrderChoice {
     Random,
     /// Always the same
     Same,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "write a number of seconds from 0.01 to 3600".into())
 }
 
 fn parse_block(text: &str) -> Result<usize, String> {

@@ -25,7 +25,20 @@ Examples:
   varve -s /backup/store serve --webdav 127.0.0.1:8080       the same, for http://127.0.0.1:8080/
   varve -s /backup/sha1 serve --venti localhost              blocks, for vac and whatever else speaks Venti's protocol
   varve -s /backup/sha1 serve --venti-read-only 'tcp!*!17035' --expose
-                                                             the same for the network, to be read";
+                                                             the same for the network, to be read
+  varve -s /backup/sha1 serve --venti localhost --metrics 127.0.0.1:9103
+                                                             with numbers at http://127.0.0.1:9103/metrics
+
+A proxy is served in the place of a store: a Venti server, or several, behind a cache, a write buffer and the like.
+  varve -s venti://far serve --venti localhost --look-aside /var/cache/varve --look-aside-size 10G
+                                                             what was read once is near
+  varve -s venti://far serve --venti localhost --write-buffer /var/spool/varve
+                                                             writes are done at once, and go on while the server is there
+  varve serve --venti localhost --shard venti://one --shard venti://two
+                                                             two servers as one
+  varve serve --venti localhost --proxies proxies.toml       whatever the file describes (docs/venti.md)";
+
+const PROXIES: &str = "Proxies";
 
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav", "venti", "venti_read_only"]))]
@@ -94,10 +107,63 @@ pub struct Serve {
     #[arg(long, value_name = "LIST", default_value = "hello=30,message=60,idle=0,answer=60,end=30", value_parser = parse_venti_patience)]
     pub venti_patience: VentiPatience,
 
-    /// Let --nfs, --webdav and --venti be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol, whatever
-    /// they know the score of)
+    /// Serve by Venti's protocol what this file describes: servers and stores behind caches, write buffers and the like
+    #[arg(long, help_heading = PROXIES, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["shard", "look_aside", "write_buffer", "read_ahead"])]
+    pub proxies: Option<PathBuf>,
+
+    /// Spread blocks over these stores by their scores, instead of keeping them in --store: Venti servers (venti://HOST, tcp!HOST!PORT) or folders. Their
+    /// order counts, and must stay
+    #[arg(long, help_heading = PROXIES, value_name = "STORE", value_hint = ValueHint::DirPath)]
+    pub shard: Vec<PathBuf>,
+
+    /// Keep what was read a second time, near: in a folder that lets go what was not used for longest, or at a Venti server
+    #[arg(long, help_heading = PROXIES, value_name = "FOLDER|ADDRESS", value_hint = ValueHint::DirPath)]
+    pub look_aside: Option<PathBuf>,
+
+    /// How much a folder of --look-aside may take, 8M at least
+    #[arg(long, help_heading = PROXIES, value_name = "BYTES", default_value = "1G", requires = "look_aside", value_parser = parse_size)]
+    pub look_aside_size: u64,
+
+    /// Keep what is written there, too
+    #[arg(long, help_heading = PROXIES, requires = "look_aside")]
+    pub look_aside_writes: bool,
+
+    /// Acknowledge writes and syncs once they are in this folder, and send them on in the background, whenever the server behind is there
+    #[arg(long, help_heading = PROXIES, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub write_buffer: Option<PathBuf>,
+
+    /// How much may wait there, 8M at least; who writes more waits, and is refused after 20 seconds
+    #[arg(long, help_heading = PROXIES, value_name = "BYTES", default_value = "1G", requires = "write_buffer", value_parser = parse_size)]
+    pub write_buffer_size: u64,
+
+    /// Send on no more than this in a second
+    #[arg(long, help_heading = PROXIES, value_name = "BYTES", requires = "write_buffer", value_parser = parse_size)]
+    pub write_buffer_rate: Option<u64>,
+
+    /// Fetch what a block leads to as soon as it is read, and keep so much of what was read in memory
+    #[arg(long, help_heading = PROXIES, value_name = "BYTES", num_args = 0..=1, default_missing_value = "64M", value_parser = parse_size)]
+    pub read_ahead: Option<u64>,
+
+    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for, whether a fault has made the server read-only, and how the
+    /// index is filled. At IP:PORT, under /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Let --nfs, --webdav, --venti and --metrics be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol,
+    /// whatever they know the score of)
     #[arg(long)]
     pub expose: bool,
+}
+
+impl Serve {
+    /// Whether blocks are served that stand behind proxies.
+    pub fn has_proxies(&self) -> bool {
+        self.proxies.is_some()
+            || !self.shard.is_empty()
+            || self.look_aside.is_some()
+            || self.write_buffer.is_some()
+            || self.read_ahead.is_some()
+    }
 }
 
 /// How many seconds clients of Venti may take.

@@ -22,6 +22,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "K" => 10,
         "M" => 20,
         "G" => 30,
+        "T" => 40,
         _ => return Err(format!("{text} is not a size: write 8192, 8K or 64M")),
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
@@ -102,9 +103,15 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
 
 /// A share of the whole: `3%`.
 pub fn parse_share(text: &str) -> Result<f64, String> {
+    let share = parse_any_share(text).ok().filter(|share| *share > 0.0);
+    share.ok_or_else(|| "write a share of the whole, such as 3%".into())
+}
+
+/// A share of the whole that may be nothing: `0%`, `60%`.
+pub fn parse_any_share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-    let percent = number.filter(|number| *number > 0.0 && *number <= 100.0);
-    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share of the whole, such as 3%".into())
+    let percent = number.filter(|number| (0.0..=100.0).contains(number));
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share from 0% to 100%, such as 60%".into())
 }
 
 /// A share: `5%`, `0.1%`.

@@ -27,7 +27,8 @@ Examples:
   varve copy /old/store latest /new/store
   varve copy --all --from-key-file old.key /old/store /new/store
   varve copy /old/store vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531 /new/store
-  varve copy --fast /old/store home.vac /new/store";
+  varve copy --fast /old/store home.vac /new/store
+  varve copy venti://old home.vac venti://new";
 
 #[derive(Debug, Clone, Args)]
 pub struct Import {
@@ -38,7 +39,7 @@ pub struct Import {
 
 #[derive(Debug, Clone, Args)]
 pub struct Copy {
-    /// The store that has it; what to copy: snapshots, or one vac:SCORE, ext2:SCORE and the like, or .vac file; the store that is to have it
+    /// The store that has it; what to copy: snapshots, or one vac:SCORE, ext2:SCORE and the like, or .vac file; the store that is to have it. For vac archives, either may be a Venti server
     #[arg(required = true, num_args = 2.., value_names = ["FROM", "WHAT", "TO"], value_hint = ValueHint::AnyPath)]
     pub words: Vec<PathBuf>,
 

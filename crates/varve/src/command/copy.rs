@@ -154,7 +154,9 @@ fn copy_vac(
     (from_path, to_path): (&Path, &Path),
     (line, score): (&str, Score),
 ) -> Result<Outcome> {
-    let (from, to) = open(arguments, words, (from_path, to_path))?;
+    let source = session::as_source(arguments, from_path, words.from_key_file.as_deref())?;
+    let from = session::read_blocks_at(&source, from_path)?;
+    let to = session::write_blocks_at(arguments, to_path)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start(line, &progress, arguments.quiet || arguments.json);
@@ -166,7 +168,7 @@ fn copy_vac(
         done = *copied;
         !progress.is_cancelled()
     };
-    let copied = copy_archive(&from, &to, score, mode, &mut watch);
+    let copied = copy_archive(&*from, to.blocks(), score, mode, &mut watch);
     drop(shown);
     // What was copied until then need not be copied again.
     let closed = to.close();

@@ -7,13 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use varve_archive::Archive;
 use varve_block::BlockStore;
-use varve_serve::days::Days;
+use varve_replica::Healing;
+use varve_serve::days::{Days, SnapshotList};
 use varve_serve::fuse;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Mount};
+use crate::reading::VentiSnapshots;
+use crate::session::Home;
 use crate::{moment, session};
 
 /// How soon it is noticed that somebody else has unmounted it.
@@ -21,9 +23,8 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     let is_over = over_on_signal().context("signals cannot be caught")?;
-    let archive = session::read(arguments)?;
-    let blocks = session::healing(arguments, &archive);
-    let days = Arc::new(days(archive, Arc::clone(&blocks) as _));
+    let (days, blocks) = open(arguments)?;
+    let days = Arc::new(days);
     let source = session::store_path(arguments)?.display().to_string();
     let options = fuse::Options { source, allow_other: words.allow_other };
     let mounted = fuse::mount(days, &words.folder, &options)?;
@@ -35,14 +36,28 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
         std::thread::park_timeout(LOOK);
     }
     mounted.unmount().with_context(|| format!("{} is still mounted", words.folder.display()))?;
-    session::report_lost(arguments, &blocks);
+    if let Some(blocks) = blocks {
+        session::report_lost(arguments, &blocks);
+    }
     Ok(Outcome::Done)
 }
 
+/// The days of what was named; and its blocks, if some of them may have to come from elsewhere.
+fn open(arguments: &Arguments) -> Result<(Days, Option<Arc<Healing>>)> {
+    if let Home::Venti(address) = session::home(arguments)? {
+        let blocks = session::venti(&address)?;
+        let found = VentiSnapshots::open(arguments, &address, Arc::clone(&blocks) as _)?;
+        return Ok((days(found, blocks), None));
+    }
+    let archive = session::read(arguments)?;
+    let blocks = session::healing(arguments, &archive);
+    Ok((days(archive, Arc::clone(&blocks) as _), Some(blocks)))
+}
+
 /// The days of a store, for as long as the program runs; what they hold is read from `blocks`.
-pub(super) fn days(archive: Archive, blocks: Arc<dyn BlockStore>) -> Days {
+pub(super) fn days(list: impl SnapshotList + 'static, blocks: Arc<dyn BlockStore>) -> Days {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Days::new(archive, blocks, Box::new(moment::civil), owner)
+    Days::new(list, blocks, Box::new(moment::civil), owner)
 }
 
 /// Set by a signal to end. A second one changes nothing: who died while a mount is there would leave it behind, dead.

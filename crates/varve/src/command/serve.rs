@@ -1,8 +1,10 @@
 //! `varve serve`
 
+mod metrics;
+mod proxies;
 mod venti;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -11,6 +13,7 @@ use varve_archive::{Archive, CachedBlocks};
 use varve_block::BlockStore;
 use varve_serve::Bounded;
 use varve_serve::days::Days;
+use varve_serve::metrics::MetricsServer;
 use varve_serve::nbd::{
     Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks, TlsIdentity,
 };
@@ -72,6 +75,9 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     // Before anything is open: a signal that comes early is not lost, and sockets that were handed over keep their numbers.
     let mut inherited = Inherited::from_environment()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    if let Some(configuration) = proxies::configuration(arguments, words)? {
+        return proxies::run(arguments, words, &configuration, &mut inherited, signals);
+    }
     let is_written = !words.venti.is_empty();
     let archive = if is_written { session::write(arguments)? } else { session::read(arguments)? };
     let store = archive.blocks();
@@ -95,14 +101,27 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
         drop(archive);
     }
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
-    if let Some(server) = venti::start(words, &mut inherited, &store, &blocks)? {
+    // Whoever writes writes to the store itself.
+    let served: Arc<dyn BlockStore> =
+        if words.venti.is_empty() { Arc::clone(&blocks) as _ } else { Arc::clone(&store) as _ };
+    let mut counted = Weak::new();
+    if let Some(server) = venti::start(words, &mut inherited, served, venti::settings(words))? {
         let server = Arc::new(server);
-        let counted = Arc::clone(&server);
-        counts = Box::new(move || venti::counts(&counted));
+        let own = Arc::clone(&server);
+        counts = Box::new(move || venti::counts(&own));
+        counted = Arc::downgrade(&server);
         doors.push(Box::new(venti::VentiDoor(server)));
     }
+    let metrics = words.metrics.map(|address| {
+        let store = Arc::downgrade(&store);
+        MetricsServer::start(address, words.expose, Arc::new(move || metrics::page(&store, &counted)))
+    });
+    let metrics = metrics.transpose()?;
     for door in &doors {
         door.addresses().iter().for_each(|address| say!("serving at {address}"));
+    }
+    if let Some(metrics) = &metrics {
+        say!("metrics at http://{}/metrics", metrics.address());
     }
     tell(Notice::Ready);
     for signal in signals.forever() {
@@ -116,7 +135,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     }
     tell(Notice::Stopping);
     end_at_next_signal(signals);
-    drop(counts);
+    drop((counts, metrics));
     doors.into_iter().for_each(Door::close);
     drop(cached);
     if is_written {

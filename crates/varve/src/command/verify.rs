@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Harm, Progress, Verified, verify};
 use varve_store::Permission;
+use varve_venti::Address;
 
 use super::Outcome;
-use crate::arguments::{Arguments, Verify};
+use crate::arguments::{Arguments, Verify, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::reading::VentiSnapshots;
+use crate::session::Home;
 use crate::{complaint, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
+    if let Home::Venti(address) = session::home(arguments)? {
+        return venti(arguments, words, &address);
+    }
     let archive = session::check(arguments)?;
     let role = archive.store().role();
     let share = words.data_share(archive.store().world().clock.now());
@@ -36,6 +42,37 @@ pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
         print(arguments, words, &verified, can_read);
     }
     Ok(if verified.damage.is_empty() && verified.harm.is_empty() { Outcome::Done } else { Outcome::Found })
+}
+
+/// Of a Venti server nothing is known but what it answers: whether all that the snapshots lead to is there, and what its bytes are.
+fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Outcome> {
+    if words.share.is_some() || words.since.is_some() {
+        bail!(WrongWords(
+            "--share and --since are for stores, which know what was read when: say --data, and every byte is read".into()
+        ));
+    }
+    let found = VentiSnapshots::open(arguments, address, session::venti(address)?)?;
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start("verifying", &progress, arguments.quiet);
+    let harm = found.elsewhere().verify(words.data, &progress)?;
+    let checked_bytes = progress.snapshot().bytes_done;
+    drop(shown);
+    let snapshot_count = found.elsewhere().snapshots().len();
+    if arguments.json {
+        let harm: Vec<_> = harm.iter().map(harm_as_json).collect();
+        say!("{}", json!({ "snapshots": snapshot_count, "checked_bytes": checked_bytes, "harm": harm }));
+    } else if !harm.is_empty() {
+        print_harm(&harm);
+        say!("{} harmed", show::count(harm.len(), "part"));
+    } else if !arguments.quiet {
+        let read = match words.data {
+            true => format!("{} of what they hold read and checked", show::bytes(checked_bytes)),
+            false => "all that they lead to is there".into(),
+        };
+        say!("all is well: {}, {read}", show::count(snapshot_count, "snapshot"));
+    }
+    Ok(if harm.is_empty() { Outcome::Done } else { Outcome::Found })
 }
 
 fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: bool) {

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use varve_block::BlockStore;
-use varve_replica::Healing;
-use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
-use varve_store::{CandidateCounts, Store};
+use varve_serve::venti::{Access, Inherited, Listening, Notice, VentiServer, VentiSettings};
+use varve_store::CandidateCounts;
 
 use super::{Door, memory};
 use crate::arguments::Serve;
@@ -32,25 +31,10 @@ impl Door for VentiDoor {
     }
 }
 
-/// Starts the server, if there is an address for it.
-pub(super) fn start(
-    words: &Serve,
-    inherited: &mut Inherited,
-    store: &Arc<Store>,
-    healing: &Arc<Healing>,
-) -> Result<Option<VentiServer>> {
-    let at = |access: Access| move |at: &_| Listening { at: Clone::clone(at), access };
-    let writable = words.venti.iter().map(at(Access::ReadWrite));
-    let wanted: Vec<Listening> =
-        writable.chain(words.venti_read_only.iter().map(at(Access::ReadOnly))).collect();
-    if wanted.is_empty() {
-        return Ok(None);
-    }
-    // Whoever writes writes to the store itself.
-    let blocks: Arc<dyn BlockStore> =
-        if words.venti.is_empty() { Arc::clone(healing) as _ } else { Arc::clone(store) as _ };
+/// How its clients are treated.
+pub(super) fn settings(words: &Serve) -> VentiSettings {
     let patience = words.venti_patience;
-    let settings = VentiSettings {
+    VentiSettings {
         clients_max: words.venti_clients as usize,
         block_bytes_max: words.venti_block_size,
         client_bytes: words.venti_room.0,
@@ -61,8 +45,25 @@ pub(super) fn start(
         idle_timeout: (patience.idle > 0).then(|| Duration::from_secs(patience.idle)),
         send_timeout: Duration::from_secs(patience.answer),
         drain_timeout: Duration::from_secs(patience.end),
+        on_read_only: |_| super::tell(Notice::Degraded),
         ..VentiSettings::default()
-    };
+    }
+}
+
+/// Starts the server, if there is an address for it.
+pub(super) fn start(
+    words: &Serve,
+    inherited: &mut Inherited,
+    blocks: Arc<dyn BlockStore>,
+    settings: VentiSettings,
+) -> Result<Option<VentiServer>> {
+    let at = |access: Access| move |at: &_| Listening { at: Clone::clone(at), access };
+    let writable = words.venti.iter().map(at(Access::ReadWrite));
+    let wanted: Vec<Listening> =
+        writable.chain(words.venti_read_only.iter().map(at(Access::ReadOnly))).collect();
+    if wanted.is_empty() {
+        return Ok(None);
+    }
     Ok(Some(VentiServer::start(&wanted, words.expose, inherited, blocks, settings)?))
 }
 

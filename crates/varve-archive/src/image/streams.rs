@@ -1,0 +1,150 @@
+//! Who reads where: what is worth reading before it is asked for. Knows places only, and reads nothing.
+
+use std::ops::Range;
+
+/// How many who read on are told apart.
+const STREAM_COUNT_MAX: usize = 8;
+/// A read that begins so close to where one ended goes on with it: many hands of one reader overtake each other.
+const NEAR_BYTES: u64 = 512 << 10;
+/// How much is read ahead at first, and at most.
+const AHEAD_BYTES: Range<u64> = 128 << 10..2 << 20;
+/// After so many jumps it is likely that many others follow.
+const JUMP_COUNT: u32 = 16;
+
+/// Those who read on, and how often somebody has jumped.
+#[derive(Default)]
+pub(super) struct Streams {
+    streams: Vec<Stream>,
+    turn: u64,
+    jumps: u32,
+    is_interior_due: bool,
+}
+
+struct Stream {
+    /// Where its last read ended.
+    next: u64,
+    /// Up to where was read ahead.
+    fetched_to: u64,
+    /// How much is read ahead the next time; 0 before it has gone on even once.
+    ahead: u64,
+    /// When it was last met.
+    turn: u64,
+}
+
+/// What to read before it is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The bytes of a range. It may go beyond the end of what is read.
+    Range(Range<u64>),
+    /// What leads to all bytes. Due once.
+    Interior,
+}
+
+impl Streams {
+    /// Takes note of a read, and says what has to be read for it and ahead of it; nothing if that was done before.
+    pub(super) fn note(&mut self, range: Range<u64>) -> Option<Range<u64>> {
+        self.turn += 1;
+        let turn = self.turn;
+        let goes_on = |stream: &&mut Stream| range.start.abs_diff(stream.next) <= NEAR_BYTES;
+        let Some(stream) = self.streams.iter_mut().filter(goes_on).max_by_key(|stream| stream.turn) else {
+            self.begin(Stream { next: range.end, fetched_to: range.end, ahead: 0, turn });
+            return None;
+        };
+        stream.turn = turn;
+        stream.next = stream.next.max(range.end);
+        if stream.ahead == 0 {
+            stream.ahead = AHEAD_BYTES.start;
+            stream.fetched_to = stream.next;
+            return None;
+        }
+        if range.end <= stream.fetched_to {
+            return None;
+        }
+        Some(stream.fetch(range.start))
+    }
+
+    /// What nobody waits for yet, and somebody will. Whoever takes it is to read it.
+    pub(super) fn take_due(&mut self) -> Option<Due> {
+        if std::mem::take(&mut self.is_interior_due) {
+            return Some(Due::Interior);
+        }
+        let stream = self.streams.iter_mut().max_by_key(|stream| stream.turn)?;
+        // What was fetched last is half used up: what comes next is to be there before the rest is.
+        let is_due = stream.ahead > AHEAD_BYTES.start && stream.fetched_to < stream.next + stream.ahead / 2;
+        is_due.then(|| Due::Range(stream.fetch(stream.next)))
+    }
+
+    fn begin(&mut self, stream: Stream) {
+        self.jumps = self.jumps.saturating_add(1);
+        self.is_interior_due |= self.jumps == JUMP_COUNT;
+        if self.streams.len() < STREAM_COUNT_MAX {
+            self.streams.push(stream);
+        } else if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.turn) {
+            *oldest = stream;
+        }
+    }
+}
+
+impl Stream {
+    /// What to fetch, from `start` on if it was not before. Fetched from now on.
+    fn fetch(&mut self, start: u64) -> Range<u64> {
+        let fetched = self.fetched_to.max(start)..self.next.max(self.fetched_to).saturating_add(self.ahead);
+        self.fetched_to = fetched.end;
+        self.ahead = (self.ahead * 2).min(AHEAD_BYTES.end);
+        fetched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: u64 = 128 << 10;
+
+    /// Reads on from the beginning and takes what is due after each read, if asked to. Returns what was fetched in all and how many reads
+    /// had to wait for that.
+    fn read_on(takes_due: bool) -> (Vec<Range<u64>>, usize) {
+        let (mut streams, mut fetched, mut waits) = (Streams::default(), Vec::new(), 0);
+        for number in 0..200 {
+            let waited = streams.note(number * PIECE..(number + 1) * PIECE);
+            waits += usize::from(waited.is_some());
+            fetched.extend(waited);
+            if takes_due && let Some(due) = streams.take_due() {
+                let Due::Range(range) = due else { panic!("nobody has jumped") };
+                fetched.push(range);
+            }
+        }
+        (fetched, waits)
+    }
+
+    #[test]
+    fn who_reads_on_gets_all_of_it_once_and_in_order() {
+        for takes_due in [false, true] {
+            let (fetched, waits) = read_on(takes_due);
+            assert!(fetched.windows(2).all(|pair| pair[0].end == pair[1].start), "{fetched:?}");
+            assert!(fetched[0].start <= 2 * PIECE, "{fetched:?}");
+            assert!(fetched.last().unwrap().end >= 200 * PIECE, "{fetched:?}");
+            assert!(
+                fetched.iter().all(|range| range.end - range.start <= AHEAD_BYTES.end + PIECE),
+                "{fetched:?}"
+            );
+            if takes_due {
+                assert_eq!(waits, 1, "only the first one had to wait: {fetched:?}");
+            } else {
+                assert!((10..20).contains(&waits), "{waits} large batches: {fetched:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn after_many_jumps_what_leads_to_all_is_due_once() {
+        let mut streams = Streams::default();
+        let mut due = Vec::new();
+        for number in 0..100_u64 {
+            let place = number * 7919 % 100 * (4 << 20);
+            assert_eq!(streams.note(place..place + 4096), None);
+            due.extend(streams.take_due().map(|due| (number, due)));
+        }
+        assert_eq!(due, [(u64::from(JUMP_COUNT) - 1, Due::Interior)]);
+    }
+}

@@ -1,0 +1,393 @@
+//! The real engine, asked in each of the six ways of Foundation's Figure 5, on a disk that is counted.
+//!
+//! Before each case the store is opened anew and, if the caller can do that, what the system remembers of its files is forgotten: then
+//! nothing is in memory but what opening brings in, as in a store far larger than memory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
+use varve_store::{
+    Access, CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, IndexKind, OpenError,
+    PassphraseCost, Store, StoreConfig,
+};
+use varve_world::{Timestamp, World};
+
+use crate::cost::Case;
+use crate::counted::{CountedStorage, DiskWork};
+
+/// Blocks that are asked for together where order matters.
+const BATCH_COUNT: usize = 256;
+/// A near duplicate is so many blocks away, at most, from the one that was written before it.
+const NEAR_COUNT: usize = 1024;
+/// So many near duplicates are written for each neighbour.
+const NEAR_RUN: usize = 64;
+const HOLDER: &str = "varve bench foundation";
+
+/// A kind of store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Engine {
+    /// Where the index is.
+    pub index: IndexKind,
+    /// Whether duplicates are compared with what is stored, and blocks are named by their places.
+    pub by_value: bool,
+}
+
+impl Engine {
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match (self.by_value, self.index) {
+            (false, IndexKind::Memory) => "by hash, index in memory",
+            (false, IndexKind::Disk) => "by hash, index on disk",
+            (true, IndexKind::Memory) => "by value, index in memory",
+            (true, IndexKind::Disk) => "by value, index on disk",
+        }
+    }
+}
+
+/// What is written and read.
+#[derive(Debug, Clone, Copy)]
+pub struct Workload {
+    /// Bytes of each block.
+    pub block_bytes: usize,
+    /// Blocks in the store.
+    pub block_count: usize,
+    /// Blocks that are asked for one by one.
+    pub sample_count: usize,
+    /// The share of each block that does not compress, from 0 to 1.
+    pub incompressible: f64,
+    /// Memory of an index on disk, in bytes, beside its filter.
+    pub index_memory: u64,
+    /// Which blocks.
+    pub seed: u64,
+}
+
+/// What a case took.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct CaseResult {
+    /// Which.
+    pub case: Case,
+    /// Blocks that were asked for.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long it took, all durable, in nanoseconds.
+    pub nanoseconds: u64,
+    /// Closing the store after it: what was still in an index's buffers is written. In nanoseconds.
+    pub closing_nanoseconds: u64,
+    /// What was asked of the disk, closing left out.
+    pub disk: DiskWork,
+}
+
+impl CaseResult {
+    /// Megabytes a second.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 * 1e3 / (self.nanoseconds as f64).max(1.0)
+    }
+}
+
+/// Why the cases were not run to their end.
+#[derive(Debug, thiserror::Error)]
+pub enum CasesError {
+    /// The store was not made.
+    #[error("a store to be measured could not be made")]
+    Create(#[from] CreateError),
+    /// It was not opened.
+    #[error("the store that is measured could not be opened")]
+    Open(#[from] OpenError),
+    /// A block was not stored.
+    #[error(transparent)]
+    Put(#[from] PutError),
+    /// A block was not read.
+    #[error(transparent)]
+    Get(#[from] GetError),
+    /// The disk does not keep what was written.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+    /// Closing met something.
+    #[error("the store that is measured could not be closed")]
+    Close(#[from] CloseError),
+}
+
+/// Makes a store in the folder of `world`, which is empty, and runs the six cases over it. `forget` makes the system forget what it
+/// remembers of the files there. `done` is told each result when it is there.
+///
+/// # Errors
+/// [`CasesError`].
+pub fn run_cases(
+    world: &World,
+    engine: Engine,
+    workload: &Workload,
+    forget: &dyn Fn(),
+    done: &mut dyn FnMut(&CaseResult),
+) -> Result<Vec<CaseResult>, CasesError> {
+    let counted = Arc::new(CountedStorage::new(Arc::clone(&world.storage)));
+    let world = World { storage: Arc::clone(&counted) as _, ..world.clone() };
+    Store::create(&world, &config(engine, workload), None, PassphraseCost::default())?;
+    let mut bench = Bench { world, counted, workload: *workload, names: Vec::new() };
+    let mut results = Vec::new();
+    // The blocks have to be there before anything else.
+    for case in [
+        Case::FreshWrite,
+        Case::SequentialRead,
+        Case::OutOfOrderRead,
+        Case::SequentialDuplicate,
+        Case::NearDuplicate,
+        Case::OutOfOrderDuplicate,
+    ] {
+        forget();
+        let result = bench.run(case)?;
+        done(&result);
+        results.push(result);
+    }
+    results.sort_by_key(|result| result.case);
+    Ok(results)
+}
+
+fn config(engine: Engine, workload: &Workload) -> StoreConfig {
+    let mut config = StoreConfig::new([0x1a; 16]);
+    config.encryption = Encryption::None;
+    config.index = engine.index;
+    config.compare = if engine.by_value { CompareMode::Value } else { CompareMode::Hash };
+    config.disk_index = DiskIndexConfig {
+        memory_bytes: workload.index_memory.max(DiskIndexConfig::MEMORY_BYTES_MIN),
+        expected_blocks: (workload.block_count as u64).max(1),
+        ..DiskIndexConfig::default()
+    };
+    config
+}
+
+struct Bench {
+    world: World,
+    counted: Arc<CountedStorage>,
+    workload: Workload,
+    /// What the store calls the blocks, in their order.
+    names: Vec<BlockName>,
+}
+
+impl Bench {
+    fn run(&mut self, case: Case) -> Result<CaseResult, CasesError> {
+        let is_read = matches!(case, Case::OutOfOrderRead | Case::SequentialRead);
+        let access = if is_read { Access::Read } else { Access::Write { holder: HOLDER } };
+        let store = Store::open(self.world.clone(), None, access, &mut |_| ())?;
+        // Disk images are what is read here and there.
+        store.expect_reads_in_pieces(true);
+        let (mut asked, mut nanoseconds) = (0, 0_u64);
+        let mut disk = DiskWork::default();
+        for step in self.steps(case) {
+            let contents: Vec<_> =
+                step.numbers.iter().map(|number| content(&self.workload, *number)).collect();
+            let _before = self.counted.take();
+            let started = self.world.clock.now();
+            let put = self.ask(&store, &step, is_read, &contents)?;
+            if step.is_last && !is_read {
+                store.sync()?;
+            }
+            if step.is_measured {
+                nanoseconds += self.since(started);
+                add(&mut disk, self.counted.take());
+                asked += step.numbers.len() as u64;
+            }
+            if case == Case::FreshWrite {
+                self.names.extend(put);
+            }
+        }
+        let started = self.world.clock.now();
+        store.close()?;
+        let closing_nanoseconds = self.since(started);
+        Ok(CaseResult {
+            case,
+            blocks: asked,
+            bytes: asked * self.workload.block_bytes as u64,
+            nanoseconds,
+            closing_nanoseconds,
+            disk,
+        })
+    }
+
+    fn since(&self, moment: Timestamp) -> u64 {
+        u64::try_from(self.world.clock.now().0.saturating_sub(moment.0)).unwrap_or(0)
+    }
+
+    fn ask(
+        &self,
+        store: &Store,
+        step: &Step,
+        is_read: bool,
+        contents: &[Vec<u8>],
+    ) -> Result<Vec<BlockName>, CasesError> {
+        if is_read {
+            let names: Vec<_> = step.numbers.iter().map(|number| self.names[*number]).collect();
+            for (found, expected) in store.get_batch(&names).into_iter().zip(contents) {
+                assert!(found?[..] == expected[..], "the engine returns what it was given");
+            }
+            return Ok(Vec::new());
+        }
+        let block = |bytes| Block { block_type: BlockType::DATA, bytes };
+        let blocks: Vec<_> = contents.iter().map(|bytes| block(&bytes[..])).collect();
+        let scores = store.put_batch(&blocks)?;
+        Ok(scores.into_iter().map(|score| BlockName { score, block_type: BlockType::DATA }).collect())
+    }
+
+    /// What is asked for, one step after the other.
+    fn steps(&self, case: Case) -> Vec<Step> {
+        let count = self.workload.block_count;
+        let mut steps: Vec<_> = match case {
+            Case::FreshWrite | Case::SequentialRead | Case::SequentialDuplicate => (0..count)
+                .step_by(BATCH_COUNT)
+                .map(|first| Step::measured((first..(first + BATCH_COUNT).min(count)).collect()))
+                .collect(),
+            Case::OutOfOrderRead | Case::OutOfOrderDuplicate => {
+                self.sample(case as u64).map(|number| Step::measured(vec![number])).collect()
+            }
+            Case::NearDuplicate => self.near_duplicates(),
+        };
+        if let Some(last) = steps.last_mut() {
+            last.is_last = true;
+        }
+        steps
+    }
+
+    /// Some blocks, each once, in no order.
+    fn sample(&self, salt: u64) -> impl Iterator<Item = usize> {
+        let Workload { block_count, sample_count, seed, .. } = self.workload;
+        let mut seen = BTreeSet::new();
+        let numbers = (0..).map(move |draw| draw_below(block_count, seed ^ mix(salt) ^ mix(draw)));
+        numbers.filter(move |number| seen.insert(*number)).take(sample_count.min(block_count))
+    }
+
+    /// A block that brings in what stands beside it, and then some of that.
+    fn near_duplicates(&self) -> Vec<Step> {
+        let Workload { block_count, sample_count, seed, .. } = self.workload;
+        let mut steps = Vec::new();
+        for (run, middle) in self.sample(7).take(sample_count.div_ceil(NEAR_RUN)).enumerate() {
+            steps.push(Step { numbers: vec![middle], is_measured: false, is_last: false });
+            let first = middle.saturating_sub(NEAR_COUNT / 2);
+            let width = NEAR_COUNT.min(block_count - first).max(1);
+            let mut seen = BTreeSet::from([middle]);
+            for draw in 0..NEAR_RUN {
+                let number = first + draw_below(width, seed ^ mix(run as u64) ^ mix(draw as u64));
+                if seen.insert(number) {
+                    steps.push(Step::measured(vec![number]));
+                }
+            }
+        }
+        steps
+    }
+}
+
+struct Step {
+    numbers: Vec<usize>,
+    is_measured: bool,
+    is_last: bool,
+}
+
+impl Step {
+    fn measured(numbers: Vec<usize>) -> Self {
+        Self { numbers, is_measured: true, is_last: false }
+    }
+}
+
+fn add(sum: &mut DiskWork, more: DiskWork) {
+    sum.seeks += more.seeks;
+    sum.reads += more.reads;
+    sum.read_bytes += more.read_bytes;
+    sum.writes += more.writes;
+    sum.written_bytes += more.written_bytes;
+    sum.syncs += more.syncs;
+}
+
+/// Spreads a number over all of its bits: splitmix64 (Steele, Lea and Flood 2014).
+fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// One of the numbers below `end`, or 0.
+fn draw_below(end: usize, seed: u64) -> usize {
+    usize::try_from(mix(seed) % (end as u64).max(1)).unwrap_or(0)
+}
+
+/// A block that no other number has: the first share of it does not compress, and the rest does.
+fn content(workload: &Workload, number: usize) -> Vec<u8> {
+    let mut bytes = vec![0; workload.block_bytes];
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a share of a block"
+    )]
+    let share = ((workload.block_bytes as f64 * workload.incompressible) as usize).max(16);
+    let mut state = mix(workload.seed) ^ mix(number as u64);
+    let share = share.min(bytes.len());
+    for word in bytes[..share].chunks_mut(8) {
+        state = mix(state);
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_world::MemoryStorage;
+
+    use super::*;
+
+    const WORKLOAD: Workload = Workload {
+        block_bytes: 4096,
+        block_count: 3000,
+        sample_count: 100,
+        incompressible: 0.5,
+        index_memory: 64 << 10,
+        seed: 3,
+    };
+
+    const ENGINES: [Engine; 4] = [
+        Engine { index: IndexKind::Memory, by_value: false },
+        Engine { index: IndexKind::Disk, by_value: false },
+        Engine { index: IndexKind::Memory, by_value: true },
+        Engine { index: IndexKind::Disk, by_value: true },
+    ];
+
+    fn results(engine: Engine) -> Vec<CaseResult> {
+        let world = World::deterministic(Arc::new(MemoryStorage::new()), 1);
+        run_cases(&world, engine, &WORKLOAD, &|| (), &mut |_| ()).unwrap()
+    }
+
+    #[test]
+    fn all_cases_are_run_and_counted() {
+        for engine in ENGINES {
+            let results = results(engine);
+            assert_eq!(results.iter().map(|result| result.case).collect::<Vec<_>>(), Case::ALL);
+            let of = |case| results.iter().find(|result| result.case == case).unwrap();
+            let fresh = of(Case::FreshWrite);
+            assert_eq!(fresh.blocks, WORKLOAD.block_count as u64);
+            // Half of each block compresses.
+            assert!(fresh.disk.written_bytes > fresh.bytes / 2 && fresh.disk.written_bytes < fresh.bytes);
+            // Duplicates write nothing, but what opening and closing notes.
+            for case in [Case::SequentialDuplicate, Case::NearDuplicate, Case::OutOfOrderDuplicate] {
+                assert!(of(case).disk.written_bytes < 4096, "{:?}", of(case));
+            }
+            // By value they are compared with what is stored; by hash what is in memory tells.
+            assert_eq!(of(Case::NearDuplicate).disk.reads > 0, engine.by_value, "{engine:?}");
+            let [single, in_a_row] = [Case::OutOfOrderRead, Case::SequentialRead].map(of);
+            assert_eq!(single.blocks, WORKLOAD.sample_count as u64);
+            let reads = |result: &CaseResult| result.disk.reads * 1000 / result.blocks;
+            assert!(reads(single) > 10 * reads(in_a_row), "{single:?} {in_a_row:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_work() {
+        let work = |engine| results(engine).into_iter().map(|result| result.disk).collect::<Vec<_>>();
+        for engine in ENGINES {
+            assert_eq!(work(engine), work(engine));
+        }
+    }
+}

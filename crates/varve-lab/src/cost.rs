@@ -1,0 +1,261 @@
+//! What each kind of store asks of its disk, for each of the six ways to be asked: Foundation's Figure 5 (Rhea et al. 2008,
+//! section 3), for the engine as it is.
+
+use serde::Serialize;
+use varve_store::IndexKind;
+
+use crate::cases::Engine;
+
+/// A way in which a store is asked (Foundation, Figure 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Case {
+    /// Single blocks are read that are not near each other.
+    OutOfOrderRead,
+    /// Blocks are read in the order in which they were written.
+    SequentialRead,
+    /// Single blocks are written that are there already, in another order.
+    OutOfOrderDuplicate,
+    /// The same, of blocks whose neighbours were just written again.
+    NearDuplicate,
+    /// Blocks are written that are there already, in the order in which they were first written.
+    SequentialDuplicate,
+    /// New blocks are written.
+    FreshWrite,
+}
+
+impl Case {
+    /// All of them, in Foundation's order.
+    pub const ALL: [Self; 6] = [
+        Self::OutOfOrderRead,
+        Self::SequentialRead,
+        Self::OutOfOrderDuplicate,
+        Self::NearDuplicate,
+        Self::SequentialDuplicate,
+        Self::FreshWrite,
+    ];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutOfOrderRead => "out-of-order read",
+            Self::SequentialRead => "sequential read",
+            Self::OutOfOrderDuplicate => "out-of-order duplicate",
+            Self::NearDuplicate => "near duplicate",
+            Self::SequentialDuplicate => "sequential duplicate",
+            Self::FreshWrite => "fresh write",
+        }
+    }
+
+    /// Whether one block is asked for at a time, and the next when it is there.
+    #[must_use]
+    pub fn is_one_by_one(self) -> bool {
+        matches!(self, Self::OutOfOrderRead | Self::OutOfOrderDuplicate | Self::NearDuplicate)
+    }
+}
+
+/// What one block costs at the disk, on average.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Cost {
+    /// Reads that wait for the disk to find a place.
+    pub seeks: f64,
+    /// Bytes that are read.
+    pub read_bytes: f64,
+    /// Bytes that are written.
+    pub written_bytes: f64,
+    /// Bytes that are unpacked, decrypted and hashed, or hashed only, before compression.
+    pub worked_bytes: f64,
+}
+
+impl std::ops::Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            seeks: self.seeks + other.seeks,
+            read_bytes: self.read_bytes + other.read_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            worked_bytes: self.worked_bytes + other.worked_bytes,
+        }
+    }
+}
+
+/// What the engine is made of. `docs/format.md` and `docs/decisions` have these numbers.
+pub(crate) mod engine {
+    /// A directory page names so many blocks.
+    pub(crate) const PAGE_BLOCKS: f64 = 4096.0;
+    /// What it has of each: a score, and columns that all but vanish.
+    pub(crate) const PAGE_ENTRY_BYTES: f64 = 33.0;
+    /// A frame of a disk image, before compression.
+    pub(crate) const FRAME_BYTES: f64 = 32_768.0;
+    /// What is read of a clump to learn where its frames are.
+    pub(crate) const CLUMP_TABLE_BYTES: f64 = 4096.0;
+    /// A page of the index on disk.
+    pub(crate) const INDEX_PAGE_BYTES: f64 = 4096.0;
+    /// What an entry of the index on disk takes in its file.
+    pub(crate) const INDEX_ENTRY_BYTES: f64 = 9.1;
+    /// What an entry takes in the buffer in front of it.
+    pub(crate) const BUFFER_ENTRY_BYTES: f64 = 20.0;
+    /// The share of an index's memory that one of its two buffers has.
+    pub(crate) const BUFFER_SHARE: f64 = 0.25;
+    /// So many blocks are taken into the cache of neighbours after a look-up on disk.
+    pub(crate) const NEIGHBOURS: f64 = 65_536.0;
+    /// The share of new blocks that the filter takes for old ones.
+    pub(crate) const FILTER_MISSES: f64 = 0.001;
+    /// A full arena.
+    pub(crate) const ARENA_BYTES: f64 = 67_108_864.0;
+}
+
+/// What is stored, in numbers that the costs depend on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Bytes of a block.
+    pub block_bytes: f64,
+    /// What is left of them after compression, as a share.
+    pub stored_share: f64,
+    /// Blocks in the store.
+    pub block_count: f64,
+    /// Memory of an index on disk, without its filter, in bytes.
+    pub index_memory: f64,
+}
+
+impl Shape {
+    fn stored_bytes(&self) -> f64 {
+        self.block_bytes * self.stored_share
+    }
+
+    fn frame_bytes(&self) -> f64 {
+        engine::FRAME_BYTES.max(self.block_bytes)
+    }
+
+    fn arena_blocks(&self) -> f64 {
+        engine::ARENA_BYTES / (self.stored_bytes() + engine::PAGE_ENTRY_BYTES)
+    }
+
+    /// The blocks that a look-up on disk brings in with the one that it was for.
+    fn neighbours(&self) -> f64 {
+        let remembered = self.index_memory * 0.375 / 10.0;
+        engine::NEIGHBOURS.min(self.arena_blocks()).min(remembered.max(engine::PAGE_BLOCKS))
+    }
+}
+
+/// What one block costs an engine, in one of the six cases.
+pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
+    let page_bytes = engine::PAGE_BLOCKS.min(shape.arena_blocks()) * engine::PAGE_ENTRY_BYTES;
+    let page = Cost { seeks: 1.0, read_bytes: page_bytes, ..Cost::default() };
+    let page_of_many =
+        Cost { seeks: 1.0 / engine::PAGE_BLOCKS, read_bytes: engine::PAGE_ENTRY_BYTES, ..Cost::default() };
+    let is_on_disk = engine.index == IndexKind::Disk;
+    let by_value = engine.by_value;
+    // One page of the index, and the directory of the arena that it leads to.
+    let look_up = if is_on_disk {
+        let pages = (shape.neighbours() / engine::PAGE_BLOCKS).ceil();
+        Cost { seeks: 2.0, read_bytes: engine::INDEX_PAGE_BYTES + pages * page_bytes, ..Cost::default() }
+    } else {
+        Cost::default()
+    };
+    let look_up_of_many = if is_on_disk {
+        Cost {
+            seeks: 2.0 / shape.neighbours(),
+            read_bytes: engine::INDEX_PAGE_BYTES / shape.neighbours() + engine::PAGE_ENTRY_BYTES,
+            ..Cost::default()
+        }
+    } else {
+        Cost::default()
+    };
+    // The table of a clump, and the one frame of it that has the block.
+    let single = Cost {
+        seeks: 2.0,
+        read_bytes: engine::CLUMP_TABLE_BYTES + shape.frame_bytes() * shape.stored_share,
+        worked_bytes: shape.frame_bytes(),
+        ..Cost::default()
+    };
+    let in_a_row = Cost {
+        seeks: shape.stored_bytes() / engine::ARENA_BYTES,
+        read_bytes: shape.stored_bytes(),
+        worked_bytes: shape.block_bytes,
+        ..Cost::default()
+    };
+    let hashed = Cost { worked_bytes: shape.block_bytes, ..Cost::default() };
+    match (case, by_value) {
+        (Case::OutOfOrderRead, false) => look_up + single,
+        (Case::OutOfOrderRead, true) => single,
+        (Case::SequentialRead, false) => look_up_of_many + in_a_row,
+        (Case::SequentialRead, true) => in_a_row,
+        // Where the look-up has read the directory, the page is in memory.
+        (Case::OutOfOrderDuplicate, false) if is_on_disk => look_up + hashed,
+        (Case::OutOfOrderDuplicate, false) => page + hashed,
+        (Case::OutOfOrderDuplicate, true) => look_up + single + hashed,
+        (Case::NearDuplicate, false) => hashed,
+        (Case::NearDuplicate, true) => single + hashed,
+        (Case::SequentialDuplicate, false) if is_on_disk => look_up_of_many + hashed,
+        (Case::SequentialDuplicate, false) => page_of_many + hashed,
+        (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row + hashed,
+        (Case::FreshWrite, _) => {
+            let append = Cost {
+                seeks: 0.0,
+                read_bytes: 0.0,
+                written_bytes: shape.stored_bytes() + engine::PAGE_ENTRY_BYTES,
+                worked_bytes: shape.block_bytes,
+            };
+            if !is_on_disk {
+                return append;
+            }
+            // The whole file of entries is read and written once for each buffer that fills up.
+            let buffered = (shape.index_memory * engine::BUFFER_SHARE / engine::BUFFER_ENTRY_BYTES).max(1.0);
+            let passed = shape.block_count * engine::INDEX_ENTRY_BYTES / buffered;
+            let mistaken = Cost {
+                seeks: engine::FILTER_MISSES,
+                read_bytes: engine::FILTER_MISSES * engine::INDEX_PAGE_BYTES,
+                ..Cost::default()
+            };
+            append + mistaken + Cost { read_bytes: passed, written_bytes: passed, ..Cost::default() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape =
+        Shape { block_bytes: 4096.0, stored_share: 1.0, block_count: 1e8, index_memory: 192e6 };
+
+    fn engine(index: IndexKind, by_value: bool) -> Engine {
+        Engine { index, by_value }
+    }
+
+    #[test]
+    fn reads_by_value_need_no_index() {
+        let [hash, value] = [false, true].map(|by_value| engine(IndexKind::Disk, by_value));
+        for case in [Case::OutOfOrderRead, Case::SequentialRead] {
+            let in_memory = engine(IndexKind::Memory, false);
+            assert_eq!(cost(value, case, &SHAPE), cost(in_memory, case, &SHAPE), "{case:?}");
+            assert!(cost(hash, case, &SHAPE).seeks > cost(value, case, &SHAPE).seeks, "{case:?}");
+        }
+    }
+
+    #[test]
+    fn duplicates_by_value_are_read_and_by_hash_they_are_not() {
+        for index in [IndexKind::Memory, IndexKind::Disk] {
+            let [hash, value] = [false, true].map(|by_value| engine(index, by_value));
+            for case in [Case::OutOfOrderDuplicate, Case::NearDuplicate] {
+                assert!(cost(hash, case, &SHAPE).seeks < cost(value, case, &SHAPE).seeks, "{case:?}");
+            }
+            let read = |engine| cost(engine, Case::SequentialDuplicate, &SHAPE).read_bytes;
+            assert!(read(hash) < read(value));
+            assert!(cost(hash, Case::NearDuplicate, &SHAPE).seeks.abs() < f64::EPSILON);
+        }
+    }
+
+    #[test]
+    fn a_larger_buffer_makes_fewer_passes() {
+        let disk = engine(IndexKind::Disk, false);
+        let small = cost(disk, Case::FreshWrite, &SHAPE);
+        let large = cost(disk, Case::FreshWrite, &Shape { index_memory: 384e6, ..SHAPE });
+        assert!(large.written_bytes < small.written_bytes);
+        let append = 4096.0 + engine::PAGE_ENTRY_BYTES;
+        assert!(((small.written_bytes - append) / (large.written_bytes - append) - 2.0).abs() < 1e-9);
+    }
+}

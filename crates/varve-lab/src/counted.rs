@@ -1,0 +1,153 @@
+//! Counts what the engine asks of its disk.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use varve_world::{FileLock, FileName, LockError, Storage};
+
+/// What was asked of a disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct DiskWork {
+    /// Reads and writes that did not begin where the one before them had ended, in the same file.
+    pub seeks: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
+    /// Files and folders that had to be made durable.
+    pub syncs: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    work: DiskWork,
+    /// Where the head of a disk with one would be.
+    head: Option<(FileName, u64)>,
+}
+
+impl State {
+    fn move_to(&mut self, file: &FileName, start: u64, bytes: u64) {
+        let stays = self.head.as_ref().is_some_and(|(at, end)| at == file && *end == start);
+        self.work.seeks += u64::from(!stays);
+        self.head = Some((file.clone(), start + bytes));
+    }
+}
+
+/// A storage that counts.
+pub struct CountedStorage {
+    inner: Arc<dyn Storage>,
+    state: Mutex<State>,
+}
+
+impl CountedStorage {
+    /// Counts what goes through to `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Storage>) -> Self {
+        Self { inner, state: Mutex::default() }
+    }
+
+    /// What was asked since this was asked last.
+    #[must_use]
+    pub fn take(&self) -> DiskWork {
+        std::mem::take(&mut self.state().work)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for CountedStorage {
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        self.inner.create(file)
+    }
+
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        let start = self.inner.append(file, bytes)?;
+        let mut state = self.state();
+        state.work.writes += 1;
+        state.work.written_bytes += bytes.len() as u64;
+        state.move_to(file, start, bytes.len() as u64);
+        Ok(start)
+    }
+
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(file, offset, into)?;
+        let mut state = self.state();
+        state.work.reads += 1;
+        state.work.read_bytes += into.len() as u64;
+        state.move_to(file, offset, into.len() as u64);
+        Ok(())
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        self.inner.length(file)
+    }
+
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.inner.truncate(file, length)
+    }
+
+    fn sync_soon(&self, file: &FileName) {
+        self.inner.sync_soon(file);
+    }
+
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.state().work.syncs += 1;
+        self.inner.sync(file)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.state().work.syncs += 1;
+        self.inner.sync_folder(folder)
+    }
+
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.inner.remove(file)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        self.inner.list(folder)
+    }
+
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        self.inner.lock(file, holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_world::MemoryStorage;
+
+    use super::*;
+
+    #[test]
+    fn what_goes_on_where_it_ended_is_no_seek() {
+        let storage = CountedStorage::new(Arc::new(MemoryStorage::default()));
+        let [one, other] = ["one", "other"].map(|name| FileName::new(name).unwrap());
+        for file in [&one, &other] {
+            storage.create(file).unwrap();
+        }
+        storage.append(&one, &[1; 10]).unwrap();
+        storage.append(&one, &[2; 10]).unwrap();
+        storage.append(&other, &[3; 5]).unwrap();
+        let wrote = DiskWork { seeks: 2, writes: 3, written_bytes: 25, ..DiskWork::default() };
+        assert_eq!(storage.take(), wrote);
+        let mut piece = [0; 4];
+        for offset in [0, 4, 12] {
+            storage.read_at(&one, offset, &mut piece).unwrap();
+        }
+        assert_eq!(storage.take(), DiskWork { seeks: 2, reads: 3, read_bytes: 12, ..DiskWork::default() });
+        assert!(storage.read_at(&one, 18, &mut piece).is_err());
+        assert_eq!(storage.take(), DiskWork::default());
+    }
+}

@@ -1,0 +1,415 @@
+//! The choice of a store by figures, as memventi's calc made it for its index (Lukkien 2008, section 7.2.1), for all that can be chosen here.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_index::FINGERPRINT_BITS_MIN;
+use varve_log::GRANULE_BYTES;
+use varve_store::{DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
+use varve_world::{Clock, MemoryStorage, RealWorkers, World};
+
+use crate::cases::Engine;
+use crate::cost::{Case, Cost, Shape, cost, engine};
+use crate::device::DeviceFigures;
+
+/// What an entry of the index in memory takes, all counted (`cargo bench -p varve-index`).
+const MEMORY_ENTRY_BYTES: f64 = 9.0;
+/// What the filter in front of an index on disk takes for each block.
+const FILTER_ENTRY_BYTES: f64 = 2.0;
+/// Entries of a segment of the index in memory, on average.
+const SEGMENT_BLOCKS: f64 = 16_384.0;
+/// What a process takes beside its index.
+const PROCESS_BYTES: f64 = 200e6;
+
+/// What the store is to be for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Wanted {
+    /// The disk for the store, in bytes.
+    pub disk_bytes: u64,
+    /// Bytes of a block, on average, before compression.
+    pub block_bytes: u32,
+    /// What is left of a block after compression, as a share: 1 is all of it.
+    pub stored_share: f64,
+    /// The share of what is archived that is there already.
+    pub duplicate_share: f64,
+    /// Memory for the store's process, in bytes.
+    pub memory_bytes: u64,
+    /// What an index on disk may take of it, in bytes, beside its filter.
+    pub index_memory: u64,
+}
+
+/// What the processor does, in bytes of blocks a second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Processor {
+    /// New blocks, hashed, compressed and encrypted.
+    pub put: f64,
+    /// Blocks that are there, hashed and found.
+    pub duplicate: f64,
+    /// Blocks that are decrypted, unpacked and checked.
+    pub get: f64,
+}
+
+impl Processor {
+    /// Lets the engine put, put again and get some blocks in memory, for less than a second.
+    ///
+    /// # Panics
+    /// When a store in memory does not work.
+    #[must_use]
+    pub fn measure(clock: &dyn Clock, block_bytes: u32) -> Self {
+        const BYTES: usize = 24 << 20;
+        let block_bytes = block_bytes as usize;
+        let workers = Arc::new(RealWorkers::one_a_core());
+        let world = World { workers, ..World::deterministic(Arc::new(MemoryStorage::new()), 1) };
+        let mut config = StoreConfig::new([0x1b; 16]);
+        config.encryption = Encryption::None;
+        Store::create(&world, &config, None, PassphraseCost::default()).expect("there is memory");
+        let access = varve_store::Access::Write { holder: "varve plan" };
+        let store = Store::open(world, None, access, &mut |_| ()).expect("it was made above");
+        // Half of each block compresses, as of most disks.
+        let contents: Vec<Vec<u8>> = (0..BYTES / block_bytes)
+            .map(|number| {
+                let mut bytes = vec![0; block_bytes];
+                let mut state = number as u64 + 1;
+                for word in bytes[..block_bytes / 2].chunks_mut(8) {
+                    state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                    word.copy_from_slice(&(state ^ (state >> 33)).to_le_bytes()[..word.len()]);
+                }
+                bytes
+            })
+            .collect();
+        let blocks: Vec<_> =
+            contents.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
+        let mut names = Vec::new();
+        #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
+        let rate = |work: &mut dyn FnMut()| {
+            let started = clock.now().0;
+            work();
+            BYTES as f64 / ((clock.now().0 - started) as f64 / 1e9).max(1e-6)
+        };
+        let mut put = || {
+            let scores = blocks.chunks(64).flat_map(|some| store.put_batch(some).expect("there is memory"));
+            names = scores.map(|score| BlockName { score, block_type: BlockType::DATA }).collect();
+            store.sync().expect("there is memory");
+        };
+        let (first, second) = (rate(&mut put), rate(&mut put));
+        let get = rate(&mut || {
+            for some in names.chunks(64) {
+                assert!(store.get_batch(some).iter().all(Result::is_ok), "what was put can be got");
+            }
+        });
+        Self { put: first, duplicate: second, get }
+    }
+}
+
+/// How fast one case will be, and why not faster.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Choice {
+    /// Which.
+    pub case: Case,
+    /// Bytes of blocks a second.
+    pub rate: f64,
+    /// What most of the time goes to.
+    pub limit: &'static str,
+    /// What one block costs.
+    pub cost: Cost,
+}
+
+/// What is to be expected of one kind of store.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Forecast {
+    /// `by hash, index in memory`
+    pub engine: &'static str,
+    /// The words of `varve init` for it.
+    pub init: String,
+    /// Memory of the index, its filter counted, once the disk is full; in bytes.
+    pub memory_bytes: f64,
+    /// Whether that and the process have room.
+    pub fits: bool,
+    /// Room of the index on disk, in bytes.
+    pub index_disk_bytes: f64,
+    /// Memory for each block, in bits.
+    pub memory_bits_per_block: f64,
+    /// Bits of a fingerprint that the index compares.
+    pub fingerprint_bits: f64,
+    /// Places that are looked at in vain, for each look-up.
+    pub wrong_places_per_lookup: f64,
+    /// Blocks of the full store whose fingerprint an earlier block has, too.
+    pub shared_fingerprints: f64,
+    /// The six cases.
+    pub cases: Vec<Choice>,
+    /// A night, as it was said to be: bytes a second, duplicates and new blocks together.
+    pub night_rate: f64,
+}
+
+/// What is to be expected, and what to choose.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// What was asked.
+    pub wanted: Wanted,
+    /// What the processor does.
+    pub processor: Processor,
+    /// Blocks of a full store.
+    pub block_count: f64,
+    /// The probability that two different blocks of it have one BLAKE3 score.
+    pub score_collision: f64,
+    /// The same for SHA-1, if nobody looks for such blocks.
+    pub score_collision_sha1: f64,
+    /// With which formulas.
+    pub formulas: Vec<&'static str>,
+    /// One a kind.
+    pub forecasts: Vec<Forecast>,
+    /// Which of them to take: its place in the list. None fits if there is none.
+    pub choice: Option<usize>,
+    /// Why.
+    pub reason: String,
+}
+
+const FORMULAS: [&str; 6] = [
+    "blocks N = disk / (block x stored share + 33 bytes of directory)",
+    "index in memory: 9 bytes a block; fingerprint bits f = 64 - address bits + log2(N / 16384), at least 38",
+    "index on disk: its memory, and 2 bytes a block of filter; f as chosen",
+    "wrong places for each look-up: N / 2^f",
+    "blocks that share a fingerprint with an earlier one: N - 2^f + 2^f (1 - 2^-f)^N",
+    "time of a block: places found / places a second + bytes / rate; the processor's beside it, or after it where blocks are asked for one by one",
+];
+
+/// Predicts what each kind of store needs and does. Figures of a device or processor that are not positive make no sense; see
+/// [`DeviceFigures::is_usable`].
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
+pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> Plan {
+    let stored = f64::from(wanted.block_bytes) * wanted.stored_share + engine::PAGE_ENTRY_BYTES;
+    let block_count = (wanted.disk_bytes as f64 / stored).max(1.0);
+    let mut forecasts = Vec::new();
+    for by_value in [false, true] {
+        for index in [IndexKind::Memory, IndexKind::Disk] {
+            forecasts.push(forecast(Engine { index, by_value }, wanted, block_count, device, processor));
+        }
+    }
+    let fitting = forecasts.iter().enumerate().filter(|(_, forecast)| forecast.fits);
+    // By hash unless somebody wants it otherwise: of those by value only correctness without hashes speaks for them.
+    let by_rate = |one: &(usize, &Forecast), other: &(usize, &Forecast)| {
+        one.1.night_rate.total_cmp(&other.1.night_rate).then(other.0.cmp(&one.0))
+    };
+    let best = fitting.filter(|(_, forecast)| forecast.engine.starts_with("by hash")).max_by(by_rate);
+    let choice = best.map(|(number, _)| number);
+    let reason = match best {
+        Some((_, forecast)) => {
+            format!(
+                "it fits into {:.1} GB of memory, and its nights are the fastest of those that do; take a store by value if no hash is to be \
+relied on",
+                wanted.memory_bytes as f64 / 1e9
+            ) + if forecast.index_disk_bytes > 0.0 && !forecasts[0].fits {
+                ": an index in memory would not fit"
+            } else {
+                ""
+            }
+        }
+        None => format!(
+            "no index fits into {:.1} GB of memory with what the process takes: give it more, or larger blocks",
+            wanted.memory_bytes as f64 / 1e9
+        ),
+    };
+    let collision = |bits: i32| (block_count * block_count * 0.5_f64.powi(bits + 1)).min(1.0);
+    Plan {
+        wanted: *wanted,
+        processor: *processor,
+        block_count,
+        score_collision: collision(256),
+        score_collision_sha1: collision(160),
+        formulas: FORMULAS.to_vec(),
+        forecasts,
+        choice,
+        reason,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
+fn forecast(
+    engine: Engine,
+    wanted: &Wanted,
+    block_count: f64,
+    device: &DeviceFigures,
+    processor: &Processor,
+) -> Forecast {
+    let index_memory = wanted.index_memory as f64;
+    let (memory_bytes, index_disk_bytes, fingerprint_bits) = match engine.index {
+        IndexKind::Memory => {
+            let bytes = block_count * MEMORY_ENTRY_BYTES;
+            // Its checkpoint is as large as itself.
+            (bytes, bytes, memory_fingerprint_bits(block_count, wanted.disk_bytes as f64))
+        }
+        IndexKind::Disk => {
+            let filter = block_count * FILTER_ENTRY_BYTES;
+            let file = block_count * engine::INDEX_ENTRY_BYTES + filter;
+            (index_memory + filter, file, f64::from(DiskIndexConfig::default().fingerprint_bits))
+        }
+    };
+    let shape = Shape {
+        block_bytes: f64::from(wanted.block_bytes),
+        stored_share: wanted.stored_share,
+        block_count,
+        index_memory,
+    };
+    let cases: Vec<_> = Case::ALL
+        .into_iter()
+        .map(|case| choice(case, cost(engine, case, &shape), shape.block_bytes, device, processor))
+        .collect();
+    let rate_of =
+        |case| cases.iter().find(|choice| choice.case == case).map_or(f64::NAN, |choice| choice.rate);
+    let (old, new) = (wanted.duplicate_share, 1.0 - wanted.duplicate_share);
+    let night_rate = 1.0 / (old / rate_of(Case::SequentialDuplicate) + new / rate_of(Case::FreshWrite));
+    Forecast {
+        engine: engine.name(),
+        init: init_words(engine, wanted, block_count),
+        memory_bytes,
+        fits: memory_bytes + PROCESS_BYTES <= wanted.memory_bytes as f64,
+        index_disk_bytes,
+        memory_bits_per_block: memory_bytes * 8.0 / block_count,
+        fingerprint_bits,
+        wrong_places_per_lookup: block_count / fingerprint_bits.exp2(),
+        shared_fingerprints: shared_fingerprints(block_count, fingerprint_bits),
+        cases,
+        night_rate,
+    }
+}
+
+fn init_words(engine: Engine, wanted: &Wanted, block_count: f64) -> String {
+    let compare = if engine.by_value { " --compare value" } else { "" };
+    match engine.index {
+        IndexKind::Memory => format!("varve init{compare}"),
+        IndexKind::Disk => format!(
+            "varve init{compare} --index disk --index-memory {}M --index-size {:.0}M",
+            wanted.index_memory >> 20,
+            (block_count / 1e6).ceil()
+        ),
+    }
+}
+
+/// A slot has 64 bits, of which the address takes as many as the log is long; the slot's segment tells the first bits.
+#[expect(clippy::cast_precision_loss, reason = "a granule is small")]
+fn memory_fingerprint_bits(block_count: f64, log_bytes: f64) -> f64 {
+    let address_bits = (log_bytes / GRANULE_BYTES as f64).max(2.0).log2().ceil();
+    let prefix_bits = (block_count / SEGMENT_BLOCKS).max(1.0).log2().floor();
+    (64.0 - address_bits + prefix_bits).clamp(f64::from(FINGERPRINT_BITS_MIN), 64.0)
+}
+
+/// How many of `blocks` have a fingerprint that an earlier one has, of 2^`bits` (Lukkien 2008, formula 7.2).
+fn shared_fingerprints(blocks: f64, bits: f64) -> f64 {
+    let all = bits.exp2();
+    (blocks + all * (blocks * (-1.0 / all).ln_1p()).exp_m1()).max(0.0)
+}
+
+fn choice(case: Case, cost: Cost, block_bytes: f64, device: &DeviceFigures, processor: &Processor) -> Choice {
+    let work_rate = match case {
+        Case::OutOfOrderRead | Case::SequentialRead => processor.get,
+        Case::FreshWrite => processor.put,
+        Case::OutOfOrderDuplicate | Case::NearDuplicate | Case::SequentialDuplicate => processor.duplicate,
+    };
+    let parts = [
+        ("finding places", cost.seeks / device.places_per_second()),
+        ("reading", cost.read_bytes / device.read_rate()),
+        ("writing", cost.written_bytes / device.write_rate()),
+        ("processor", cost.worked_bytes / work_rate),
+    ];
+    let disk: f64 = parts[..3].iter().map(|(_, seconds)| seconds).sum();
+    let work = parts[3].1;
+    let seconds = if case.is_one_by_one() { disk + work } else { disk.max(work) };
+    let largest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1));
+    Choice {
+        case,
+        rate: block_bytes / seconds.max(1e-12),
+        limit: largest.map_or("", |(limit, _)| limit),
+        cost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_block::{Fingerprint, LogAddress};
+    use varve_index::MemoryIndex;
+    use varve_world::RealClock;
+
+    use super::*;
+
+    const PROCESSOR: Processor = Processor { put: 7e8, duplicate: 2e9, get: 2e9 };
+
+    fn wanted(disk_bytes: u64, memory_bytes: u64) -> Wanted {
+        Wanted {
+            disk_bytes,
+            block_bytes: 16 << 10,
+            stored_share: 0.6,
+            duplicate_share: 0.95,
+            memory_bytes,
+            index_memory: 192 << 20,
+        }
+    }
+
+    fn spinning() -> DeviceFigures {
+        DeviceFigures::assumed(150e6, 140e6, 120.0)
+    }
+
+    #[test]
+    fn what_fits_into_memory_is_kept_there() {
+        let small = plan(&wanted(1 << 40, 4 << 30), &spinning(), &PROCESSOR);
+        assert_eq!(small.choice, Some(0), "{}", small.reason);
+        let large = plan(&wanted(16 << 40, 4 << 30), &spinning(), &PROCESSOR);
+        assert_eq!(large.choice, Some(1), "{}", large.reason);
+        assert!(large.forecasts[1].init.contains("--index disk"), "{}", large.forecasts[1].init);
+        assert!(large.reason.contains("would not fit"), "{}", large.reason);
+        let none = plan(&wanted(16 << 40, 100 << 20), &spinning(), &PROCESSOR);
+        assert_eq!(none.choice, None);
+    }
+
+    /// Foundation's own predictions have the same order (Rhea et al. 2008, Figure 6).
+    #[test]
+    fn the_order_is_foundations() {
+        let plan = plan(&wanted(1 << 40, 4 << 30), &spinning(), &PROCESSOR);
+        let rate = |engine: usize, case| {
+            plan.forecasts[engine].cases.iter().find(|choice| choice.case == case).unwrap().rate
+        };
+        let (hash_disk, value_disk) = (1, 3);
+        assert!(rate(value_disk, Case::OutOfOrderRead) > rate(hash_disk, Case::OutOfOrderRead));
+        assert!(rate(value_disk, Case::SequentialRead) >= rate(hash_disk, Case::SequentialRead));
+        assert!(rate(hash_disk, Case::NearDuplicate) > 100.0 * rate(value_disk, Case::NearDuplicate));
+        assert!(rate(hash_disk, Case::SequentialRead) > 50.0 * rate(hash_disk, Case::OutOfOrderRead));
+        for forecast in &plan.forecasts {
+            assert!(forecast.cases.iter().all(|choice| choice.rate.is_finite() && choice.rate > 0.0));
+            assert!(forecast.night_rate.is_finite());
+        }
+    }
+
+    /// The thesis has 2^28 blocks and 40 bits: about 2^15 blocks share (Lukkien 2008, section 7.1).
+    #[test]
+    fn the_formula_gives_the_thesis_numbers() {
+        let shared = shared_fingerprints(28_f64.exp2(), 40.0);
+        assert!((shared / 15_f64.exp2() - 1.0).abs() < 0.01, "{shared}");
+        assert!(shared_fingerprints(1e8, 64.0) < 0.001);
+    }
+
+    #[test]
+    fn an_index_in_memory_is_as_large_as_foretold() {
+        const COUNT: u64 = 400_000;
+        let mut index = MemoryIndex::new();
+        let spread = |number: u64| {
+            let mixed = (number ^ (number >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (mixed >> 32)
+        };
+        for number in 0..COUNT {
+            index.insert(Fingerprint(spread(number)), LogAddress::new(number * 80).unwrap()).unwrap();
+        }
+        #[expect(clippy::cast_precision_loss, reason = "small enough")]
+        let (count, bytes) = (COUNT as f64, index.memory_bytes() as f64);
+        let foretold = count * MEMORY_ENTRY_BYTES;
+        assert!((0.8..1.25).contains(&(bytes / foretold)), "{bytes} against {foretold}");
+    }
+
+    #[test]
+    fn the_processor_is_measured_by_the_engine() {
+        let measured = Processor::measure(&RealClock, 16 << 10);
+        for rate in [measured.put, measured.duplicate, measured.get] {
+            assert!(rate.is_finite() && rate > 0.0, "{measured:?}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! From a configuration to stores that run.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use varve_block::{BlockStore, SyncError};
+use varve_venti::Address;
+use varve_world::{RealWorkers, World};
+
+use crate::background::Background;
+use crate::bounded::BoundedStore;
+use crate::buffer::WriteBuffer;
+use crate::cache::{Cache, LookAside};
+use crate::configuration::{Configuration, Described};
+use crate::read_ahead::{Leads, ReadAhead};
+use crate::shards::{Shard, Shards};
+
+/// Whatever goes wrong when a store is opened.
+pub type OpenFailure = Box<dyn Error + Send + Sync>;
+
+/// What a configuration needs of the world outside.
+pub trait Outside {
+    /// A Venti server, which need not be there now.
+    ///
+    /// # Errors
+    /// Whatever keeps it from ever being one.
+    fn server(
+        &self,
+        address: &Address,
+        attempts: u32,
+        patience: Duration,
+    ) -> Result<Arc<dyn BlockStore>, OpenFailure>;
+
+    /// A store in a folder, opened to be written.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being opened.
+    fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure>;
+
+    /// The world with a folder as its storage, which need not be there yet.
+    fn world(&self, folder: &Path) -> World;
+
+    /// What others are told who want to use the same folders.
+    fn holder(&self) -> String;
+
+    /// What a block leads to.
+    fn leads(&self) -> Leads;
+}
+
+/// Why a configuration was not built.
+#[derive(Debug, thiserror::Error)]
+#[error("[store.{store}]")]
+pub struct AssembleError {
+    store: String,
+    source: OpenFailure,
+}
+
+enum Part {
+    Cache(Arc<Cache>),
+    Bounded(Arc<BoundedStore>),
+    Buffer(Arc<WriteBuffer>),
+    ReadAhead(Arc<ReadAhead>),
+}
+
+/// Proxies that run, and what stands behind them.
+pub struct Assembled {
+    blocks: Arc<dyn BlockStore>,
+    parts: Vec<(String, Part)>,
+    background: Vec<Background>,
+}
+
+/// What is being built.
+struct Builder<'a> {
+    configuration: &'a Configuration,
+    outside: &'a dyn Outside,
+    built: BTreeMap<String, Arc<dyn BlockStore>>,
+    parts: Vec<(String, Part)>,
+    background: Vec<Background>,
+}
+
+impl Builder<'_> {
+    /// A store, with all that stands behind it. The configuration has no circles, so this ends.
+    fn build(&mut self, name: &str) -> Result<Arc<dyn BlockStore>, AssembleError> {
+        if let Some(known) = self.built.get(name) {
+            return Ok(Arc::clone(known));
+        }
+        let described = self.configuration.store(name).expect("every store that is named is there");
+        let mut behind = BTreeMap::new();
+        for (_, other) in described.behind() {
+            behind.insert(other, self.build(other)?);
+        }
+        let failed = |source: OpenFailure| AssembleError { store: name.to_owned(), source };
+        let blocks = self.open(name, described, &behind).map_err(failed)?;
+        self.built.insert(name.to_owned(), Arc::clone(&blocks));
+        Ok(blocks)
+    }
+
+    fn open(
+        &mut self,
+        name: &str,
+        described: &Described,
+        behind: &BTreeMap<&str, Arc<dyn BlockStore>>,
+    ) -> Result<Arc<dyn BlockStore>, OpenFailure> {
+        let behind = |name: &str| Arc::clone(&behind[name]);
+        let (part, blocks): (Part, Arc<dyn BlockStore>) = match described {
+            Described::Server { address, attempts, patience } => {
+                return self.outside.server(address, *attempts, *patience);
+            }
+            Described::Folder { path } => return self.outside.folder(path),
+            Described::Shards { stores } => {
+                let shard = |name: &String| Shard { name: self.title(name), blocks: behind(name) };
+                let workers = Arc::new(RealWorkers::new(stores.len()));
+                return Ok(Arc::new(Shards::new(stores.iter().map(shard).collect(), workers)?));
+            }
+            Described::Bounded { folder, bytes } => {
+                let holder = self.outside.holder();
+                let bounded = Arc::new(BoundedStore::open(self.outside.world(folder), *bytes, &holder)?);
+                (Part::Bounded(Arc::clone(&bounded)), bounded)
+            }
+            Described::Cache { source, look_aside, look_aside_writes, memory_bytes } => {
+                let look_aside = look_aside
+                    .as_deref()
+                    .map(|name| LookAside { blocks: behind(name), takes_writes: *look_aside_writes });
+                let cache = Arc::new(Cache::new(behind(source), look_aside, *memory_bytes)?);
+                (Part::Cache(Arc::clone(&cache)), cache)
+            }
+            Described::Buffer { target, folder, settings, bytes_per_second } => {
+                let (world, holder) = (self.outside.world(folder), self.outside.holder());
+                let buffer = Arc::new(WriteBuffer::open(world, behind(target), *settings, &holder)?);
+                self.background.push(Background::trickle(Arc::clone(&buffer), *bytes_per_second));
+                (Part::Buffer(Arc::clone(&buffer)), buffer)
+            }
+            Described::ReadAhead { source, memory_bytes } => {
+                let ahead = Arc::new(ReadAhead::new(behind(source), self.outside.leads(), *memory_bytes));
+                self.background.push(Background::read_ahead(Arc::clone(&ahead)));
+                (Part::ReadAhead(Arc::clone(&ahead)), ahead)
+            }
+        };
+        self.parts.push((name.to_owned(), part));
+        Ok(blocks)
+    }
+
+    /// A store's name, with where it is if that is one place.
+    fn title(&self, name: &str) -> String {
+        match self.configuration.store(name) {
+            Some(Described::Server { address, .. }) => format!("{name} ({address})"),
+            Some(Described::Folder { path }) => format!("{name} ({})", path.display()),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+impl Assembled {
+    /// Opens all that a configuration describes, and starts what runs in the background.
+    ///
+    /// # Errors
+    /// [`AssembleError`] names the store.
+    pub fn new(configuration: &Configuration, outside: &dyn Outside) -> Result<Self, AssembleError> {
+        let mut builder = Builder {
+            configuration,
+            outside,
+            built: BTreeMap::new(),
+            parts: Vec::new(),
+            background: Vec::new(),
+        };
+        let blocks = builder.build(configuration.serve())?;
+        let Builder { parts, background, .. } = builder;
+        Ok(Self { blocks, parts, background })
+    }
+
+    /// What is served.
+    #[must_use]
+    pub fn blocks(&self) -> Arc<dyn BlockStore> {
+        Arc::clone(&self.blocks)
+    }
+
+    /// How the proxies are doing, one thing a line, for people to read.
+    #[must_use]
+    pub fn report(&self) -> String {
+        let mut text = String::new();
+        for (name, part) in &self.parts {
+            for (what, value) in part.report() {
+                let _ = writeln!(text, "{:<44}{value:>16}", format!("{name}: {what}"));
+            }
+        }
+        text
+    }
+
+    /// Ends what runs in the background, and makes everything durable that was written. What is still buffered goes on its way when the
+    /// buffer is opened again.
+    ///
+    /// # Errors
+    /// [`SyncError`].
+    pub fn close(mut self) -> Result<(), SyncError> {
+        self.background.clear();
+        for (name, part) in &self.parts {
+            if let Part::Bounded(bounded) = part
+                && let Err(error) = bounded.sync()
+            {
+                tracing::warn!(%error, name, "what a look-aside got last may have to be fetched again");
+            }
+        }
+        self.blocks.sync()
+    }
+}
+
+impl Part {
+    fn report(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Cache(cache) => {
+                let counts = cache.counts();
+                vec![
+                    ("read from memory", counts.from_memory.to_string()),
+                    ("read from the look-aside", counts.from_look_aside.to_string()),
+                    ("read from behind", counts.from_source.to_string()),
+                    ("failures of the look-aside", counts.look_aside_failures.to_string()),
+                ]
+            }
+            Self::Bounded(bounded) => vec![("bytes", bounded.used().to_string())],
+            Self::Buffer(buffer) => {
+                let status = buffer.status();
+                let mut lines = vec![
+                    ("bytes that wait", status.waiting_bytes.to_string()),
+                    ("bytes that it has room for", status.bytes_max.to_string()),
+                    ("blocks sent on", status.sent_blocks.to_string()),
+                    ("bytes sent on", status.sent_bytes.to_string()),
+                    ("blocks that are refused behind", status.held_blocks.to_string()),
+                    ("writes refused, as it was full", status.refused_writes.to_string()),
+                ];
+                lines.extend(status.trouble.map(|trouble| ("nothing gets through", trouble)));
+                lines.extend(status.fault.map(|fault| ("nothing is taken any more", fault)));
+                lines
+            }
+            Self::ReadAhead(ahead) => {
+                let counts = ahead.counts();
+                vec![
+                    ("blocks fetched ahead", counts.ahead.to_string()),
+                    ("reads that found theirs there", counts.hits.to_string()),
+                    ("reads that did not", counts.misses.to_string()),
+                ]
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A store of copies that never takes more than its room: what was not used for longest goes.
+//!
+//! Blocks gather in segments, each a small store. When there is no more room the oldest segment goes as a whole. A block that is read from one of the
+//! older half is put into the newest once more; so what is used stays, and what is not used goes with its segment.
+//!
+//! What must always be true:
+//! - It takes no more room than it was given, but for one segment that is being filled.
+//! - Nothing here is needed: what is lost, damaged or cannot be opened is dropped. So a sync promises nothing, and who needs promises asks the store
+//!   behind.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use bytes::Bytes;
+use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_store::Store;
+use varve_world::World;
+
+use crate::checked::sha1_score;
+use crate::segments::{Entry, OpenSegmentsError, Purpose, SEGMENTS_MAX, SegmentFolder};
+
+/// The least room that can be given.
+pub const BOUNDED_BYTES_MIN: u64 = 8 << 20;
+/// The room is cut into so many segments: one of them goes at a time.
+const SEGMENTS: u64 = 8;
+/// What a block costs beside its bytes, at most.
+const BLOCK_OVERHEAD_BYTES: u64 = 128;
+
+/// Why it was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenBoundedError {
+    /// Its folder.
+    #[error(transparent)]
+    Segments(#[from] OpenSegmentsError),
+    /// Too little for anything.
+    #[error("a look-aside of {bytes} bytes: it needs {BOUNDED_BYTES_MIN} at least")]
+    TooSmall {
+        /// What it was to have.
+        bytes: u64,
+    },
+}
+
+struct Segment {
+    number: u64,
+    slot: u32,
+    store: Store,
+    bytes: AtomicU64,
+}
+
+impl Segment {
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Default)]
+struct Segments {
+    /// Oldest first; blocks are put into the last one.
+    live: Vec<Arc<Segment>>,
+    /// Dropped; somebody may still be reading there.
+    gone: Vec<Arc<Segment>>,
+    next_number: u64,
+}
+
+impl Segments {
+    fn entries(&self) -> Vec<Entry> {
+        self.live
+            .iter()
+            .map(|segment| Entry { number: segment.number, slot: segment.slot, through: 0 })
+            .collect()
+    }
+
+    fn used(&self) -> u64 {
+        self.live.iter().chain(&self.gone).map(|segment| segment.bytes()).sum()
+    }
+
+    fn free_slot(&self) -> Option<u32> {
+        (0..SEGMENTS_MAX).find(|slot| self.live.iter().chain(&self.gone).all(|segment| segment.slot != *slot))
+    }
+}
+
+/// See above. Its scores are SHA-1.
+pub struct BoundedStore {
+    folder: SegmentFolder,
+    bytes_max: u64,
+    segment_bytes: u64,
+    segments: RwLock<Segments>,
+    empty: Score,
+}
+
+impl BoundedStore {
+    /// Opens what is in the world's folder, or begins it there. It may take `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// [`OpenBoundedError`].
+    pub fn open(world: World, bytes_max: u64, holder: &str) -> Result<Self, OpenBoundedError> {
+        if bytes_max < BOUNDED_BYTES_MIN {
+            return Err(OpenBoundedError::TooSmall { bytes: bytes_max });
+        }
+        let (folder, entries) = SegmentFolder::open(world, Purpose::LookAside, holder)?;
+        let mut segments = Segments { next_number: 1, ..Segments::default() };
+        for entry in entries {
+            segments.next_number = entry.number + 1;
+            match folder.open_store(entry.slot) {
+                Ok(store) => segments.live.push(Arc::new(Segment {
+                    number: entry.number,
+                    slot: entry.slot,
+                    store,
+                    bytes: AtomicU64::new(folder.bytes_in(entry.slot).unwrap_or(0)),
+                })),
+                Err(error) => {
+                    tracing::warn!(%error, slot = entry.slot, "a part of the look-aside cannot be opened: it is dropped");
+                }
+            }
+        }
+        Ok(Self {
+            folder,
+            bytes_max,
+            segment_bytes: bytes_max / SEGMENTS,
+            segments: RwLock::new(segments),
+            empty: sha1_score(&[]),
+        })
+    }
+
+    /// How many bytes it takes now.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.read().used()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Segments> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Segments> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts blocks into the newest segment, but for those that are in one of the newer half.
+    fn put_fresh(&self, blocks: &[(BlockName, &[u8])]) -> Result<(), PutError> {
+        loop {
+            let segments = self.read();
+            let Some(newest) = segments.live.last().filter(|newest| newest.bytes() < self.segment_bytes)
+            else {
+                drop(segments);
+                self.turn()?;
+                continue;
+            };
+            let half = segments.live.len() / 2;
+            let mut fresh = Vec::new();
+            for (name, bytes) in blocks {
+                let is_near = |segment: &Arc<Segment>| {
+                    matches!(segment.store.has_batch(std::slice::from_ref(name)).as_deref(), Ok([true]))
+                };
+                if !segments.live[half..].iter().any(is_near) {
+                    fresh.push(Block { block_type: name.block_type, bytes });
+                }
+            }
+            newest.store.put_batch(&fresh)?;
+            let added: usize = fresh.iter().map(|block| block.bytes.len()).sum();
+            let added = added as u64 + fresh.len() as u64 * BLOCK_OVERHEAD_BYTES;
+            newest.bytes.fetch_add(added, Ordering::SeqCst);
+            return Ok(());
+        }
+    }
+
+    /// Drops the oldest segments until there is room for one more, and begins that.
+    fn turn(&self) -> Result<(), PutError> {
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| PutError::Failed { source };
+        let mut segments = self.write();
+        if segments.live.last().is_some_and(|newest| newest.bytes() < self.segment_bytes) {
+            return Ok(());
+        }
+        if let Some(full) = segments.live.last() {
+            // So that it is opened again with all that is in it; if not, that is no loss.
+            if let Err(error) = full.store.sync() {
+                tracing::warn!(%error, "a part of the look-aside could not be made durable");
+            }
+            if let Ok(bytes) = self.folder.bytes_in(full.slot) {
+                full.bytes.store(bytes, Ordering::SeqCst);
+            }
+        }
+        self.clear_gone(&mut segments);
+        while !segments.live.is_empty() && segments.used() + self.segment_bytes > self.bytes_max {
+            let oldest = segments.live.remove(0);
+            self.folder.note(&segments.entries()).map_err(|error| failed(error.into()))?;
+            segments.gone.push(oldest);
+            self.clear_gone(&mut segments);
+            if segments.used() + self.segment_bytes > self.bytes_max && !segments.gone.is_empty() {
+                // Whoever reads there is soon done; until then nothing more is taken.
+                return Err(failed("the look-aside is busy dropping what was not used".into()));
+            }
+        }
+        let slot = segments.free_slot().ok_or_else(|| failed("there is no free slot".into()))?;
+        let store = self.folder.begin_store(slot).map_err(|error| failed(error.into()))?;
+        let (number, bytes) = (segments.next_number, AtomicU64::new(0));
+        segments.next_number += 1;
+        segments.live.push(Arc::new(Segment { number, slot, store, bytes }));
+        self.folder.note(&segments.entries()).map_err(|error| failed(error.into()))
+    }
+
+    fn clear_gone(&self, segments: &mut Segments) {
+        for segment in std::mem::take(&mut segments.gone) {
+            match Arc::try_unwrap(segment) {
+                Ok(Segment { slot, store, .. }) => {
+                    drop(store);
+                    if let Err(error) = self.folder.clear(slot) {
+                        tracing::warn!(%error, slot, "what was not used could not be removed yet");
+                    }
+                }
+                Err(in_use) => segments.gone.push(in_use),
+            }
+        }
+    }
+}
+
+impl BlockStore for BoundedStore {
+    fn score_bytes(&self) -> usize {
+        self.empty.as_bytes().len()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.empty
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let scores = self.put_batch(&[block])?;
+        Ok(scores[0])
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        self.get_batch(std::slice::from_ref(name)).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        let newest = self.read().live.last().cloned();
+        newest.map_or(Ok(()), |newest| newest.store.sync())
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
+            return Err(PutError::TooLarge { bytes: large.bytes.len() });
+        }
+        let name =
+            |block: &Block<'_>| BlockName { score: sha1_score(block.bytes), block_type: block.block_type };
+        let named: Vec<(BlockName, &[u8])> = blocks.iter().map(|block| (name(block), block.bytes)).collect();
+        self.put_fresh(&named)?;
+        Ok(named.into_iter().map(|(name, _)| name.score).collect())
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        let segments: Vec<Arc<Segment>> = self.read().live.iter().rev().cloned().collect();
+        let old_from = segments.len().div_ceil(2);
+        let missing = |name: &BlockName| GetError::NotFound { name: *name };
+        let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();
+        let mut old = Vec::new();
+        for (age, segment) in segments.iter().enumerate() {
+            let open: Vec<usize> = (0..names.len()).filter(|place| found[*place].is_err()).collect();
+            let asked: Vec<BlockName> = open.iter().map(|place| names[*place]).collect();
+            for (place, answer) in open.into_iter().zip(segment.store.get_batch(&asked)) {
+                match &answer {
+                    Err(GetError::NotFound { .. }) => continue,
+                    Ok(_) if age >= old_from => old.push(place),
+                    _ => {}
+                }
+                found[place] = answer;
+            }
+        }
+        drop(segments);
+        let used: Vec<(BlockName, &[u8])> =
+            old.iter().filter_map(|place| Some((names[*place], &**found[*place].as_ref().ok()?))).collect();
+        if !used.is_empty()
+            && let Err(error) = self.put_fresh(&used)
+        {
+            tracing::debug!(%error, "what was used could not be kept for longer");
+        }
+        found
+    }
+}
+
+impl fmt::Debug for BoundedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoundedStore").field("used", &self.used()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,602 @@
+//! A write buffer: writes and syncs are acknowledged from a log on this machine, and go on to a slow or absent store in the background.
+//!
+//! ```text
+//! put, sync ─▶ open segment ─▶ closed segments, oldest first ─▶ (one step after the other) ─▶ target
+//! get ──────▶ all of these, and where they have not got it ─────────────────────────────────▶ target
+//! ```
+//!
+//! Blocks gather in a *segment*: a small store in a folder. A closed segment never changes. Its blocks are written to the target in the log's order;
+//! when the target has synced all of them, the segment is removed, and its room comes back.
+//!
+//! What must always be true:
+//! - What a sync has covered survives power loss here until the target has synced it. A crash of either side, at any moment, loses none of it.
+//! - A segment is removed only after a sync of the target that began when all its blocks had been written there. What the target refuses, or cannot
+//!   be read here any more, keeps its segment; it holds up nothing else.
+//! - What is marked as through is not sent again. Only what was sent after the last mark is, after a crash: once more, and it is the same
+//!   block under the same name.
+//! - The room is bounded. Who writes when it is full waits a while, and is then refused.
+//!
+//! The buffer starts no thread: [`WriteBuffer::step`] does one piece of the work in the background, and is called by whoever has a thread for it.
+
+mod trickle;
+
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_store::Store;
+use varve_world::{Timestamp, World};
+
+use crate::checked::{is_sha1, sha1_score};
+use crate::segments::{BeginError, Entry, OpenSegmentsError, Purpose, SEGMENTS_MAX, SegmentFolder};
+pub use trickle::Step;
+use trickle::Trickle;
+
+/// The least room that a buffer can do with.
+pub const BUFFER_BYTES_MIN: u64 = 8 << 20;
+/// A buffer's room is cut into so many segments, of these sizes.
+const SEGMENTS: u64 = 8;
+const SEGMENT_BYTES: [u64; 2] = [1 << 20, 64 << 20];
+/// What a block costs here beside its bytes, at most.
+const BLOCK_OVERHEAD_BYTES: u64 = 128;
+/// So many callers wait for room; the others are refused at once, so that there are hands left for those who read.
+const WAITING_MAX: usize = 48;
+/// Who waits looks again so often, whatever happens.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How a buffer is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferSettings {
+    /// How much room it takes on the disk, in bytes; a few of the blocks that are just being written may come on top of that.
+    pub bytes_max: u64,
+    /// How long who writes waits for room before they are refused.
+    pub patience: Duration,
+    /// How long the first block of a segment waits for others before it goes on its way.
+    pub linger: Duration,
+}
+
+impl Default for BufferSettings {
+    fn default() -> Self {
+        Self { bytes_max: 1 << 30, patience: Duration::from_secs(20), linger: Duration::from_secs(1) }
+    }
+}
+
+/// Why a write buffer was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenBufferError {
+    /// Its folder.
+    #[error(transparent)]
+    Segments(#[from] OpenSegmentsError),
+    /// Its log is one of SHA-1 scores.
+    #[error("a write buffer needs a store of SHA-1 scores behind it")]
+    NotSha1,
+    /// Too little for anything.
+    #[error("a write buffer of {bytes} bytes: it needs {BUFFER_BYTES_MIN} at least")]
+    TooSmall {
+        /// What it was to have.
+        bytes: u64,
+    },
+}
+
+/// Why something was not buffered, other than the reasons of a store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the write buffer is full: {used} bytes of {bytes_max} wait for the store behind it{}",
+    .trouble.as_ref().map_or(String::new(), |trouble| format!(", to which nothing gets through: {trouble}"))
+)]
+pub struct Full {
+    /// What waits.
+    pub used: u64,
+    /// What there is room for.
+    pub bytes_max: u64,
+    /// Why the store behind it takes nothing, if that is so.
+    pub trouble: Option<String>,
+}
+
+/// How a buffer is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BufferStatus {
+    /// Bytes on the disk that wait.
+    pub waiting_bytes: u64,
+    /// What there is room for.
+    pub bytes_max: u64,
+    /// The stores that they lie in.
+    pub segment_count: u64,
+    /// Blocks that were sent since it was opened.
+    pub sent_blocks: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Blocks that the store behind it refuses, or that cannot be read here any more.
+    pub held_blocks: u64,
+    /// Writes that were refused as there was no room.
+    pub refused_writes: u64,
+    /// Why nothing gets through, if that is so.
+    pub trouble: Option<String>,
+    /// Why nothing is buffered any more, if that is so.
+    pub fault: Option<String>,
+}
+
+/// A store of blocks that are on their way.
+struct Segment {
+    number: u64,
+    slot: u32,
+    through: AtomicU64,
+    store: Store,
+    /// Room that it takes, or may take.
+    bytes: AtomicU64,
+    /// When the first block was put into it in this session.
+    first_put: Mutex<Option<Timestamp>>,
+}
+
+#[derive(Default)]
+struct Segments {
+    /// Oldest first.
+    closed: Vec<Arc<Segment>>,
+    open: Option<Arc<Segment>>,
+    /// No longer needed; somebody may still be reading there.
+    gone: Vec<Arc<Segment>>,
+    next_number: u64,
+}
+
+/// A write buffer.
+pub struct WriteBuffer {
+    folder: SegmentFolder,
+    world: World,
+    target: Arc<dyn BlockStore>,
+    settings: BufferSettings,
+    segment_bytes: u64,
+    segments: RwLock<Segments>,
+    trickle: Mutex<Trickle>,
+    /// Why nothing more is taken: the disk has failed, and what it has is to be found out by opening the buffer anew.
+    fault: Mutex<Option<String>>,
+    trouble: Mutex<Option<String>>,
+    /// Told when room came back.
+    room: (Mutex<()>, Condvar),
+    waiting: AtomicUsize,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    sent_blocks: AtomicU64,
+    sent_bytes: AtomicU64,
+    held_blocks: AtomicU64,
+    refused_writes: AtomicU64,
+}
+
+enum NotPut {
+    Full(Full),
+    Put(PutError),
+}
+
+impl From<PutError> for NotPut {
+    fn from(error: PutError) -> Self {
+        Self::Put(error)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn put_failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> PutError {
+    PutError::Failed { source: error.into() }
+}
+
+impl Segment {
+    fn entry(&self) -> Entry {
+        Entry { number: self.number, slot: self.slot, through: self.through.load(Ordering::SeqCst) }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
+    }
+}
+
+impl Segments {
+    /// Those that are not through, oldest first.
+    fn live(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
+        self.closed.iter().chain(&self.open)
+    }
+
+    fn used(&self) -> u64 {
+        self.live().chain(&self.gone).map(|segment| segment.bytes()).sum()
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.live().map(|segment| segment.entry()).collect()
+    }
+
+    fn free_slot(&self) -> Option<u32> {
+        (0..SEGMENTS_MAX).find(|slot| self.live().chain(&self.gone).all(|segment| segment.slot != *slot))
+    }
+}
+
+impl WriteBuffer {
+    /// Opens the buffer in the world's folder, as a crash may have left it, or begins one; what is in it is on its way to `target` from now on, which need
+    /// not be there.
+    ///
+    /// # Errors
+    /// [`OpenBufferError`].
+    pub fn open(
+        world: World,
+        target: Arc<dyn BlockStore>,
+        settings: BufferSettings,
+        holder: &str,
+    ) -> Result<Self, OpenBufferError> {
+        if !is_sha1(&*target) {
+            return Err(OpenBufferError::NotSha1);
+        }
+        if settings.bytes_max < BUFFER_BYTES_MIN {
+            return Err(OpenBufferError::TooSmall { bytes: settings.bytes_max });
+        }
+        let (folder, entries) = SegmentFolder::open(world.clone(), Purpose::WriteBuffer, holder)?;
+        let mut segments = Segments { next_number: 1, ..Segments::default() };
+        for entry in entries {
+            let slot = entry.slot;
+            let store = folder
+                .open_store(slot)
+                .map_err(|source| OpenSegmentsError::Segment { slot, source: Box::new(source) })?;
+            segments.next_number = entry.number + 1;
+            segments.closed.push(Arc::new(Segment {
+                number: entry.number,
+                slot,
+                through: AtomicU64::new(entry.through),
+                store,
+                bytes: AtomicU64::new(folder.bytes_in(slot).unwrap_or(0)),
+                first_put: Mutex::new(Some(world.clock.now())),
+            }));
+        }
+        // Of the last one nothing may have been sent yet: it is gone on with, or each start would leave a small one.
+        let is_unsent = |segment: &mut Arc<Segment>| segment.through.load(Ordering::SeqCst) == 0;
+        segments.open = segments.closed.pop_if(is_unsent);
+        let [least, most] = SEGMENT_BYTES;
+        Ok(Self {
+            folder,
+            world,
+            target,
+            settings,
+            segment_bytes: (settings.bytes_max / SEGMENTS).clamp(least, most),
+            segments: RwLock::new(segments),
+            trickle: Mutex::default(),
+            fault: Mutex::default(),
+            trouble: Mutex::default(),
+            room: Default::default(),
+            waiting: AtomicUsize::new(0),
+            counters: Counters::default(),
+        })
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn status(&self) -> BufferStatus {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let segments = self.read();
+        BufferStatus {
+            waiting_bytes: segments.used(),
+            bytes_max: self.settings.bytes_max,
+            segment_count: segments.live().count() as u64,
+            sent_blocks: get(&self.counters.sent_blocks),
+            sent_bytes: get(&self.counters.sent_bytes),
+            held_blocks: get(&self.counters.held_blocks),
+            refused_writes: get(&self.counters.refused_writes),
+            trouble: lock(&self.trouble).clone(),
+            fault: lock(&self.fault).clone(),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Segments> {
+        self.segments.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Segments> {
+        self.segments.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on nothing is taken, and no sync succeeds.
+    fn note_fault(&self, text: &str) {
+        let mut fault = lock(&self.fault);
+        if fault.is_none() {
+            tracing::error!(
+                reason = text,
+                "the write buffer could not write: it takes nothing more until it is opened again; what it has is sent on"
+            );
+            *fault = Some(text.to_owned());
+        }
+    }
+
+    fn check_fault(&self) -> Result<(), String> {
+        match &*lock(&self.fault) {
+            Some(fault) => Err(format!("the write buffer could not write, and does not try again: {fault}")),
+            None => Ok(()),
+        }
+    }
+
+    fn full(&self, used: u64) -> Full {
+        Full { used, bytes_max: self.settings.bytes_max, trouble: lock(&self.trouble).clone() }
+    }
+
+    /// Puts blocks into the open segment, but for those that wait in a closed one.
+    fn try_put(&self, blocks: &[Block<'_>], names: &[BlockName]) -> Result<(), NotPut> {
+        loop {
+            self.check_fault().map_err(|reason| PutError::ReadOnly { reason })?;
+            let segments = self.read();
+            let mut fresh = Vec::with_capacity(blocks.len());
+            for (block, name) in blocks.iter().zip(names) {
+                if !is_waiting(&segments.closed, block, name)? {
+                    fresh.push((*block, *name));
+                }
+            }
+            if fresh.is_empty() {
+                return Ok(());
+            }
+            let open = segments.open.as_ref().filter(|open| open.bytes() < self.segment_bytes);
+            let is_there = match open {
+                Some(open) => {
+                    let names: Vec<BlockName> = fresh.iter().map(|(_, name)| *name).collect();
+                    open.store.has_batch(&names).map_err(put_failed)?
+                }
+                None => vec![false; fresh.len()],
+            };
+            let added: u64 = fresh
+                .iter()
+                .zip(is_there)
+                .filter(|(_, is_there)| !is_there)
+                .map(|((block, _), _)| block.bytes.len() as u64 + BLOCK_OVERHEAD_BYTES)
+                .sum();
+            let used = segments.used();
+            if added > 0 && used + added > self.settings.bytes_max {
+                return Err(NotPut::Full(self.full(used)));
+            }
+            if let Some(open) = open {
+                let fresh: Vec<Block<'_>> = fresh.into_iter().map(|(block, _)| block).collect();
+                let put = open.store.put_batch(&fresh);
+                if let Err(error @ PutError::Failed { .. }) = &put {
+                    self.note_fault(&with_causes(error));
+                }
+                put?;
+                open.bytes.fetch_add(added, Ordering::SeqCst);
+                lock(&open.first_put).get_or_insert_with(|| self.world.clock.now());
+                return Ok(());
+            }
+            drop(segments);
+            self.turn()?;
+        }
+    }
+
+    /// Sees to it that there is an open segment with room in it.
+    fn turn(&self) -> Result<(), NotPut> {
+        let mut segments = self.write();
+        if segments.open.as_ref().is_some_and(|open| open.bytes() < self.segment_bytes) {
+            // Somebody else has done it meanwhile.
+            return Ok(());
+        }
+        self.close_open(&mut segments).map_err(put_failed)?;
+        self.clear_gone(&mut segments);
+        let Some(slot) = segments.free_slot() else {
+            return Err(NotPut::Full(self.full(segments.used())));
+        };
+        let failed = |error: BeginError| put_failed(error);
+        let store = self.folder.begin_store(slot).map_err(failed)?;
+        let opened = Arc::new(Segment {
+            number: segments.next_number,
+            slot,
+            through: AtomicU64::new(0),
+            store,
+            bytes: AtomicU64::new(0),
+            first_put: Mutex::default(),
+        });
+        segments.next_number += 1;
+        let mut entries = segments.entries();
+        entries.push(opened.entry());
+        self.folder.note(&entries).map_err(put_failed)?;
+        segments.open = Some(opened);
+        Ok(())
+    }
+
+    /// Makes what is in the open segment durable, and closes it.
+    fn close_open(&self, segments: &mut Segments) -> Result<(), SyncError> {
+        let Some(open) = &segments.open else { return Ok(()) };
+        if let Err(error) = open.store.sync() {
+            self.note_fault(&with_causes(&error));
+            return Err(error);
+        }
+        if let Ok(bytes) = self.folder.bytes_in(open.slot) {
+            open.bytes.store(bytes, Ordering::SeqCst);
+        }
+        segments.closed.extend(segments.open.take());
+        Ok(())
+    }
+
+    /// Removes what nobody reads any more.
+    fn clear_gone(&self, segments: &mut Segments) {
+        for segment in std::mem::take(&mut segments.gone) {
+            match Arc::try_unwrap(segment) {
+                Ok(Segment { slot, store, .. }) => {
+                    drop(store);
+                    // What stays is removed before the slot is used again, or when the buffer is opened again.
+                    if let Err(error) = self.folder.clear(slot) {
+                        tracing::warn!(%error, slot, "what is through could not be removed yet");
+                    }
+                }
+                Err(in_use) => segments.gone.push(in_use),
+            }
+        }
+    }
+
+    /// Waits until there may be room, for a while.
+    fn wait_for_room(&self) {
+        let (mutex, told) = &self.room;
+        drop(told.wait_timeout(lock(mutex), LOOK_AGAIN));
+    }
+
+    fn put_when_there_is_room(&self, blocks: &[Block<'_>], names: &[BlockName]) -> Result<(), PutError> {
+        let started = self.world.clock.now();
+        let patience = i64::try_from(self.settings.patience.as_nanos()).unwrap_or(i64::MAX);
+        let mut place = None;
+        loop {
+            let full = match self.try_put(blocks, names) {
+                Ok(()) => return Ok(()),
+                Err(NotPut::Put(error)) => return Err(error),
+                Err(NotPut::Full(full)) => full,
+            };
+            if place.is_none() {
+                place = Waiting::begin(&self.waiting);
+            }
+            let waited = self.world.clock.now().0.saturating_sub(started.0);
+            // A clock that was set back must not keep anybody here.
+            if place.is_none() || !(0..patience).contains(&waited) {
+                self.counters.refused_writes.fetch_add(1, Ordering::Relaxed);
+                return Err(put_failed(full));
+            }
+            self.wait_for_room();
+        }
+    }
+}
+
+/// A place among those who wait for room.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Option<Self> {
+        let more = |count: usize| (count < WAITING_MAX).then_some(count + 1);
+        count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok().map(|_| Self(count))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether a block waits in one of these segments.
+///
+/// # Errors
+/// [`PutError::Collision`] if one with this name does, and has other bytes.
+fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> Result<bool, PutError> {
+    for segment in closed {
+        if segment.store.has_batch(std::slice::from_ref(name)).map_err(put_failed)? != [true] {
+            continue;
+        }
+        match segment.store.get(name) {
+            Ok(bytes) if bytes == block.bytes => return Ok(true),
+            Ok(_) => return Err(PutError::Collision { name: *name }),
+            // What cannot be read there is put once more.
+            Err(error) => tracing::warn!(%error, "a block that waits cannot be read"),
+        }
+    }
+    Ok(false)
+}
+
+/// An error with what lies below it, as one line.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        text = format!("{text}: {cause}");
+        below = cause.source();
+    }
+    text
+}
+
+impl BlockStore for WriteBuffer {
+    fn score_bytes(&self) -> usize {
+        self.target.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.target.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let scores = self.put_batch(&[block])?;
+        Ok(scores[0])
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        self.get_batch(std::slice::from_ref(name)).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        let open = {
+            // What a segment had that is closed by now was made durable then, or that is the fault.
+            let segments = self.read();
+            self.check_fault().map_err(|text| SyncError { source: text.into() })?;
+            segments.open.clone()
+        };
+        let Some(open) = open else { return Ok(()) };
+        open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
+            return Err(PutError::TooLarge { bytes: large.bytes.len() });
+        }
+        let name =
+            |block: &Block<'_>| BlockName { score: sha1_score(block.bytes), block_type: block.block_type };
+        let names: Vec<BlockName> = blocks.iter().map(name).collect();
+        self.put_when_there_is_room(blocks, &names)?;
+        Ok(names.into_iter().map(|name| name.score).collect())
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        // What is removed meanwhile is at the target, which is asked last.
+        let segments: Vec<Arc<Segment>> = self.read().live().rev().cloned().collect();
+        let missing = |name: &BlockName| GetError::NotFound { name: *name };
+        let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();
+        for segment in &segments {
+            let open: Vec<usize> = (0..names.len()).filter(|place| found[*place].is_err()).collect();
+            let asked: Vec<BlockName> = open.iter().map(|place| names[*place]).collect();
+            for (place, answer) in open.into_iter().zip(segment.store.get_batch(&asked)) {
+                if !matches!(answer, Err(GetError::NotFound { .. })) {
+                    found[place] = answer;
+                }
+            }
+        }
+        drop(segments);
+        let open: Vec<usize> = (0..names.len()).filter(|place| found[*place].is_err()).collect();
+        if open.is_empty() {
+            return found;
+        }
+        let asked: Vec<BlockName> = open.iter().map(|place| names[*place]).collect();
+        for (place, answer) in open.into_iter().zip(self.target.get_batch(&asked)) {
+            // That it is damaged here says more than that it is not there.
+            if answer.is_ok() || matches!(found[place], Err(GetError::NotFound { .. })) {
+                found[place] = answer;
+            }
+        }
+        found
+    }
+
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        let segments: Vec<Arc<Segment>> = self.read().live().rev().cloned().collect();
+        let mut present = vec![false; names.len()];
+        for segment in &segments {
+            for (present, is_there) in present.iter_mut().zip(segment.store.has_batch(names)?) {
+                *present |= is_there;
+            }
+        }
+        drop(segments);
+        let asked: Vec<BlockName> =
+            names.iter().zip(&present).filter(|(_, present)| !**present).map(|(name, _)| *name).collect();
+        if asked.is_empty() {
+            return Ok(present);
+        }
+        let mut answers = self.target.has_batch(&asked)?.into_iter();
+        for present in present.iter_mut().filter(|present| !**present) {
+            *present = answers.next().unwrap_or(false);
+        }
+        Ok(present)
+    }
+}
+
+impl fmt::Debug for WriteBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteBuffer").field("status", &self.status()).finish_non_exhaustive()
+    }
+}

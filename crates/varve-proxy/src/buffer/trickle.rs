@@ -1,0 +1,335 @@
+//! The way of what is buffered to the store behind: one step after the other, each of which may be the last one for a long time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, BlockStore, PutError};
+use varve_log::ArenaId;
+use varve_world::Timestamp;
+
+use super::{Segment, WriteBuffer, lock, with_causes};
+
+/// So many blocks are sent in one step, and about so many bytes.
+const STEP_BLOCKS: usize = 256;
+const STEP_BYTES: usize = 2 << 20;
+/// After so many bytes the store behind is asked to make them durable, and they are marked as through.
+const SYNC_BYTES: u64 = 16 << 20;
+/// What is refused is tried again after this.
+const HELD_PAUSE: Duration = Duration::from_secs(600);
+
+/// What a step has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// There was nothing to do.
+    Idle,
+    /// Some blocks were sent.
+    Sent {
+        /// Their bytes.
+        bytes: u64,
+    },
+    /// The end of a segment was reached.
+    Ended,
+    /// The store behind takes nothing: it is to be tried again after a pause.
+    Away {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Where the way has got to.
+#[derive(Default)]
+pub(super) struct Trickle {
+    cursor: Option<Cursor>,
+    /// Segments with blocks that the store behind has refused, and when they are tried again.
+    kept: BTreeMap<u64, Timestamp>,
+}
+
+/// A place in a segment.
+struct Cursor {
+    segment: Arc<Segment>,
+    /// Arenas that are still to be read, the next one first.
+    arenas: VecDeque<ArenaId>,
+    /// Names of the arena that was read last, the next one first.
+    names: VecDeque<BlockName>,
+    /// How many names are still passed over, as they are marked as through.
+    skip: u64,
+    /// How many blocks lie behind.
+    done: u64,
+    /// How many of them are at the store behind, without a gap; held ones end it.
+    gapless: u64,
+    held: u64,
+    unsynced_bytes: u64,
+}
+
+impl Cursor {
+    fn note_done(&mut self, count: u64) {
+        self.done += count;
+        if self.held == 0 {
+            self.gapless = self.done;
+        }
+    }
+
+    fn hold(&mut self, count: u64) {
+        self.held += count;
+        self.done += count;
+    }
+
+    /// Reads on, until there are names or there is nothing more.
+    fn fill(&mut self) {
+        while self.names.is_empty()
+            && let Some(arena) = self.arenas.pop_front()
+        {
+            match self.segment.store.names_in_arena(arena) {
+                Ok(found) => {
+                    let count = found.names.len() as u64;
+                    self.names = found.names.into();
+                    match found.failure {
+                        None => {
+                            let skipped = self.skip.min(count);
+                            self.skip -= skipped;
+                            self.names.drain(..usize::try_from(skipped).unwrap_or(usize::MAX));
+                            self.note_done(skipped);
+                        }
+                        Some(error) => self.note_unreadable(&error),
+                    }
+                }
+                Err(error) => self.note_unreadable(&error),
+            }
+        }
+    }
+
+    /// Which blocks those were cannot be told, and so not either which of the others are through.
+    fn note_unreadable(&mut self, error: &dyn std::error::Error) {
+        tracing::error!(
+            error = with_causes(error),
+            slot = self.segment.slot,
+            "what waits here cannot be read: it stays, and is not through"
+        );
+        self.skip = 0;
+        self.hold(1);
+    }
+}
+
+impl WriteBuffer {
+    /// Does one piece of the work in the background: sends some blocks, or finds that there is nothing to do, or nobody to send it to.
+    pub fn step(&self) -> Step {
+        let mut trickle = lock(&self.trickle);
+        let Trickle { cursor, kept } = &mut *trickle;
+        if cursor.is_none() {
+            *cursor = self.next_segment(kept).map(|segment| self.begin(segment));
+        }
+        let Some(open) = cursor else { return Step::Idle };
+        let step = match self.send(open) {
+            Ok(Some(step)) => step,
+            Ok(None) => {
+                let segment = Arc::clone(&open.segment);
+                let held = open.held;
+                match self.end(open, kept) {
+                    Ok(()) => {
+                        *cursor = None;
+                        if held > 0 {
+                            tracing::error!(
+                                blocks = held,
+                                slot = segment.slot,
+                                "blocks cannot be sent on: they stay in the write buffer, and are tried again"
+                            );
+                        }
+                        drop(segment);
+                        self.clear_gone(&mut self.write());
+                        self.room.1.notify_all();
+                        Step::Ended
+                    }
+                    Err(reason) => Step::Away { reason },
+                }
+            }
+            Err(reason) => Step::Away { reason },
+        };
+        *lock(&self.trouble) = match &step {
+            Step::Away { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        step
+    }
+
+    /// The segment whose turn it is. If there is none and blocks have waited long enough, theirs is closed.
+    fn next_segment(&self, kept: &BTreeMap<u64, Timestamp>) -> Option<Arc<Segment>> {
+        let now = self.world.clock.now();
+        let due = |segment: &Arc<Segment>| match kept.get(&segment.number) {
+            // A clock that was set back must not keep them for ever.
+            Some(until) => now >= *until || until.0.saturating_sub(now.0) > nanoseconds(HELD_PAUSE),
+            None => true,
+        };
+        let (found, is_open_due) = {
+            let segments = self.read();
+            let fresh = segments.closed.iter().find(|segment| !kept.contains_key(&segment.number)).cloned();
+            let is_open_due = segments.open.as_ref().is_some_and(|open| {
+                let waited = lock(&open.first_put).map(|first| now.0.saturating_sub(first.0));
+                waited.is_some_and(|waited| !(0..nanoseconds(self.settings.linger)).contains(&waited))
+            });
+            let again = || segments.closed.iter().find(|segment| due(segment)).cloned();
+            (fresh.or_else(|| if is_open_due { None } else { again() }), is_open_due)
+        };
+        if found.is_some() || !is_open_due {
+            return found;
+        }
+        let mut segments = self.write();
+        // A failure is remembered as the buffer's fault; who writes is told.
+        self.close_open(&mut segments).ok()?;
+        segments.closed.last().cloned()
+    }
+
+    fn begin(&self, segment: Arc<Segment>) -> Cursor {
+        let through = segment.through.load(Ordering::SeqCst);
+        let mut cursor = Cursor {
+            segment,
+            arenas: VecDeque::new(),
+            names: VecDeque::new(),
+            skip: through,
+            done: 0,
+            gapless: 0,
+            held: 0,
+            unsynced_bytes: 0,
+        };
+        match cursor.segment.store.arenas() {
+            Ok(arenas) => cursor.arenas = arenas.into(),
+            Err(error) => cursor.note_unreadable(&error),
+        }
+        cursor
+    }
+
+    /// Sends the next blocks; `None` at the end of the segment.
+    fn send(&self, cursor: &mut Cursor) -> Result<Option<Step>, String> {
+        cursor.fill();
+        if cursor.names.is_empty() {
+            return Ok(None);
+        }
+        if cursor.unsynced_bytes >= SYNC_BYTES {
+            self.mark(cursor)?;
+        }
+        let names: Vec<BlockName> = cursor.names.iter().take(STEP_BLOCKS).copied().collect();
+        let mut sent_bytes = 0;
+        let mut read = Vec::with_capacity(names.len());
+        for (name, found) in names.iter().zip(cursor.segment.store.get_batch(&names)) {
+            if let Ok(block) = &found {
+                sent_bytes += block.len();
+            }
+            read.push((*name, found));
+            if sent_bytes >= STEP_BYTES {
+                break;
+            }
+        }
+        let blocks: Vec<Block<'_>> =
+            read.iter().filter_map(|(name, found)| Some(block(name, found.as_ref().ok()?))).collect();
+        let is_sent = blocks.len() == read.len() && self.target.put_batch(&blocks).is_ok();
+        let mut bytes = 0;
+        if is_sent {
+            self.note_sent(cursor, read.len(), sent_bytes);
+            return Ok(Some(Step::Sent { bytes: sent_bytes as u64 }));
+        }
+        // One by one, to find out which of them cannot be sent.
+        for (name, found) in &read {
+            let sent = match found {
+                Ok(found) => match self.put_one(block(name, found)) {
+                    Ok(()) => Ok(found.len()),
+                    Err(NotSent::Away(reason)) => return Err(reason),
+                    Err(NotSent::Refused(reason)) => Err(reason),
+                },
+                Err(error) => Err(with_causes(error)),
+            };
+            match sent {
+                Ok(sent) => {
+                    self.note_sent(cursor, 1, sent);
+                    bytes += sent as u64;
+                }
+                Err(reason) => {
+                    tracing::error!(block = %name, reason, "a block cannot be sent on");
+                    cursor.names.pop_front();
+                    cursor.hold(1);
+                }
+            }
+        }
+        Ok(Some(Step::Sent { bytes }))
+    }
+
+    fn note_sent(&self, cursor: &mut Cursor, count: usize, bytes: usize) {
+        cursor.names.drain(..count);
+        cursor.note_done(count as u64);
+        cursor.unsynced_bytes += bytes as u64;
+        self.counters.sent_blocks.fetch_add(count as u64, Ordering::Relaxed);
+        self.counters.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Sends one block, and tells a store that does not want it from one that is not there.
+    fn put_one(&self, block: Block<'_>) -> Result<(), NotSent> {
+        let error = match self.target.put(block) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let reason = with_causes(&error);
+        match error {
+            PutError::Collision { .. } | PutError::TooLarge { .. } => Err(NotSent::Refused(reason)),
+            // It may be mended.
+            PutError::ReadOnly { .. } => Err(NotSent::Away(reason)),
+            // Whoever can sync is there, and has meant this block.
+            PutError::Failed { .. } => match self.target.sync() {
+                Ok(()) => Err(NotSent::Refused(reason)),
+                Err(_) => Err(NotSent::Away(reason)),
+            },
+        }
+    }
+
+    /// Has the store behind make durable what was sent, and marks it as through.
+    fn mark(&self, cursor: &mut Cursor) -> Result<(), String> {
+        self.target.sync().map_err(|error| with_causes(&error))?;
+        cursor.unsynced_bytes = 0;
+        cursor.segment.through.fetch_max(cursor.gapless, Ordering::SeqCst);
+        // That it is not marked only means that it would be sent again.
+        let segments = self.read();
+        if let Err(error) = self.folder.note(&segments.entries()) {
+            tracing::warn!(%error, "what is through could not be marked");
+        }
+        Ok(())
+    }
+
+    /// The end of a segment: it is dropped if all of it is through.
+    fn end(&self, cursor: &mut Cursor, kept: &mut BTreeMap<u64, Timestamp>) -> Result<(), String> {
+        let number = cursor.segment.number;
+        if cursor.held > 0 {
+            self.mark(cursor)?;
+            let again = self.world.clock.now().0.saturating_add(nanoseconds(HELD_PAUSE));
+            if kept.insert(number, Timestamp(again)).is_none() {
+                self.counters.held_blocks.fetch_add(cursor.held, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
+        self.target.sync().map_err(|error| with_causes(&error))?;
+        let mut segments = self.write();
+        let mut entries = segments.entries();
+        entries.retain(|entry| entry.number != number);
+        self.folder
+            .note(&entries)
+            .map_err(|error| format!("what is through cannot be marked as such: {}", with_causes(&error)))?;
+        kept.remove(&number);
+        if let Some(place) = segments.closed.iter().position(|segment| segment.number == number) {
+            let gone = segments.closed.remove(place);
+            segments.gone.push(gone);
+        }
+        Ok(())
+    }
+}
+
+fn block<'a>(name: &BlockName, bytes: &'a Bytes) -> Block<'a> {
+    Block { block_type: name.block_type, bytes }
+}
+
+enum NotSent {
+    Away(String),
+    Refused(String),
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}

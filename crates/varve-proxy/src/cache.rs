@@ -1,0 +1,266 @@
+//! A cache in front of another store (vcache: Lukkien 2008, chapter 9).
+//!
+//! ```text
+//! get ─▶ memory ─▶ look-aside ─▶ source            what comes from further away is kept nearer
+//! put ─▶ source, and if told look-aside            sync likewise
+//! ```
+//!
+//! What must always be true:
+//! - The source alone says what is stored: a write or a sync is done once the source has done it, and a block is missing if the source has
+//!   not got it and nothing nearer has.
+//! - Every block that leaves has the score that it was asked for by. Where the look-aside has other bytes, the source is asked.
+//! - A look-aside that fails costs time, and nothing else. It is let alone for a while then, counted in questions and not in seconds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+
+use crate::checked::{WrongBytes, is_right};
+use crate::recent::RecentBlocks;
+
+/// For so many questions a look-aside that has failed is let alone; twice as many each time it fails again, up to the second number.
+const REST_QUESTIONS: [u64; 2] = [16, 4096];
+
+/// A second store, near and perhaps small.
+pub struct LookAside {
+    /// Its blocks.
+    pub blocks: Arc<dyn BlockStore>,
+    /// Whether it gets what is written, too, and not only what is read.
+    pub takes_writes: bool,
+}
+
+/// What a cache has done so far, in blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheCounts {
+    /// Read from memory.
+    pub from_memory: u64,
+    /// Read from the look-aside.
+    pub from_look_aside: u64,
+    /// Read from the source.
+    pub from_source: u64,
+    /// Questions to the look-aside that failed, or brought wrong bytes.
+    pub look_aside_failures: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    from_memory: AtomicU64,
+    from_look_aside: AtomicU64,
+    from_source: AtomicU64,
+    look_aside_failures: AtomicU64,
+}
+
+/// A store behind memory and a look-aside.
+pub struct Cache {
+    source: Arc<dyn BlockStore>,
+    look_aside: Option<LookAside>,
+    memory: RecentBlocks,
+    counters: Counters,
+    /// How many questions the look-aside is still spared, and how many it will be if it fails again.
+    spared: AtomicU64,
+    rest: AtomicU64,
+}
+
+/// The scores of the look-aside are not the source's.
+#[derive(Debug, thiserror::Error)]
+#[error("a look-aside has to name blocks as the store behind the cache does")]
+pub struct OtherScores;
+
+impl Cache {
+    /// A cache of `memory_bytes` in front of `source`.
+    ///
+    /// # Errors
+    /// [`OtherScores`].
+    pub fn new(
+        source: Arc<dyn BlockStore>,
+        look_aside: Option<LookAside>,
+        memory_bytes: u64,
+    ) -> Result<Self, OtherScores> {
+        if look_aside.as_ref().is_some_and(|aside| aside.blocks.empty_score() != source.empty_score()) {
+            return Err(OtherScores);
+        }
+        Ok(Self {
+            source,
+            look_aside,
+            memory: RecentBlocks::new(memory_bytes),
+            counters: Counters::default(),
+            spared: AtomicU64::new(0),
+            rest: AtomicU64::new(REST_QUESTIONS[0]),
+        })
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> CacheCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheCounts {
+            from_memory: get(&self.counters.from_memory),
+            from_look_aside: get(&self.counters.from_look_aside),
+            from_source: get(&self.counters.from_source),
+            look_aside_failures: get(&self.counters.look_aside_failures),
+        }
+    }
+
+    /// The look-aside, unless it rests.
+    fn look_aside(&self) -> Option<&LookAside> {
+        let look_aside = self.look_aside.as_ref()?;
+        let spare = |left: u64| left.checked_sub(1);
+        let is_spared = self.spared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spare).is_ok();
+        (!is_spared).then_some(look_aside)
+    }
+
+    fn note_failure(&self, error: &dyn std::error::Error) {
+        let count = self.counters.look_aside_failures.fetch_add(1, Ordering::Relaxed);
+        let rest = self.rest.load(Ordering::Relaxed);
+        self.spared.store(rest, Ordering::Relaxed);
+        self.rest.store((2 * rest).min(REST_QUESTIONS[1]), Ordering::Relaxed);
+        if count == 0 || count.is_power_of_two() {
+            tracing::warn!(%error, "the look-aside fails: the store behind it is asked instead");
+        }
+    }
+
+    /// Reads what memory and the look-aside have into `found`.
+    fn read_near(&self, names: &[BlockName], found: &mut [Option<Bytes>]) {
+        let mut hits = 0;
+        for (name, found) in names.iter().zip(found.iter_mut()) {
+            *found = self.memory.get(name);
+            hits += u64::from(found.is_some());
+        }
+        self.counters.from_memory.fetch_add(hits, Ordering::Relaxed);
+        let wanted: Vec<usize> = (0..names.len()).filter(|place| found[*place].is_none()).collect();
+        if wanted.is_empty() {
+            return;
+        }
+        let Some(look_aside) = self.look_aside() else { return };
+        let asked: Vec<BlockName> = wanted.iter().map(|place| names[*place]).collect();
+        let mut failure: Option<GetError> = None;
+        for ((place, name), answer) in wanted.into_iter().zip(&asked).zip(look_aside.blocks.get_batch(&asked))
+        {
+            match answer {
+                Ok(block) if is_right(name, &block) => {
+                    self.memory.insert(*name, &block);
+                    found[place] = Some(block);
+                    self.counters.from_look_aside.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(_) => {
+                    let source = Box::new(WrongBytes { store: "the look-aside" });
+                    failure = Some(GetError::Damaged { name: *name, source });
+                }
+                Err(GetError::NotFound { .. }) => {}
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            // One that is damaged here and there does not have to rest.
+            Some(error @ GetError::Damaged { .. }) => {
+                self.counters.look_aside_failures.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(%error, "a block in the look-aside is damaged: it is fetched again");
+            }
+            Some(error) => self.note_failure(&error),
+            None => self.rest.store(REST_QUESTIONS[0], Ordering::Relaxed),
+        }
+    }
+
+    fn fill_look_aside(&self, blocks: &[Block<'_>]) {
+        if blocks.is_empty() {
+            return;
+        }
+        let Some(look_aside) = self.look_aside() else { return };
+        if let Err(error) = look_aside.blocks.put_batch(blocks) {
+            self.note_failure(&error);
+        }
+    }
+}
+
+impl BlockStore for Cache {
+    fn score_bytes(&self) -> usize {
+        self.source.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.source.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let score = self.source.put(block)?;
+        if self.look_aside.as_ref().is_some_and(|aside| aside.takes_writes) {
+            self.fill_look_aside(&[block]);
+        }
+        Ok(score)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        self.get_batch(std::slice::from_ref(name)).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.source.sync()?;
+        if let Some(look_aside) = self.look_aside.as_ref().filter(|aside| aside.takes_writes)
+            && let Err(error) = look_aside.blocks.sync()
+        {
+            self.note_failure(&error);
+        }
+        Ok(())
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        let scores = self.source.put_batch(blocks)?;
+        if self.look_aside.as_ref().is_some_and(|aside| aside.takes_writes) {
+            self.fill_look_aside(blocks);
+        }
+        Ok(scores)
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        let mut found: Vec<Option<Bytes>> = vec![None; names.len()];
+        self.read_near(names, &mut found);
+        let far: Vec<BlockName> =
+            names.iter().zip(&found).filter(|(_, found)| found.is_none()).map(|(name, _)| *name).collect();
+        if far.is_empty() {
+            let missing = |name: &BlockName| GetError::NotFound { name: *name };
+            return names.iter().zip(found).map(|(name, found)| found.ok_or_else(|| missing(name))).collect();
+        }
+        let mut fetched = Vec::with_capacity(far.len());
+        for (name, answer) in far.iter().zip(self.source.get_batch(&far)) {
+            fetched.push(answer.and_then(|block| {
+                if is_right(name, &block) {
+                    return Ok(block);
+                }
+                let source = Box::new(WrongBytes { store: "the store behind the cache" });
+                Err(GetError::Damaged { name: *name, source })
+            }));
+        }
+        let mut fresh = Vec::new();
+        for (name, block) in far.iter().zip(&fetched) {
+            if let Ok(block) = block {
+                self.counters.from_source.fetch_add(1, Ordering::Relaxed);
+                self.memory.insert(*name, block);
+                fresh.push(Block { block_type: name.block_type, bytes: block });
+            }
+        }
+        self.fill_look_aside(&fresh);
+        let mut fetched = fetched.into_iter();
+        names
+            .iter()
+            .zip(found)
+            .map(|(name, found)| match found {
+                Some(block) => Ok(block),
+                None => fetched.next().unwrap_or(Err(GetError::NotFound { name: *name })),
+            })
+            .collect()
+    }
+
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        // What is near was once there; whether it is now only the source knows.
+        self.source.has_batch(names)
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}

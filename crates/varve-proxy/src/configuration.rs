@@ -1,0 +1,480 @@
+//! Which proxies there are, and how they stand behind each other: a file, or words of a command line, made into a checked [`Configuration`].
+//!
+//! ```toml
+//! serve = "front"                       # which of the stores below is served
+//!
+//! [store.front]
+//! kind = "cache"
+//! source = "far"
+//! look-aside = "near"
+//!
+//! [store.near]
+//! kind = "bounded"
+//! folder = "/var/cache/varve/near"
+//! size = "10G"
+//!
+//! [store.far]
+//! kind = "server"
+//! address = "tcp!venti.example.org!17034"
+//! ```
+//!
+//! What must always be true of a [`Configuration`]: every store that is named is there, none stands behind itself, each can be reached from the one that is
+//! served, and each number is within its bounds. So whoever builds it meets no surprise but those of disks and networks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use varve_venti::Address;
+
+use crate::bounded::BOUNDED_BYTES_MIN;
+use crate::buffer::{BUFFER_BYTES_MIN, BufferSettings};
+use crate::shards::SHARDS_MAX;
+
+/// A longer file is none.
+pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
+const STORES_MAX: usize = 1024;
+/// How deep stores may stand behind each other.
+const DEPTH_MAX: usize = 64;
+const CACHE_BYTES: u64 = 64 << 20;
+const BOUNDED_BYTES: u64 = 1 << 30;
+
+/// One of the stores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Described {
+    /// A Venti server.
+    Server {
+        /// Where.
+        address: Address,
+        /// How often something is tried.
+        attempts: u32,
+        /// How long it may take to answer.
+        patience: Duration,
+    },
+    /// A store of Varve's, with SHA-1 scores.
+    Folder {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A store of copies that lets the least used go.
+    Bounded {
+        /// Where.
+        folder: PathBuf,
+        /// How much it may take.
+        bytes: u64,
+    },
+    /// A cache.
+    Cache {
+        /// What it stands in front of.
+        source: String,
+        /// A second store, near and perhaps small.
+        look_aside: Option<String>,
+        /// Whether that gets what is written, too.
+        look_aside_writes: bool,
+        /// How much is kept in memory.
+        memory_bytes: u64,
+    },
+    /// A write buffer.
+    Buffer {
+        /// What it stands in front of.
+        target: String,
+        /// Where its log is.
+        folder: PathBuf,
+        /// How it is used.
+        settings: BufferSettings,
+        /// How fast what is buffered goes on, if that is bounded.
+        bytes_per_second: Option<u64>,
+    },
+    /// Several stores, each with its part of the scores.
+    Shards {
+        /// Which, in the order of their scores.
+        stores: Vec<String>,
+    },
+    /// Reading ahead.
+    ReadAhead {
+        /// What it stands in front of.
+        source: String,
+        /// How much is kept in memory.
+        memory_bytes: u64,
+    },
+}
+
+/// What is served, and all that stands behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    serve: String,
+    stores: BTreeMap<String, Described>,
+}
+
+/// Why a configuration describes nothing that can be built.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The file is no TOML, or has words that mean nothing.
+    #[error("{}", .source.to_string().trim_end())]
+    Parse {
+        /// What is wrong, and where.
+        source: Box<toml::de::Error>,
+    },
+    /// A value means nothing.
+    #[error("[store.{store}]: {key} = {value:?}: {hint}")]
+    Value {
+        /// Of which store.
+        store: String,
+        /// Which of its words.
+        key: &'static str,
+        /// What it says.
+        value: String,
+        /// What it should say.
+        hint: String,
+    },
+    /// A store is named that is not there.
+    #[error("{place} names a store {name:?}, and there is no [store.{name}]{}", .nearest.as_ref().map_or(String::new(), |near| format!("; is {near:?} meant?")))]
+    Missing {
+        /// Who names it.
+        place: String,
+        /// Its name.
+        name: String,
+        /// One that is there.
+        nearest: Option<String>,
+    },
+    /// A store stands behind itself.
+    #[error("these stores stand behind each other in a circle: {}", .circle.join(" -> "))]
+    Circle {
+        /// The stores, the first one again at the end.
+        circle: Vec<String>,
+    },
+    /// Nobody asks a store.
+    #[error("[store.{name}] is not reached from serve = {serve:?}: name it somewhere, or leave it out")]
+    Unreached {
+        /// Which.
+        name: String,
+        /// What is served.
+        serve: String,
+    },
+    /// More than anybody needs.
+    #[error("{what}: at most {most}")]
+    TooMany {
+        /// Of what.
+        what: String,
+        /// How many there may be.
+        most: usize,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    serve: String,
+    #[serde(default)]
+    store: BTreeMap<String, Words>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
+enum Words {
+    Server {
+        address: String,
+        attempts: Option<u32>,
+        patience: Option<u32>,
+    },
+    Folder {
+        path: PathBuf,
+    },
+    Bounded {
+        folder: PathBuf,
+        size: Option<Size>,
+    },
+    Cache {
+        source: String,
+        look_aside: Option<String>,
+        #[serde(default)]
+        look_aside_writes: bool,
+        memory: Option<Size>,
+    },
+    Buffer {
+        target: String,
+        folder: PathBuf,
+        size: Option<Size>,
+        patience: Option<u32>,
+        linger: Option<u32>,
+        rate: Option<Size>,
+    },
+    Shards {
+        stores: Vec<String>,
+    },
+    ReadAhead {
+        source: String,
+        memory: Option<Size>,
+    },
+}
+
+/// A number of bytes, or a text such as 64M.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Bytes(u64),
+    Text(String),
+}
+
+/// `64M` and the like.
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text.get(digits.len()..)? {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// The words of one store.
+struct Reader<'a> {
+    store: &'a str,
+}
+
+impl Reader<'_> {
+    fn wrong(&self, key: &'static str, value: impl ToString, hint: impl Into<String>) -> ConfigurationError {
+        let (store, value, hint) = (self.store.to_owned(), value.to_string(), hint.into());
+        ConfigurationError::Value { store, key, value, hint }
+    }
+
+    fn size(
+        &self,
+        key: &'static str,
+        given: Option<Size>,
+        default: u64,
+        least: u64,
+    ) -> Result<u64, ConfigurationError> {
+        let (bytes, text) = match given {
+            None => (Some(default), String::new()),
+            Some(Size::Bytes(bytes)) => (Some(bytes), bytes.to_string()),
+            Some(Size::Text(text)) => (parse_size(&text), text),
+        };
+        let good = bytes.filter(|bytes| (least..=1 << 60).contains(bytes));
+        good.ok_or_else(|| {
+            self.wrong(key, text, format!("write a number of bytes, as 64M or 10G; {least} at least"))
+        })
+    }
+
+    fn seconds(
+        &self,
+        key: &'static str,
+        given: Option<u32>,
+        default: Duration,
+        least: u32,
+    ) -> Result<Duration, ConfigurationError> {
+        match given {
+            None => Ok(default),
+            Some(seconds) if (least..=86_400).contains(&seconds) => Ok(Duration::from_secs(seconds.into())),
+            Some(seconds) => Err(self.wrong(key, seconds, format!("write seconds, from {least} to 86400"))),
+        }
+    }
+
+    fn path(&self, key: &'static str, path: PathBuf) -> Result<PathBuf, ConfigurationError> {
+        if path.as_os_str().is_empty() {
+            return Err(self.wrong(key, "", "write the path of a folder"));
+        }
+        Ok(path)
+    }
+
+    fn read(&self, words: Words) -> Result<Described, ConfigurationError> {
+        Ok(match words {
+            Words::Server { address, attempts, patience } => {
+                let attempts = attempts.unwrap_or(3);
+                if !(1..=100).contains(&attempts) {
+                    return Err(self.wrong("attempts", attempts, "write a number from 1 to 100"));
+                }
+                Described::Server {
+                    address: address
+                        .parse()
+                        .map_err(|error| self.wrong("address", &address, format!("{error}")))?,
+                    attempts,
+                    patience: self.seconds("patience", patience, Duration::from_secs(60), 1)?,
+                }
+            }
+            Words::Folder { path } => Described::Folder { path: self.path("path", path)? },
+            Words::Bounded { folder, size } => Described::Bounded {
+                folder: self.path("folder", folder)?,
+                bytes: self.size("size", size, BOUNDED_BYTES, BOUNDED_BYTES_MIN)?,
+            },
+            Words::Cache { source, look_aside, look_aside_writes, memory } => {
+                if look_aside_writes && look_aside.is_none() {
+                    return Err(self.wrong("look-aside-writes", true, "there is no look-aside to write to"));
+                }
+                let memory_bytes = self.size("memory", memory, CACHE_BYTES, 0)?;
+                Described::Cache { source, look_aside, look_aside_writes, memory_bytes }
+            }
+            Words::Buffer { target, folder, size, patience, linger, rate } => {
+                let default = BufferSettings::default();
+                let settings = BufferSettings {
+                    bytes_max: self.size("size", size, default.bytes_max, BUFFER_BYTES_MIN)?,
+                    patience: self.seconds("patience", patience, default.patience, 0)?,
+                    linger: self.seconds("linger", linger, default.linger, 0)?,
+                };
+                let rate = rate.map(|rate| self.size("rate", Some(rate), 0, 1));
+                Described::Buffer {
+                    target,
+                    folder: self.path("folder", folder)?,
+                    settings,
+                    bytes_per_second: rate.transpose()?,
+                }
+            }
+            Words::Shards { stores } => {
+                if !(1..=SHARDS_MAX).contains(&stores.len()) {
+                    return Err(self.wrong("stores", stores.len(), format!("name 1 to {SHARDS_MAX} stores")));
+                }
+                let distinct: BTreeSet<&String> = stores.iter().collect();
+                if distinct.len() != stores.len() {
+                    return Err(self.wrong("stores", stores.join(", "), "name each store once"));
+                }
+                Described::Shards { stores }
+            }
+            Words::ReadAhead { source, memory } => Described::ReadAhead {
+                source,
+                memory_bytes: self.size("memory", memory, CACHE_BYTES, 1 << 20)?,
+            },
+        })
+    }
+}
+
+impl Described {
+    /// The stores behind this one, each with the word that names it.
+    #[must_use]
+    pub fn behind(&self) -> Vec<(&'static str, &str)> {
+        match self {
+            Self::Server { .. } | Self::Folder { .. } | Self::Bounded { .. } => Vec::new(),
+            Self::Cache { source, look_aside, .. } => {
+                let aside = look_aside.as_deref().map(|name| ("look-aside", name));
+                std::iter::once(("source", source.as_str())).chain(aside).collect()
+            }
+            Self::Buffer { target, .. } => vec![("target", target)],
+            Self::Shards { stores } => stores.iter().map(|name| ("stores", name.as_str())).collect(),
+            Self::ReadAhead { source, .. } => vec![("source", source)],
+        }
+    }
+
+    /// The folder that is this store's alone.
+    fn folder(&self) -> Option<(&'static str, &PathBuf)> {
+        match self {
+            Self::Folder { path } => Some(("path", path)),
+            Self::Bounded { folder, .. } | Self::Buffer { folder, .. } => Some(("folder", folder)),
+            _ => None,
+        }
+    }
+}
+
+impl Configuration {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`] says which of the words is wrong.
+    pub fn from_text(text: &str) -> Result<Self, ConfigurationError> {
+        let file: File =
+            toml::from_str(text).map_err(|source| ConfigurationError::Parse { source: Box::new(source) })?;
+        let mut stores = BTreeMap::new();
+        for (name, words) in file.store {
+            let described = Reader { store: &name }.read(words)?;
+            stores.insert(name, described);
+        }
+        Self::new(file.serve, stores)
+    }
+
+    /// Checks how stores stand behind each other.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`].
+    pub fn new(serve: String, stores: BTreeMap<String, Described>) -> Result<Self, ConfigurationError> {
+        if stores.len() > STORES_MAX {
+            return Err(ConfigurationError::TooMany { what: "stores".into(), most: STORES_MAX });
+        }
+        let configuration = Self { serve, stores };
+        configuration.check_names()?;
+        let mut done = BTreeSet::new();
+        configuration.check_below(&configuration.serve, &mut Vec::new(), &mut done)?;
+        if let Some(name) = configuration.stores.keys().find(|name| !done.contains(name.as_str())) {
+            let (name, serve) = (name.clone(), configuration.serve.clone());
+            return Err(ConfigurationError::Unreached { name, serve });
+        }
+        configuration.check_folders()?;
+        Ok(configuration)
+    }
+
+    /// What is served.
+    #[must_use]
+    pub fn serve(&self) -> &str {
+        &self.serve
+    }
+
+    /// The store of a name that is somewhere in the configuration.
+    #[must_use]
+    pub fn store(&self, name: &str) -> Option<&Described> {
+        self.stores.get(name)
+    }
+
+    fn check_names(&self) -> Result<(), ConfigurationError> {
+        let named = self.stores.iter().flat_map(|(store, described)| {
+            let behind = described.behind().into_iter();
+            behind.map(move |(key, name)| (format!("[store.{store}]: {key}"), name))
+        });
+        for (place, name) in std::iter::once(("serve".to_owned(), self.serve.as_str())).chain(named) {
+            if !self.stores.contains_key(name) {
+                let nearest = self.nearest(name);
+                return Err(ConfigurationError::Missing { place, name: name.to_owned(), nearest });
+            }
+        }
+        Ok(())
+    }
+
+    /// A store whose name begins as this one, in whichever case.
+    fn nearest(&self, name: &str) -> Option<String> {
+        let start: String = name.to_lowercase().chars().take(3).collect();
+        let known = self.stores.keys().find(|known| known.to_lowercase().starts_with(&start));
+        known.filter(|_| !start.is_empty()).cloned()
+    }
+
+    fn check_below<'a>(
+        &'a self,
+        name: &'a str,
+        above: &mut Vec<&'a str>,
+        done: &mut BTreeSet<&'a str>,
+    ) -> Result<(), ConfigurationError> {
+        if let Some(from) = above.iter().position(|other| *other == name) {
+            let circle = above[from..].iter().chain([&name]).map(ToString::to_string).collect();
+            return Err(ConfigurationError::Circle { circle });
+        }
+        if done.contains(name) {
+            return Ok(());
+        }
+        if above.len() >= DEPTH_MAX {
+            let what = format!("stores behind each other, down to [store.{name}]");
+            return Err(ConfigurationError::TooMany { what, most: DEPTH_MAX });
+        }
+        above.push(name);
+        for (_, behind) in self.stores.get(name).map(Described::behind).unwrap_or_default() {
+            self.check_below(behind, above, done)?;
+        }
+        above.pop();
+        done.insert(name);
+        Ok(())
+    }
+
+    fn check_folders(&self) -> Result<(), ConfigurationError> {
+        let mut owners: BTreeMap<&PathBuf, &str> = BTreeMap::new();
+        for (store, described) in &self.stores {
+            let Some((key, folder)) = described.folder() else { continue };
+            if let Some(other) = owners.insert(folder, store) {
+                let value = folder.display().to_string();
+                let hint = format!("[store.{other}] has the same folder: give each its own");
+                return Err(ConfigurationError::Value { store: store.clone(), key, value, hint });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

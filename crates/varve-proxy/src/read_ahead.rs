@@ -1,0 +1,338 @@
+//! Reading ahead: when a block was read that names others, those are fetched before anybody asks for them. For links on which an answer takes
+//! long to come.
+//!
+//! ```text
+//! get ─▶ memory ─▶ on its way? wait for it ─▶ source
+//!           ▲            ▲                        │
+//!           └── step ◀── queue ◀── what the block names
+//! ```
+//!
+//! One level is read ahead: a pointer block that was fetched ahead has its own blocks fetched once somebody has read it.
+//!
+//! What must always be true:
+//! - What is read ahead is only kept here: it is never more than the memory that was given, and every block of it has the score that it is kept
+//!   under.
+//! - The queue is bounded. What has waited longest in it is forgotten first, and costs nothing but the time that it would have spared.
+//! - What somebody has asked for is not fetched twice at the same time.
+//!
+//! It starts no thread: [`ReadAhead::step`] fetches some of what is in the queue, and is called by whoever has threads for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+use varve_venti::WireType;
+
+use crate::checked::is_right;
+use crate::recent::RecentBlocks;
+
+/// What the bytes of a block lead to, as far as they and its type tell.
+pub type Leads = fn(&BlockName, &[u8]) -> Vec<BlockName>;
+
+/// So many blocks are fetched in a step.
+const STEP_BLOCKS: usize = 64;
+/// So many may wait to be fetched.
+const QUEUE_MAX: usize = 8192;
+/// A block is taken to have so many bytes, before it is there.
+const EXPECTED_BYTES: u64 = 8 << 10;
+/// Who waits for a block that is on its way looks again so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What it has done so far, in blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadAheadCounts {
+    /// Fetched ahead.
+    pub ahead: u64,
+    /// Read that were there already.
+    pub hits: u64,
+    /// Read that had to be fetched.
+    pub misses: u64,
+}
+
+/// What has been asked for by nobody yet.
+#[derive(Default)]
+struct Queue {
+    /// In the order in which they are fetched.
+    waiting: BTreeMap<u64, BlockName>,
+    places: BTreeMap<BlockName, u64>,
+    next_place: u64,
+    on_the_way: BTreeSet<BlockName>,
+    is_over: bool,
+}
+
+impl Queue {
+    fn push(&mut self, name: BlockName, most: usize) {
+        let key = as_on_the_wire(&name);
+        if self.places.contains_key(&key) || self.on_the_way.contains(&key) {
+            return;
+        }
+        self.places.insert(key, self.next_place);
+        self.waiting.insert(self.next_place, name);
+        self.next_place += 1;
+        if self.waiting.len() > most
+            && let Some((_, oldest)) = self.waiting.pop_first()
+        {
+            self.places.remove(&as_on_the_wire(&oldest));
+        }
+    }
+
+    fn take(&mut self, key: &BlockName) {
+        if let Some(place) = self.places.remove(key) {
+            self.waiting.remove(&place);
+        }
+    }
+}
+
+/// A store of which is read ahead.
+pub struct ReadAhead {
+    source: Arc<dyn BlockStore>,
+    leads: Leads,
+    memory: RecentBlocks,
+    queue_max: usize,
+    queue: Mutex<Queue>,
+    /// Told when something is queued, or has come.
+    told: Condvar,
+    ahead: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// Pointers to data and pointers to directories are one type on the wire, and kept as one.
+fn as_on_the_wire(name: &BlockName) -> BlockName {
+    let block_type = WireType::of(name.block_type).and_then(|wire| wire.block_types().next());
+    BlockName { score: name.score, block_type: block_type.unwrap_or(name.block_type) }
+}
+
+fn leads_on(name: &BlockName) -> bool {
+    name.block_type.depth() > 0 || name.block_type.kind() != BlockKind::Data
+}
+
+/// Under which other type a block may be stored that is not there under its own: a pointer block does not tell what kind of leaves it leads to.
+fn other_kind(name: &BlockName) -> Option<BlockName> {
+    let kind = match name.block_type.kind() {
+        BlockKind::Data => BlockKind::Directory,
+        BlockKind::Directory => BlockKind::Data,
+        BlockKind::Root | BlockKind::Catalog => return None,
+    };
+    let block_type = BlockType::at_depth(kind, name.block_type.depth())?;
+    Some(BlockName { score: name.score, block_type })
+}
+
+impl ReadAhead {
+    /// Reads ahead of whoever reads from `source`, and keeps `memory_bytes` of what was read. `leads` says what a block leads to.
+    #[must_use]
+    pub fn new(source: Arc<dyn BlockStore>, leads: Leads, memory_bytes: u64) -> Self {
+        // What is read ahead must not drive out what was read ahead a moment ago.
+        let queue_max = usize::try_from(memory_bytes / 2 / EXPECTED_BYTES).unwrap_or(QUEUE_MAX);
+        Self {
+            source,
+            leads,
+            memory: RecentBlocks::new(memory_bytes),
+            queue_max: queue_max.clamp(1, QUEUE_MAX),
+            queue: Mutex::default(),
+            told: Condvar::new(),
+            ahead: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counts(&self) -> ReadAheadCounts {
+        ReadAheadCounts {
+            ahead: self.ahead.load(Ordering::Relaxed),
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Fetches some of what is in the queue. Says whether there was anything.
+    pub fn step(&self) -> bool {
+        let names: Vec<BlockName> = {
+            let mut queue = self.queue();
+            let mut names = Vec::new();
+            while names.len() < STEP_BLOCKS
+                && let Some((_, name)) = queue.waiting.pop_first()
+            {
+                queue.places.remove(&as_on_the_wire(&name));
+                queue.on_the_way.insert(as_on_the_wire(&name));
+                names.push(name);
+            }
+            names
+        };
+        if names.is_empty() {
+            return false;
+        }
+        let _arrival = Arrival { ahead: self, names: &names };
+        let mut others = Vec::new();
+        for (name, found) in names.iter().zip(self.source.get_batch(&names)) {
+            match found {
+                Ok(block) => self.note_ahead(name, &block),
+                Err(GetError::NotFound { .. }) => others.extend(other_kind(name)),
+                // Who asks for it is told.
+                Err(_) => {}
+            }
+        }
+        if !others.is_empty() {
+            for (name, found) in others.iter().zip(self.source.get_batch(&others)) {
+                if let Ok(block) = found {
+                    self.note_ahead(name, &block);
+                }
+            }
+        }
+        true
+    }
+
+    /// Waits until there is something to fetch; `false` once nothing more will come.
+    pub fn wait(&self) -> bool {
+        let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.is_over;
+        let queue = self.told.wait_while(self.queue(), idle).unwrap_or_else(PoisonError::into_inner);
+        !queue.is_over
+    }
+
+    /// Nothing more is to be fetched ahead.
+    pub fn end(&self) {
+        let mut queue = self.queue();
+        queue.is_over = true;
+        queue.waiting.clear();
+        queue.places.clear();
+        drop(queue);
+        self.told.notify_all();
+    }
+
+    fn note_ahead(&self, name: &BlockName, block: &Bytes) {
+        if is_right(name, block) {
+            self.memory.insert(as_on_the_wire(name), block);
+            self.ahead.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Queues what a block leads to that somebody has just read.
+    fn look_ahead(&self, name: &BlockName, block: &Bytes) {
+        if !leads_on(name) {
+            return;
+        }
+        let empty = self.source.empty_score();
+        let mut is_any = false;
+        let mut queue = self.queue();
+        if queue.is_over {
+            return;
+        }
+        for child in (self.leads)(name, block) {
+            let key = as_on_the_wire(&child);
+            if child.score != empty && !self.memory.has(&key) {
+                queue.push(child, self.queue_max);
+                is_any = true;
+            }
+        }
+        drop(queue);
+        if is_any {
+            self.told.notify_all();
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block that is in memory, or on its way there.
+    fn near(&self, name: &BlockName) -> Option<Bytes> {
+        let key = as_on_the_wire(name);
+        if let Some(block) = self.memory.get(&key) {
+            return Some(block);
+        }
+        let mut queue = self.queue();
+        queue.take(&key);
+        while queue.on_the_way.contains(&key) {
+            let waited = self.told.wait_timeout(queue, LOOK_AGAIN);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(queue);
+        self.memory.get(&key)
+    }
+}
+
+/// What was on its way is not any more, however that ended.
+struct Arrival<'a> {
+    ahead: &'a ReadAhead,
+    names: &'a [BlockName],
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.ahead.queue();
+        for name in self.names {
+            queue.on_the_way.remove(&as_on_the_wire(name));
+        }
+        drop(queue);
+        self.ahead.told.notify_all();
+    }
+}
+
+impl BlockStore for ReadAhead {
+    fn score_bytes(&self) -> usize {
+        self.source.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.source.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        self.source.put(block)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        self.get_batch(std::slice::from_ref(name)).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.source.sync()
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.source.put_batch(blocks)
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        let near: Vec<Option<Bytes>> = names.iter().map(|name| self.near(name)).collect();
+        let far: Vec<BlockName> =
+            names.iter().zip(&near).filter(|(_, near)| near.is_none()).map(|(name, _)| *name).collect();
+        let mut fetched = if far.is_empty() { Vec::new() } else { self.source.get_batch(&far) }.into_iter();
+        let hits = (names.len() - far.len()) as u64;
+        self.hits.fetch_add(hits, Ordering::Relaxed);
+        let mut found = Vec::with_capacity(names.len());
+        for (name, near) in names.iter().zip(near) {
+            let is_far = near.is_none();
+            let answer = match near {
+                Some(block) => Ok(block),
+                None => fetched.next().unwrap_or(Err(GetError::NotFound { name: *name })),
+            };
+            if let Ok(block) = &answer {
+                // What leads to other blocks is little, and read again and again.
+                if is_far && leads_on(name) && is_right(name, block) {
+                    self.memory.insert(as_on_the_wire(name), block);
+                }
+                self.look_ahead(name, block);
+            }
+            found.push(answer);
+        }
+        self.misses.fetch_add(far.len() as u64, Ordering::Relaxed);
+        found
+    }
+
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        self.source.has_batch(names)
+    }
+}
+
+impl fmt::Debug for ReadAhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadAhead").field("counts", &self.counts()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! Numbers for whoever watches a server: one page of text by HTTP, as Prometheus and its like read it. What the numbers are is the caller's to say.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+
+use crate::network::ListenError;
+
+/// How many clients there are at the same time; who comes then waits.
+const CLIENTS_MAX: usize = 16;
+/// How long a client may take to say what it wants, and to take the page.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a page that is being written may take when the server ends.
+const ENDING: Duration = Duration::from_secs(2);
+/// The format, as its readers know it.
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+/// Where everybody looks for it.
+const PATH: &str = "/metrics";
+
+/// Writes the page, as things are now.
+pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// A server that runs until it is dropped.
+pub struct MetricsServer {
+    address: SocketAddr,
+    threads: Option<Runtime>,
+}
+
+impl MetricsServer {
+    /// Serves a page at an address of this machine alone, or at any if it `is_exposed`.
+    ///
+    /// # Errors
+    /// [`ListenError`]
+    pub fn start(address: SocketAddr, is_exposed: bool, page: Page) -> Result<Self, ListenError> {
+        if !is_exposed && !address.ip().is_loopback() {
+            return Err(ListenError::ExposedNumbers { address });
+        }
+        let mut builder = Builder::new_multi_thread();
+        let threads = builder.worker_threads(1).thread_name("metrics").enable_all().build();
+        let threads = threads.map_err(ListenError::Threads)?;
+        let failed = |source| ListenError::Listen { address, source };
+        let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        threads.spawn(accept(listener, page));
+        Ok(Self { address, threads: Some(threads) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        // A page that is being written keeps what it tells of: nobody else's end is to come before its own.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_timeout(ENDING);
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, page: Page) {
+    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let page = Arc::clone(&page);
+                tokio::spawn(async move {
+                    // Whoever takes no answer does not keep the others away.
+                    drop(tokio::time::timeout(PATIENCE, answer(socket, page)).await);
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a client of the metrics could not be taken in");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn answer(socket: TcpStream, page: Page) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let page = Arc::clone(&page);
+        async move { Ok::<_, Infallible>(reply(&request, &page)) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+    if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {
+        tracing::debug!(%error, "a client of the metrics went away");
+    }
+}
+
+fn reply(request: &Request<Incoming>, page: &Page) -> Response<String> {
+    let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let (status, body) = match request.uri().path() {
+        _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
+        PATH | "/" => (StatusCode::OK, page()),
+        _ => (StatusCode::NOT_FOUND, format!("the numbers are at {PATH}\n")),
+    };
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, TEXT);
+    if !is_read {
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn asked(server: &MetricsServer, line: &str) -> String {
+        let mut socket = std::net::TcpStream::connect(server.address()).unwrap();
+        socket.write_all(format!("{line} HTTP/1.1\r\nHost: here\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn the_page_is_as_things_are_now() {
+        let count = std::sync::atomic::AtomicU64::new(0);
+        let page =
+            move || format!("varve_looks {}\n", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let server = MetricsServer::start("127.0.0.1:0".parse().unwrap(), false, Arc::new(page)).unwrap();
+        for number in 0..2 {
+            let answer = asked(&server, "GET /metrics");
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
+            assert!(answer.ends_with(&format!("\r\n\r\nvarve_looks {number}\n")), "{answer}");
+        }
+        assert!(asked(&server, "GET /elsewhere").starts_with("HTTP/1.1 404 "));
+        assert!(asked(&server, "POST /metrics").starts_with("HTTP/1.1 405 "));
+        assert!(!asked(&server, "HEAD /metrics").contains("varve_looks"));
+    }
+
+    #[test]
+    fn other_machines_look_only_if_they_may() {
+        let start = |is_exposed| {
+            MetricsServer::start("0.0.0.0:0".parse().unwrap(), is_exposed, Arc::new(String::new))
+        };
+        let refused = start(false).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("--expose"), "{refused}");
+        assert_ne!(start(true).unwrap().address().port(), 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! Answers on their way out: what is short in one run of bytes, and blocks as they are, so that nobody but the system copies them.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::time::timeout;
+use varve_venti::{Reply, Version, encode_read_head};
+
+/// A block that is no longer than this is copied: a piece of its own would cost more.
+const COPIED_BYTES_MAX: usize = 1 << 10;
+/// No system takes more pieces at a time than this.
+const PIECES_MAX: usize = 1 << 10;
+
+/// Replies in the order in which they are sent.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    bytes: Vec<u8>,
+    /// Blocks, each with how many of the bytes are sent before it.
+    blocks: Vec<(usize, Bytes)>,
+    block_bytes: usize,
+}
+
+impl Answers {
+    /// Appends bytes that are no reply.
+    pub(super) fn put_bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends a reply; one that its version has no room for becomes an error. A block is kept until it was sent, with all that it is a slice of.
+    pub(super) fn put(&mut self, version: Version, tag: u8, reply: Reply) {
+        let encoded = match &reply {
+            Reply::Read(block) if block.len() > COPIED_BYTES_MAX => {
+                encode_read_head(version, tag, block.len(), &mut self.bytes)
+            }
+            reply => reply.encode(version, tag, &mut self.bytes),
+        };
+        match (encoded, reply) {
+            (Ok(()), Reply::Read(block)) if block.len() > COPIED_BYTES_MAX => {
+                self.block_bytes += block.len();
+                self.blocks.push((self.bytes.len(), block));
+            }
+            (Ok(()), _) => {}
+            (Err(error), _) => {
+                let error = Reply::Error(error.to_string());
+                error.encode(version, tag, &mut self.bytes).expect("an error's text is short");
+            }
+        }
+    }
+
+    /// How many bytes they have.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() + self.block_bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sends them; `None` if nothing more is taken within `patience`.
+    pub(super) async fn write_to<W: AsyncWrite + Unpin>(
+        &self,
+        writer: &mut W,
+        patience: Duration,
+    ) -> io::Result<Option<()>> {
+        let mut pieces = self.pieces();
+        let mut rest = pieces.as_mut_slice();
+        while !rest.is_empty() {
+            let some = &rest[..rest.len().min(PIECES_MAX)];
+            let Ok(written) = timeout(patience, writer.write_vectored(some)).await else { return Ok(None) };
+            match written? {
+                0 => return Ok(None),
+                count => IoSlice::advance_slices(&mut rest, count),
+            }
+        }
+        Ok(Some(()))
+    }
+
+    /// None of them is empty.
+    fn pieces(&self) -> Vec<IoSlice<'_>> {
+        let mut pieces = Vec::with_capacity(2 * self.blocks.len() + 1);
+        let mut sent = 0;
+        for (before, block) in &self.blocks {
+            pieces.push(IoSlice::new(&self.bytes[sent..*before]));
+            pieces.push(IoSlice::new(block));
+            sent = *before;
+        }
+        pieces.push(IoSlice::new(&self.bytes[sent..]));
+        pieces.retain(|piece| !piece.is_empty());
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_sent_as_they_are_encoded_however_little_is_taken_at_a_time() {
+        let replies = [
+            Reply::Ping,
+            Reply::Read(vec![1; 5000].into()),
+            Reply::Read(vec![2; 3].into()),
+            Reply::Read(Bytes::new()),
+            Reply::Error("no".into()),
+            Reply::Read(vec![3; COPIED_BYTES_MAX + 1].into()),
+            Reply::Read(vec![4; 9000].into()),
+        ];
+        let mut expected = b"before".to_vec();
+        let mut answers = Answers::default();
+        assert!(answers.is_empty());
+        answers.put_bytes(b"before");
+        for (tag, reply) in (0..).zip(&replies) {
+            reply.encode(Version::V04, tag, &mut expected).unwrap();
+            answers.put(Version::V04, tag, reply.clone());
+        }
+        assert_eq!(answers.len(), expected.len());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        for taken_at_a_time in [1, 7, 4096, 1 << 20] {
+            let sent = runtime.block_on(async {
+                let (mut here, mut there) = tokio::io::duplex(taken_at_a_time);
+                let mut sent = Vec::new();
+                let writing = async {
+                    answers.write_to(&mut here, Duration::from_secs(60)).await.unwrap().unwrap();
+                    drop(here);
+                };
+                let reading = tokio::io::AsyncReadExt::read_to_end(&mut there, &mut sent);
+                let ((), count) = tokio::join!(writing, reading);
+                count.unwrap();
+                sent
+            });
+            assert!(sent == expected, "{taken_at_a_time}");
+        }
+    }
+
+    #[test]
+    fn what_a_version_has_no_room_for_is_an_error_of_that_request() {
+        let mut answers = Answers::default();
+        answers.put(Version::V02, 9, Reply::Read(vec![0; 70_000].into()));
+        let mut expected = Vec::new();
+        let text = "a block of 70000 bytes cannot be sent in version 02".to_owned();
+        Reply::Error(text).encode(Version::V02, 9, &mut expected).unwrap();
+        assert_eq!((answers.bytes, answers.blocks.len()), (expected, 0));
+    }
+
+    #[test]
+    fn who_takes_nothing_is_given_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let mut answers = Answers::default();
+        answers.put(Version::V04, 0, Reply::Read(vec![0; 5000].into()));
+        let (mut here, _there) = tokio::io::duplex(16);
+        let given_up = runtime.block_on(answers.write_to(&mut here, Duration::from_millis(20)));
+        assert_eq!(given_up.unwrap(), None);
+    }
+}

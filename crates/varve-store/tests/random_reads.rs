@@ -1,0 +1,132 @@
+//! What one block of a disk costs its reader: counted in reads of the disk and their bytes, which are the same on every machine.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
+use varve_world::{FileLock, FileName, LockError, MemoryStorage, Random, SeededRandom, Storage, World};
+use zeroize::Zeroizing;
+
+const BLOCK_BYTES: usize = 8 << 10;
+
+/// Storage that counts what is read from it.
+#[derive(Default)]
+struct Counted {
+    storage: MemoryStorage,
+    reads: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counted {
+    /// What was read since the last call: how often, and how much.
+    fn take(&self) -> (u64, u64) {
+        (self.reads.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Storage for Counted {
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        self.storage.create(file)
+    }
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        self.storage.append(file, bytes)
+    }
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
+        self.storage.read_at(file, offset, into)
+    }
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        self.storage.length(file)
+    }
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.storage.truncate(file, length)
+    }
+    fn sync_soon(&self, file: &FileName) {
+        self.storage.sync_soon(file);
+    }
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.storage.sync(file)
+    }
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.storage.sync_folder(folder)
+    }
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        self.storage.rename(from, to)
+    }
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.storage.remove(file)
+    }
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        self.storage.list(folder)
+    }
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        self.storage.lock(file, holder)
+    }
+}
+
+fn open(storage: &Arc<Counted>, seed: u64, access: Access<'_>) -> Store {
+    let world = World::deterministic(Arc::clone(storage) as Arc<dyn Storage>, seed);
+    let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
+    Store::open(world, Some(&secret), access, &mut |_| {}).unwrap()
+}
+
+/// A store with blocks of a disk, of which every second byte is noise, opened anew to be read.
+fn filled(block_count: u64) -> (Arc<Counted>, Store, Vec<BlockName>) {
+    let storage = Arc::new(Counted::default());
+    let world = World::deterministic(Arc::clone(&storage) as Arc<dyn Storage>, 1);
+    let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
+    Store::create(&world, &StoreConfig::new([5; 16]), Some(&secret), PassphraseCost::default()).unwrap();
+    let store = open(&storage, 2, Access::Write { holder: "a test" });
+    store.expect_reads_in_pieces(true);
+    let put = |number| {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        SeededRandom::new(number).fill(&mut bytes).unwrap();
+        bytes.iter_mut().step_by(2).for_each(|byte| *byte = 0);
+        let block_type = BlockType::DATA;
+        BlockName { score: store.put(Block { block_type, bytes: &bytes }).unwrap(), block_type }
+    };
+    let names: Vec<_> = (0..block_count).map(put).collect();
+    store.sync().unwrap();
+    drop(store);
+    let reader = open(&storage, 3, Access::Read);
+    // The arena's header is read once.
+    reader.get(&names[0]).unwrap();
+    storage.take();
+    (storage, reader, names)
+}
+
+#[test]
+fn a_block_that_is_expected_costs_one_read_of_one_frame() {
+    // A clump has 192 of them: blocks 192, 384, … begin the next ones.
+    let (storage, reader, names) = filled(6 * 192);
+    reader.get(&names[200]).unwrap();
+    let (reads, bytes) = storage.take();
+    assert_eq!(reads, 2, "where it is in its clump, and its frame");
+    assert!(bytes <= (4 << 10) + (32 << 10), "{bytes}");
+
+    reader.expect(&names);
+    let (reads, bytes) = storage.take();
+    assert_eq!((reads, bytes), (4, 4 * (4 << 10)), "the tables of the other four clumps");
+    reader.expect(&names);
+    assert_eq!(storage.take(), (0, 0));
+
+    for place in [390, 600, 800, 1000] {
+        reader.get(&names[place]).unwrap();
+        let (reads, bytes) = storage.take();
+        assert_eq!(reads, 1, "block {place}");
+        assert!(bytes <= 32 << 10, "block {place}: {bytes}");
+    }
+}
+
+#[test]
+fn who_expects_what_is_not_there_is_not_told() {
+    let (storage, reader, names) = filled(10);
+    let mut absent = names[3];
+    absent.block_type = BlockType::DIRECTORY;
+    reader.expect(&[absent]);
+    assert_eq!(storage.take(), (0, 0));
+    reader.get(&names[3]).unwrap();
+}

@@ -1,0 +1,91 @@
+//! The numbers of a server, as Prometheus and its like read them.
+
+use std::fmt::{Display, Write as _};
+use std::sync::{Arc, Weak};
+
+use varve_serve::venti::VentiServer;
+use varve_store::Store;
+
+/// The page, as things are now.
+pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
+    let mut page = Text::default();
+    if let Some(server) = Weak::upgrade(venti) {
+        venti_numbers(&server, &mut page);
+    }
+    if let Some(store) = Weak::upgrade(store) {
+        index_numbers(&store, &mut page);
+    }
+    page.0
+}
+
+fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
+    let counts = server.counts();
+    page.gauge("varve_venti_clients", "Clients that are there now.", counts.clients);
+    page.gauge(
+        "varve_venti_read_only",
+        "1 once the store could not write, so that only reads are served.",
+        u64::from(counts.is_degraded),
+    );
+    for (name, help, value) in [
+        ("varve_venti_clients_total", "Clients that were taken in.", counts.clients_taken),
+        ("varve_venti_clients_refused_total", "Clients that were sent away.", counts.clients_refused),
+        ("varve_venti_reads_total", "Blocks that were read.", counts.reads),
+        ("varve_venti_read_bytes_total", "Bytes of blocks that were read.", counts.read_bytes),
+        ("varve_venti_misses_total", "Reads of blocks that are not there.", counts.misses),
+        ("varve_venti_writes_total", "Blocks that were written, known ones too.", counts.writes),
+        ("varve_venti_written_bytes_total", "Bytes of blocks that were written.", counts.written_bytes),
+        ("varve_venti_syncs_total", "Syncs that were answered.", counts.syncs),
+        (
+            "varve_venti_errors_total",
+            "Requests that were answered with an error, misses aside.",
+            counts.errors,
+        ),
+        ("varve_venti_collisions_total", "Blocks whose score was taken by other bytes.", counts.collisions),
+    ] {
+        page.counter(name, help, value);
+    }
+}
+
+/// Memventi's two histograms among them.
+fn index_numbers(store: &Store, page: &mut Text) {
+    if let Some(index) = store.memory_index_stats() {
+        page.gauge("varve_index_blocks", "Blocks that the index knows.", index.block_count);
+        page.gauge("varve_index_memory_bytes", "Memory of the index.", index.memory_bytes);
+        page.head("varve_index_buckets", "Buckets of the index, by how full they are in per cent.", "gauge");
+        for (number, count) in index.fills.iter().enumerate() {
+            let fill = format!("{}-{}", 5 * number, 5 * (number + 1));
+            page.labelled("varve_index_buckets", "fill", &fill, count);
+        }
+    }
+    let candidates = store.candidates_per_lookup();
+    let name = "varve_index_lookups_total";
+    page.head(name, "Look-ups in the index, by how many candidates it proposed.", "counter");
+    let last = candidates.len() - 1;
+    for (number, count) in candidates.iter().enumerate() {
+        let label = if number == last { format!("{number}+") } else { number.to_string() };
+        page.labelled(name, "candidates", &label, count);
+    }
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "gauge");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.head(name, help, "counter");
+        let _ = writeln!(self.0, "{name} {value}");
+    }
+
+    fn labelled(&mut self, name: &str, label: &str, of: &str, value: impl Display) {
+        let _ = writeln!(self.0, "{name}{{{label}=\"{of}\"}} {value}");
+    }
+}

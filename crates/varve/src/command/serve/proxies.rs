@@ -1,0 +1,214 @@
+//! The door of Venti's protocol before proxies: other servers and stores, behind caches, write buffers and the like.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use varve_block::BlockStore;
+use varve_proxy::{
+    Assembled, BufferSettings, CONFIGURATION_BYTES_MAX, Configuration, Described, Leads, OpenFailure, Outside,
+};
+use varve_remote::{VentiOptions, VentiStore};
+use varve_serve::venti::{Inherited, Notice, VentiSettings};
+use varve_store::Store;
+use varve_tree::leads_to;
+use varve_venti::Address;
+use varve_world::World;
+
+use super::venti::{self, VentiDoor};
+use super::{Door, Outcome, end_at_next_signal, tell};
+use crate::arguments::{Arguments, Serve, WrongWords};
+use crate::session::{self, Home};
+
+/// What the door remembers by itself if nothing is said: the proxies have memory of their own.
+const RECENT_BYTES: u64 = 16 << 20;
+/// How often a server that is named by a flag is asked before it counts as away, and how long it may take to answer.
+const ATTEMPTS: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to accept a connection.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which proxies are to be served; `None` if the store itself is.
+pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Option<Configuration>> {
+    let is_server = || matches!(session::home(arguments), Ok(Home::Venti(_)));
+    if !words.has_proxies() && !is_server() {
+        return Ok(None);
+    }
+    if words.nbd.is_some() || words.nfs.is_some() || words.webdav.is_some() {
+        bail!(WrongWords(
+            "proxies and Venti servers have blocks, and no list of snapshots: they are served by --venti and --venti-read-only alone".into()
+        ));
+    }
+    if words.metrics.is_some() {
+        bail!(WrongWords("--metrics has the numbers of a store, and proxies have none: leave it out".into()));
+    }
+    match &words.proxies {
+        Some(file) => from_file(file).map(Some),
+        None => from_flags(arguments, words).map(Some),
+    }
+}
+
+fn from_file(file: &Path) -> Result<Configuration> {
+    let mut text = String::new();
+    let read = std::fs::File::open(file)
+        .and_then(|opened| opened.take(CONFIGURATION_BYTES_MAX + 1).read_to_string(&mut text));
+    read.with_context(|| format!("cannot read {}", file.display()))?;
+    if text.len() as u64 > CONFIGURATION_BYTES_MAX {
+        bail!("{} is too long to describe proxies", file.display());
+    }
+    Configuration::from_text(&text).with_context(|| format!("cannot use {}", file.display()))
+}
+
+/// The proxies that flags name, in the one order in which they make sense: reading ahead in front of the cache, the cache in front of the write
+/// buffer, and behind that the shards, or the store.
+fn from_flags(arguments: &Arguments, words: &Serve) -> Result<Configuration> {
+    let mut stores = BTreeMap::new();
+    let mut front = if words.shard.is_empty() {
+        add(&mut stores, "store", &session::store_path(arguments)?)?
+    } else {
+        let numbered = words.shard.iter().enumerate();
+        let named = numbered.map(|(number, path)| add(&mut stores, &format!("shard-{}", number + 1), path));
+        let shards = named.collect::<Result<Vec<_>>>()?;
+        stores.insert("shards".to_owned(), Described::Shards { stores: shards });
+        "shards".to_owned()
+    };
+    let mut put = |stores: &mut BTreeMap<String, Described>, name: &str, described| {
+        stores.insert(name.to_owned(), described);
+        front = name.to_owned();
+    };
+    let mut target = if words.shard.is_empty() { "store" } else { "shards" };
+    if let Some(folder) = &words.write_buffer {
+        let settings = BufferSettings { bytes_max: words.write_buffer_size, ..BufferSettings::default() };
+        let bytes_per_second = words.write_buffer_rate;
+        let described =
+            Described::Buffer { target: target.into(), folder: folder.clone(), settings, bytes_per_second };
+        put(&mut stores, "write-buffer", described);
+        target = "write-buffer";
+    }
+    if let Some(path) = &words.look_aside {
+        let look_aside = match session::home_at(path)? {
+            Home::Venti(_) => add(&mut stores, "look-aside", path)?,
+            _ => {
+                let bounded = Described::Bounded { folder: path.clone(), bytes: words.look_aside_size };
+                stores.insert("look-aside".to_owned(), bounded);
+                "look-aside".to_owned()
+            }
+        };
+        let described = Described::Cache {
+            source: target.into(),
+            look_aside: Some(look_aside),
+            look_aside_writes: words.look_aside_writes,
+            memory_bytes: words.memory.unwrap_or(4 * RECENT_BYTES),
+        };
+        put(&mut stores, "cache", described);
+        target = "cache";
+    }
+    if let Some(memory_bytes) = words.read_ahead {
+        put(&mut stores, "read-ahead", Described::ReadAhead { source: target.into(), memory_bytes });
+    }
+    Ok(Configuration::new(front, stores)?)
+}
+
+/// A store at the end of the line.
+fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Result<String> {
+    let described = match session::home_at(path)? {
+        Home::Venti(address) => Described::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
+        Home::Folder(path) => Described::Folder { path },
+        Home::Replica(text) => {
+            bail!(
+                "{text} is a replica, which is only read: a proxy needs a Venti server, or a store's own folder"
+            )
+        }
+    };
+    stores.insert(name.to_owned(), described);
+    Ok(name.to_owned())
+}
+
+/// What the proxies need of this machine. Stores that it opens are closed when all else has ended.
+struct Machine<'a> {
+    arguments: &'a Arguments,
+    stores: Mutex<Vec<Arc<Store>>>,
+}
+
+impl Outside for Machine<'_> {
+    fn server(
+        &self,
+        address: &Address,
+        attempts: u32,
+        patience: Duration,
+    ) -> Result<Arc<dyn BlockStore>, OpenFailure> {
+        let options = VentiOptions {
+            attempts,
+            connect_timeout: CONNECT_PATIENCE.min(patience),
+            answer_timeout: patience,
+            ..VentiOptions::default()
+        };
+        Ok(Arc::new(VentiStore::connect_later(address.clone(), options)))
+    }
+
+    fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure> {
+        let store = Arc::new(session::write_store_at(self.arguments, path)?);
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&store));
+        Ok(store)
+    }
+
+    fn world(&self, folder: &Path) -> World {
+        session::world(folder)
+    }
+
+    fn holder(&self) -> String {
+        session::holder()
+    }
+
+    fn leads(&self) -> Leads {
+        leads_to
+    }
+}
+
+/// Serves until a signal to end.
+pub(super) fn run(
+    arguments: &Arguments,
+    words: &Serve,
+    configuration: &Configuration,
+    inherited: &mut Inherited,
+    mut signals: Signals,
+) -> Result<Outcome> {
+    let machine = Machine { arguments, stores: Mutex::default() };
+    let assembled = Assembled::new(configuration, &machine)?;
+    // What is away may come back; a store that must not be written to any more says so.
+    let settings = VentiSettings {
+        failures_pass: true,
+        recent_bytes: words.memory.unwrap_or(RECENT_BYTES),
+        ..venti::settings(words)
+    };
+    let Some(server) = venti::start(words, inherited, assembled.blocks(), settings)? else {
+        bail!(WrongWords("proxies are served by --venti and --venti-read-only: give an address".into()));
+    };
+    let server = Arc::new(server);
+    let door = Box::new(VentiDoor(Arc::clone(&server)));
+    door.addresses().iter().for_each(|address| say!("serving at {address}"));
+    tell(Notice::Ready);
+    for signal in signals.forever() {
+        match signal {
+            SIGUSR1 | SIGUSR2 => eprint!("{}{}", assembled.report(), venti::counts(&server)),
+            _ => break,
+        }
+    }
+    tell(Notice::Stopping);
+    end_at_next_signal(signals);
+    drop(server);
+    door.close();
+    let synced = assembled.close();
+    for store in machine.stores.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Ok(store) = Arc::try_unwrap(store) {
+            store.close()?;
+        }
+    }
+    synced.context("not all that was written is durable behind the proxies")?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,76 @@
+//! Choosing a store by figures: a disk is measured, a plan is made from that, and the engine is put through the six cases.
+
+mod sandbox;
+
+use std::fs;
+
+use sandbox::Sandbox;
+
+#[test]
+fn a_plan_is_made_from_what_was_measured() {
+    let sandbox = Sandbox::empty();
+    let folder = sandbox.arg("disk");
+    fs::create_dir(&folder).unwrap();
+    let measured = sandbox.ok(["bench", "device", &folder, "--size", "4M", "--seconds", "0.02", "--json"]);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "it leaves nothing behind");
+    let figures = sandbox.arg("disk.json");
+    fs::write(&figures, measured).unwrap();
+
+    let small = &sandbox.json(["plan", "--disk-size", "1T", "--device", &figures])[0];
+    let forecasts = small["plan"]["forecasts"].as_array().unwrap();
+    assert_eq!(forecasts.len(), 4);
+    assert_eq!(small["plan"]["choice"], 0);
+    for forecast in forecasts {
+        assert_eq!(forecast["cases"].as_array().unwrap().len(), 6);
+        assert!(forecast["night_rate"].as_f64().unwrap() > 0.0);
+    }
+    // Sixteen times as many blocks have no room in memory, and the index goes to disk.
+    let large = &sandbox.json(["plan", "--disk-size", "16T", "--memory", "8G", "--device", &figures])[0];
+    assert_eq!(large["plan"]["choice"], 1);
+    let shown = sandbox.ok(["plan", "--disk-size", "16T", "--memory", "8G"]);
+    assert!(shown.contains("Take `varve init --index disk"), "{shown}");
+    assert!(shown.contains("assumed"), "{shown}");
+    // What fits nowhere is found, and no error.
+    let none = sandbox.run(["plan", "--disk-size", "16T", "--memory", "50M"]);
+    assert_eq!(none.code, Some(1));
+    assert!(String::from_utf8_lossy(&none.stdout).contains("Nothing fits"));
+}
+
+#[test]
+fn what_makes_no_plan_is_said() {
+    let sandbox = Sandbox::empty();
+    let figures = sandbox.arg("disk.json");
+    fs::write(&figures, r#"{"rows":[],"is_direct":true}"#).unwrap();
+    let said = sandbox.fails(2, ["plan", "--disk-size", "1T", "--device", &figures]);
+    assert!(said.contains("larger than zero"), "{said}");
+    fs::write(&figures, "nonsense").unwrap();
+    let said = sandbox.fails(1, ["plan", "--disk-size", "1T", "--device", &figures]);
+    assert!(said.contains("varve bench device --json"), "{said}");
+    sandbox.fails(2, ["plan", "--disk-size", "1T", "--stored", "0%"]);
+    sandbox.fails(2, ["plan"]);
+    let said = sandbox.fails(1, ["bench", "device", &sandbox.arg("nowhere")]);
+    assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn the_engine_is_put_through_the_six_cases() {
+    let sandbox = Sandbox::empty();
+    let folder = sandbox.arg("disk");
+    fs::create_dir(&folder).unwrap();
+    let words =
+        ["bench", "foundation", &folder, "--blocks", "2K", "--sample", "30", "--block-size", "512,4096"];
+    let runs = sandbox.json(words);
+    assert!(runs.len() >= 4, "each kind of store, with each size of block");
+    for run in &runs {
+        let cases = run["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 6);
+        let of = |name: &str| cases.iter().find(|case| case["case"] == name).unwrap();
+        assert_eq!(of("fresh-write")["blocks"], 2000);
+        assert_eq!(of("out-of-order-read")["blocks"], 30);
+        assert!(of("out-of-order-read")["disk"]["reads"].as_u64().unwrap() > 0);
+        assert!(of("fresh-write")["disk"]["written_bytes"].as_u64().unwrap() > 500_000);
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "it leaves nothing behind");
+    let shown = sandbox.ok(words);
+    assert!(shown.contains("by hash, index on disk, blocks of 4.00 KiB"), "{shown}");
+}

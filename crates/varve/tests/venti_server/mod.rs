@@ -1,0 +1,108 @@
+//! The real program, serving a store of SHA-1 scores by Venti's protocol.
+#![allow(dead_code, reason = "each test uses its own part of this")]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use crate::sandbox::Sandbox;
+
+/// What the store is called in its sandbox.
+pub const STORE: &str = "venti-store";
+
+/// A server, which is killed if a test ends before it does.
+pub struct Server {
+    pub child: Child,
+    /// Where it listens, one address for each that was wanted.
+    pub addresses: Vec<String>,
+}
+
+/// Makes the store.
+#[track_caller]
+pub fn make_store(sandbox: &Sandbox) {
+    let words = ["-s", &sandbox.arg(STORE), "init", "--plaintext", "--score", "sha1", "-q"];
+    assert!(Command::new(env!("CARGO_BIN_EXE_varve")).args(words).status().unwrap().success());
+}
+
+/// The program, about to serve the store with these words.
+pub fn command(sandbox: &Sandbox, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.args(["-s", &sandbox.arg(STORE), "serve"]).args(words);
+    command
+}
+
+impl Server {
+    /// Serves the store at a free port.
+    #[track_caller]
+    pub fn start(sandbox: &Sandbox) -> Self {
+        Self::run(sandbox, command(sandbox, &["--venti", "127.0.0.1:0"]), 1)
+    }
+
+    /// Runs a command that says where it serves, as often as that.
+    #[track_caller]
+    pub fn run(sandbox: &Sandbox, mut command: Command, address_count: usize) -> Self {
+        let complaints = File::create(sandbox.path("serve.log")).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(complaints).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(address_count);
+        let address = |line: std::io::Result<String>| {
+            let line = line.unwrap();
+            line.strip_prefix("serving at ").map_or_else(|| line.clone(), str::to_owned)
+        };
+        let addresses: Vec<String> = lines.map(address).collect();
+        let server = Self { child, addresses };
+        assert_eq!(server.addresses.len(), address_count, "{}", Self::complaints(sandbox));
+        server
+    }
+
+    pub fn address(&self) -> &str {
+        &self.addresses[0]
+    }
+
+    /// What it has complained of so far.
+    pub fn complaints(sandbox: &Sandbox) -> String {
+        fs::read_to_string(sandbox.path("serve.log")).unwrap()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        assert!(
+            Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success()
+        );
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn end(mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program with a Venti server as its store.
+pub fn command_at(sandbox: &Sandbox, address: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.args(["-s", address, "--roots", &sandbox.arg("roots")]).env("TZ", "UTC");
+    command
+}
+
+/// Runs the program, which must succeed, with a Venti server as its store.
+#[track_caller]
+pub fn at(sandbox: &Sandbox, address: &str, words: &[&str]) -> String {
+    let output = command_at(sandbox, address).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs the program, which must fail, with a Venti server as its store. What it complained of.
+#[track_caller]
+pub fn fails_at(sandbox: &Sandbox, address: &str, words: &[&str]) -> String {
+    let output = command_at(sandbox, address).args(words).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{words:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
