@@ -15,6 +15,7 @@
 
 mod archived_bytes;
 mod catalog;
+mod copy;
 mod elsewhere;
 mod fields;
 mod files;
@@ -37,6 +38,7 @@ mod verify;
 
 pub use archived_bytes::allocated_bytes;
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
+pub use copy::{CopySnapshotError, SnapshotCopier};
 pub use elsewhere::Elsewhere;
 pub use fields::{Field, FieldError, FieldReader, FieldWriter, frame, split_record};
 pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};

@@ -93,7 +93,7 @@ pub enum FollowError {
 }
 
 /// How things stood before a snapshot was begun.
-struct Begun {
+pub(crate) struct Begun {
     at: Timestamp,
     log_bytes: u64,
     new_bytes: u64,
@@ -264,7 +264,7 @@ impl Archive {
         })
     }
 
-    fn begin(&self) -> Result<Begun, TakeError> {
+    pub(crate) fn begin(&self) -> Result<Begun, TakeError> {
         let log_bytes = self.store.stats()?.log_bytes;
         let (_, new_bytes) = self.store.session_growth();
         Ok(Begun { at: self.store.world().clock.now(), log_bytes, new_bytes })
@@ -276,8 +276,6 @@ impl Archive {
             Some(id) => id,
             None => self.draw_id()?,
         };
-        self.store.write_out().map_err(TakeError::WriteOut)?;
-        let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);
         let snapshot = Snapshot {
             id,
             name: request.name,
@@ -289,10 +287,23 @@ impl Archive {
             size: content.size,
             file_count: content.file_count,
             problem_count: content.problem_count,
+            machine: request.machine,
+            new_bytes: 0,
+            stored_bytes: 0,
+            elapsed: 0,
+        };
+        self.enter(begun, snapshot)
+    }
+
+    /// Enters a snapshot in the catalog with what it has cost here.
+    pub(crate) fn enter(&mut self, begun: Begun, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
+        self.store.write_out().map_err(TakeError::WriteOut)?;
+        let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);
+        let snapshot = Snapshot {
             new_bytes: self.store.session_growth().1 - begun.new_bytes,
             stored_bytes: self.store.stats()?.log_bytes.saturating_sub(begun.log_bytes),
             elapsed: u64::try_from(elapsed).unwrap_or(0),
-            machine: request.machine,
+            ..snapshot
         };
         self.catalog.add(&*self.store, snapshot.clone())?;
         Ok(snapshot)

@@ -12,6 +12,7 @@ use varve_block::{
 };
 use varve_log::{AppendError, NamedBlock};
 
+use crate::placement::blocks_max;
 use crate::put::failed;
 use crate::store::{Admission, FullDraft, Pending, PendingPlace, Store, Writer};
 
@@ -43,7 +44,7 @@ impl Store {
         while puts.iter().any(|put| put.score.is_none()) {
             let seen = self.admission().page_count;
             self.look_for_equals(&mut puts)?;
-            let full = {
+            let (full, placed) = {
                 let mut admission = self.admission();
                 if let Some(reason) = &admission.failed {
                     return Err(failed(AppendError::Failed { reason: reason.clone() }));
@@ -54,7 +55,6 @@ impl Store {
                 }
                 admission.place_new(&mut puts)
             };
-            let (full, placed) = full;
             for full in full {
                 self.append_draft(writer, &full).map_err(failed)?;
             }
@@ -241,10 +241,16 @@ impl Admission {
         self.pending.insert(name, Pending { place, digest: None });
         self.new_block_count += 1;
         self.new_block_bytes += bytes.len() as u64;
-        if self.drafts[kind].draft.is_full() {
+        if self.is_full(kind) {
             full.extend(self.close_draft(kind));
         }
         Some(score)
+    }
+
+    /// Whether a draft has what it was given room for.
+    fn is_full(&self, kind: usize) -> bool {
+        let draft = &self.drafts[kind].draft;
+        draft.is_full() || draft.names().len() >= blocks_max(draft.goal_bytes())
     }
 
     /// Finds a place for a draft, whose first block has so many bytes. If that is in the next arena, nothing more is added to what belongs
@@ -270,10 +276,10 @@ impl Admission {
         let first_bytes = blocks.first().map_or(0, |(_, bytes)| bytes.len());
         self.begin_draft(kind, first_bytes, full)?;
         for (name, bytes) in blocks {
-            let open = &mut self.drafts[kind];
-            if open.draft.should_close_before(bytes.len()) || open.draft.is_full() {
+            if self.drafts[kind].draft.should_close_before(bytes.len()) || self.is_full(kind) {
                 break;
             }
+            let open = &mut self.drafts[kind];
             let place = PendingPlace::Draft {
                 number: open.number,
                 ordinal: open.draft.push(NamedBlock { name: *name, digest: None, bytes }),

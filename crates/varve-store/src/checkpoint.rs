@@ -40,6 +40,13 @@ pub(crate) struct Coverage {
     pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
 }
 
+impl Coverage {
+    /// Whether it covers nothing of the log.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.sealed.is_empty() && self.part.is_empty() && self.catalogs.is_empty()
+    }
+}
+
 /// The part of an arena that an index covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CoveredPart {

@@ -23,11 +23,18 @@ const ARENAS_MAX: u64 = 4096;
 /// How much memory it may take to know where the clumps of by-value stores are.
 const PLACES_BYTES_MAX: u64 = 16 << 20;
 
+/// Which page of which arena. After a crash another one may lie where one was that a reader still knows: so its code is part of it.
+type PageKey = (ArenaId, Granule, [u8; 16]);
+
+fn page_key(arena: ArenaId, row: &PageRow) -> PageKey {
+    (arena, row.granule, row.code)
+}
+
 #[derive(Clone)]
 struct PageWeight;
 
-impl Weighter<(ArenaId, Granule), Arc<DirectoryPage>> for PageWeight {
-    fn weight(&self, _: &(ArenaId, Granule), page: &Arc<DirectoryPage>) -> u64 {
+impl Weighter<PageKey, Arc<DirectoryPage>> for PageWeight {
+    fn weight(&self, _: &PageKey, page: &Arc<DirectoryPage>) -> u64 {
         page.memory_bytes() as u64 + 100
     }
 }
@@ -60,9 +67,11 @@ struct ArenaPlaces {
 }
 
 impl ArenaPlaces {
-    fn find(&self, clump: &ClumpName) -> Option<Granule> {
-        let at = self.clumps.binary_search_by_key(clump, |(name, _)| *name).ok()?;
-        self.clumps.get(at).map(|(_, granule)| *granule)
+    /// Where the clump of this name lies; there are several if some of its blocks were stored again.
+    fn find(&self, clump: &ClumpName) -> Vec<Granule> {
+        let first = self.clumps.partition_point(|(name, _)| name < clump);
+        let these = self.clumps.iter().skip(first).take_while(|(name, _)| name == clump);
+        these.map(|(_, granule)| *granule).collect()
     }
 
     fn is_of(&self, rows: &[PageRow]) -> bool {
@@ -79,12 +88,20 @@ impl Weighter<ArenaId, Arc<ArenaPlaces>> for PlacesWeight {
     }
 }
 
+/// What the clumps are called that a page names, and where they are.
+fn clumps_of(page: &DirectoryPage) -> impl Iterator<Item = (ClumpName, Granule)> + '_ {
+    page.clumps().iter().filter_map(|clump| {
+        let first = page.blocks_of(clump.granule).next()?;
+        Some((PlacedName::of(&first.name.score)?.clump, clump.granule))
+    })
+}
+
 /// The directories of a log, behind caches of bounded size.
 pub(crate) struct Directory {
     log: Arc<Log>,
     arenas: Cache<ArenaId, Arc<OpenedArena>, One, FixedHasher>,
     rows: Cache<ArenaId, Arc<[PageRow]>, RowsWeight, FixedHasher>,
-    pages: Cache<(ArenaId, Granule), Arc<DirectoryPage>, PageWeight, FixedHasher>,
+    pages: Cache<PageKey, Arc<DirectoryPage>, PageWeight, FixedHasher>,
     places: Cache<ArenaId, Arc<ArenaPlaces>, PlacesWeight, FixedHasher>,
     /// The pages of arenas without a seal: no footer lists them.
     unsealed: Mutex<BTreeMap<ArenaId, Vec<PageRow>>>,
@@ -129,7 +146,7 @@ impl Directory {
     /// Takes in a page that has just been written.
     pub(crate) fn note_appended(&self, appended: &Appended) {
         self.note_unsealed(appended.arena, appended.row);
-        self.pages.insert((appended.arena, appended.row.granule), Arc::clone(&appended.page));
+        self.pages.insert(page_key(appended.arena, &appended.row), Arc::clone(&appended.page));
     }
 
     /// Forgets what was read of an arena that was written anew.
@@ -137,7 +154,7 @@ impl Directory {
         self.arenas.remove(&arena);
         self.rows.remove(&arena);
         self.places.remove(&arena);
-        self.pages.retain(|(of, _), _| *of != arena);
+        self.pages.retain(|(of, ..), _| *of != arena);
         self.unsealed().remove(&arena);
     }
 
@@ -193,9 +210,23 @@ impl Directory {
         Ok(found)
     }
 
+    /// How many blocks all directories name. What cannot be read is not counted.
+    pub(crate) fn block_count(&self) -> u64 {
+        let mut count = 0;
+        self.each_page(|_, page| count += page.block_count() as u64);
+        count
+    }
+
     /// Looks in all directories for blocks. What cannot be read is passed over.
     pub(crate) fn search(&self, is_wanted: impl Fn(&BlockName) -> bool) -> Vec<LogAddress> {
         let mut found = Vec::new();
+        self.each_page(|id, page| {
+            found.extend(self.named_by(id, page).filter(|(named, _)| is_wanted(named)).map(|(_, at)| at));
+        });
+        found
+    }
+
+    fn each_page(&self, mut take: impl FnMut(ArenaId, &DirectoryPage)) {
         for id in self.log.arenas().unwrap_or_default() {
             let Ok((arena, rows)) = self.arena(id).and_then(|arena| Ok((arena, self.all_rows(id)?))) else {
                 continue;
@@ -204,39 +235,49 @@ impl Directory {
                 // Beside the cache: what is in there is likelier to be asked for.
                 let known = self
                     .pages
-                    .get(&(id, row.granule))
+                    .get(&page_key(id, row))
                     .map_or_else(|| self.log.read_page(&arena, row).map(Arc::new), Ok);
                 if let Ok(page) = known {
-                    found.extend(
-                        self.named_by(id, &page).filter(|(named, _)| is_wanted(named)).map(|(_, at)| at),
-                    );
+                    take(id, &page);
                 }
             }
         }
-        found
     }
 
-    /// Where the block of a by-value store lies by its name; `None` if there is no such clump there, or if the name says nothing of it.
+    /// Where the block of a by-value store lies by its name; nowhere if there is no such clump there, or if the name says nothing of it.
     ///
     /// # Errors
     /// [`ReadLogError`] when not all of that arena's pages could be read, and those that could do not tell.
-    pub(crate) fn place_of(&self, score: &Score) -> Result<Option<LogAddress>, ReadLogError> {
-        let Some(name) = PlacedName::of(score) else { return Ok(None) };
+    pub(crate) fn places_of(&self, score: &Score) -> Result<Vec<LogAddress>, ReadLogError> {
+        let Some(name) = PlacedName::of(score) else { return Ok(Vec::new()) };
         let id = ArenaId(name.clump.arena.into());
         let rows = match self.all_rows(id) {
             Ok(rows) => rows,
             // The name of another store's block, or the arena is gone, which is told where the index leads there.
             Err(ReadLogError::Storage { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(None);
+                return Ok(Vec::new());
             }
             Err(error) => return Err(error),
         };
         let known = self.places.get(&id).filter(|known| known.is_of(&rows));
-        let granule = match known {
+        let granules = match known {
             Some(known) => known.find(&name.clump),
             None => self.read_places(id, &rows, &name.clump)?,
         };
-        Ok(granule.and_then(|granule| self.log.config().map.address(id, granule)))
+        let map = self.log.config().map;
+        Ok(granules.into_iter().filter_map(|granule| map.address(id, granule)).collect())
+    }
+
+    /// The clumps that lie in another arena than their names say: what a repair had no room for, and what was brought back.
+    pub(crate) fn moved(&self) -> BTreeMap<ClumpName, Vec<LogAddress>> {
+        let map = self.log.config().map;
+        let mut moved: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        self.each_page(|id, page| {
+            for (name, granule) in clumps_of(page).filter(|(name, _)| u64::from(name.arena) != id.0) {
+                moved.entry(name).or_default().extend(map.address(id, granule));
+            }
+        });
+        moved
     }
 
     fn read_places(
@@ -244,14 +285,11 @@ impl Directory {
         id: ArenaId,
         rows: &[PageRow],
         wanted: &ClumpName,
-    ) -> Result<Option<Granule>, ReadLogError> {
+    ) -> Result<Vec<Granule>, ReadLogError> {
         let (mut clumps, mut failed) = (Vec::new(), None);
         for row in rows {
             match self.load(id, row) {
-                Ok(page) => clumps.extend(page.clumps().iter().filter_map(|clump| {
-                    let first = page.blocks_of(clump.granule).next()?;
-                    Some((PlacedName::of(&first.name.score)?.clump, clump.granule))
-                })),
+                Ok(page) => clumps.extend(clumps_of(&page)),
                 Err(error) => failed = Some(error),
             }
         }
@@ -259,12 +297,12 @@ impl Directory {
         let (page_count, last_page) = (rows.len(), rows.last().map(|row| row.code));
         let places = ArenaPlaces { clumps, page_count, last_page };
         match (places.find(wanted), failed) {
-            (granule, None) => {
+            (granules, None) => {
                 self.places.insert(id, Arc::new(places));
-                Ok(granule)
+                Ok(granules)
             }
-            (Some(granule), Some(_)) => Ok(Some(granule)),
-            (None, Some(error)) => Err(error),
+            (granules, Some(error)) if granules.is_empty() => Err(error),
+            (granules, Some(_)) => Ok(granules),
         }
     }
 
@@ -332,7 +370,7 @@ impl Directory {
 
     fn load(&self, id: ArenaId, row: &PageRow) -> Result<Arc<DirectoryPage>, ReadLogError> {
         let load = || self.log.read_page(&*self.arena(id)?, row).map(Arc::new);
-        self.pages.get_or_insert_with(&(id, row.granule), load)
+        self.pages.get_or_insert_with(&page_key(id, row), load)
     }
 
     fn sealed_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {

@@ -76,6 +76,9 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
+        if has_grown {
+            self.forget_moved();
+        }
         Ok(has_grown)
     }
 

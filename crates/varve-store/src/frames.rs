@@ -37,9 +37,15 @@ impl OpenedFrame {
             None => self.blocks.as_slice(),
         };
         if PlacedName::of(&name.score).is_some() {
-            // The table of the clump has led here, which is authenticated as the frame is; without one, this is no such store's clump.
-            let [(block_type, bytes, _)] = blocks else { return None };
-            return (*block_type == name.block_type && place.ordinal.is_some()).then(|| bytes.clone());
+            // The table of the clump has led here; without one, this is no such store's clump. Where anybody can compute its codes, the
+            // fingerprint is checked as well: so nobody makes blocks that lead in a circle.
+            let [(block_type, bytes, score)] = blocks else { return None };
+            let is_it = *block_type == name.block_type && place.ordinal.is_some();
+            let is_good = || {
+                namer.is_encrypted()
+                    || *score.get_or_init(|| namer.named_again(&name.score, bytes)) == name.score
+            };
+            return (is_it && is_good()).then(|| bytes.clone());
         }
         let is_it = |(block_type, bytes, score): &&(BlockType, Bytes, OnceLock<Score>)| {
             *block_type == name.block_type && *score.get_or_init(|| namer.hash(bytes)) == name.score

@@ -136,12 +136,12 @@ impl Store {
             }
         }
         drop(admission);
-        match self.directory.place_of(&wanted.name.score) {
-            Ok(Some(place)) => {
+        match self.directory.places_of(&wanted.name.score) {
+            Ok(places) if !places.is_empty() => {
                 wanted.may_be_further = true;
-                return vec![place];
+                return places;
             }
-            Ok(None) => {}
+            Ok(_) => {}
             Err(error) => wanted.damage = Some(Arc::new(error)),
         }
         let (near, is_all) = self.look_near(&wanted.name);

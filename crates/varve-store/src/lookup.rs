@@ -1,9 +1,10 @@
 //! Where a block may be: first by what is in memory, then by the index on disk, and where that fails by all directories.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use varve_block::{BlockName, LogAddress};
+use varve_block::{BlockName, ClumpName, LogAddress, PlacedName};
 use varve_index::{DiskIndex, Near};
 use varve_log::ArenaId;
 
@@ -21,6 +22,8 @@ pub(crate) struct Lookups {
     /// Whether somebody was told that the index is of no use.
     is_told: AtomicBool,
     row: Mutex<Row>,
+    /// In a store without an index: the clumps that are not where their names say, once that was asked.
+    moved: Mutex<Option<BTreeMap<ClumpName, Vec<LogAddress>>>>,
 }
 
 /// Look-ups on disk that lead on in one arena.
@@ -39,10 +42,10 @@ impl Store {
         mut is_there: impl FnMut(LogAddress) -> Result<bool, E>,
     ) -> Result<bool, E> {
         // What its name says, if it says anything: what cannot be read there says nothing.
-        if let Ok(Some(address)) = self.directory.place_of(&name.score)
-            && is_there(address)?
-        {
-            return Ok(true);
+        for address in self.directory.places_of(&name.score).unwrap_or_default() {
+            if is_there(address)? {
+                return Ok(true);
+            }
         }
         self.is_where_indexed(name, is_there)
     }
@@ -72,6 +75,9 @@ impl Store {
 
     /// Where a block may be by what is in memory, and whether that is all.
     pub(crate) fn look_near(&self, name: &BlockName) -> (Vec<LogAddress>, bool) {
+        if self.has_no_index {
+            return (Vec::new(), false);
+        }
         match self.index.near(self.namer.fingerprint(name)) {
             Near::All(places) => {
                 self.candidate_counters.note(places.len());
@@ -83,6 +89,9 @@ impl Store {
 
     /// All places where a block may be. Reads the disk, and what is likely to be asked for next.
     pub(crate) fn look_further(&self, name: &BlockName) -> Vec<LogAddress> {
+        if self.has_no_index {
+            return self.look_among_moved(name);
+        }
         let found = self.index.candidates(self.namer.fingerprint(name));
         let mut places = found.addresses;
         let Some(index) = self.index.disk() else {
@@ -110,6 +119,18 @@ impl Store {
             }
         }
         places
+    }
+
+    /// Where a block of a by-value store lies that is not where its name says, in a store without an index.
+    fn look_among_moved(&self, name: &BlockName) -> Vec<LogAddress> {
+        let Some(placed) = PlacedName::of(&name.score) else { return Vec::new() };
+        let mut moved = self.lookups.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        moved.get_or_insert_with(|| self.directory.moved()).get(&placed.clump).cloned().unwrap_or_default()
+    }
+
+    /// Forgets what was moved: more may have been.
+    pub(crate) fn forget_moved(&self) {
+        *self.lookups.moved.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn should_read_ahead(&self, place: LogAddress) -> bool {

@@ -62,6 +62,11 @@ impl Namer {
         self.empty
     }
 
+    /// Whether the store is encrypted, so that nobody without its key can write what reads as its own.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.keys.is_encrypted()
+    }
+
     /// Whether a score is that of the empty block in a by-value store: it lies nowhere, and is always there.
     pub(crate) fn is_everywhere(&self, score: &Score) -> bool {
         self.compare == CompareMode::Value && *score == self.empty

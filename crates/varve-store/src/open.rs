@@ -15,7 +15,7 @@ use varve_world::{FileLock, FileName, LockError, World};
 
 use crate::candidate_counts::CandidateCounters;
 use crate::checkpoint::{self, Coverage, CoveredPart, LoadCheckpointError};
-use crate::config::{ConfigError, Encryption, IndexKind, StoreConfig};
+use crate::config::{CompareMode, ConfigError, Encryption, IndexKind, StoreConfig};
 use crate::directory::Directory;
 use crate::disk_index;
 use crate::follow::Followed;
@@ -223,6 +223,8 @@ impl Store {
         let session =
             lock.is_some().then(|| disk_index::session(&world)).transpose().map_err(OpenError::Storage)?;
         let (index, coverage) = load_index(&world, &config, &log, &mut scans, session);
+        let is_reader = access == Access::Read;
+        let has_no_index = is_reader && config.compare == CompareMode::Value && coverage.is_nothing();
         let mut store = Self {
             world,
             config,
@@ -233,6 +235,7 @@ impl Store {
             read_in_pieces: AtomicBool::new(false),
             lost: LostBlocks::default(),
             index,
+            has_no_index,
             lookups: Lookups::default(),
             candidate_counters: CandidateCounters::default(),
             admission: Mutex::new(Admission::new(clump_bytes, coverage.catalogs.clone())),
@@ -264,7 +267,11 @@ impl Store {
             self.log.remove_never_begun()?;
         }
         let ids = self.log.arenas()?;
-        let to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains(*id)).collect();
+        let mut to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains(*id)).collect();
+        if self.has_no_index {
+            // All that is wanted of the pages is the newest catalog.
+            to_read.reverse();
+        }
         let arenas_total = to_read.len() as u64;
         let (mut unsealed, mut is_damaged) = (Vec::new(), false);
         for (arenas_done, id) in (0_u64..).zip(to_read) {
@@ -281,6 +288,7 @@ impl Store {
                 Err(error) => return Err(error.into()),
             }
         }
+        unsealed.sort_by_key(|arena| arena.id());
         progress(RebuildProgress { arenas_done: arenas_total, arenas_total });
         match lock {
             None => {
@@ -310,6 +318,9 @@ impl Store {
             Err(error) => return Err(error),
         };
         seals.insert(id, Seal::of(arena.header(), &footer));
+        if self.has_no_index && !self.admission().catalogs.is_empty() {
+            return Ok(None);
+        }
         for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
             match self.log.read_page(&arena, row) {
                 Ok(page) => self.insert_page(id, &page).unwrap_or_else(|error| tracing::error!(%error)),
@@ -398,13 +409,15 @@ impl Store {
     /// Takes what a page names into the index.
     pub(crate) fn insert_names(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
         let map = self.log.config().map;
-        let entries = page.blocks().map(|block| {
-            let address = map.address(arena, block.granule).ok_or(AppendError::LogFull)?;
-            Ok((self.namer.fingerprint(&block.name), address))
-        });
-        let entries = entries.collect::<Result<Vec<_>, AppendError>>()?;
-        let inserted = self.index.insert_all(&entries).map_err(|_| AppendError::LogFull)?;
-        self.unsaved_blocks.fetch_add(inserted, std::sync::atomic::Ordering::Relaxed);
+        if !self.has_no_index {
+            let entries = page.blocks().map(|block| {
+                let address = map.address(arena, block.granule).ok_or(AppendError::LogFull)?;
+                Ok((self.namer.fingerprint(&block.name), address))
+            });
+            let entries = entries.collect::<Result<Vec<_>, AppendError>>()?;
+            let inserted = self.index.insert_all(&entries).map_err(|_| AppendError::LogFull)?;
+            self.unsaved_blocks.fetch_add(inserted, std::sync::atomic::Ordering::Relaxed);
+        }
         if let Some(root) = page.last_of_type(BlockType::CATALOG)
             && let Some(address) = map.address(arena, root.granule)
         {

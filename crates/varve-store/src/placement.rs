@@ -14,8 +14,10 @@ const SPARE_BYTES: u64 = 64 << 10;
 const BLOCK_OVERHEAD_BYTES: u64 = 48;
 /// What a clump takes, at the most, with a page of its own.
 const CLUMP_OVERHEAD_BYTES: u64 = 1 << 10;
-/// How many blocks a clump has, at the most.
-const CLUMP_BLOCKS_MAX: u64 = 4096;
+/// How many blocks a clump has, at the most, and that many bytes each: clumps of smaller blocks end early.
+const CLUMP_BLOCKS_MAX: usize = 4096;
+const BLOCK_BYTES_MEAN_MIN: usize = 256;
+const CLUMP_BLOCKS_MIN: usize = 16;
 /// Shortest frames and blocks in them: what a clump takes for its table of frames is less than this share of it.
 const FRAMES_SHARE: u64 = 256;
 
@@ -90,10 +92,14 @@ impl Placement {
     }
 }
 
+/// How many blocks a draft of so many bytes takes at the most.
+pub(crate) fn blocks_max(draft_bytes: usize) -> usize {
+    (draft_bytes / BLOCK_BYTES_MEAN_MIN).clamp(CLUMP_BLOCKS_MIN, CLUMP_BLOCKS_MAX)
+}
+
 fn promise(draft_bytes: usize) -> u64 {
+    let blocks = blocks_max(draft_bytes) as u64;
     let draft_bytes = draft_bytes as u64;
-    // So many empty blocks at the most fit into no bytes, and into that many.
-    let blocks = CLUMP_BLOCKS_MAX.min(draft_bytes);
     draft_bytes + draft_bytes / FRAMES_SHARE + blocks * BLOCK_OVERHEAD_BYTES + CLUMP_OVERHEAD_BYTES
 }
 

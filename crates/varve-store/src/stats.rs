@@ -46,7 +46,7 @@ impl Store {
         drop(admission);
         let index = &self.index;
         Ok(StoreStats {
-            block_count: index.len(),
+            block_count: if self.has_no_index { self.directory.block_count() } else { index.len() },
             arena_count: arenas.len() as u64,
             log_bytes,
             parity_count,

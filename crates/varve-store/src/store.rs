@@ -39,6 +39,8 @@ pub struct Store {
     pub(crate) frames: FrameCache,
     pub(crate) lost: LostBlocks,
     pub(crate) index: ScoreIndex,
+    /// Whether it goes without an index: to read a by-value store takes none, so none is made for it.
+    pub(crate) has_no_index: bool,
     pub(crate) lookups: Lookups,
     pub(crate) candidate_counters: CandidateCounters,
     pub(crate) admission: Mutex<Admission>,

@@ -29,6 +29,7 @@
 //! On purpose absent: threads, files, names, time. A cache of pointer blocks is the block store's to have.
 
 mod content;
+mod copy;
 mod cursor;
 mod cut;
 mod difference;
@@ -46,6 +47,7 @@ mod vac;
 mod walk;
 
 pub use content::{ContentWriter, put_whole};
+pub use copy::{CopyTreeError, copy_tree};
 pub use cursor::ReadPointerError;
 pub use cut::Cutting;
 pub use difference::{Differences, difference};

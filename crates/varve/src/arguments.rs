@@ -73,6 +73,10 @@ pub struct Arguments {
     #[arg(short, long, global = true, help_heading = EVERYWHERE, action = ArgAction::Count)]
     pub verbose: u8,
 
+    /// Whether they are for a store that is copied from, which may have another key.
+    #[arg(skip)]
+    pub is_source: bool,
+
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -188,7 +192,7 @@ pub enum Command {
     /// Store the blocks of another program's files
     #[command(after_help = venti::IMPORT_HELP)]
     Import(Import),
-    /// Copy what vac or vbackup has archived from one store to another
+    /// Copy snapshots to a store of another kind, or what vac or vbackup has archived
     #[command(after_help = venti::COPY_HELP)]
     Copy(Copy),
     /// Bring a whole store back from a replica

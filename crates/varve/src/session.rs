@@ -25,6 +25,7 @@ const VERIFY_CACHE_BYTES: u64 = 64 << 20;
 /// The Venti server that the environment names, as programs of Plan 9 look for it.
 const VENTI_VARIABLE: &str = "$venti";
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
+const FROM_PASSPHRASE: &str = "VARVE_FROM_PASSPHRASE";
 const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -230,6 +231,28 @@ pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
     }
 }
 
+/// The words for a store that is copied from: it may have another key than the one that is copied to, or none.
+pub fn as_source(arguments: &Arguments, path: &Path, key_file: Option<&Path>) -> Result<Arguments> {
+    let mut arguments = Arguments { is_source: true, store: Some(path.into()), ..arguments.clone() };
+    if let Some(key_file) = key_file {
+        arguments.key_file = Some(key_file.into());
+        return Ok(arguments);
+    }
+    let name = path.display().to_string();
+    let world = match home_at(path)? {
+        Home::Folder(path) => world(&path),
+        Home::Replica(text) => replica_home(&arguments, &text)?.world,
+        // It has no key.
+        Home::Venti(_) => return Ok(arguments),
+    };
+    let config = Store::read_config(&world).with_context(|| format!("cannot open the store {name}"))?;
+    if config.encryption == Encryption::None {
+        // The key that was given is that of the other one.
+        arguments.key_file = None;
+    }
+    Ok(arguments)
+}
+
 /// Blocks to be read: of another store, of a replica of one, or at a Venti server.
 pub fn read_blocks_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn BlockStore>> {
     if let Home::Venti(address) = home_at(path)? {
@@ -416,11 +439,12 @@ pub enum Asked {
 }
 
 /// A command may open the store twice, and its replicas; the first answer does for all of them.
-static ANSWER: Mutex<Option<Zeroizing<String>>> = Mutex::new(None);
+/// The second one is that for a store which is copied from.
+static ANSWER: Mutex<[Option<Zeroizing<String>>; 2]> = Mutex::new([None, None]);
 
 /// Wipes the passphrase that was typed: nothing is opened any more.
 pub fn forget_answer() {
-    *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = [None, None];
 }
 
 /// What opens the store: a key file, the environment, or an answer.
@@ -428,17 +452,21 @@ pub fn secret(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if let Some(file) = &arguments.key_file {
         return key_file(file);
     }
-    if let Ok(passphrase) = std::env::var(PASSPHRASE) {
+    let of_source = arguments.is_source.then(|| std::env::var(FROM_PASSPHRASE).ok()).flatten();
+    if let Some(passphrase) = of_source.or_else(|| std::env::var(PASSPHRASE).ok()) {
         return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
     }
     if !std::io::stdin().is_terminal() {
         return Err(varve_store::KeyError::Missing.into());
     }
-    let mut answer = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut answers = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
+    let [answer, of_source] = &mut *answers;
+    let answer = if arguments.is_source { of_source } else { answer };
     if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {
         return Ok(Secret::Passphrase(known.clone()));
     }
-    let secret = ask("Passphrase: ", asked)?;
+    let prompt = if arguments.is_source { "Passphrase of the store to copy from: " } else { "Passphrase: " };
+    let secret = ask(prompt, asked)?;
     if let Secret::Passphrase(passphrase) = &secret {
         *answer = Some(passphrase.clone());
     }

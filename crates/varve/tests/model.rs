@@ -13,7 +13,7 @@ use varve_archive::{
 };
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
-    Access, AuditShare, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig,
+    Access, AuditShare, CompareMode, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig,
 };
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
@@ -85,13 +85,17 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn config() -> impl Strategy<Value = StoreConfig> {
-    let score = prop_oneof![Just(ScoreAlgorithm::Blake3), Just(ScoreAlgorithm::Sha1)];
+    let names = prop_oneof![
+        Just((CompareMode::Hash, ScoreAlgorithm::Blake3)),
+        Just((CompareMode::Hash, ScoreAlgorithm::Sha1)),
+        Just((CompareMode::Value, ScoreAlgorithm::Blake3)),
+    ];
     let encryption = prop_oneof![Just(Encryption::Aes256Gcm), Just(Encryption::None)];
     // Small clumps, so that much of an image is in the log before it is synced.
     let clump = prop_oneof![Just(8 << 10), Just(64 << 10), Just(1 << 20)];
-    (score, encryption, clump).prop_map(|(score, encryption, clump)| {
+    (names, encryption, clump).prop_map(|((compare, score), encryption, clump)| {
         let mut config = StoreConfig::new([5; 16]);
-        (config.score, config.encryption) = (score, encryption);
+        (config.compare, config.score, config.encryption) = (compare, score, encryption);
         config.clump_bytes = ClumpBytes::new(clump).unwrap();
         config.arena_map = ArenaMap::new(ARENA_BYTES).unwrap();
         config

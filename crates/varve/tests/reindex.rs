@@ -125,3 +125,18 @@ fn a_store_whose_index_was_changed_is_replicated_and_brought_back() {
     sandbox.ok(["reindex", "--index", "disk"]);
     assert!(sandbox.run(["cat", "web"]).stdout == bytes);
 }
+
+/// By value the index says what to compare with: another one says the same.
+#[test]
+fn by_value_the_index_changes_as_well() {
+    let sandbox = Sandbox::made_with(&["--compare", "value"]);
+    let bytes = noise(7, BYTES);
+    sandbox.snapshot_bytes("web", &bytes);
+    for (words, expected) in [(["--index", "disk"], "disk"), (["--index", "memory"], "memory")] {
+        sandbox.ok([&["reindex"], &words[..]].concat());
+        assert_eq!(kind(&sandbox), expected);
+        assert!(sandbox.run(["cat", "web"]).stdout == bytes);
+        assert_eq!(sandbox.snapshot_bytes("web", &bytes)["new_bytes"], 0);
+        sandbox.ok(["verify", "--data"]);
+    }
+}

@@ -97,7 +97,7 @@ fn fresh_stores_are_read_alike() {
         &["--plaintext", "--block-size", "512"],
         &["--parity", "20%", "--clump-size", "128K"],
         &["--compare", "value"],
-        &["--compare", "value", "--plaintext", "--arena-size", "1M"],
+        &["--compare", "value", "--plaintext"],
     ] {
         let sandbox = Sandbox::made_with(kind);
         let (image, folder) = (sandbox.path("disk.img"), sandbox.path("home"));

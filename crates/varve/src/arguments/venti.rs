@@ -15,10 +15,17 @@ Examples:
   varve -s /backup/store ls vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531";
 
 pub const COPY_HELP: &str = "\
-What is there already is not copied. All that a block leads to is copied before the block itself, so an interrupted copy goes on with the same command. With \
+Snapshots go to a store of any other kind: encrypted or not, by hash or by value, with any index. Each keeps its id, its time and its tags, and those that are there already \
+are not copied again: an interrupted copy goes on with the same command. What snapshots share is read once. FROM may be a replica.
+
+The key that is given opens both stores, if both are encrypted; --from-key-file, or the passphrase in VARVE_FROM_PASSPHRASE, opens FROM if that has another one.
+
+Of an archive that vac or vbackup wrote, what is there already is not copied. All that a block leads to is copied before the block itself, so an interrupted copy goes on with the same command. With \
 --fast a block that is there is taken to be there with all that it leads to, as venti/copy -f does: then nothing below it is looked at.
 
 Examples:
+  varve copy /old/store latest /new/store
+  varve copy --all --from-key-file old.key /old/store /new/store
   varve copy /old/store vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531 /new/store
   varve copy --fast /old/store home.vac /new/store
   varve copy venti://old home.vac venti://new";
@@ -32,18 +39,19 @@ pub struct Import {
 
 #[derive(Debug, Clone, Args)]
 pub struct Copy {
-    /// The store that has it, or a Venti server
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub from: PathBuf,
+    /// The store that has it; what to copy: snapshots, or one vac:SCORE, ext2:SCORE and the like, or .vac file; the store that is to have it. For vac archives, either may be a Venti server
+    #[arg(required = true, num_args = 2.., value_names = ["FROM", "WHAT", "TO"], value_hint = ValueHint::AnyPath)]
+    pub words: Vec<PathBuf>,
 
-    /// What to copy: vac:SCORE, ext2:SCORE and the like, or a .vac file
-    pub archive: String,
+    /// All snapshots, the oldest first
+    #[arg(short, long, conflicts_with = "fast")]
+    pub all: bool,
 
-    /// The store that is to have it, or a Venti server
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub to: PathBuf,
+    /// The key file of FROM, if that is another one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub from_key_file: Option<PathBuf>,
 
-    /// Take what is there to be there with all that it leads to
+    /// Of a vac archive: take what is there to be there with all that it leads to
     #[arg(short, long)]
     pub fast: bool,
 }

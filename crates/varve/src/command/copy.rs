@@ -1,28 +1,165 @@
 //! `varve copy`
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
-use varve_archive::Progress;
+use varve_archive::{Archive, CopySnapshotError, Progress, Snapshot, SnapshotCopier, select};
+use varve_block::Score;
+use varve_store::Store;
 use varve_tree::{Copied, CopyError, CopyMode, copy_archive};
 
 use super::Outcome;
 use super::place::vac_place;
+use super::snapshots::short_id;
 use crate::arguments::{Arguments, Copy, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{session, show};
+use crate::{moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
-    let Some((line, "")) = vac_place(&words.archive)? else {
-        let said = format!("{:?} is no archive: write vac:SCORE, or name a .vac file", words.archive);
-        bail!(WrongWords(said));
+    let [from, what @ .., to] = words.words.as_slice() else {
+        bail!(WrongWords("say from which store, what, and to which store".into()))
     };
-    let from = session::read_blocks_at(arguments, &words.from)?;
-    let to = session::write_blocks_at(arguments, &words.to)?;
+    let what: Vec<_> = what.iter().map(|what| what.to_string_lossy().into_owned()).collect();
+    match (words.all, what.as_slice()) {
+        (false, []) => {
+            let said = "say what to copy: snapshots between the two stores, or --all before them";
+            bail!(WrongWords(said.into()))
+        }
+        (true, [_, ..]) => {
+            bail!(WrongWords("--all copies everything: leave out the names of snapshots".into()))
+        }
+        (false, [archive]) => {
+            if let Some((line, "")) = vac_place(archive)? {
+                return copy_vac(arguments, words, (from, to), (&line.to_string(), line.score));
+            }
+        }
+        _ => {}
+    }
+    if words.fast {
+        let said = "--fast is for archives of vac and vbackup: what is the same from snapshot to snapshot is never read twice";
+        bail!(WrongWords(said.into()));
+    }
+    copy_snapshots(arguments, words, (from, to), &what)
+}
+
+/// Both stores, the first to be read.
+fn open(arguments: &Arguments, words: &Copy, (from, to): (&Path, &Path)) -> Result<(Store, Store)> {
+    let source = session::as_source(arguments, from, words.from_key_file.as_deref())?;
+    let from = session::read_store_at(&source, from)?;
+    let to = session::write_store_at(arguments, to)?;
+    if from.config().id == to.config().id {
+        bail!("both are the same store, or copies of it: `varve replicate` and `varve clone` copy a store");
+    }
+    Ok((from, to))
+}
+
+fn copy_snapshots(
+    arguments: &Arguments,
+    words: &Copy,
+    (from_path, to_path): (&Path, &Path),
+    what: &[String],
+) -> Result<Outcome> {
+    let (from, to) = open(arguments, words, (from_path, to_path))?;
+    let from = Archive::open(from).with_context(|| format!("cannot read {}", from_path.display()))?;
+    let mut to = Archive::open(to).with_context(|| format!("cannot read {}", to_path.display()))?;
+    let chosen = choose(from.snapshots(), what)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(&words.archive, &progress, arguments.quiet || arguments.json);
+    let is_there = |snapshot: &&Snapshot| to.snapshots().iter().any(|there| there.id == snapshot.id);
+    let bytes_total =
+        chosen.iter().filter(|snapshot| !is_there(snapshot)).map(|snapshot| snapshot.size).sum();
+    progress.set_total(0, bytes_total);
+    let shown = Shown::start("copy", &progress, arguments.quiet || arguments.json);
+    let source = session::as_source(arguments, from_path, words.from_key_file.as_deref())?;
+    let blocks = session::healing(&source, &from);
+    let mut copier = SnapshotCopier::new(&*blocks, &progress);
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let mut cancelled = false;
+    for snapshot in &chosen {
+        match copier.copy(snapshot, &mut to) {
+            Ok(copy) => rows.push((*snapshot, copy)),
+            Err(CopySnapshotError::Cancelled) => {
+                cancelled = true;
+                break;
+            }
+            // A catalog or a store that does not take one takes none.
+            Err(error @ (CopySnapshotError::Enter(_) | CopySnapshotError::Put(_))) => {
+                drop(shown);
+                return Err(anyhow::Error::new(error).context(format!("{} is not copied", snapshot.name)));
+            }
+            Err(error) => failures.push((*snapshot, anyhow::Error::new(error))),
+        }
+    }
+    drop(shown);
+    // What was copied until then need not be copied again.
+    let closed = to.close();
+    session::report_lost(&source, &blocks);
+    print(arguments, &rows, &failures);
+    closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
+    if cancelled {
+        bail!("{} of {} snapshots are copied; the same command goes on from here", rows.len(), chosen.len());
+    }
+    Ok(if failures.is_empty() { Outcome::Done } else { Outcome::Found })
+}
+
+/// What the words name, in the order of the catalog and none twice; everything, without words.
+fn choose<'a>(snapshots: &'a [Snapshot], what: &[String]) -> Result<Vec<&'a Snapshot>> {
+    if what.is_empty() {
+        return Ok(snapshots.iter().collect());
+    }
+    let wanted = what
+        .iter()
+        .map(|what| Ok(select(snapshots, what, &moment::parse_last)?.id))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(snapshots.iter().filter(|snapshot| wanted.contains(&snapshot.id)).collect())
+}
+
+fn print(
+    arguments: &Arguments,
+    rows: &[(&Snapshot, Option<Snapshot>)],
+    failures: &[(&Snapshot, anyhow::Error)],
+) {
+    for (snapshot, copy) in rows {
+        let (id, name) = (snapshot.id.to_string(), &snapshot.name);
+        match copy {
+            _ if arguments.json => {
+                let new_bytes = copy.as_ref().map(|copy| copy.new_bytes);
+                let stored_bytes = copy.as_ref().map(|copy| copy.stored_bytes);
+                say!(
+                    "{}",
+                    json!({ "id": id, "name": name, "was_there": copy.is_none(), "new_bytes": new_bytes, "stored_bytes": stored_bytes })
+                );
+            }
+            _ if arguments.quiet => {}
+            Some(copy) => say!(
+                "{} {name}: {}, {} new, {} stored",
+                short_id(snapshot),
+                show::bytes(snapshot.size),
+                show::bytes(copy.new_bytes),
+                show::bytes(copy.stored_bytes)
+            ),
+            None => say!("{} {name}: was there", short_id(snapshot)),
+        }
+    }
+    for (snapshot, error) in failures {
+        eprintln!("varve: {} {} is not copied: {error:#}", short_id(snapshot), snapshot.name);
+    }
+}
+
+fn copy_vac(
+    arguments: &Arguments,
+    words: &Copy,
+    (from_path, to_path): (&Path, &Path),
+    (line, score): (&str, Score),
+) -> Result<Outcome> {
+    let source = session::as_source(arguments, from_path, words.from_key_file.as_deref())?;
+    let from = session::read_blocks_at(&source, from_path)?;
+    let to = session::write_blocks_at(arguments, to_path)?;
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start(line, &progress, arguments.quiet || arguments.json);
     let mode = if words.fast { CopyMode::Fast } else { CopyMode::Whole };
     let mut done = Copied::default();
     let mut watch = |copied: &Copied| {
@@ -31,22 +168,20 @@ pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
         done = *copied;
         !progress.is_cancelled()
     };
-    let copied = copy_archive(&*from, to.blocks(), line.score, mode, &mut watch);
+    let copied = copy_archive(&*from, to.blocks(), score, mode, &mut watch);
     drop(shown);
     // What was copied until then need not be copied again.
     let closed = to.close();
     let copied = copied.map_err(|error| match error {
-        CopyError::Cancelled => {
-            anyhow::anyhow!("{line} is not copied whole; the same command goes on from here")
-        }
+        CopyError::Cancelled => anyhow!("{line} is not copied whole; the same command goes on from here"),
         error => anyhow::Error::new(error).context(format!("{line} is not copied whole")),
     })?;
-    closed.with_context(|| format!("{} cannot be closed", words.to.display()))?;
+    closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     let Copied { block_count, bytes, present_count } = copied;
     if arguments.json {
         say!(
             "{}",
-            json!({ "archive": line.to_string(), "blocks": block_count, "bytes": bytes, "present": present_count })
+            json!({ "archive": line, "blocks": block_count, "bytes": bytes, "present": present_count })
         );
     } else if !arguments.quiet {
         say!("{line}: {block_count} blocks copied, {}; {present_count} were there", show::bytes(bytes));

@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use varve_index::DiskIndexStats;
 use varve_log::ParityPercent;
+use varve_store::CompareMode;
 
 use super::Outcome;
 use crate::arguments::Arguments;
@@ -15,6 +16,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
     let new_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.new_bytes).sum();
     let percent = archive.store().config().parity_percent.map_or(0, ParityPercent::get);
+    let compare = match archive.store().config().compare {
+        CompareMode::Hash => "hash",
+        CompareMode::Value => "value",
+    };
     if arguments.json {
         let value = json!({
             "snapshots": archive.snapshots().len(),
@@ -22,6 +27,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "unique_bytes": new_bytes,
             "stored_bytes": stats.log_bytes,
             "blocks": stats.block_count,
+            "compare": compare,
             "arenas": stats.arena_count,
             "index_bytes": stats.index_bytes,
             "index": stats.disk_index.as_ref().map_or_else(|| json!({ "kind": "memory" }), disk_index_json),
@@ -42,6 +48,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         ("on disk", show::bytes(stats.log_bytes)),
         ("saved", saved(shown_bytes, stats.log_bytes)),
         ("blocks", stats.block_count.to_string()),
+        ("compared by", compare.to_owned()),
         ("arenas", stats.arena_count.to_string()),
         ("index", index),
     ] {

@@ -1,0 +1,273 @@
+//! Copying snapshots into another archive, whatever names, encryption or index its store has: what the catalog says of a snapshot goes with
+//! it, and each block gets the name that the other store gives it.
+//!
+//! ```text
+//! snapshot ─▶ image: its tree, leaf by leaf; what it shares with the image before is shared again
+//!         └─▶ folder ─▶ nodes, each with its content's new entry ─▶ a new list of nodes
+//! ```
+//!
+//! A snapshot is in the other catalog as soon as all of it is durable there, and keeps its id: so a copy that was interrupted goes on with the
+//! snapshots that are not there yet.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use varve_block::{BlockKind, BlockStore, PutError, Score};
+use varve_tree::{
+    ContentWriter, CopyError, CopyMode, CopyTreeError, Cutting, Entry, copy_archive, copy_tree,
+};
+
+use crate::fields::frame;
+use crate::node::{Node, NodeKind};
+use crate::node_list::{NodeList, ReadFolderError};
+use crate::progress::Progress;
+use crate::snapshot::{Snapshot, SnapshotContent};
+use crate::take::{Archive, TakeError};
+
+/// Of so many files and folders is it known that they were copied, twice over at the most: some 150 bytes each.
+const KNOWN_MAX: usize = 1 << 18;
+/// How deep folders may lie in each other.
+const DEPTH_MAX: usize = 4096;
+/// The tag that leads to what was written for vac's tools.
+const VAC_TAG: &str = "vac=";
+
+/// Why a snapshot was not copied. Those before it were, and the other archive is as good as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum CopySnapshotError {
+    /// A tree in it could not be copied.
+    #[error("{}", path_text(path))]
+    Tree {
+        /// The file, or the folder, from the root of the snapshot; empty for an image.
+        path: Vec<u8>,
+        /// What went wrong.
+        source: Box<CopyTreeError>,
+    },
+    /// The list of a folder cannot be read.
+    #[error("the folder {} cannot be read", path_text(path))]
+    Folder {
+        /// Which one.
+        path: Vec<u8>,
+        /// What is wrong with it.
+        source: Box<ReadFolderError>,
+    },
+    /// No file system has such folders.
+    #[error("folders lie in each other more than {DEPTH_MAX} deep")]
+    TooDeep,
+    /// The list of a folder was not stored.
+    #[error("a folder cannot be stored")]
+    Put(#[from] PutError),
+    /// What was written for vac's tools could not be copied.
+    #[error("what was written for vac's tools cannot be copied")]
+    Vac(#[source] Box<CopyError>),
+    /// It could not be entered in the catalog.
+    #[error(transparent)]
+    Enter(#[from] TakeError),
+    /// Whoever watches has had enough.
+    #[error("cancelled before the end")]
+    Cancelled,
+}
+
+fn path_text(path: &[u8]) -> String {
+    if path.is_empty() { "the image".into() } else { String::from_utf8_lossy(path).into_owned() }
+}
+
+/// Copies snapshots from one store, one after the other. Knows what it has copied, within bounds, so that what is the same from night to night is read once.
+pub struct SnapshotCopier<'a> {
+    from: &'a dyn BlockStore,
+    progress: &'a Progress,
+    /// Copies of files and folders: those that were met last, and those before.
+    known: [BTreeMap<Vec<u8>, Entry>; 2],
+    /// The last image of each name, and its copy.
+    images: BTreeMap<String, (Entry, Entry)>,
+}
+
+/// A folder that is being copied.
+struct OpenFolder<'a> {
+    node: Node,
+    list: NodeList<'a>,
+    content: ContentWriter<'a>,
+}
+
+impl<'a> SnapshotCopier<'a> {
+    /// Copies from the store that keeps these blocks.
+    #[must_use]
+    pub fn new(from: &'a dyn BlockStore, progress: &'a Progress) -> Self {
+        Self { from, progress, known: Default::default(), images: BTreeMap::new() }
+    }
+
+    /// Copies a snapshot, and returns what the other catalog says of it; `None` if one with its id is there.
+    ///
+    /// # Errors
+    /// [`CopySnapshotError`].
+    pub fn copy(
+        &mut self,
+        snapshot: &Snapshot,
+        to: &mut Archive,
+    ) -> Result<Option<Snapshot>, CopySnapshotError> {
+        if let Some(there) = to.snapshots().iter().find(|there| there.id == snapshot.id) {
+            if let (SnapshotContent::Image(entry), SnapshotContent::Image(copy)) =
+                (&snapshot.content, &there.content)
+            {
+                self.images.insert(snapshot.name.clone(), (*entry, *copy));
+            }
+            return Ok(None);
+        }
+        let blocks = to.blocks();
+        let begun = to.begin()?;
+        let content = match &snapshot.content {
+            SnapshotContent::Image(entry) => {
+                blocks.expect_reads_in_pieces(true);
+                let before = self.images.get(&snapshot.name).copied();
+                let before = before.as_ref().map(|(entry, copy)| (entry, copy));
+                let copy = self.copy_tree(entry, &*blocks, before).map_err(in_tree(Vec::new))?;
+                self.images.insert(snapshot.name.clone(), (*entry, copy));
+                SnapshotContent::Image(copy)
+            }
+            SnapshotContent::Folder(root) => {
+                blocks.expect_reads_in_pieces(false);
+                SnapshotContent::Folder(Box::new(self.copy_folder(root, &*blocks)?))
+            }
+        };
+        let tags = self.copy_tags(&snapshot.tags, &*blocks)?;
+        let copy = Snapshot { content, tags, ..snapshot.clone() };
+        Ok(Some(to.enter(begun, copy)?))
+    }
+
+    fn copy_tree(
+        &self,
+        entry: &Entry,
+        to: &dyn BlockStore,
+        before: Option<(&Entry, &Entry)>,
+    ) -> Result<Entry, CopyTreeError> {
+        let mut watch = |bytes| {
+            self.progress.add_bytes_done(bytes);
+            !self.progress.is_cancelled()
+        };
+        copy_tree(self.from, entry, to, before, &mut watch)
+    }
+
+    fn copy_folder(&mut self, root: &Node, to: &dyn BlockStore) -> Result<Node, CopySnapshotError> {
+        let from = self.from;
+        let open = |node: &Node| OpenFolder {
+            node: node.clone(),
+            list: NodeList::new(from, node),
+            content: ContentWriter::new(to, BlockKind::Directory, Cutting::DIRECTORY),
+        };
+        let mut folders = vec![open(root)];
+        let mut record = Vec::new();
+        loop {
+            if self.progress.is_cancelled() {
+                return Err(CopySnapshotError::Cancelled);
+            }
+            let top = folders.last_mut().expect("the root is left below");
+            let next = top.list.next();
+            let node = match next {
+                Some(Ok(node)) => match self.copy_content(&node, &folders, to)? {
+                    Some(copied) => copied,
+                    None if folders.len() >= DEPTH_MAX => return Err(CopySnapshotError::TooDeep),
+                    None => {
+                        folders.push(open(&node));
+                        continue;
+                    }
+                },
+                Some(Err(source)) => {
+                    return Err(CopySnapshotError::Folder {
+                        path: path_of(&folders, b""),
+                        source: Box::new(source),
+                    });
+                }
+                None => {
+                    let Some(OpenFolder { mut node, content, .. }) = folders.pop() else {
+                        unreachable!("it was the last one above")
+                    };
+                    if let Some(entry) = node.content {
+                        let copy = content.finish()?;
+                        self.note(&entry, copy);
+                        node.content = Some(copy);
+                    }
+                    if folders.is_empty() {
+                        return Ok(node);
+                    }
+                    node
+                }
+            };
+            record.clear();
+            frame(&node.encode(), &mut record);
+            folders.last_mut().expect("a node is in a folder").content.write(&record)?;
+            self.progress.add_files_done(1);
+        }
+    }
+
+    /// A node with its content as it is in the other store; `None` for a folder that is not there yet.
+    fn copy_content(
+        &mut self,
+        node: &Node,
+        folders: &[OpenFolder<'_>],
+        to: &dyn BlockStore,
+    ) -> Result<Option<Node>, CopySnapshotError> {
+        let Some(entry) = node.content else { return Ok(Some(node.clone())) };
+        let copy = match self.known(&entry) {
+            Some(copy) => {
+                self.progress.add_bytes_done(if node.kind == NodeKind::Folder { 0 } else { entry.size() });
+                copy
+            }
+            None if node.kind == NodeKind::Folder => return Ok(None),
+            None => {
+                let path = || path_of(folders, &node.name);
+                self.progress.set_current(Path::new(&*String::from_utf8_lossy(&node.name)));
+                let copy = self.copy_tree(&entry, to, None).map_err(in_tree(path))?;
+                self.note(&entry, copy);
+                copy
+            }
+        };
+        Ok(Some(Node { content: Some(copy), ..node.clone() }))
+    }
+
+    fn known(&mut self, entry: &Entry) -> Option<Entry> {
+        let key = entry.encode();
+        let [young, old] = &self.known;
+        let copy = young.get(&key).or_else(|| old.get(&key)).copied()?;
+        self.note(entry, copy);
+        Some(copy)
+    }
+
+    fn note(&mut self, entry: &Entry, copy: Entry) {
+        let [young, old] = &mut self.known;
+        if young.len() >= KNOWN_MAX {
+            *old = std::mem::take(young);
+        }
+        young.insert(entry.encode(), copy);
+    }
+
+    /// What is written for vac's tools is named by its hash, and goes along where names are the same; elsewhere nothing can lead to it.
+    fn copy_tags(&self, tags: &[String], to: &dyn BlockStore) -> Result<Vec<String>, CopySnapshotError> {
+        let mut kept = Vec::new();
+        for tag in tags {
+            let root = tag.strip_prefix(VAC_TAG).and_then(|score| Score::from_hex(score).ok());
+            if let Some(root) = root {
+                let mut watch = |_: &_| !self.progress.is_cancelled();
+                match copy_archive(self.from, to, root, CopyMode::Whole, &mut watch) {
+                    Ok(_) => {}
+                    Err(CopyError::OtherScores) => continue,
+                    Err(CopyError::Cancelled) => return Err(CopySnapshotError::Cancelled),
+                    Err(error) => return Err(CopySnapshotError::Vac(Box::new(error))),
+                }
+            }
+            kept.push(tag.clone());
+        }
+        Ok(kept)
+    }
+}
+
+/// Where a node of the last of these folders is.
+fn path_of(folders: &[OpenFolder<'_>], name: &[u8]) -> Vec<u8> {
+    let names = folders.iter().map(|folder| folder.node.name.as_slice()).chain([name]);
+    names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(&b'/')
+}
+
+fn in_tree(path: impl FnOnce() -> Vec<u8>) -> impl FnOnce(CopyTreeError) -> CopySnapshotError {
+    |source| match source {
+        CopyTreeError::Cancelled => CopySnapshotError::Cancelled,
+        source => CopySnapshotError::Tree { path: path(), source: Box::new(source) },
+    }
+}
