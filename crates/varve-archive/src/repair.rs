@@ -15,7 +15,7 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::{
-    AuditShare, CompareMode, Damage, DamageKind, Permission, RepairError, RepairPlan, Repaired, Store,
+    AuditShare, CompareMode, Damage, DamageKind, MendError, Permission, RepairError, RepairPlan, Repaired, Store,
 };
 
 use crate::catalog::{Catalog, SaveCatalogError};
@@ -78,6 +78,9 @@ pub enum RepairArchiveError {
     /// The log could not be repaired.
     #[error(transparent)]
     Log(#[from] RepairError),
+    /// There is parity that may mend an arena, and the disk takes nothing.
+    #[error("what is damaged can be mended only where there is room for it; it is as it was")]
+    Mend(#[source] MendError),
     /// The files of parity could not be listed.
     #[error("the files of parity cannot be listed")]
     Parity(#[source] std::io::Error),
@@ -132,6 +135,8 @@ pub fn repair(
     }
     store.accept_withheld();
     let (mut before, is_all_checked) = check(store, scope, progress)?;
+    // What comes back may name snapshots that nothing else does: nobody has seen those names when the store was opened.
+    let known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
     // First what makes all of it good again.
     let parity_mended = mend_from_parity(store, &before.damage)?;
     drop_mended(store, &mut before, &parity_mended)?;
@@ -170,10 +175,10 @@ pub fn repair(
     store.sync()?;
     store.accept_end().map_err(RepairArchiveError::Note)?;
     let plan = RepairPlan::new(&before.damage);
-    let known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
     let mut repaired = store.repair(&plan)?;
     let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
+    let brought_back_count = brought_back_count + found_again_count;
     if repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0 {
         // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
         catalog.write_again(store)?;
@@ -184,7 +189,6 @@ pub fn repair(
             catalog.write_again(store)?;
         }
     }
-    let brought_back_count = brought_back_count + found_again_count;
     let after = if is_all_named && is_all_back && found_again_count == 0 {
         Walked::default()
     } else {
@@ -291,8 +295,15 @@ fn mend_from_parity(store: &Store, damage: &[Damage]) -> Result<Vec<ArenaId>, Re
     let damaged = RepairPlan::new(damage).arenas;
     let mut mended = Vec::new();
     for id in with_parity.into_iter().filter(|id| damaged.contains_key(id) || !there.contains(id)) {
-        match store.mend_arena_from_parity(id) {
+        let mend = || store.mend_arena_from_parity(id);
+        let outcome = match mend() {
+            // What follows writes the arena anew without all that its parity still has: not for a fault that passes.
+            Err(MendError::Storage { .. } | MendError::Unsteady { .. }) => mend(),
+            other => other,
+        };
+        match outcome {
             Ok(_) => mended.push(id),
+            Err(error) if error.is_refusal() => return Err(RepairArchiveError::Mend(error)),
             Err(error) => tracing::info!(arena = %id, %error, "not mended from parity"),
         }
     }

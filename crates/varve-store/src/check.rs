@@ -1,11 +1,14 @@
 //! Checking: everything that the log says of itself, and, if asked, every byte.
 
+use std::collections::BTreeMap;
+
 use varve_block::{BlockName, BlockType};
 use varve_log::{
     ArenaEnd, ArenaId, ArenaState, DirectoryPage, FrameContent, GRANULE_BYTES, OpenLogError, PageBlock,
     ReadLogError, Seal, Seals,
 };
 
+use crate::log_end::{counted_by, may_be_missed};
 use crate::parity::ParityDamage;
 use crate::scans::Scans;
 use crate::store::Store;
@@ -71,6 +74,18 @@ pub enum DamageKind {
     },
 }
 
+impl DamageKind {
+    /// Whether it is only that the disk does not give something: what is there may be good, and may come back.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        match self {
+            Self::Withheld => true,
+            Self::Unreadable(error) => error.is_unreadable(),
+            _ => false,
+        }
+    }
+}
+
 /// The root of a catalog, as a directory page names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogRoot {
@@ -126,6 +141,7 @@ impl Store {
             report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
         }
         let (mut seals, mut unreadable_count, mut lost_by_parity) = (Seals::default(), 0_u64, Vec::new());
+        let (mut scans, mut unsealed) = (Scans::new(&self.log), BTreeMap::new());
         for id in &ids {
             match self.log.open_arena(*id).and_then(|arena| Ok((self.log.state(&arena)?, arena))) {
                 Ok((ArenaState::Sealed { footer, .. }, arena)) => {
@@ -133,6 +149,7 @@ impl Store {
                 }
                 // No ledger may have covered its seal yet; its parity tells of it.
                 Ok((ArenaState::Unsealed, arena)) => {
+                    unsealed.extend(scans.of(&arena).ok().map(|found| (*id, counted_by(found))));
                     let header = arena.header();
                     if self.was_sealed_by_parity(*id, header.generation, header.code()) {
                         lost_by_parity.push(*id);
@@ -143,7 +160,7 @@ impl Store {
             }
         }
         lost_by_parity.iter().for_each(|id| report(*id, DamageKind::SealLost));
-        let newest = self.newest_ledger(&ids, &mut Scans::new(&self.log));
+        let newest = self.newest_ledger(&ids, &mut scans);
         let Some(ledger) = newest.ledger else { return Ok(damage) };
         let newest = ids.last().copied().unwrap_or(ArenaId(0));
         // A number without a file says nothing by itself: a power cut takes the name of an arena that was never acknowledged, and
@@ -159,7 +176,10 @@ impl Store {
             return Ok(damage);
         }
         if !is_any_gone {
-            let is_lost = |id: &&ArenaId| id.0 < ledger.arena_count && !seals.contains(**id);
+            let is_lost = |id: &&ArenaId| match unsealed.get(*id) {
+                Some(own) => may_be_missed(&seals, ledger.arena_count, *own),
+                None => id.0 < ledger.arena_count && !seals.contains(**id),
+            };
             for id in ids.iter().filter(is_lost).filter(|id| !lost_by_parity.contains(id)) {
                 report(*id, DamageKind::SealLost);
             }

@@ -41,13 +41,30 @@ impl Store {
         // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
         // to report.
         let newest = self.newest_ledger(ids, scans);
-        let mut counted = newest.ledger.map_or(0, |ledger| ledger.arena_count);
+        let by_ledger = newest.ledger.map_or(0, |ledger| ledger.arena_count);
+        // What the disk does not give may hold the seal that a place seems to lack: then one that surely was durable is not taken off.
+        let mut is_any_withheld = false;
+        for arena in &unsealed {
+            is_any_withheld |= scans.of(arena)?.hidden.is_some();
+        }
+        let by_parity = if is_any_withheld { self.count_by_parity(&coverage.sealed, by_ledger) } else { 0 };
+        let mut counted = by_ledger.max(by_parity);
         let is_secure = self.secure_uncounted(ids, counted, &coverage.sealed)?;
         if is_damaged || !is_secure || !newest.is_certain || !self.newest_is_there().unwrap_or(false) {
             // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
             let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
             counted = counted.max(after_last);
         }
+        tracing::debug!(
+            counted,
+            by_ledger,
+            newest.is_certain,
+            is_damaged,
+            is_secure,
+            seals = ?coverage.sealed.places().map(|(place, id, _)| (place, id.0)).skip_while(|(place, _)| *place < counted).collect::<Vec<_>>(),
+            unsealed = ?unsealed.iter().map(|arena| arena.id().0).collect::<Vec<_>>(),
+            "the end of the log"
+        );
         let unsealed_count = unsealed.len() as u64;
         let is_any_lost = coverage.sealed.missing_count(counted) > 0;
         let mut good = self.take_off_parted_seals(ids, counted, &mut coverage.sealed)?;
@@ -57,7 +74,8 @@ impl Store {
             // Parity is made only of sealed arenas: it tells of a seal that no ledger has covered yet.
             let was_sealed = self.was_sealed_by_parity(arena.id(), header.generation, header.code());
             let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted;
-            let is_lost = was_sealed || (is_any_lost && !is_tail);
+            let is_missed = may_be_missed(&coverage.sealed, by_ledger, counted_by(scans.of(&arena)?));
+            let is_lost = was_sealed || is_missed || (is_any_lost && !is_tail);
             let covered = coverage.part.get(&arena.id()).map(|part| part.end);
             if is_lost {
                 tracing::error!(arena = %arena.id(), "an arena has lost its seal");
@@ -133,6 +151,18 @@ impl Store {
             }
         }
         Ok(is_secure)
+    }
+
+    /// How many places in the order of seals come before the last one that has parity: that is made of what is durable.
+    fn count_by_parity(&self, seals: &Seals, counted: u64) -> u64 {
+        let mut count = 0;
+        for (place, id, _) in seals.places().skip_while(|(place, ..)| *place < counted) {
+            let Ok(arena) = self.directory.arena(id) else { continue };
+            if self.was_sealed_by_parity(id, arena.header().generation, arena.header().code()) {
+                count = place.saturating_add(1);
+            }
+        }
+        count
     }
 
     /// Takes off the seals that a power cut has parted from those that are counted, so that no place stays free, and hands back
@@ -215,4 +245,15 @@ impl Store {
         }
         Ok(Some(proven.proven).filter(|_| is_whole))
     }
+}
+
+/// How many places in the order of seals the last page of an arena has counted.
+pub(crate) fn counted_by(found: &Recovered) -> u64 {
+    found.pages.last().map_or(0, |(_, page)| page.ledger().arena_count)
+}
+
+/// Whether an arena without a seal may be one of those that are missed among the first `counted`. It is not if its own last page, which was
+/// written before it could be sealed, has counted all of those.
+pub(crate) fn may_be_missed(seals: &Seals, counted: u64, counted_by_itself: u64) -> bool {
+    seals.missing_count(counted) > seals.missing_count(counted_by_itself.min(counted))
 }

@@ -62,6 +62,12 @@ fn follow(machine: &mut Machine, place: Place) {
     let is_open = matches!(place, Place::OpenHeader | Place::OpenEnd);
     assert_eq!(listed.code, Some(0), "{place:?}: {}", listed.stderr);
     assert!(is_open || listed.text().contains("second"), "{place:?}: {}", listed.text());
+    // A program can tell it from what was changed.
+    let verified = sandbox.run(["verify", "--data", "--json"]);
+    let verified: serde_json::Value = serde_json::from_slice(&verified.stdout).unwrap();
+    let withheld = verified["damage"].as_array().unwrap().iter().filter(|damage| damage["withheld"] == true);
+    let number: u64 = file.trim_end_matches(".arena").parse().unwrap();
+    assert!(withheld.into_iter().any(|damage| damage["arena"] == number), "{place:?}: {verified}");
     // Nothing is lost by whoever goes on: the night is refused, or it is there in the end.
     let before = fs::read_dir(machine.path(&folder).join("arenas")).unwrap().count();
     let night = sandbox.run(["snapshot", "key", "--name", "third"]);

@@ -115,6 +115,16 @@ pub enum MendError {
     },
 }
 
+impl MendError {
+    /// Whether the disk takes nothing: it is full, or may not be written. Parity may mend it once that is settled.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let Self::Storage { source, .. } = self else { return false };
+        matches!(source.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | PermissionDenied)
+    }
+}
+
 /// The lost shards of an arena, computed again.
 struct Rebuilt {
     /// Where each of them is in the file of rebuilt shards.

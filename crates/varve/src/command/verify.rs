@@ -157,6 +157,7 @@ fn print_json(verified: &Verified, can_read: bool) {
                 "arena": damage.arena.0,
                 "offset": damage.offset,
                 "reason": complaint::chain(&damage.kind),
+                "withheld": damage.kind.is_withheld(),
                 "blocks": damage.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
             })
         })

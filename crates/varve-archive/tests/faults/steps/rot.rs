@@ -36,11 +36,6 @@ impl Missing {
     pub fn is_empty(&self) -> bool {
         self.blocks == 0 && self.files == 0 && self.harmed.is_empty() && self.unlisted.is_empty()
     }
-
-    /// Of what snapshots hold.
-    fn has_snapshots(&self) -> bool {
-        !self.harmed.is_empty() || !self.unlisted.is_empty()
-    }
 }
 
 impl Case {
@@ -156,7 +151,9 @@ impl Case {
         if mendable && !left.is_empty() {
             return Err(lost(format!("parity could have mended this: {left:?}")));
         }
-        if covers && left.has_snapshots() {
+        // A snapshot that was never acknowledged may be here all the same, and not there.
+        let promised = &self.model.durable.snapshots;
+        if covers && promised.iter().any(|name| left.harmed.contains(name) || left.unlisted.contains(name)) {
             return Err(lost(format!("the second home has this: {left:?}")));
         }
         self.count_cure(match () {
@@ -315,8 +312,10 @@ impl Case {
         store.close().map_err(|error| chain(&error))?;
         self.tell(|| {
             let (before, mended) = (session::described(&report.before.damage), &report.mended);
-            let (lost, left) = (report.catalog_was_lost, report.harm_left.len());
-            format!("repaired {before:?}, mended {mended:?}, catalog lost: {lost}, harm left: {left}")
+            let (lost, fetched) = (report.catalog_was_lost, report.fetched_block_count);
+            let left = report.harm_left.iter().map(|harm| format!("{}: {}", harm.snapshot_name, harm.reason));
+            let left: Vec<_> = left.collect();
+            format!("repaired {before:?}, mended {mended:?}, catalog lost: {lost}, fetched {fetched}, left: {left:?}")
         });
         Ok(report)
     }
