@@ -210,6 +210,36 @@ fn what_was_read_once_is_near_and_a_file_says_how() {
 }
 
 #[test]
+fn a_server_that_was_started_again_is_no_trouble() {
+    let sandbox = Sandbox::empty();
+    make_store(&sandbox, "far");
+    let far = serve_store(&sandbox, "far");
+    let file = sandbox.path("proxies.toml");
+    let text = format!(
+        "serve = \"far\"\n[store.far]\nkind = \"server\"\naddress = \"{}\"\nattempts = 1\n",
+        far.address
+    );
+    fs::write(&file, text).unwrap();
+    let proxy =
+        Server::start(&words(&["serve", "--venti", "127.0.0.1:0", "--proxies", file.to_str().unwrap()]));
+    let client = client_of(&proxy.address);
+    let bytes = blocks(4, 300, 20_000);
+    let put: Vec<Block<'_>> = bytes.iter().map(|bytes| data(bytes)).collect();
+    let names: Vec<BlockName> = client.put_batch(&put).unwrap().into_iter().map(name).collect();
+    client.sync().unwrap();
+    // All at a time: the proxy has many connections now, and all of them break.
+    assert!(client.get_batch(&names[..100]).iter().all(Result::is_ok));
+    far.kill();
+    let far = serve_store(&sandbox, "far");
+    for (answer, bytes) in client.get_batch(&names[100..]).into_iter().zip(&bytes[100..]) {
+        assert_eq!(answer.unwrap(), *bytes);
+    }
+    drop(client);
+    proxy.end();
+    far.end();
+}
+
+#[test]
 fn what_is_wrong_in_a_file_or_in_flags_is_said() {
     let sandbox = Sandbox::empty();
     let file = sandbox.path("proxies.toml");
