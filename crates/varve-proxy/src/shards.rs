@@ -101,7 +101,7 @@ impl Shards {
     #[must_use]
     pub fn shard_of(&self, score: &Score) -> usize {
         let leading = score.as_bytes().iter().take(4).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
-        usize::try_from(leading * self.parts.len() as u64 >> 32).expect("less than there are shards")
+        usize::try_from((leading * self.parts.len() as u64) >> 32).expect("less than there are shards")
     }
 
     fn failed(&self, number: usize, source: Box<dyn Error + Send + Sync>) -> Box<ShardFailed> {
