@@ -190,12 +190,12 @@ impl Assembled {
         text
     }
 
-    /// Ends what runs in the background, and makes everything durable that was written. What is still buffered goes on its way when the
+    /// Ends what runs in the background; if anything was written, all of that is made durable. What is still buffered goes on its way when the
     /// buffer is opened again.
     ///
     /// # Errors
     /// [`SyncError`].
-    pub fn close(mut self) -> Result<(), SyncError> {
+    pub fn close(mut self, was_written: bool) -> Result<(), SyncError> {
         self.background.clear();
         for (name, part) in &self.parts {
             if let Part::Bounded(bounded) = part
@@ -204,7 +204,8 @@ impl Assembled {
                 tracing::warn!(%error, name, "what a look-aside got last may have to be fetched again");
             }
         }
-        self.blocks.sync()
+        // Of a server that is away nobody has to know more than that nothing was written to it.
+        if was_written { self.blocks.sync() } else { Ok(()) }
     }
 }
 

@@ -4,7 +4,7 @@
 //! older half is put into the newest once more; so what is used stays, and what is not used goes with its segment.
 //!
 //! What must always be true:
-//! - It takes no more room than it was given, but for one segment that is being filled.
+//! - It takes no more room than it was given, but for what is just being written, and for segments that somebody is still reading while they go.
 //! - Nothing here is needed: what is lost, damaged or cannot be opened is dropped. So a sync promises nothing, and who needs promises asks the store
 //!   behind.
 
@@ -26,6 +26,10 @@ pub const BOUNDED_BYTES_MIN: u64 = 8 << 20;
 const SEGMENTS: u64 = 8;
 /// What a block costs beside its bytes, at most.
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
+/// So many segments may be dropped and still be read by somebody who is slow.
+const GONE_MAX: usize = 2;
+/// After so many bytes what has come is made durable: who is killed then has lost no more.
+const SYNC_BYTES: u64 = 16 << 20;
 
 /// Why it was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +75,10 @@ impl Segments {
             .collect()
     }
 
+    fn live_bytes(&self) -> u64 {
+        self.live.iter().map(|segment| segment.bytes()).sum()
+    }
+
     fn used(&self) -> u64 {
         self.live.iter().chain(&self.gone).map(|segment| segment.bytes()).sum()
     }
@@ -86,6 +94,7 @@ pub struct BoundedStore {
     bytes_max: u64,
     segment_bytes: u64,
     segments: RwLock<Segments>,
+    unsynced_bytes: AtomicU64,
     empty: Score,
 }
 
@@ -119,6 +128,7 @@ impl BoundedStore {
             bytes_max,
             segment_bytes: bytes_max / SEGMENTS,
             segments: RwLock::new(segments),
+            unsynced_bytes: AtomicU64::new(0),
             empty: sha1_score(&[]),
         })
     }
@@ -161,6 +171,14 @@ impl BoundedStore {
             let added: usize = fresh.iter().map(|block| block.bytes.len()).sum();
             let added = added as u64 + fresh.len() as u64 * BLOCK_OVERHEAD_BYTES;
             newest.bytes.fetch_add(added, Ordering::SeqCst);
+            let newest = Arc::clone(newest);
+            drop(segments);
+            if self.unsynced_bytes.fetch_add(added, Ordering::SeqCst) + added >= SYNC_BYTES {
+                self.unsynced_bytes.store(0, Ordering::SeqCst);
+                if let Err(error) = newest.store.sync() {
+                    tracing::warn!(%error, "what a look-aside got last may have to be fetched again");
+                }
+            }
             return Ok(());
         }
     }
@@ -181,16 +199,14 @@ impl BoundedStore {
                 full.bytes.store(bytes, Ordering::SeqCst);
             }
         }
-        self.clear_gone(&mut segments);
-        while !segments.live.is_empty() && segments.used() + self.segment_bytes > self.bytes_max {
+        while !segments.live.is_empty() && segments.live_bytes() + self.segment_bytes > self.bytes_max {
             let oldest = segments.live.remove(0);
             self.folder.note(&segments.entries()).map_err(|error| failed(error.into()))?;
             segments.gone.push(oldest);
-            self.clear_gone(&mut segments);
-            if segments.used() + self.segment_bytes > self.bytes_max && !segments.gone.is_empty() {
-                // Whoever reads there is soon done; until then nothing more is taken.
-                return Err(failed("the look-aside is busy dropping what was not used".into()));
-            }
+        }
+        self.clear_gone(&mut segments);
+        if segments.gone.len() > GONE_MAX {
+            return Err(failed("those who read what is to go are not done yet".into()));
         }
         let slot = segments.free_slot().ok_or_else(|| failed("there is no free slot".into()))?;
         let store = self.folder.begin_store(slot).map_err(|error| failed(error.into()))?;

@@ -38,9 +38,8 @@ use trickle::Trickle;
 
 /// The least room that a buffer can do with.
 pub const BUFFER_BYTES_MIN: u64 = 8 << 20;
-/// A buffer's room is cut into so many segments, of these sizes.
+/// A buffer's room is cut into so many segments: as much comes back at a time, and there are slots for many smaller ones.
 const SEGMENTS: u64 = 8;
-const SEGMENT_BYTES: [u64; 2] = [1 << 20, 64 << 20];
 /// What a block costs here beside its bytes, at most.
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
 /// So many callers wait for room; the others are refused at once, so that there are hands left for those who read.
@@ -254,13 +253,12 @@ impl WriteBuffer {
         // Of the last one nothing may have been sent yet: it is gone on with, or each start would leave a small one.
         let is_unsent = |segment: &mut Arc<Segment>| segment.through.load(Ordering::SeqCst) == 0;
         segments.open = segments.closed.pop_if(is_unsent);
-        let [least, most] = SEGMENT_BYTES;
         Ok(Self {
             folder,
             world,
             target,
             settings,
-            segment_bytes: (settings.bytes_max / SEGMENTS).clamp(least, most),
+            segment_bytes: settings.bytes_max / SEGMENTS,
             segments: RwLock::new(segments),
             trickle: Mutex::default(),
             fault: Mutex::default(),

@@ -16,6 +16,7 @@ mod connection;
 mod load;
 mod unsynced;
 
+use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ pub const UNSYNCED_BYTES_MAX: usize = 32 << 20;
 const COUNT: u32 = u16::MAX as u32;
 /// What is asked for if that was too little: no block is larger.
 const LARGE_COUNT: u32 = 1 << 20;
+
+/// So many connections that broke while nobody used them are found out one after the other, before that counts as an attempt.
+const STALE_MAX: u32 = 256;
 
 /// How a server is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,8 +128,10 @@ impl VentiStore {
     ) -> Result<T, VentiError> {
         let mut pause = self.options.pause;
         let mut attempt = 1;
+        let mut stale = 0;
         loop {
             let idle = lock(&self.idle).pop();
+            let was_idle = idle.is_some();
             let asked = idle.map_or_else(|| self.open(), Ok).and_then(|mut connection| {
                 let answer = ask(&mut connection)?;
                 // The oldest stays first: it tells that the server has lived as long.
@@ -135,6 +141,10 @@ impl VentiStore {
                 Ok(answer)
             });
             match asked {
+                // It broke while nobody used it, as all do when the server is started again: that says nothing of the server now.
+                Err(VentiError::Socket(error)) if was_idle && stale < STALE_MAX && has_hung_up(&error) => {
+                    stale += 1;
+                }
                 Err(error) if error.is_passing() && attempt < self.options.attempts => {
                     tracing::info!(%error, attempt, "a Venti server is asked again");
                     // The others are as broken, or will be found to be as good.
@@ -257,7 +267,8 @@ impl BlockStore for VentiStore {
             writes.push((wire_type, Bytes::copy_from_slice(block.bytes)));
         }
         // Before anything is acknowledged: a server that was started again since is found out.
-        let connection_count = *lock(&self.connection_count);
+        // The first connection of all cannot be later than what it has written.
+        let connection_count = (*lock(&self.connection_count)).max(1);
         let answers = self.write_all(&writes).map_err(failed)?;
         let mut scores =
             answers.into_iter().zip(&writes).map(|(answer, (_, data))| check_written(data, answer));
@@ -352,6 +363,12 @@ impl VentiStore {
             || name.score.as_bytes().len() != varve_venti::SCORE_BYTES;
         is_nameless.then_some(Err(GetError::NotFound { name: *name }))
     }
+}
+
+/// Whether somebody is gone, and not only slow.
+fn has_hung_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

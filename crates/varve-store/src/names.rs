@@ -8,7 +8,7 @@ use crate::store::Store;
 /// The names of an arena's blocks.
 #[derive(Debug, Default)]
 pub struct ArenaNames {
-    /// In the order in which they were put. It never changes; but what is named by a page that cannot be read is missing here.
+    /// In the log's order, which never changes; but what is named by a page that cannot be read is missing here.
     pub names: Vec<BlockName>,
     /// Why a page could not be read, if that happened.
     pub failure: Option<ReadLogError>,

@@ -698,3 +698,25 @@ fn a_checkpoint_of_what_a_crash_has_cut_off_is_not_used() {
     let store = open(&storage, 4, Access::Read).unwrap();
     assert!(names.iter().all(|name| store.get(name).is_ok()));
 }
+
+#[test]
+fn an_arena_names_its_blocks_in_an_order_that_stays() {
+    let storage = created(&config(ScoreAlgorithm::Sha1, Encryption::None));
+    let store = open(&storage, 2, WRITER).unwrap();
+    store.bound_caches(1 << 20);
+    // Some arenas full, of noise that does not compress.
+    let put: Vec<BlockName> = (0..600).map(|seed| put(&store, &random_bytes(seed, 6000))).collect();
+    store.sync().unwrap();
+    let all_names = |store: &Store| -> Vec<BlockName> {
+        let arenas = store.arenas().unwrap();
+        assert!(arenas.len() > 2);
+        let named = arenas.into_iter().map(|arena| store.names_in_arena(arena).unwrap());
+        named.flat_map(|found| found.failure.map_or(found.names, |error| panic!("{error}"))).collect()
+    };
+    assert_eq!(all_names(&store), put);
+    drop(store);
+    // As a crash has left it.
+    let store = open(&storage, 3, WRITER).unwrap();
+    assert_eq!(all_names(&store), put);
+    assert!(put.iter().all(|name| store.get(name).is_ok()));
+}

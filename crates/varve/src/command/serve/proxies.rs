@@ -35,8 +35,9 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which proxies are to be served; `None` if the store itself is.
 pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Option<Configuration>> {
+    let is_door = !words.venti.is_empty() || !words.venti_read_only.is_empty();
     let is_server = || matches!(session::home(arguments), Ok(Home::Venti(_)));
-    if !words.has_proxies() && !is_server() {
+    if !(words.has_proxies() || is_door && is_server()) {
         return Ok(None);
     }
     if words.nbd.is_some() || words.nfs.is_some() || words.webdav.is_some() {
@@ -201,9 +202,10 @@ pub(super) fn run(
     }
     tell(Notice::Stopping);
     end_at_next_signal(signals);
+    let was_written = server.counts().writes > 0;
     drop(server);
     door.close();
-    let synced = assembled.close();
+    let synced = assembled.close(was_written);
     for store in machine.stores.into_inner().unwrap_or_else(PoisonError::into_inner) {
         if let Ok(store) = Arc::try_unwrap(store) {
             store.close()?;
