@@ -22,6 +22,8 @@
 //! Scores do not compress; the table, in columns, all but vanishes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use std::ops::Range;
+
 use varve_block::{BlockName, BlockType, PLACED_SCORE_BYTES, Score};
 
 use crate::arena::{ArenaId, Granule};
@@ -193,16 +195,32 @@ impl DirectoryPage {
 
     /// The blocks of the clump at `granule`, in order; none if the page does not name it.
     pub fn blocks_of(&self, granule: Granule) -> impl Iterator<Item = PageBlock> + '_ {
-        let range =
-            self.clumps.binary_search_by_key(&granule, |clump| clump.granule).ok().and_then(|place| {
-                Some(
-                    to_usize(*self.first_blocks.get(place)?)
-                        ..to_usize(*self.first_blocks.get(place.checked_add(1)?)?),
-                )
-            });
-        let range = range.unwrap_or(0..0);
+        let range = self.range_of(granule).unwrap_or(0..0);
         let ordinals = 0_u32..;
         range.zip(ordinals).filter_map(move |(block, ordinal)| self.block(block, granule, ordinal))
+    }
+
+    /// The block of this name in the clump at `granule`. Only scores are compared until one is the same.
+    #[must_use]
+    pub fn find(&self, granule: Granule, name: &BlockName) -> Option<PageBlock> {
+        let range = self.range_of(granule)?;
+        let wanted = name.score.as_bytes();
+        if wanted.len() != self.score_bytes || wanted.is_empty() {
+            return None;
+        }
+        let place_of = |block: usize| block.checked_mul(self.score_bytes);
+        let scores = self.scores.get(place_of(range.start)?..place_of(range.end)?)?;
+        let blocks = range.zip(0_u32..).zip(scores.chunks_exact(self.score_bytes));
+        let same = blocks.filter(|(_, score)| *score == wanted).map(|(block, _)| block);
+        same.filter_map(|(block, ordinal)| self.block(block, granule, ordinal))
+            .find(|block| block.name == *name)
+    }
+
+    /// Which of its blocks are those of the clump at `granule`.
+    fn range_of(&self, granule: Granule) -> Option<Range<usize>> {
+        let place = self.clumps.binary_search_by_key(&granule, |clump| clump.granule).ok()?;
+        let first = to_usize(*self.first_blocks.get(place)?);
+        Some(first..to_usize(*self.first_blocks.get(place.checked_add(1)?)?))
     }
 
     fn block(&self, block: usize, granule: Granule, ordinal: u32) -> Option<PageBlock> {
@@ -420,6 +438,13 @@ mod tests {
                 prop_assert_eq!((block.name, block.digest, block.size), (row.name, row.digest, row.size));
                 let last = blocks.iter().rfind(|other| other.name.block_type == block.name.block_type);
                 prop_assert_eq!(page.last_of_type(block.name.block_type), last.copied());
+                prop_assert_eq!(page.find(block.granule, &block.name), Some(*block));
+                let absent = BlockName { block_type: BlockType::CATALOG, ..block.name };
+                if block.name != absent {
+                    prop_assert_eq!(page.find(block.granule, &absent), None);
+                }
+                let longer = BlockName { score: Score::try_from(&[7; 32][..52 - width]).unwrap(), ..block.name };
+                prop_assert_eq!(page.find(block.granule, &longer), None);
             }
         }
 

@@ -1,7 +1,7 @@
 //! Blocks, for every program that speaks Venti's protocol.
 //!
 //! ```text
-//! socket ─▶ reader: requests ─▶ jobs of one kind, on many threads ─▶ replies ─▶ writer ─▶ socket
+//! socket ─▶ reader: requests ─▶ jobs of one kind, on many threads ─▶ replies ─▶ outbox ─▶ socket
 //!              ▲                          │                                        │
 //!              └── room: of this client, and of all ◀──────────────────────────────┘
 //! ```
@@ -22,6 +22,8 @@ mod connection;
 mod inherited;
 mod listen;
 mod notify;
+mod outbox;
+mod read_pace;
 mod recent;
 mod room;
 mod server;

@@ -178,7 +178,7 @@ impl Directory {
     ) -> Result<Option<PageBlock>, ReadLogError> {
         let (arena, granule) = self.log.config().map.locate(address);
         let Some(page) = self.page(arena, granule)? else { return Ok(None) };
-        Ok(page.blocks_of(granule).find(|block| block.name == *name))
+        Ok(page.find(granule, name))
     }
 
     /// What stands in the log beside the clump at `address`, and where: all that its page names, and what the pages after it and

@@ -154,6 +154,12 @@ impl ClientConnection {
         std::mem::take(&mut self.unsent)
     }
 
+    /// The same, in exchange for the memory of what was sent before.
+    pub fn exchange_unsent(&mut self, sent: &mut Vec<u8>) {
+        sent.clear();
+        std::mem::swap(&mut self.unsent, sent);
+    }
+
     /// Takes bytes that have come.
     ///
     /// # Errors

@@ -68,6 +68,7 @@ pub(super) struct Connection {
     number: u64,
     depth: usize,
     scratch: Vec<u8>,
+    sending: Vec<u8>,
 }
 
 impl Connection {
@@ -80,6 +81,7 @@ impl Connection {
             number,
             depth: options.depth.clamp(1, UNANSWERED_MAX),
             scratch: vec![0; RECEIVE_BYTES],
+            sending: Vec::new(),
         };
         connection.socket.set_timeouts(options.connect_timeout)?;
         while !connection.protocol.is_ready() {
@@ -165,10 +167,10 @@ impl Connection {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let unsent = self.protocol.take_unsent();
+        self.protocol.exchange_unsent(&mut self.sending);
         match &mut self.socket {
-            Socket::Tcp(socket) => socket.write_all(&unsent),
-            Socket::Unix(socket) => socket.write_all(&unsent),
+            Socket::Tcp(socket) => socket.write_all(&self.sending),
+            Socket::Unix(socket) => socket.write_all(&self.sending),
         }
     }
 

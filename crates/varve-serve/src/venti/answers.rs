@@ -1,11 +1,8 @@
 //! Answers on their way out: what is short in one run of bytes, and blocks as they are, so that nobody but the system copies them.
 
-use std::io::{self, IoSlice};
-use std::time::Duration;
+use std::io::IoSlice;
 
 use bytes::Bytes;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
 use varve_venti::{Reply, Version, encode_read_head};
 
 /// A block that is no longer than this is copied: a piece of its own would cost more.
@@ -58,36 +55,23 @@ impl Answers {
         self.len() == 0
     }
 
-    /// Sends them; `None` if nothing more is taken within `patience`.
-    pub(super) async fn write_to<W: AsyncWrite + Unpin>(
-        &self,
-        writer: &mut W,
-        patience: Duration,
-    ) -> io::Result<Option<()>> {
-        let mut pieces = self.pieces();
-        let mut rest = pieces.as_mut_slice();
-        while !rest.is_empty() {
-            let some = &rest[..rest.len().min(PIECES_MAX)];
-            let Ok(written) = timeout(patience, writer.write_vectored(some)).await else { return Ok(None) };
-            match written? {
-                0 => return Ok(None),
-                count => IoSlice::advance_slices(&mut rest, count),
-            }
-        }
-        Ok(Some(()))
-    }
-
-    /// None of them is empty.
-    fn pieces(&self) -> Vec<IoSlice<'_>> {
+    /// What is left of them once so many bytes were sent, in pieces of which none is empty.
+    pub(super) fn pieces(&self, sent: usize) -> Vec<IoSlice<'_>> {
         let mut pieces = Vec::with_capacity(2 * self.blocks.len() + 1);
-        let mut sent = 0;
+        let (mut place, mut to_skip) = (0, sent);
+        let mut push = |bytes| {
+            let skipped = to_skip.min(<[u8]>::len(bytes));
+            to_skip -= skipped;
+            if skipped < bytes.len() && pieces.len() < PIECES_MAX {
+                pieces.push(IoSlice::new(&bytes[skipped..]));
+            }
+        };
         for (before, block) in &self.blocks {
-            pieces.push(IoSlice::new(&self.bytes[sent..*before]));
-            pieces.push(IoSlice::new(block));
-            sent = *before;
+            push(&self.bytes[place..*before]);
+            push(block);
+            place = *before;
         }
-        pieces.push(IoSlice::new(&self.bytes[sent..]));
-        pieces.retain(|piece| !piece.is_empty());
+        push(&self.bytes[place..]);
         pieces
     }
 }
@@ -97,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_sent_as_they_are_encoded_however_little_is_taken_at_a_time() {
+    fn replies_are_sent_as_they_are_encoded_wherever_a_write_ends() {
         let replies = [
             Reply::Ping,
             Reply::Read(vec![1; 5000].into()),
@@ -116,21 +100,11 @@ mod tests {
             answers.put(Version::V04, tag, reply.clone());
         }
         assert_eq!(answers.len(), expected.len());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        for taken_at_a_time in [1, 7, 4096, 1 << 20] {
-            let sent = runtime.block_on(async {
-                let (mut here, mut there) = tokio::io::duplex(taken_at_a_time);
-                let mut sent = Vec::new();
-                let writing = async {
-                    answers.write_to(&mut here, Duration::from_secs(60)).await.unwrap().unwrap();
-                    drop(here);
-                };
-                let reading = tokio::io::AsyncReadExt::read_to_end(&mut there, &mut sent);
-                let ((), count) = tokio::join!(writing, reading);
-                count.unwrap();
-                sent
-            });
-            assert!(sent == expected, "{taken_at_a_time}");
+        for sent in 0..=expected.len() {
+            let pieces = answers.pieces(sent);
+            assert!(pieces.iter().all(|piece| !piece.is_empty()));
+            let left: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+            assert!(left.concat() == expected[sent..], "{sent}");
         }
     }
 
@@ -142,15 +116,5 @@ mod tests {
         let text = "a block of 70000 bytes cannot be sent in version 02".to_owned();
         Reply::Error(text).encode(Version::V02, 9, &mut expected).unwrap();
         assert_eq!((answers.bytes, answers.blocks.len()), (expected, 0));
-    }
-
-    #[test]
-    fn who_takes_nothing_is_given_up() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let mut answers = Answers::default();
-        answers.put(Version::V04, 0, Reply::Read(vec![0; 5000].into()));
-        let (mut here, _there) = tokio::io::duplex(16);
-        let given_up = runtime.block_on(answers.write_to(&mut here, Duration::from_millis(20)));
-        assert_eq!(given_up.unwrap(), None);
     }
 }

@@ -1,29 +1,27 @@
 //! One client, from its first byte to its last.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::{RwLock, mpsc, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::sync::{RwLock, watch};
+use tokio::time::{Instant, timeout_at};
 use varve_block::{BlockName, Score};
 use varve_venti::{Received, Reply, Request, ServerConnection, ServerError, Version};
 
 use super::answer::{self, Read, Write};
 use super::answers::Answers;
-use super::room::{Room, Taken, take};
+use super::outbox::{Outbox, outbox};
+use super::room::{Room, take};
 use super::server::VentiSettings;
 use super::state::State;
 
 /// How much is taken from a socket at a time: this much of who says little, and up to that much of who says much.
 const RECEIVE_BYTES: [usize; 2] = [4 << 10, 256 << 10];
 /// How many writes one thread takes at a time, and how many bytes of them.
-const WRITES_MAX: usize = 32;
+const WRITES_MAX: usize = 16;
 const WRITE_BYTES_MAX: usize = 256 << 10;
-/// How many reads one thread takes at a time that have to ask the store: each may have to wait for the disk.
-const READS_MAX: usize = 2;
 /// Answers are handed on when there are so many bytes of them.
 const ANSWER_BYTES: usize = 256 << 10;
 /// No block is longer, so this much is all that an answer can take.
@@ -48,14 +46,6 @@ pub(super) enum ConnectionError {
     Protocol(#[from] ServerError),
 }
 
-/// Answers on their way out.
-struct Outgoing {
-    answers: Answers,
-    /// Whose requests they answer.
-    tags: Vec<u8>,
-    _taken: Option<Taken>,
-}
-
 /// What a connection needs to know of its server.
 pub(super) struct Shared {
     pub(super) state: Arc<State>,
@@ -75,15 +65,13 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let (outgoing, queue) = mpsc::unbounded_channel();
-    let freed = Arc::new(Mutex::new(Vec::new()));
-    let writing = tokio::spawn(write_out(writer, queue, Arc::clone(&freed), shared.settings.send_timeout));
+    let (outbox, remainder) = outbox(Box::new(writer));
+    let writing = tokio::spawn(remainder.send(shared.settings.send_timeout));
     let client = Client {
         connection: ServerConnection::new(shared.settings.block_bytes_max),
         own_room: Room::new(shared.settings.client_bytes),
         writes: Arc::new(RwLock::new(())),
-        outgoing,
-        freed,
+        outbox,
         is_read_only,
         shared,
         replies: Answers::default(),
@@ -103,9 +91,7 @@ struct Client {
     own_room: Room,
     /// Held shared by writes that are being done: who gets it alone knows that those before are done.
     writes: Arc<RwLock<()>>,
-    outgoing: mpsc::UnboundedSender<Outgoing>,
-    /// Tags whose answers are about to be sent.
-    freed: Arc<Mutex<Vec<u8>>>,
+    outbox: Outbox,
     is_read_only: bool,
     /// Answers that took no thread, and are to be sent together.
     replies: Answers,
@@ -135,12 +121,12 @@ impl Client {
                 midway_since = Some(Instant::now());
             }
             let (until, is_late) = self.patience(begun, midway_since);
-            let outgoing = self.outgoing.clone();
+            let outbox = self.outbox.clone();
             let received = tokio::select! {
                 biased;
                 // Whoever waits sees what was set before, too.
                 _ = stop.wait_for(|is_stopped| *is_stopped) => return Ok(()),
-                () = outgoing.closed() => return Ok(()),
+                () = outbox.closed() => return Ok(()),
                 received = self.read(&mut reader, receive_bytes, until) => received?,
             };
             match received {
@@ -206,9 +192,7 @@ impl Client {
 
     /// Answers, or lets somebody answer, all requests that have come. Returns whether more can come.
     async fn answer_what_came(&mut self) -> Result<bool, ConnectionError> {
-        for tag in lock(&self.freed).drain(..) {
-            self.connection.answered(tag);
-        }
+        self.outbox.take_freed(|tag| self.connection.answered(tag));
         loop {
             let received = self.connection.next_received();
             let unsent = self.connection.take_unsent();
@@ -228,7 +212,7 @@ impl Client {
                         Some(block) => self.reply(tag, Reply::Read(block)),
                         None => self.reads.push(read),
                     }
-                    if self.reads.len() == READS_MAX {
+                    if self.reads.len() >= self.shared.state.read_pace.at_once() {
                         self.flush_reads(version).await;
                     }
                 }
@@ -282,7 +266,7 @@ impl Client {
         }
         let taken = take(&self.own_room, &self.shared.room, self.replies.len()).await;
         let (answers, tags) = (std::mem::take(&mut self.replies), std::mem::take(&mut self.reply_tags));
-        send(&self.outgoing, answers, tags, Some(taken));
+        self.outbox.send(answers, tags, Some(taken));
     }
 
     async fn flush_reads(&mut self, version: Version) {
@@ -292,11 +276,13 @@ impl Client {
         let reads = std::mem::take(&mut self.reads);
         let most = |read: &Read| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
         let taken = take(&self.own_room, &self.shared.room, reads.iter().map(most).sum()).await;
-        let (state, outgoing) = (Arc::clone(&self.shared.state), self.outgoing.clone());
+        let (state, outbox) = (Arc::clone(&self.shared.state), self.outbox.clone());
         tokio::task::spawn_blocking(move || {
             let mut answers = Answers::default();
+            let begun = Instant::now();
             answer::read(&state, version, &reads, &mut answers);
-            send(&outgoing, answers, reads.iter().map(|read| read.tag).collect(), Some(taken));
+            state.read_pace.note(begun.elapsed(), reads.len());
+            outbox.send(answers, reads.iter().map(|read| read.tag).collect(), Some(taken));
         });
     }
 
@@ -308,19 +294,19 @@ impl Client {
         let byte_count = writes.iter().map(|write| write.data.len()).sum();
         let taken = take(&self.own_room, &self.shared.room, byte_count).await;
         let unfinished = Arc::clone(&self.writes).read_owned().await;
-        let (shared, outgoing) = (Arc::clone(&self.shared), self.outgoing.clone());
+        let (shared, outbox) = (Arc::clone(&self.shared), self.outbox.clone());
         let is_read_only = self.is_read_only;
         tokio::task::spawn_blocking(move || {
             let mut answers = Answers::default();
             let most = shared.settings.block_bytes_max;
             answer::write(&shared.state, version, is_read_only, most, &writes, &mut answers);
             drop(unfinished);
-            send(&outgoing, answers, writes.iter().map(|write| write.tag).collect(), Some(taken));
+            outbox.send(answers, writes.iter().map(|write| write.tag).collect(), Some(taken));
         });
     }
 
     fn sync(&self, version: Version, tag: u8) {
-        let (state, outgoing) = (Arc::clone(&self.shared.state), self.outgoing.clone());
+        let (state, outbox) = (Arc::clone(&self.shared.state), self.outbox.clone());
         let (writes, is_read_only) = (Arc::clone(&self.writes), self.is_read_only);
         tokio::spawn(async move {
             // All that was asked for before is done then.
@@ -328,19 +314,10 @@ impl Client {
             tokio::task::spawn_blocking(move || {
                 let mut answers = Answers::default();
                 answer::sync(&state, version, is_read_only, tag, &mut answers);
-                send(&outgoing, answers, vec![tag], None);
+                outbox.send(answers, vec![tag], None);
             });
         });
     }
-}
-
-/// Who takes no answers any more is not sent any.
-fn send(outgoing: &mpsc::UnboundedSender<Outgoing>, answers: Answers, tags: Vec<u8>, taken: Option<Taken>) {
-    drop(outgoing.send(Outgoing { answers, tags, _taken: taken }));
-}
-
-fn lock(freed: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
-    freed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn within<T>(
@@ -354,22 +331,4 @@ async fn within<T>(
             Err(_) => Ok(None),
         },
     }
-}
-
-/// Sends answers until there will be no more, or the client takes none for too long.
-async fn write_out<W: AsyncWrite + Unpin>(
-    mut writer: W,
-    mut queue: mpsc::UnboundedReceiver<Outgoing>,
-    freed: Arc<Mutex<Vec<u8>>>,
-    patience: Duration,
-) -> Result<(), ConnectionError> {
-    while let Some(outgoing) = queue.recv().await {
-        // Before the client can know: it may use the tags again as soon as it does.
-        lock(&freed).extend_from_slice(&outgoing.tags);
-        let taken = outgoing.answers.write_to(&mut writer, patience).await?;
-        taken.ok_or(ConnectionError::TakesNothing)?;
-    }
-    // The other direction may still be open; this one is at its end.
-    drop(timeout(patience, writer.shutdown()).await);
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::read_pace::ReadPace;
 use super::recent::RecentBlocks;
 use varve_block::BlockStore;
 
@@ -74,6 +75,7 @@ pub(super) struct State {
     /// What was read, and may soon be wanted again.
     pub(super) recent: RecentBlocks,
     pub(super) counters: Counters,
+    pub(super) read_pace: ReadPace,
     /// Why nothing is written any more.
     fault: OnceLock<String>,
     /// Whether what fails may work again later.
@@ -91,7 +93,7 @@ impl State {
     ) -> Self {
         let recent = RecentBlocks::new(recent_bytes);
         let (counters, fault) = (Counters::default(), OnceLock::new());
-        Self { blocks, recent, counters, fault, failures_pass, on_read_only }
+        Self { blocks, recent, counters, read_pace: ReadPace::default(), fault, failures_pass, on_read_only }
     }
 
     pub(super) fn count_read(&self, bytes: usize) {

@@ -1,0 +1,165 @@
+"""How fast blocks go through Venti's protocol: 8 KiB each, over loopback, one connection with 32 requests in flight, asked for by `varve bench venti`.
+
+  fresh writes   and one sync; beside a snapshot of as many bytes into a store of the same kind, which no protocol is in the way of
+  duplicates     the same once more
+  reads          of all of them, the second time: from memory
+
+Each is also beside as many bytes through a bare TCP connection on this machine, and, where plan9port is installed (in the folder that PLAN9 names, or in PATH), beside
+its server with arenas on the same disk, measured by the same program.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.measure import Command, remove, run
+from bench.upkeep import CannotMeasure, Figures, Pair
+
+NAMES = ["venti"]
+BLOCK_BYTES = 8 << 10
+BLOCK_COUNT = 32768
+QUICK_BLOCK_COUNT = 256
+DEPTH = 32
+# The bytes go to another process, as they do to a server.
+TAKE_ALL = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as taken:
+    buffer = bytearray(256 << 10)
+    while taken.recv_into(buffer):
+        pass
+"""
+
+
+class Venti:
+    def __init__(self, program: str, work: Path, quick: bool):
+        self.program, self.work = program, work
+        self.block_count = QUICK_BLOCK_COUNT if quick else BLOCK_COUNT
+        self.byte_count = self.block_count * BLOCK_BYTES
+
+    def prepare(self) -> None:
+        remove(self.work)
+        self.work.mkdir(parents=True)
+
+    def take(self, name: str, round_number: int) -> list[Pair]:
+        """One round."""
+        return [Pair(name, row, limit, round_number, *figures) for row, limit, *figures in self.all_rows(round_number)]
+
+    def all_rows(self, round_number: int) -> Iterator[Figures]:
+        loopback = self.loopback()
+        with self.ours() as address:
+            ours = self.loads(address, round_number)
+        others = {"as many bytes over loopback": dict.fromkeys(ours, loopback)}
+        with contextlib.suppress(CannotMeasure), self.theirs() as address:
+            others["plan9port's server"] = self.loads(address, round_number)
+        others["a snapshot of as many bytes"] = {"fresh writes": self.snapshot()}
+        for row, seconds in ours.items():
+            for limit, limits in others.items():
+                if row in limits:
+                    yield row, limit, seconds, limits[row], self.byte_count
+
+    def loads(self, address: str, seed: int) -> dict[str, float]:
+        """The seconds of each row."""
+        rows = [("fresh writes", "write"), ("duplicates", "write"), ("first reads", "read"), ("cached reads", "read")]
+        return {row: self.load(address, action, seed) for row, action in rows}
+
+    def load(self, address: str, action: str, seed: int) -> float:
+        words = ["bench", "venti", address, "--action", action, "--count", self.block_count, "--depth", DEPTH, "--seed", seed]
+        argv = [self.program, "--json", *map(str, words), "--block-size", str(BLOCK_BYTES)]
+        said = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if said.returncode != 0:
+            raise CannotMeasure(f"{address}: {said.stderr.strip()}")
+        result = json.loads(said.stdout)
+        return result["seconds"] + result["sync_seconds"]
+
+    def varve(self, store: Path, *words: object) -> Command:
+        return Command([self.program, "--quiet", "-s", str(store), *map(str, words)], environment={"HOME": str(self.work / "home")})
+
+    @contextlib.contextmanager
+    def ours(self) -> Iterator[str]:
+        store = self.work / "store"
+        remove(store)
+        run(self.varve(store, "init", "--plaintext", "--score", "sha1"))
+        served = subprocess.Popen(self.varve(store, "serve", "--venti", "127.0.0.1:0").argv, stdout=subprocess.PIPE, text=True)
+        try:
+            yield served.stdout.readline().removeprefix("serving at ").strip()
+        finally:
+            served.terminate()
+            served.wait()
+            remove(store)
+
+    @contextlib.contextmanager
+    def theirs(self) -> Iterator[str]:
+        folder = self.work / "plan9"
+        programs = {name: plan9(f"venti/{name}") for name in ("venti", "fmtarenas", "fmtisect", "fmtindex")}
+        remove(folder)
+        folder.mkdir()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        address = f"tcp!127.0.0.1!{port}"
+        for name, size in (("arenas", 3 * self.byte_count + (256 << 20)), ("isect", 64 << 20)):
+            with open(folder / name, "wb") as file:
+                file.truncate(size)
+        parts = f"index main\nisect {folder}/isect\narenas {folder}/arenas\n"
+        # Memory for all that is written, so that its reads come from there, too.
+        memory = f"mem {2 * self.byte_count >> 20}m\nbcmem 64m\nicmem 64m\n"
+        (folder / "venti.conf").write_text(f"{parts}{memory}addr {address}\n")
+        for words in (["fmtarenas", "arenas", "arenas"], ["fmtisect", "isect", "isect"], ["fmtindex", "venti.conf"]):
+            subprocess.run([programs[words[0]], *words[1:]], cwd=folder, check=True, capture_output=True)
+        served = subprocess.Popen(
+            [programs["venti"], "-d", "-c", "venti.conf"], cwd=folder, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        try:
+            for _ in range(3000):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.01)
+            yield address
+        finally:
+            # It is several processes, in a session of their own.
+            os.killpg(served.pid, 9)
+            served.wait()
+            remove(folder)
+
+    def loopback(self) -> float:
+        sent = bytes(256 << 10)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            argv = [sys.executable, "-c", TAKE_ALL, str(listening.getsockname()[1])]
+            with subprocess.Popen(argv) as taking, listening.accept()[0] as connection:
+                begun = time.monotonic()
+                for _ in range(max(self.byte_count // len(sent), 1)):
+                    connection.sendall(sent)
+                connection.shutdown(socket.SHUT_WR)
+                taking.wait()
+                return time.monotonic() - begun
+
+    def snapshot(self) -> float:
+        """The same number of bytes, that cannot be compressed either, in blocks of the same size."""
+        store, source = self.work / "local", self.work / "source"
+        remove(store)
+        with open(source, "wb") as file:
+            for _ in range(max(self.byte_count >> 20, 1)):
+                file.write(os.urandom(1 << 20))
+        run(self.varve(store, "init", "--plaintext", "--score", "sha1", "--block-size", BLOCK_BYTES))
+        seconds = run(self.varve(store, "snapshot", source), then_sync=store).seconds
+        remove(store)
+        return seconds
+
+
+def plan9(program: str) -> str:
+    folders = [str(Path(root) / "bin") for root in [os.environ.get("PLAN9")] if root]
+    found = shutil.which(program.rsplit("/", 1)[-1], path=os.pathsep.join(f"{folder}/venti" for folder in folders))
+    if found is None:
+        beside = [folder for folder in os.get_exec_path() if (Path(folder) / program).is_file()]
+        found = str(Path(beside[0]) / program) if beside else None
+    if found is None:
+        raise CannotMeasure(f"plan9port's {program} is not installed")
+    return found
