@@ -15,7 +15,8 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::{
-    AuditShare, CompareMode, Damage, DamageKind, MendError, Permission, RepairError, RepairPlan, Repaired, Store,
+    AuditShare, CompareMode, Damage, DamageKind, MendError, Permission, RepairError, RepairPlan, Repaired,
+    Store,
 };
 
 use crate::catalog::{Catalog, SaveCatalogError};

@@ -339,7 +339,8 @@ fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
     let mut servers = ["one", "two"].map(|store| Some(serve_store(&sandbox, store)));
     let mut proxy = Some(serve_proxy());
     let client = client_of(&front);
-    let (mut put, mut synced): (Vec<(BlockName, Vec<u8>)>, BTreeMap<BlockName, Vec<u8>>) = Default::default();
+    let mut put: Vec<(BlockName, Vec<u8>)> = Vec::new();
+    let mut synced: BTreeMap<BlockName, Vec<u8>> = BTreeMap::new();
     let mut kills = [0_u32; 3];
     let (mut failed_reads, mut good_reads, mut syncs) = (0_u32, 0_u32, 0_u32);
     let started = Instant::now();
