@@ -28,9 +28,12 @@ impl Store {
                 bytes: block.bytes,
             })
             .collect();
-        for full in self.admit(&named)? {
+        let (full, outcome) = self.admit(&named)?;
+        // Those that a refused block comes after, too: a `sync` waits for every draft that was closed.
+        for full in full {
             self.append_draft(writer, &full).map_err(failed)?;
         }
+        outcome?;
         Ok(named.iter().map(|block| block.name.score).collect())
     }
 
@@ -38,8 +41,8 @@ impl Store {
         self.writer.as_ref().ok_or_else(|| PutError::ReadOnly { reason: "it was opened to be read".into() })
     }
 
-    /// Adds the blocks that are new to the draft, and returns the drafts that became full.
-    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<Vec<FullDraft>, PutError> {
+    /// Adds the blocks that are new to the draft, until one is refused. Returns the drafts that became full, and whether one was.
+    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<(Vec<FullDraft>, Result<(), PutError>), PutError> {
         let mut known = vec![false; blocks.len()];
         loop {
             let seen = self.admission().page_count;
@@ -52,7 +55,9 @@ impl Store {
             }
             // A page that was written meanwhile has moved blocks from `pending` to the index: look there again.
             if admission.page_count == seen {
-                return admission.add_new(blocks, &known);
+                let mut full = Vec::new();
+                let outcome = admission.add_new(blocks, &known, &mut full);
+                return Ok((full, outcome));
             }
         }
     }
@@ -217,8 +222,12 @@ impl Store {
 }
 
 impl Admission {
-    fn add_new(&mut self, blocks: &[NamedBlock<'_>], known: &[bool]) -> Result<Vec<FullDraft>, PutError> {
-        let mut full = Vec::new();
+    fn add_new(
+        &mut self,
+        blocks: &[NamedBlock<'_>],
+        known: &[bool],
+        full: &mut Vec<FullDraft>,
+    ) -> Result<(), PutError> {
         for (block, _) in blocks.iter().zip(known).filter(|(_, known)| !**known) {
             if let Some(pending) = self.pending.get(&block.name) {
                 if pending.digest != block.digest {
@@ -239,7 +248,7 @@ impl Admission {
                 full.extend(self.close_draft(kind));
             }
         }
-        Ok(full)
+        Ok(())
     }
 
     pub(crate) fn close_draft(&mut self, kind: usize) -> Option<FullDraft> {

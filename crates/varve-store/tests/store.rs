@@ -314,6 +314,27 @@ fn a_sha1_collision_is_refused() {
     }
 }
 
+/// Else a `sync` would wait for ever for what was closed and never written.
+#[test]
+fn what_came_before_a_refused_block_is_stored() {
+    let (one, other) = (
+        include_bytes!("collision/sha-mbles-1.bin").as_slice(),
+        include_bytes!("collision/sha-mbles-2.bin").as_slice(),
+    );
+    let storage = created(&config(ScoreAlgorithm::Sha1, Encryption::None));
+    let store = open(&storage, 2, WRITER).unwrap();
+    // More than goes into one clump.
+    let many: Vec<_> = (0..60).map(|seed| random_bytes(seed, 50_000)).collect();
+    let before: Vec<_> = std::iter::once(data(one)).chain(many.iter().map(|bytes| data(bytes))).collect();
+    let all: Vec<_> = before.iter().copied().chain([data(other)]).collect();
+    assert!(matches!(store.put_batch(&all), Err(PutError::Collision { .. })));
+    store.sync().unwrap();
+    drop(store);
+    let store = open(&storage, 3, WRITER).unwrap();
+    store.put_batch(&before).unwrap();
+    assert_eq!(store.session_growth(), (0, 0));
+}
+
 #[test]
 fn a_full_disk_loses_nothing() {
     let storage = default_store();
