@@ -17,7 +17,8 @@ process; nothing below 20 MB can be told apart.
 Cold means /proc/sys/vm/drop_caches for root; others only take the files concerned out of the page cache. The tmpfs is /dev/shm.
 How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how. So is how a past day is
 looked at (look-random, look-listing, look-sequential): bench/looking.py; and disks over NBD, past nights that are booted and machines
-that run (nbd, boot, night): bench/machines.py; and blocks over Venti's protocol (venti): bench/venti.py.
+that run (nbd, boot, night): bench/machines.py; blocks over Venti's protocol (venti): bench/venti.py; and
+what was foretold of them (plan): bench/planning.py.
 
 The data comes from script/workloads; what that cannot make here is skipped, and so is a tool that is not installed: both by name.
 """
@@ -29,7 +30,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import looking, machines, upkeep, venti
+from bench import looking, machines, planning, upkeep, venti
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -73,6 +74,7 @@ def main() -> int:
         ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", chosen.data / "upkeep", chosen.quick)),
         ("machines", machines.NAMES, machines.Machines(program, chosen.data / "machines", chosen.data / "days", chosen.quick)),
         ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, chosen.data / "venti", chosen.quick)),
+        ("what was foretold", planning.NAMES, planning.Planning(program, chosen.data / "plan", chosen.quick)),
     ]:
         asked = [name for name in chosen.scenarios if name in names]
         taken = upkeep.measure(asked, chosen.rounds, measured, skipped)
@@ -99,7 +101,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + machines.NAMES + venti.NAMES + looking.LOOK
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + machines.NAMES + venti.NAMES + planning.NAMES + looking.LOOK
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -117,6 +119,7 @@ def parse() -> argparse.Namespace:
         print(f"  {', '.join(upkeep.NAMES)}: what it costs to keep a store")
         print(f"  {', '.join(looking.LOOK)}: what it costs to look at a past day")
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
+        print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside what `varve plan` foretells of them")
         print(f"  {', '.join(machines.NAMES)}: disks over NBD, past nights that are booted, machines that run")
         print("tools:\n  varve")
         for tool in PEERS:

@@ -264,14 +264,15 @@ def measure(names: list[str], rounds: int, measured: Measured, skipped: dict[str
 
 def table(pairs: list[Pair], title: str) -> str:
     """A line for each row and limit: the median round, and the median of the limit's time divided by ours."""
-    lines = [f"\n## {title}\n\n{'':<38}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
+    width = max(38, *(len(pair.row) + 1 for pair in pairs))
+    lines = [f"\n## {title}\n\n{'':<{width}}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
     for row, limit in dict.fromkeys((pair.row, pair.limit) for pair in pairs):
         taken = [pair for pair in pairs if (pair.row, pair.limit) == (row, limit)]
         seconds = statistics.median(pair.seconds for pair in taken)
         limit_seconds = statistics.median(pair.limit_seconds for pair in taken)
         ratio = statistics.median(pair.limit_seconds / pair.seconds for pair in taken)
         rate = taken[0].work_bytes / seconds / 1e6
-        line = f"{row:<38}{seconds:>10.2f}{rate:>8.0f}   {limit:<40}{limit_seconds:>10.2f}{ratio:>8.2f}"
+        line = f"{row:<{width}}{seconds:>10.2f}{rate:>8.0f}   {limit:<40}{limit_seconds:>10.2f}{ratio:>8.2f}"
         if taken[0].read_bytes is not None:
             line += f"   {statistics.median(pair.read_bytes or 0 for pair in taken) / 1e6:.0f} MB read from the disk"
         lines.append(line)

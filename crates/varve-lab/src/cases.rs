@@ -374,6 +374,9 @@ mod tests {
             for case in [Case::SequentialDuplicate, Case::NearDuplicate, Case::OutOfOrderDuplicate] {
                 assert!(of(case).disk.written_bytes < 4096, "{:?}", of(case));
             }
+            // What stands beside a block comes in with it, whichever index leads to it.
+            let again = of(Case::SequentialDuplicate);
+            assert!(again.disk.seeks * 10 < again.blocks, "{engine:?}: {again:?}");
             // By value they are compared with what is stored; by hash what is in memory tells.
             assert_eq!(of(Case::NearDuplicate).disk.reads > 0, engine.by_value, "{engine:?}");
             let [single, in_a_row] = [Case::OutOfOrderRead, Case::SequentialRead].map(of);

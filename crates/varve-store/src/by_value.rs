@@ -63,14 +63,28 @@ impl Store {
         Ok(puts.into_iter().filter_map(|put| put.score).collect())
     }
 
-    /// Compares blocks with those that are stored and have their fingerprints.
+    /// Compares blocks with those that are stored and have their fingerprints, until each has met its equal or there are no more.
     fn look_for_equals(&self, puts: &mut [Putting<'_>]) -> Result<(), PutError> {
-        let mut candidates: BTreeMap<BlockName, Vec<usize>> = BTreeMap::new();
-        for (number, put) in puts.iter().enumerate().filter(|(_, put)| put.score.is_none()) {
-            for name in self.candidates(put)? {
-                candidates.entry(name).or_default().push(number);
+        loop {
+            let mut candidates: BTreeMap<BlockName, Vec<usize>> = BTreeMap::new();
+            for (number, put) in puts.iter().enumerate().filter(|(_, put)| put.score.is_none()) {
+                for name in self.candidates(put)? {
+                    candidates.entry(name).or_default().push(number);
+                }
             }
+            if candidates.is_empty() {
+                return Ok(());
+            }
+            self.compare(puts, candidates)?;
         }
+    }
+
+    /// Reads all candidates in the log's order, and compares each with the blocks whose candidate it is.
+    fn compare(
+        &self,
+        puts: &mut [Putting<'_>],
+        candidates: BTreeMap<BlockName, Vec<usize>>,
+    ) -> Result<(), PutError> {
         let names: Vec<_> = candidates.keys().copied().collect();
         for (found, (name, numbers)) in self.get_blocks(&names).into_iter().zip(candidates) {
             let found = match found {
@@ -94,12 +108,20 @@ impl Store {
         Ok(())
     }
 
-    /// The blocks in the log that have a block's fingerprint, type and size, and were not compared with it yet.
+    /// Blocks in the log that have a block's fingerprint, type and size, and were not compared with it yet: those that are
+    /// found soonest, for one of them is nearly always its equal.
     fn candidates(&self, put: &Putting<'_>) -> Result<BTreeSet<BlockName>, PutError> {
+        let left = CANDIDATES_MAX.saturating_sub(put.others.len());
+        if left == 0 {
+            return Ok(BTreeSet::new());
+        }
         let is_new = |name: &BlockName| !put.others.contains(name);
         let waits = |(name, place)| matches!(place, PendingPlace::Clump(_)).then_some(name);
         let mut found: BTreeSet<_> =
             self.admission().pending_like(put).filter_map(waits).filter(is_new).collect();
+        if !found.is_empty() {
+            return Ok(found.into_iter().take(left).collect());
+        }
         let probe = put.probe();
         let mut take = |address| {
             match self.directory.blocks_at(address) {
@@ -116,11 +138,9 @@ impl Store {
                 }
                 Err(error) => return Err(PutError::Failed { source: error.into() }),
             }
-            // All of them, unless there are very many.
-            Ok(found.len() + put.others.len() >= CANDIDATES_MAX)
+            Ok(!found.is_empty())
         };
         self.is_where_indexed(&probe, &mut take)?;
-        let left = CANDIDATES_MAX.saturating_sub(put.others.len());
         Ok(found.into_iter().take(left).collect())
     }
 
