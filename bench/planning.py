@@ -1,0 +1,56 @@
+"""Whether `varve plan` is right: the disk is measured (`varve bench device`), a plan is made from that, and the engine is put through the six cases that it
+foretells (`varve bench foundation`), for each kind of store. Each row is one case of one kind, beside what was foretold.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+
+from bench.measure import remove
+from bench.upkeep import CannotMeasure, Pair
+
+NAMES = ["plan"]
+BLOCK_BYTES = 4096
+BLOCK_COUNT, QUICK_BLOCK_COUNT = 200_000, 2_000
+SAMPLE_COUNT, QUICK_SAMPLE_COUNT = 1_000, 50
+STORED = "50%"
+INDEX_MEMORY = "1M"
+
+
+class Planning:
+    def __init__(self, program: str, work: Path, quick: bool):
+        self.program, self.work = program, work
+        self.block_count = QUICK_BLOCK_COUNT if quick else BLOCK_COUNT
+        self.sample_count = QUICK_SAMPLE_COUNT if quick else SAMPLE_COUNT
+        self.device_words = ["--size", "16M", "--seconds", "0.1"] if quick else []
+
+    def prepare(self) -> None:
+        remove(self.work)
+        self.work.mkdir(parents=True)
+
+    def take(self, name: str, round_number: int) -> list[Pair]:
+        """One round."""
+        figures = self.work / "disk.json"
+        figures.write_text(self.say("bench", "device", self.work, *self.device_words))
+        shape = ["--block-size", BLOCK_BYTES, "--index-memory", INDEX_MEMORY]
+        stored = self.block_count * BLOCK_BYTES * 51 // 100
+        foretold = json.loads(self.say("plan", "--disk-size", stored, "--stored", STORED, "--device", figures, *shape))
+        rates = {
+            (kind["engine"], choice["case"]): choice["rate"] for kind in foretold["plan"]["forecasts"] for choice in kind["cases"]
+        }
+        words = ["--blocks", self.block_count, "--sample", self.sample_count, "--incompressible", STORED]
+        measured = [json.loads(line) for line in self.say("bench", "foundation", self.work, *words, *shape).splitlines()]
+        return [
+            Pair(
+                name, f"{kind['engine']}: {case['case']}", "as foretold", round_number, case["nanoseconds"] / 1e9,
+                case["bytes"] / rates[kind["engine"], case["case"]], case["bytes"], case["disk"]["read_bytes"],
+            )
+            for kind in measured
+            for case in kind["cases"]
+        ]
+
+    def say(self, *words: object) -> str:
+        said = subprocess.run([self.program, "--json", *map(str, words)], capture_output=True, text=True, check=False)
+        if said.returncode != 0:
+            raise CannotMeasure(f"{' '.join(map(str, words))}: {said.stderr.strip()}")
+        return said.stdout
