@@ -306,7 +306,6 @@ fn is_through(folder: &Path) -> bool {
 /// A client, a write buffer behind shards and a cache, and two servers: each but the client is killed at random, and stays away for a while. What the
 /// client was told by a sync must be there, through the proxy at any time that it can be reached, and at the servers in the end.
 #[test]
-#[ignore = "seldom, the buffer is not empty after five minutes: docs/reliability.md"]
 fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
     let seed = setting("VARVE_SEED", 20_261_121);
     let time = Duration::from_secs(setting("VARVE_PROXY_SECONDS", 12));

@@ -17,6 +17,8 @@ const STEP_BLOCKS: usize = 256;
 const STEP_BYTES: usize = 2 << 20;
 /// After so many bytes the store behind is asked to make them durable, and they are marked as through.
 const SYNC_BYTES: u64 = 16 << 20;
+/// Who fails to take a block so many times, and is there each time, has meant this block.
+const REFUSALS: u32 = 3;
 /// What is refused is tried again after this.
 const HELD_PAUSE: Duration = Duration::from_secs(600);
 
@@ -264,20 +266,26 @@ impl WriteBuffer {
 
     /// Sends one block, and tells a store that does not want it from one that is not there.
     fn put_one(&self, block: Block<'_>) -> Result<(), NotSent> {
-        let error = match self.target.put(block) {
-            Ok(_) => return Ok(()),
-            Err(error) => error,
-        };
-        let reason = with_causes(&error);
-        match error {
-            PutError::Collision { .. } | PutError::TooLarge { .. } => Err(NotSent::Refused(reason)),
-            // It may be mended.
-            PutError::ReadOnly { .. } => Err(NotSent::Away(reason)),
-            // Whoever can sync is there, and has meant this block.
-            PutError::Failed { .. } => match self.target.sync() {
-                Ok(()) => Err(NotSent::Refused(reason)),
-                Err(_) => Err(NotSent::Away(reason)),
-            },
+        let mut refusals = 0;
+        loop {
+            let error = match self.target.put(block) {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            let reason = with_causes(&error);
+            match error {
+                PutError::Collision { .. } | PutError::TooLarge { .. } => {
+                    return Err(NotSent::Refused(reason));
+                }
+                // It may be mended.
+                PutError::ReadOnly { .. } => return Err(NotSent::Away(reason)),
+                PutError::Failed { .. } if self.target.sync().is_err() => return Err(NotSent::Away(reason)),
+                // Whoever can sync is there; but it may have come back only just now, and is asked again.
+                PutError::Failed { .. } => refusals += 1,
+            }
+            if refusals == REFUSALS {
+                return Err(NotSent::Refused(reason));
+            }
         }
     }
 

@@ -50,6 +50,8 @@ struct Kept {
 pub struct Behind {
     kept: Mutex<Kept>,
     pub is_away: AtomicBool,
+    /// So many puts fail as if it were away, and each time it is back for whatever comes next.
+    pub blinks: AtomicUsize,
     pub lies: AtomicBool,
     pub gets: AtomicUsize,
     pub syncs: AtomicUsize,
@@ -118,6 +120,10 @@ impl BlockStore for Behind {
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         if let Some(source) = self.away() {
             return Err(PutError::Failed { source });
+        }
+        let blinks = |left: usize| left.checked_sub(1);
+        if self.blinks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, blinks).is_ok() {
+            return Err(PutError::Failed { source: "it was away for a moment".into() });
         }
         if block.bytes.len() > BLOCK_BYTES_MAX {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });

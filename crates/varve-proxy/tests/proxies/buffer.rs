@@ -231,6 +231,22 @@ fn what_is_refused_behind_stays_and_holds_up_nothing_else() {
     assert_eq!(buffer.status().segment_count, 0);
 }
 
+/// Else what it did not take in that moment would wait for minutes, though it is there.
+#[test]
+fn who_comes_back_between_two_questions_is_not_taken_to_refuse() {
+    let (storage, target) = (MemoryStorage::new(), Behind::new());
+    let buffer = open(&storage, &target);
+    for number in 0..10 {
+        buffer.put(data(&bytes_of(number, 5000))).unwrap();
+    }
+    // The whole of a step, and then the first of its blocks.
+    target.blinks.store(2, Ordering::SeqCst);
+    drain(&buffer);
+    assert!((0..10).all(|number| target.has_durable(&name_of(&bytes_of(number, 5000)))));
+    let status = buffer.status();
+    assert_eq!((status.held_blocks, status.segment_count), (0, 0));
+}
+
 #[test]
 fn other_bytes_with_a_score_that_waits_are_refused() {
     let [one, other] = two_with_one_score();
