@@ -17,7 +17,6 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_image::{Disk, DiskProblem, FileId, FileSystem, FileSystemError, Volume, VolumeContent};
 use varve_tree::Entry;
@@ -227,10 +226,6 @@ impl Files for ImageFiles {
             Box::new(UnreadableVolume { reason: self.opened.get(index)?.get()?.as_ref().err()?.to_string() });
         // The bytes are there.
         Some(Trouble { error, lacks_all: false, is_damage: true })
-    }
-
-    fn small_contents(&self, files: &[&Node]) -> Vec<Option<Result<Bytes, ReadContentError>>> {
-        files.iter().map(|_| None).collect()
     }
 
     fn read(

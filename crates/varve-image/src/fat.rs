@@ -11,7 +11,7 @@
 mod boot;
 mod entry;
 
-pub(crate) use self::entry::folder_status;
+pub(crate) use self::entry::{entry_status, folder_status};
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl FileSystem for Fat {
 
     fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
         if file == ROOT {
-            return Ok(entry::folder_status());
+            return Ok(folder_status());
         }
         let entry = self.entry(file)?;
         let cluster_bytes = self.clusters.cluster_bytes();

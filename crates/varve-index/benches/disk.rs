@@ -3,12 +3,16 @@
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
+mod block_count;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use varve_block::{Fingerprint, LogAddress};
 use varve_index::{DiskIndex, DiskIndexSettings, Near};
 use varve_world::{RealStorage, Storage};
+
+use block_count::block_count;
 
 const BLOCK_COUNT: u64 = 100_000_000;
 /// What Cargo's test runner gets.
@@ -18,7 +22,7 @@ const PAGE_COUNT: usize = 4096;
 const LOOKUP_COUNT: u64 = 100_000;
 
 fn main() {
-    let block_count = block_count();
+    let block_count = block_count(BLOCK_COUNT, BLOCK_COUNT_TEST);
     let folder = tempfile::tempdir_in(".").expect("a temporary folder can be made");
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(folder.path()));
     let memory_bytes = if block_count < 1_000_000 { 256 << 10 } else { 192 << 20 };
@@ -93,16 +97,4 @@ fn entry(number: u64) -> (Fingerprint, LogAddress) {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (Fingerprint(mixed ^ (mixed >> 31)), LogAddress::new(number / 32 * 2000).expect("a log of that size"))
-}
-
-/// `--blocks N`; a small number when run as a test.
-fn block_count() -> u64 {
-    let arguments: Vec<String> = std::env::args().collect();
-    let given =
-        arguments.iter().position(|argument| argument == "--blocks").and_then(|at| arguments.get(at + 1));
-    match given {
-        Some(number) => number.parse().expect("--blocks takes a number"),
-        None if arguments.iter().any(|argument| argument == "--bench") => BLOCK_COUNT,
-        None => BLOCK_COUNT_TEST,
-    }
 }

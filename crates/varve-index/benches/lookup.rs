@@ -3,6 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
+mod block_count;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -10,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use varve_block::{Fingerprint, LogAddress};
 use varve_index::MemoryIndex;
+
+use block_count::block_count;
 
 const KEY: [u8; 32] = [7; 32];
 /// What Cargo's test runner gets: enough to split segments a few times.
@@ -20,7 +24,7 @@ const LOOKUP_COUNT_MAX: u64 = 10_000_000;
 const BLOCK_GRANULES: u64 = 32;
 
 fn main() {
-    let block_count = block_count();
+    let block_count = block_count(BLOCK_COUNT, BLOCK_COUNT_TEST);
     let lookup_count = block_count.min(LOOKUP_COUNT_MAX);
     println!("blocks                    {block_count}");
 
@@ -60,18 +64,6 @@ fn main() {
     let (_, _, slow_again) = insert_all(block_count);
     let stops = slow.iter().filter_map(|(number, time)| Some(*time.min(slow_again.get(number)?)));
     println!("longest insert            {:.2} ms", stops.max().unwrap_or_default().as_secs_f64() * 1e3);
-}
-
-/// `--blocks N`; a small number when run as a test.
-fn block_count() -> u64 {
-    let arguments: Vec<String> = std::env::args().collect();
-    let given =
-        arguments.iter().position(|argument| argument == "--blocks").and_then(|at| arguments.get(at + 1));
-    match given {
-        Some(number) => number.parse().expect("--blocks takes a number"),
-        None if arguments.iter().any(|argument| argument == "--bench") => BLOCK_COUNT,
-        None => BLOCK_COUNT_TEST,
-    }
 }
 
 /// Also returns the time of all, and those of the slow ones. What is slow because the machine did something else is not so

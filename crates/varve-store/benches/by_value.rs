@@ -3,14 +3,17 @@
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
-use std::path::Path;
-use std::sync::Arc;
+#[path = "../../varve-index/benches/block_count/mod.rs"]
+mod block_count;
+
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score};
 use varve_store::{Access, CompareMode, Encryption, PassphraseCost, Secret, Store, StoreConfig};
-use varve_world::{Random, RealClock, RealRandom, RealStorage, RealWorkers, SeededRandom, World};
+use varve_world::{Random, SeededRandom, World};
 use zeroize::Zeroizing;
+
+use block_count::block_count;
 
 const BLOCK_COUNT: u64 = 40_000;
 /// What Cargo's test runner gets.
@@ -24,7 +27,7 @@ const ROUNDS: usize = 3;
 const PHASES: [&str; 5] = ["fresh", "again, in order", "again, shuffled", "read, in order", "read, shuffled"];
 
 fn main() {
-    let block_count = block_count();
+    let block_count = block_count(BLOCK_COUNT, BLOCK_COUNT_TEST);
     println!("blocks {block_count} of {BLOCK_BYTES} bytes; MiB/s");
     println!(
         "{:<34}{:>10}{:>10}{:>8}{:>16}{:>16}",
@@ -66,10 +69,10 @@ fn measure(
     (config.compare, config.encryption) = (compare, encryption);
     let key = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
     let secret = (encryption == Encryption::Aes256Gcm).then_some(&key);
-    Store::create(&world(folder.path()), &config, secret, PassphraseCost::default())
+    Store::create(&World::real(folder.path()), &config, secret, PassphraseCost::default())
         .expect("an empty folder");
     let open =
-        |access| Store::open(world(folder.path()), secret, access, &mut |_| ()).expect("it is a store");
+        |access| Store::open(World::real(folder.path()), secret, access, &mut |_| ()).expect("it is a store");
     let write = Access::Write { holder: "a bench" };
     let contents: Vec<Vec<u8>> = (0..block_count).map(|number| content(number, is_random)).collect();
     let in_order: Vec<usize> = (0..contents.len()).collect();
@@ -123,29 +126,9 @@ fn timed<T>(store: &Store, work: impl FnOnce() -> T) -> ((f64, u64), T) {
     let (before, started) = (asked(store), Instant::now());
     let done = work();
     let seconds = started.elapsed().as_secs_f64();
-    let mebibytes = (block_count() * BLOCK_BYTES as u64) as f64 / f64::from(1 << 20);
+    let mebibytes =
+        (block_count(BLOCK_COUNT, BLOCK_COUNT_TEST) * BLOCK_BYTES as u64) as f64 / f64::from(1 << 20);
     ((mebibytes / seconds, asked(store) - before), done)
-}
-
-/// `--blocks N`; a small number when run as a test.
-fn block_count() -> u64 {
-    let arguments: Vec<String> = std::env::args().collect();
-    let given =
-        arguments.iter().position(|argument| argument == "--blocks").and_then(|at| arguments.get(at + 1));
-    match given {
-        Some(number) => number.parse().expect("--blocks takes a number"),
-        None if arguments.iter().any(|argument| argument == "--bench") => BLOCK_COUNT,
-        None => BLOCK_COUNT_TEST,
-    }
-}
-
-fn world(folder: &Path) -> World {
-    World {
-        storage: Arc::new(RealStorage::new(folder)),
-        clock: Arc::new(RealClock),
-        random: Arc::new(RealRandom),
-        workers: Arc::new(RealWorkers::one_a_core()),
-    }
 }
 
 fn content(number: u64, is_random: bool) -> Vec<u8> {

@@ -3,13 +3,17 @@
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
+#[path = "../../varve-index/benches/block_count/mod.rs"]
+mod block_count;
+
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_store::{Access, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
-use varve_world::{RealClock, RealRandom, RealStorage, RealWorkers, World};
+use varve_world::World;
+
+use block_count::block_count;
 
 const BLOCK_COUNT: u64 = 10_000_000;
 /// What Cargo's test runner gets.
@@ -28,7 +32,7 @@ struct Phase {
 }
 
 fn main() {
-    let block_count = block_count();
+    let block_count = block_count(BLOCK_COUNT, BLOCK_COUNT_TEST);
     println!("blocks {block_count}");
     let memory = measure(IndexKind::Memory, block_count);
     let disk = measure(IndexKind::Disk, block_count);
@@ -59,7 +63,8 @@ fn measure(index: IndexKind, block_count: u64) -> Vec<Phase> {
         expected_blocks: block_count,
         ..DiskIndexConfig::default()
     };
-    Store::create(&world(folder.path()), &config, None, PassphraseCost::default()).expect("an empty folder");
+    Store::create(&World::real(folder.path()), &config, None, PassphraseCost::default())
+        .expect("an empty folder");
     let write = Access::Write { holder: "a bench" };
     let mut phases = Vec::new();
     let store = open(folder.path(), write);
@@ -105,29 +110,8 @@ fn timed(store: &Store, block_count: u64, work: &mut dyn FnMut(u64, u64)) -> Pha
     Phase { rate, reads_per_lookup, longest }
 }
 
-/// `--blocks N`; a small number when run as a test.
-fn block_count() -> u64 {
-    let arguments: Vec<String> = std::env::args().collect();
-    let given =
-        arguments.iter().position(|argument| argument == "--blocks").and_then(|at| arguments.get(at + 1));
-    match given {
-        Some(number) => number.parse().expect("--blocks takes a number"),
-        None if arguments.iter().any(|argument| argument == "--bench") => BLOCK_COUNT,
-        None => BLOCK_COUNT_TEST,
-    }
-}
-
-fn world(folder: &Path) -> World {
-    World {
-        storage: Arc::new(RealStorage::new(folder)),
-        clock: Arc::new(RealClock),
-        random: Arc::new(RealRandom),
-        workers: Arc::new(RealWorkers::one_a_core()),
-    }
-}
-
 fn open(folder: &Path, access: Access<'_>) -> Store {
-    Store::open(world(folder), None, access, &mut |_| ()).expect("the store that was made above")
+    Store::open(World::real(folder), None, access, &mut |_| ()).expect("the store that was made above")
 }
 
 fn content(number: u64) -> [u8; BLOCK_BYTES] {

@@ -3,14 +3,18 @@
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
+#[path = "../../varve-index/benches/block_count/mod.rs"]
+mod block_count;
+
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
-use varve_world::{RealClock, RealRandom, RealStorage, RealWorkers, Task, World};
+use varve_world::{Task, World};
 use zeroize::Zeroizing;
+
+use block_count::block_count;
 
 const BLOCK_COUNT: u64 = 100_000_000;
 /// What Cargo's test runner gets.
@@ -18,10 +22,10 @@ const BLOCK_COUNT_TEST: u64 = 20_000;
 const BATCH_COUNT: usize = 4096;
 
 fn main() {
-    let block_count = block_count();
+    let block_count = block_count(BLOCK_COUNT, BLOCK_COUNT_TEST);
     let folder = tempfile::tempdir_in(".").expect("a temporary folder can be made");
     let config = StoreConfig::new([7; 16]);
-    Store::create(&world(folder.path()), &config, Some(&secret()), PassphraseCost::default())
+    Store::create(&World::real(folder.path()), &config, Some(&secret()), PassphraseCost::default())
         .expect("an empty folder");
 
     let store = open(folder.path(), Access::Write { holder: "a bench" });
@@ -58,33 +62,13 @@ fn main() {
     }
 }
 
-/// `--blocks N`; a small number when run as a test.
-fn block_count() -> u64 {
-    let arguments: Vec<String> = std::env::args().collect();
-    let given =
-        arguments.iter().position(|argument| argument == "--blocks").and_then(|at| arguments.get(at + 1));
-    match given {
-        Some(number) => number.parse().expect("--blocks takes a number"),
-        None if arguments.iter().any(|argument| argument == "--bench") => BLOCK_COUNT,
-        None => BLOCK_COUNT_TEST,
-    }
-}
-
-fn world(folder: &Path) -> World {
-    World {
-        storage: Arc::new(RealStorage::new(folder)),
-        clock: Arc::new(RealClock),
-        random: Arc::new(RealRandom),
-        workers: Arc::new(RealWorkers::one_a_core()),
-    }
-}
-
 fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
 fn open(folder: &Path, access: Access<'_>) -> Store {
-    Store::open(world(folder), Some(&secret()), access, &mut |_| ()).expect("the store that was made above")
+    Store::open(World::real(folder), Some(&secret()), access, &mut |_| ())
+        .expect("the store that was made above")
 }
 
 fn content(number: u64) -> [u8; 16] {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use varve_block::{Block, BlockStore, BlockType};
 use varve_log::{ArenaId, ParityPercent};
 use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
-use varve_world::{Random, RealClock, RealRandom, RealStorage, RealWorkers, SeededRandom, Task, World};
+use varve_world::{Random, SeededRandom, Task, World};
 use zeroize::Zeroizing;
 
 const MEBIBYTES: u64 = 1024;
@@ -38,19 +38,10 @@ fn main() {
     println!("with 5 %                {with:.2} s, {:.3} times as long", with / without);
 }
 
-fn world(folder: &Path) -> World {
-    World {
-        storage: Arc::new(RealStorage::new(folder)),
-        clock: Arc::new(RealClock),
-        random: Arc::new(RealRandom),
-        workers: Arc::new(RealWorkers::one_a_core()),
-    }
-}
-
 fn open(folder: &Path) -> Store {
     let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
     let access = Access::Write { holder: "a bench" };
-    Store::open(world(folder), Some(&secret), access, &mut |_| {}).expect("a good store")
+    Store::open(World::real(folder), Some(&secret), access, &mut |_| {}).expect("a good store")
 }
 
 /// Puts so much, by as many hands as there are, and closes the store.
@@ -61,7 +52,7 @@ fn put_all(folder: &Path, percent: u8, mebibytes: u64) -> Duration {
         config.arena_map = varve_log::ArenaMap::new(1 << 20).expect("the smallest");
     }
     let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
-    Store::create(&world(folder), &config, Some(&secret), PassphraseCost::default())
+    Store::create(&World::real(folder), &config, Some(&secret), PassphraseCost::default())
         .expect("an empty folder");
     let started = Instant::now();
     let store = open(folder);

@@ -6,12 +6,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
-use varve_world::{Random, RealClock, RealRandom, RealStorage, RealWorkers, SeededRandom, Task, World};
+use varve_world::{Random, SeededRandom, Task, World};
 use zeroize::Zeroizing;
 
 const BLOCK_BYTES: usize = 16 << 10;
@@ -68,7 +67,7 @@ fn compressible(image: Option<&String>, data_bytes: usize) -> Vec<u8> {
 fn measure(what: &str, data: &[u8], is_bench: bool) {
     let folder = tempfile::tempdir_in(".").expect("a temporary folder can be made");
     Store::create(
-        &world(folder.path()),
+        &World::real(folder.path()),
         &StoreConfig::new([7; 16]),
         Some(&secret()),
         PassphraseCost::default(),
@@ -91,7 +90,7 @@ fn measure(what: &str, data: &[u8], is_bench: bool) {
     println!("  put and synced             {:8.0} MB/s", data.len() as f64 / 1e6 / elapsed);
 
     let (warm, cold) = if is_bench { (WARM_COUNT, COLD_COUNT) } else { (50, 10) };
-    let width = world(folder.path()).workers.width();
+    let width = World::real(folder.path()).workers.width();
     let store = open(folder.path(), Access::Read);
     let started = Instant::now();
     for batch in names.chunks(BATCH_COUNT) {
@@ -169,19 +168,11 @@ fn core_seconds() -> f64 {
     ticks.sum::<u64>() as f64 / 100.0
 }
 
-fn world(folder: &Path) -> World {
-    World {
-        storage: Arc::new(RealStorage::new(folder)),
-        clock: Arc::new(RealClock),
-        random: Arc::new(RealRandom),
-        workers: Arc::new(RealWorkers::one_a_core()),
-    }
-}
-
 fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
 fn open(folder: &Path, access: Access<'_>) -> Store {
-    Store::open(world(folder), Some(&secret()), access, &mut |_| ()).expect("the store that was made above")
+    Store::open(World::real(folder), Some(&secret()), access, &mut |_| ())
+        .expect("the store that was made above")
 }

@@ -14,6 +14,7 @@ mod real;
 mod storage;
 mod workers;
 
+use std::path::Path;
 use std::sync::Arc;
 
 pub use clock::{Clock, FixedClock, RealClock, Timestamp};
@@ -37,6 +38,17 @@ pub struct World {
 }
 
 impl World {
+    /// The world as it is: files in `folder`, the time of day, bytes from the system, and a hand for each core.
+    #[must_use]
+    pub fn real(folder: &Path) -> Self {
+        Self {
+            storage: Arc::new(RealStorage::new(folder)),
+            clock: Arc::new(RealClock),
+            random: Arc::new(RealRandom),
+            workers: Arc::new(RealWorkers::one_a_core()),
+        }
+    }
+
     /// A world in which the same work always gives the same bytes: time stands still at 1970, random bytes come from
     /// `seed`, and work is done at once. For tests and simulations; a store made in it keeps no secret.
     #[must_use]

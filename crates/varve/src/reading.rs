@@ -10,7 +10,7 @@ use varve_block::BlockStore;
 use varve_replica::Healing;
 use varve_serve::days::SnapshotList;
 use varve_venti::Address;
-use varve_world::{Clock, RealClock, Workers};
+use varve_world::{Clock, RealClock, Workers, World};
 
 use crate::arguments::Arguments;
 use crate::roots::Roots;
@@ -26,7 +26,7 @@ impl VentiSnapshots {
     /// Reads the catalog that the file names.
     pub fn open(arguments: &Arguments, address: &Address, blocks: Arc<dyn BlockStore>) -> Result<Self> {
         let roots = Roots::of(arguments, address)?;
-        let elsewhere = Elsewhere::open(blocks, session::world(Path::new("")), roots.newest()?)?;
+        let elsewhere = Elsewhere::open(blocks, World::real(Path::new("")), roots.newest()?)?;
         Ok(Self { elsewhere, roots })
     }
 
@@ -63,7 +63,7 @@ impl Reading {
     pub fn open(arguments: &Arguments) -> Result<Self> {
         if let Home::Venti(address) = session::home(arguments)? {
             let blocks = session::venti(&address)?;
-            let workers = session::world(Path::new("")).workers;
+            let workers = World::real(Path::new("")).workers;
             let found = VentiSnapshots::open(arguments, &address, Arc::clone(&blocks) as _)?;
             let blocks = Arc::new(Healing::new(blocks, Box::new(Vec::new)));
             return Ok(Self { snapshots: found.snapshots().to_vec(), blocks, workers });

@@ -14,7 +14,7 @@ use varve_store::{
     Access, Encryption, Keyring, PassphraseCost, Permission, RebuildProgress, Secret, Store, StoreConfig,
 };
 use varve_venti::Address;
-use varve_world::{Clock, MemoryStorage, RealClock, RealRandom, RealStorage, RealWorkers, Storage, World};
+use varve_world::{Clock, MemoryStorage, RealClock, RealStorage, Storage, World};
 use zeroize::Zeroizing;
 
 use crate::arguments::{Arguments, Command, Cost, NewSecret, WrongWords};
@@ -33,16 +33,6 @@ const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 pub fn store_path(arguments: &Arguments) -> Result<PathBuf> {
     let unnamed = || WrongWords("which store? Name it with --store, or in VARVE_STORE".into());
     Ok(arguments.store.clone().ok_or_else(unnamed)?)
-}
-
-/// The real world, with the store's folder as its storage.
-pub fn world(path: &Path) -> World {
-    World {
-        storage: Arc::new(RealStorage::new(path)),
-        clock: Arc::new(RealClock),
-        random: Arc::new(RealRandom),
-        workers: Arc::new(RealWorkers::one_a_core()),
-    }
 }
 
 /// Where a store is.
@@ -132,7 +122,7 @@ pub fn replica_home(arguments: &Arguments, text: &str) -> Result<ReplicaHome> {
         _ => own.clone().map(|own| RangeCache::new(own, arguments.cache_size)),
     };
     let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), cache, own));
-    Ok(ReplicaHome { replica, world: World { storage, ..world(Path::new("")) } })
+    Ok(ReplicaHome { replica, world: World { storage, ..World::real(Path::new("")) } })
 }
 
 /// Where this machine keeps what it has read and seen of replicas.
@@ -217,7 +207,7 @@ pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
     match home_at(path)? {
         Home::Folder(path) => {
             let name = path.display().to_string();
-            let store = open_store(arguments, world(&path), &name, Access::Read)?;
+            let store = open_store(arguments, World::real(&path), &name, Access::Read)?;
             notice_lost_end(&store, &name);
             Ok(store)
         }
@@ -240,7 +230,7 @@ pub fn as_source(arguments: &Arguments, path: &Path, key_file: Option<&Path>) ->
     }
     let name = path.display().to_string();
     let world = match home_at(path)? {
-        Home::Folder(path) => world(&path),
+        Home::Folder(path) => World::real(&path),
         Home::Replica(text) => replica_home(&arguments, &text)?.world,
         // It has no key.
         Home::Venti(_) => return Ok(arguments),
@@ -295,7 +285,7 @@ impl Writable {
 /// The files of another store, or of a replica of one.
 pub fn storage_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn Storage>> {
     Ok(match home_at(path)? {
-        Home::Folder(path) => world(&path).storage,
+        Home::Folder(path) => World::real(&path).storage,
         Home::Replica(text) => replica_home(arguments, &text)?.world.storage,
         Home::Venti(address) => return Err(only_blocks(&address)),
     })
@@ -322,7 +312,7 @@ pub fn write_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
     let holder = holder();
     let access = Access::Write { holder: &holder };
     let name = path.display().to_string();
-    let store = open_store(arguments, world(&path), &name, access)?;
+    let store = open_store(arguments, World::real(&path), &name, access)?;
     notice_lost_end(&store, &name);
     Ok(store)
 }
@@ -509,7 +499,7 @@ pub fn cost(words: &Cost) -> Result<PassphraseCost> {
 /// The keys of the store.
 pub fn keyring(arguments: &Arguments) -> Result<Keyring> {
     let path = store_path(arguments)?;
-    Keyring::of(&world(&path)).with_context(|| format!("cannot open the store {}", path.display()))
+    Keyring::of(&World::real(&path)).with_context(|| format!("cannot open the store {}", path.display()))
 }
 
 fn key_file(file: &Path) -> Result<Secret> {

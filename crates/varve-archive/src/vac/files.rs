@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 
-use bytes::Bytes;
 use varve_block::{BlockKind, BlockStore};
 use varve_tree::{Entry, ReadVentiFolderError, TreeReader, VacRecord, VentiFolder};
 use varve_world::Workers;
@@ -206,10 +205,7 @@ impl Files for VacFiles<'_> {
         self.stored.trouble(node)
     }
 
-    fn small_contents(&self, files: &[&Node]) -> Vec<Option<Result<Bytes, ReadContentError>>> {
-        // A single block may go on beyond the end of its file here, and is cut as all others are.
-        files.iter().map(|_| None).collect()
-    }
+    // No `small_contents`: a single block may go on beyond the end of its file here, and is cut as all others are.
 
     fn read(
         &self,

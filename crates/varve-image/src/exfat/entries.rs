@@ -12,11 +12,11 @@
 //! A part of a name (0xc1) has fifteen characters at 2. Other entries that belong to a file have bit 5 set, and are passed.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use crate::FileStatus;
 use crate::calendar;
-use crate::fat::folder_status;
+use crate::fat::entry_status;
 use crate::fields::{u8_at, u16_at, u32_at, u64_at};
 use crate::wide_names;
-use crate::{FileKind, FileStatus};
 
 pub(super) const ENTRY_BYTES: u64 = 32;
 /// The bit of an entry's kind that says that it is in use.
@@ -94,20 +94,13 @@ impl EntrySet {
     }
 
     pub(super) fn status(&self, allocated: u64) -> FileStatus {
-        let mode = match (self.is_folder, self.is_read_only) {
-            (true, _) => 0o755,
-            (false, false) => 0o644,
-            (false, true) => 0o444,
-        };
         FileStatus {
-            kind: if self.is_folder { FileKind::Folder } else { FileKind::File },
-            mode,
             size: if self.is_folder { 0 } else { self.size },
             allocated,
             modified: self.modified,
             accessed: Some(self.accessed),
             created: Some(self.created),
-            ..folder_status()
+            ..entry_status(self.is_folder, self.is_read_only)
         }
     }
 }

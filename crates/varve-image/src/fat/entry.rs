@@ -121,25 +121,27 @@ impl Entry {
     }
 
     pub(super) fn status(&self, allocated: u64) -> FileStatus {
-        let mode = match (self.is_folder, self.is_read_only) {
-            (true, _) => 0o755,
-            (false, false) => 0o644,
-            (false, true) => 0o444,
-        };
         FileStatus {
-            kind: if self.is_folder { FileKind::Folder } else { FileKind::File },
-            mode,
             size: u64::from(self.size),
             allocated,
             modified: self.modified,
             accessed: self.accessed,
             created: self.created,
-            ..folder_status()
+            ..entry_status(self.is_folder, self.is_read_only)
         }
     }
 
     fn checksum(&self) -> u8 {
         self.short_name.iter().fold(0, |sum: u8, byte| sum.rotate_right(1).wrapping_add(*byte))
+    }
+}
+
+/// What the attributes of a FAT or exFAT entry tell.
+pub(crate) fn entry_status(is_folder: bool, is_read_only: bool) -> FileStatus {
+    match (is_folder, is_read_only) {
+        (true, _) => folder_status(),
+        (false, false) => FileStatus { kind: FileKind::File, mode: 0o644, ..folder_status() },
+        (false, true) => FileStatus { kind: FileKind::File, mode: 0o444, ..folder_status() },
     }
 }
 

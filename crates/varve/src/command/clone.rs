@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
         false => session::secret_of(arguments, &there.world, &words.target)?,
     };
     let workers = Arc::new(RealWorkers::new(usize::from(words.jobs)));
-    let world = World { workers, ..session::world(&words.folder) };
+    let world = World { workers, ..World::real(&words.folder) };
     let options = CloneOptions { unchecked: words.unchecked, keep_damaged: words.keep_damaged };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;

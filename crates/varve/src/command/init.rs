@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_block::to_hex;
 use varve_store::{CompareMode, Encryption, ScoreAlgorithm, Store, StoreConfig};
+use varve_world::World;
 
 use super::{Outcome, reindex};
 use crate::arguments::{Arguments, CompareChoice, Init, ScoreChoice, WrongWords};
@@ -11,7 +12,7 @@ use crate::session;
 
 pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     let path = session::store_folder(arguments)?;
-    let world = session::world(&path);
+    let world = World::real(&path);
     let mut config = session::new_config(&world)?;
     apply(words, &mut config)?;
     let secret = match config.encryption {

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_store::{KeyEntry, Keyring, NewKey, OpenedKey, Role};
-use varve_world::Timestamp;
+use varve_world::{Timestamp, World};
 use zeroize::Zeroizing;
 
 use super::{Outcome, paper_page};
@@ -78,7 +78,7 @@ fn export(arguments: &Arguments, keyring: &Keyring, svg: bool) -> Result<Outcome
     let by = unlock(arguments, keyring)?;
     let paper = keyring.export(&by)?;
     let path = session::store_path(arguments)?;
-    let store = varve_store::Store::read_config(&session::world(&path))?;
+    let store = varve_store::Store::read_config(&World::real(&path))?;
     let page = paper_page::Page::new(paper.lines(), &store.id, &path);
     let text = Zeroizing::new(if svg { page.svg()? } else { page.text()? });
     say!("{}", text.trim_end());

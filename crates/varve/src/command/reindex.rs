@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_store::{Access, IndexKind, Prefetch, Store, StoreConfig};
+use varve_world::World;
 
 use super::Outcome;
 use crate::arguments::{Arguments, DiskIndex, IndexChoice, PrefetchChoice, Reindex, WrongWords};
@@ -10,7 +11,7 @@ use crate::{session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
     let path = session::store_folder(arguments)?;
-    let world = session::world(&path);
+    let world = World::real(&path);
     let mut config = Store::read_config(&world)?;
     let now = match config.index {
         IndexKind::Memory => IndexChoice::Memory,
@@ -20,7 +21,7 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
     let name = path.display().to_string();
     let secret = session::secret_of(arguments, &world, &name)?;
     let open =
-        |access| session::open_store_with(arguments, session::world(&path), &name, secret.as_ref(), access);
+        |access| session::open_store_with(arguments, World::real(&path), &name, secret.as_ref(), access);
     // Whoever cannot open the store cannot change it either.
     drop(open(Access::Read)?);
     let holder = session::holder();

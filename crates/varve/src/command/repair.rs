@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::{Progress, RepairReport, RepairScope, plan_repair, repair};
 use varve_store::{OpenError, Permission, Store};
+use varve_world::World;
 
 use super::{Outcome, verify};
 use crate::arguments::{Arguments, Repair};
@@ -49,7 +50,7 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
 
 /// Puts back the small files without which the store does not open, as far as a copy has them.
 fn bring_back_settings(arguments: &Arguments, words: &Repair) -> Result<()> {
-    let world = session::world(&session::store_folder(arguments)?);
+    let world = World::real(&session::store_folder(arguments)?);
     if matches!(Store::read_config(&world), Err(OpenError::NotAStore)) {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use varve_replica::{
     DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, Source,
 };
 use varve_store::{Permission, Secret, Store};
-use varve_world::{FileName, RealWorkers};
+use varve_world::{FileName, RealWorkers, World};
 
 use super::Outcome;
 use crate::arguments::{Arguments, Replicate};
@@ -36,7 +36,7 @@ impl Observer for Transfer {
 
 pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
     let path = session::store_folder(arguments)?;
-    let world = session::world(&path);
+    let world = World::real(&path);
     let name = path.display().to_string();
     let options = options(words)?;
     let mut remembered = Remembered::read(world.storage.as_ref())?;

@@ -10,6 +10,7 @@ use varve_replica::{
     Audit, Audited, Finding, ReplicateError, ReplicateOptions, ReplicationPlan, Share, Source, audit,
 };
 use varve_store::{Access, Store};
+use varve_world::World;
 
 use super::Outcome;
 use super::replicate::Transfer;
@@ -71,7 +72,7 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
 /// Compares the replica with the store that it is of.
 fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
     let path = session::store_folder(arguments)?;
-    let world = session::world(&path);
+    let world = World::real(&path);
     let name = path.display().to_string();
     let secret = session::secret_of(arguments, &world, &name)?;
     let (config, log) =

@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use varve_lab::{CaseResult, Engine, Workload, run_cases};
 use varve_store::IndexKind;
+use varve_world::World;
 
 use super::super::Outcome;
 use crate::arguments::{Arguments, BenchFoundation};
-use crate::{session, show};
+use crate::show;
 
 /// What does the six cases: all kinds of stores.
 const ENGINES: [Engine; 4] = [
@@ -54,7 +55,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
                     print(result);
                 }
             };
-            let world = session::world(folder.path());
+            let world = World::real(folder.path());
             let forget = || forget(folder.path());
             let results = run_cases(&world, engine, &workload, &forget, &mut done).with_context(failed)?;
             if arguments.json {

@@ -159,7 +159,7 @@ impl Outside for Machine<'_> {
     }
 
     fn world(&self, folder: &Path) -> World {
-        session::world(folder)
+        World::real(folder)
     }
 
     fn holder(&self) -> String {
