@@ -94,7 +94,11 @@ pub(crate) fn compress(content: &[u8], level: CompressionLevel, into: &mut Vec<u
 /// same time. `docs/decisions/0006-random-reads.md` has the measurement.
 fn level_for(content_bytes: usize, level: CompressionLevel) -> i32 {
     const SMALL_BYTES: std::ops::RangeInclusive<usize> = (16 << 10) + 1..=128 << 10;
-    if level == CompressionLevel::default() && SMALL_BYTES.contains(&content_bytes) { level.0 + 1 } else { level.0 }
+    if level == CompressionLevel::default() && SMALL_BYTES.contains(&content_bytes) {
+        level.0 + 1
+    } else {
+        level.0
+    }
 }
 
 /// Adds one zstd frame to `into`; false if it would not fit in `bytes_max`.
