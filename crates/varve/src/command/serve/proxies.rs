@@ -196,7 +196,7 @@ pub(super) fn run(
     tell(Notice::Ready);
     for signal in signals.forever() {
         match signal {
-            SIGUSR1 | SIGUSR2 => eprint!("{}{}", assembled.report(), venti::counts(&server)),
+            SIGUSR1 | SIGUSR2 => eprint!("{}{}", assembled.watched().report(), venti::counts(&server)),
             _ => break,
         }
     }
