@@ -32,7 +32,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::time::Duration;
 
 use bytes::Bytes;
-use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError, with_causes,
+};
 use varve_world::{Task, Timestamp, World};
 
 use crate::checked::{is_sha1, sha1_score};
@@ -507,17 +509,6 @@ fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> R
         }
     }
     Ok(false)
-}
-
-/// An error with what lies below it, as one line.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        text = format!("{text}: {cause}");
-        below = cause.source();
-    }
-    text
 }
 
 impl BlockStore for WriteBuffer {

@@ -24,7 +24,6 @@ pub mod venti;
 pub mod webdav;
 
 mod bounded;
-mod chain;
 mod network;
 mod path;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use varve_block::{Block, BlockName, BlockStore, PutError};
+use varve_block::{Block, BlockName, BlockStore, PutError, with_causes};
 use varve_log::ArenaId;
 use varve_world::Timestamp;
 
