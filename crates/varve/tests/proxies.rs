@@ -265,7 +265,7 @@ fn what_is_wrong_in_a_file_or_in_flags_is_said() {
     let (code, said) = run(&["serve", "--venti", "127.0.0.1:0", "--proxies", "/no/such/file"]);
     assert!(code == Some(1) && said.contains("/no/such/file"), "{said}");
     let (code, said) = run(&["serve", "--nfs", "127.0.0.1:0", "--shard", "tcp!127.0.0.1!1"]);
-    assert!(code == Some(2) && said.contains("--venti"), "{said}");
+    assert!(code == Some(2) && said.contains("--roots"), "{said}");
     let (code, said) = run(&["serve", "--venti", "127.0.0.1:0", "--proxies", &at, "--read-ahead"]);
     assert!(code == Some(2) && said.contains("--read-ahead"), "{said}");
     let (code, said) = run(&["serve", "--venti", "127.0.0.1:0", "--read-ahead"]);

@@ -13,6 +13,7 @@ use super::Outcome;
 use crate::arguments::{Arguments, Verify, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::VentiSnapshots;
+use crate::roots::Roots;
 use crate::session::Home;
 use crate::{moment, session, show};
 
@@ -52,7 +53,7 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
             "--share and --since are for stores, which know what was read when: say --data, and every byte is read".into()
         ));
     }
-    let found = VentiSnapshots::open(arguments, address, session::venti(address)?)?;
+    let found = VentiSnapshots::open(Roots::of(arguments, address)?, session::venti(address)?)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, arguments.quiet);
