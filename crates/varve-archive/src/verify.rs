@@ -411,7 +411,7 @@ impl Walker<'_> {
             }
             if let Some(damage) = node.damage {
                 needed.insert(node.name);
-                found.push((node.range, chain(damage)));
+                found.push((node.range, with_causes(damage)));
                 return Visit::Skip;
             }
             let ends_subtree = open.last().is_some_and(|(level, ..)| *level <= node.level);

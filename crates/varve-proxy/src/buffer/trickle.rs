@@ -12,7 +12,7 @@ use varve_world::Timestamp;
 
 use super::segment::Segment;
 use super::target::Way;
-use super::{WriteBuffer, lock, with_causes};
+use super::{WriteBuffer, lock};
 
 /// So many blocks are sent in one step, and about so many bytes.
 const STEP_BLOCKS: usize = 256;

@@ -297,4 +297,3 @@ fn code_of(error: &io::Error) -> ErrorCode {
         _ => ErrorCode::IO,
     }
 }
-

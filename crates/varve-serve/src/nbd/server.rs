@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use varve_block::with_causes;
 
-use super::connection::{self, ConnectionError};
+use super::connection;
 use super::disk::Disk;
 use super::endpoint::Endpoint;
 use super::line::{Line, Socket};
@@ -272,4 +272,3 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
         shared.lines().open.remove(&number);
     }
 }
-

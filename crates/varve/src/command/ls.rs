@@ -85,7 +85,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
     for ListedVolume { volume, unreadable } in disk.volumes() {
         // Of what was never meant to hold files nobody wonders why it shows none.
         let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
-        let problem = unreadable.filter(|_| is_file_system).map(with_causes);
+        let problem = unreadable.filter(|_| is_file_system).map(|error| with_causes(error));
         if arguments.json {
             say!(
                 "{}",
