@@ -16,9 +16,11 @@ mod cost;
 mod counted;
 mod device;
 mod plan;
+mod uncached;
 
-pub use cases::{CaseResult, CasesError, Engine, Workload, run_cases};
+pub use cases::{CaseResult, CasesError, Engine, IndexWork, Workload, run_cases};
 pub use cost::{Case, Cost};
 pub use counted::{CountedStorage, DiskWork};
 pub use device::{DeviceFigures, DeviceRow, MeasureDeviceError, measure_device};
 pub use plan::{Choice, Forecast, Plan, Processor, Wanted, plan};
+pub use uncached::UncachedStorage;

@@ -181,12 +181,10 @@ const FORMULAS: [&str; 6] = [
 pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> Plan {
     let stored = f64::from(wanted.block_bytes) * wanted.stored_share + engine::PAGE_ENTRY_BYTES;
     let block_count = (wanted.disk_bytes as f64 / stored).max(1.0);
-    let mut forecasts = Vec::new();
-    for by_value in [false, true] {
-        for index in [IndexKind::Memory, IndexKind::Disk] {
-            forecasts.push(forecast(Engine { index, by_value }, wanted, block_count, device, processor));
-        }
-    }
+    let forecasts: Vec<_> = Engine::CHOICES
+        .into_iter()
+        .map(|engine| forecast(engine, wanted, block_count, device, processor))
+        .collect();
     let fitting = forecasts.iter().enumerate().filter(|(_, forecast)| forecast.fits);
     // By hash unless somebody wants it otherwise: of those by value only correctness without hashes speaks for them.
     let by_rate = |one: &(usize, &Forecast), other: &(usize, &Forecast)| {

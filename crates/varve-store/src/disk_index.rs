@@ -55,6 +55,7 @@ pub(crate) fn load(
         opened => opened?,
     };
     let coverage = Coverage::decode(&note).ok_or(LoadCheckpointError::Note)?;
+    let index = if config.disk_index.is_plain { index.plain() } else { index };
     Ok((index.into(), coverage))
 }
 
@@ -65,7 +66,8 @@ pub(crate) fn empty(
     keys: &LogKeys,
     session: Option<[u8; 16]>,
 ) -> ScoreIndex {
-    DiskIndex::new(Arc::clone(&world.storage), key(keys), settings(config), session).into()
+    let index = DiskIndex::new(Arc::clone(&world.storage), key(keys), settings(config), session);
+    if config.disk_index.is_plain { index.plain().into() } else { index.into() }
 }
 
 impl Store {

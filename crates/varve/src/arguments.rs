@@ -305,6 +305,8 @@ pub enum PrefetchChoice {
     Arena,
     /// The same, once four in a row have led to one arena, as Venti does
     Four,
+    /// Nothing, for blocks that are asked for one by one, nowhere near each other
+    None,
 }
 
 /// How an index on disk is kept.

@@ -60,12 +60,17 @@ fn the_engine_is_put_through_the_six_cases() {
     let words =
         ["bench", "foundation", &folder, "--blocks", "2K", "--sample", "30", "--block-size", "512,4096"];
     let runs = sandbox.json(words);
-    assert!(runs.len() >= 4, "each kind of store, with each size of block");
+    assert_eq!(runs.len(), 10, "each kind of store and Venti's algorithm, with each size of block");
     for run in &runs {
         let cases = run["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 6);
         let of = |name: &str| cases.iter().find(|case| case["case"] == name).unwrap();
         assert_eq!(of("fresh-write")["blocks"], 2000);
+        let index = &of("sequential-duplicate")["index"];
+        assert_eq!(index["lookups"], 2000);
+        if run["engine"] == "Venti's algorithm" {
+            assert!(index["pages_read"].as_u64().unwrap() >= 2000, "{index}");
+        }
         assert_eq!(of("out-of-order-read")["blocks"], 30);
         assert!(of("out-of-order-read")["disk"]["reads"].as_u64().unwrap() > 0);
         assert!(of("fresh-write")["disk"]["written_bytes"].as_u64().unwrap() > 500_000);

@@ -20,7 +20,8 @@ pub enum Bench {
     Device(BenchDevice),
     /// Ask each kind of store in the six ways of Foundation's paper, and tell how fast it was and what it asked of its disk
     ///
-    /// Makes stores in a folder, and removes them. Before each of the six the store is opened anew, and what the system remembers of its files is forgotten.
+    /// Makes stores in a folder, and removes them. Venti's own algorithm is measured beside them, on the same index on disk. Before each of the six the store is opened anew, and what the
+    /// system remembers of its files is forgotten; reads go past that memory, where the file system lets them.
     Foundation(BenchFoundation),
 }
 
