@@ -1,6 +1,5 @@
 //! Opening an archive on a disk, to write and to read, and reading back from it.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use varve_archive::{Archive, ImagePart, Progress, Snapshot, SnapshotContent, verify, write_image};
