@@ -526,8 +526,11 @@ impl DiskIndex {
         state.next_generation = generation.saturating_add(1);
         let identity = RunIdentity { generation, session, key_bits: self.key_bits };
         let (old, frozen) = (state.run.clone(), state.frozen.clone());
+        // By what there is, not by how many keys the filter is said to have: that is a number from the disk.
+        let entries = old.as_ref().map_or(0, |named| named.run.entry_count)
+            + frozen.as_ref().map_or(0, |frozen| frozen.buffer.len() as u64);
         let larger = (state.filter.key_count() > state.filter.capacity())
-            .then(|| Filter::new(state.filter.capacity().max(state.filter.key_count()).saturating_mul(2)));
+            .then(|| Filter::new(state.filter.capacity().max(entries).saturating_mul(2)));
         drop(state);
         let Some(frozen) = frozen else { return };
         let place = (Arc::clone(&self.storage), identity.file(), generation);

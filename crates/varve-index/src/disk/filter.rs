@@ -57,7 +57,7 @@ impl Filter {
         for (word, bit) in self.lines[at].iter_mut().zip(bits_of(key)) {
             *word |= 1 << bit;
         }
-        self.key_count += 1;
+        self.key_count = self.key_count.saturating_add(1);
     }
 
     /// Whether `key` may have been inserted; true for all that were.

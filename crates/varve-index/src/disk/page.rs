@@ -44,6 +44,9 @@ impl PageCodes {
     }
 }
 
+/// The most entries that one page has: no two are the same, so more than 256 of them take two bytes each.
+pub(super) const PAGE_ENTRIES_MAX: u64 = ENTRIES_BYTES as u64 / 2;
+
 /// Gathers the entries of a page.
 #[derive(Debug)]
 pub(super) struct PageBuilder {

@@ -130,9 +130,14 @@ impl RunReader {
         let damaged = || ReadRunError::Damaged { file: self.run.file.clone(), page };
         let bytes = self.piece[offset..].first_chunk().ok_or_else(damaged)?;
         let opened = Page::open(bytes, page, self.run.codes).ok_or_else(damaged)?;
+        let last = self.entries.last().copied();
         self.entries.clear();
         self.entries.extend((0..opened.len()).map_while(|number| opened.entry(number)));
-        if self.entries.len() != opened.len() {
+        // Out of order, the next run would be searched in vain for what is in it.
+        let first = self.entries.first().copied();
+        let is_in_order = last <= first && self.entries.is_sorted();
+        let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
+        if self.entries.len() != opened.len() || !is_in_order || first.map(|entry| entry.key) != fence {
             return Err(damaged());
         }
         (self.taken, self.next_page) = (0, page + 1);

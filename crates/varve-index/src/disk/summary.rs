@@ -7,7 +7,7 @@
 //! |          16 |    16 | session         | random: whose run of that generation it is                                 |
 //! |          32 |     8 | key_bits        | leading bits of fingerprints that are kept, 32 to 64                       |
 //! |          40 |     8 | page_count      | pages of the run                                                           |
-//! |          48 |     8 | entry_count     | entries in them                                                            |
+//! |          48 |     8 | entry_count     | entries in them, at most 2,032 a page                                      |
 //! |          56 |     8 | filter_capacity | keys that the filter is made for                                           |
 //! |          64 |     8 | filter_keys     | keys in the filter                                                         |
 //! |          72 |     8 | note_bytes      | length of the note, at most 16 MiB                                         |
@@ -26,12 +26,14 @@ use std::io;
 use varve_world::{FileName, Storage};
 
 use super::filter::{Filter, LINE_BYTES};
-use super::page::{PAGE_BYTES, PageCodes};
+use super::page::{PAGE_BYTES, PAGE_ENTRIES_MAX, PageCodes};
 
 const MAGIC: &[u8; 8] = b"varveID1";
 const HEADER_BYTES: usize = 80;
 const CODE_BYTES: usize = 32;
 const NOTE_BYTES_MAX: u64 = 16 << 20;
+/// There is always a next one.
+const GENERATION_MAX: u64 = u64::MAX >> 1;
 /// A filter is read and written in pieces of so many lines.
 const PIECE_LINES: usize = 16 << 10;
 
@@ -206,10 +208,13 @@ impl Summary {
         let key_bits = u32::try_from(numbers.next()?).ok().filter(|bits| (32..=u64::BITS).contains(bits))?;
         let (pages, entry_count) = (numbers.next()?, numbers.next()?);
         let (filter_capacity, filter_keys, note) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        if magic != MAGIC || note > NOTE_BYTES_MAX {
+        let generation = u64::from_le_bytes(*generation);
+        // What is made of the count of entries is no larger than what the file of them holds, whoever wrote the summary.
+        let entries_max = pages.checked_mul(PAGE_ENTRIES_MAX)?;
+        if magic != MAGIC || note > NOTE_BYTES_MAX || entry_count > entries_max || generation > GENERATION_MAX
+        {
             return None;
         }
-        let generation = u64::from_le_bytes(*generation);
         let identity = RunIdentity { generation, session: *session, key_bits };
         let lengths = Lengths { note: usize::try_from(note).ok()?, pages: usize::try_from(pages).ok()? };
         let (note, fences) = (Vec::new(), Vec::new());

@@ -128,6 +128,10 @@ pub struct BenchVenti {
     #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub count: u64,
 
+    /// Of how many blocks these are some, in an order that looks like chance [default: of as many]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub among: Option<u64>,
+
     /// How many requests are in flight at a time
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: u16,

@@ -81,6 +81,7 @@ fn table(arguments: &Arguments, words: &BenchMemventi) -> Result<Vec<Value>> {
             order,
             block_bytes: words.block_size,
             count,
+            among: count,
             depth: words.depth.into(),
             seed: words.seed,
         };
