@@ -383,7 +383,7 @@ fn add(sum: &mut DiskWork, more: DiskWork) {
 }
 
 /// Spreads a number over all of its bits: splitmix64 (Steele, Lea and Flood 2014).
-fn mix(number: u64) -> u64 {
+pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

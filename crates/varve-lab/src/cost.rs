@@ -191,7 +191,8 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
         (Case::NearDuplicate, true) => single + hashed,
         (Case::SequentialDuplicate, false) if is_on_disk => look_up_of_many + hashed,
         (Case::SequentialDuplicate, false) => page_of_many + hashed,
-        (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row + hashed,
+        // What the processor does with a block, comparing it among that, is measured as one.
+        (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row,
         (Case::FreshWrite, _) => {
             let append = Cost {
                 seeks: 0.0,

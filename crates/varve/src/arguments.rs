@@ -20,7 +20,9 @@ mod serve;
 mod value;
 mod venti;
 
-pub use bench::{ActionChoice, Bench, BenchDevice, BenchFoundation, BenchVenti, OrderChoice};
+pub use bench::{
+    ActionChoice, Bench, BenchDevice, BenchFoundation, BenchMemventi, BenchVenti, EngineChoice, OrderChoice,
+};
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use plan::MakePlan;
 pub use serve::{Serve, TlsFiles};

@@ -1,7 +1,5 @@
 //! `varve bench foundation`
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -10,13 +8,14 @@ use varve_lab::{CaseResult, Engine, UncachedStorage, Workload, run_cases};
 use varve_world::World;
 
 use super::super::Outcome;
-use crate::arguments::{Arguments, BenchFoundation};
+use super::forget::forget;
+use crate::arguments::{Arguments, BenchFoundation, EngineChoice};
 use crate::show;
 
 pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outcome> {
     let failed = || format!("the engine could not be measured in {}", words.folder.display());
     for block_bytes in &words.block_sizes {
-        for engine in [Engine::VENTI].into_iter().chain(Engine::CHOICES) {
+        for engine in chosen(&words.engines) {
             let folder = tempfile::Builder::new()
                 .prefix("varve-bench-")
                 .tempdir_in(&words.folder)
@@ -67,6 +66,20 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
     Ok(Outcome::Done)
 }
 
+/// What was asked for, in the order in which it is shown.
+fn chosen(choices: &[EngineChoice]) -> Vec<Engine> {
+    let [hash_memory, hash_disk, value_memory, value_disk] = Engine::CHOICES;
+    let all = [
+        (EngineChoice::Venti, Engine::VENTI),
+        (EngineChoice::HashMemory, hash_memory),
+        (EngineChoice::HashDisk, hash_disk),
+        (EngineChoice::ValueMemory, value_memory),
+        (EngineChoice::ValueDisk, value_disk),
+    ];
+    let is_chosen = |choice: &EngineChoice| choices.is_empty() || choices.contains(choice);
+    all.into_iter().filter(|(choice, _)| is_chosen(choice)).map(|(_, engine)| engine).collect()
+}
+
 fn case_json(result: &CaseResult) -> Result<Value> {
     let mut value = serde_json::to_value(result)?;
     value["megabytes_per_second"] = json!(result.rate());
@@ -88,24 +101,4 @@ fn print(result: &CaseResult) {
         each(result.index.pages_read),
         result.closing_nanoseconds as f64 / 1e9
     );
-}
-
-/// Lets the system forget what it remembers of the files in a folder, as far as it does.
-fn forget(folder: &Path) {
-    for path in files_below(folder) {
-        if let Ok(file) = File::open(&path) {
-            // Only what is on disk can be forgotten.
-            let _ = file.sync_data();
-            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-        }
-    }
-}
-
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.is_dir() { found.extend(files_below(&path)) } else { found.push(path) }
-    }
-    found
 }
