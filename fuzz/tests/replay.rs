@@ -102,6 +102,7 @@ exercise!(
     whack,
     partitions,
     ext,
+    exfat,
     store_files,
 );
 
