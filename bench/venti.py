@@ -3,8 +3,10 @@
   fresh writes   and one sync; beside a snapshot of as many bytes into a store of the same kind, which no protocol is in the way of
   duplicates     the same once more
   reads          of all of them, the second time: from memory
+  cold reads     of some of four times as many, here and there, after a start with an empty page cache; beside as many random reads of 16 KiB of the disk itself, as many
+                 at a time (`varve bench device`)
 
-Each is also beside as many bytes through a bare TCP connection on this machine, and, where plan9port is installed (in the folder that PLAN9 names, or in PATH), beside
+Each but the last is also beside as many bytes through a bare TCP connection on this machine, and, where plan9port is installed (in the folder that PLAN9 names, or in PATH), beside
 its server with arenas on the same disk, measured by the same program.
 """
 
@@ -19,13 +21,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.measure import Command, remove, run
+from bench.measure import Command, make_cold, remove, run
 from bench.upkeep import CannotMeasure, Figures, Pair
 
 NAMES = ["venti"]
 BLOCK_BYTES = 8 << 10
 BLOCK_COUNT = 32768
 QUICK_BLOCK_COUNT = 256
+COLD_BLOCKS, COLD_READS = 4, 4
 DEPTH = 32
 # The bytes go to another process, as they do to a server.
 TAKE_ALL = """
@@ -59,6 +62,8 @@ class Venti:
         with contextlib.suppress(CannotMeasure), self.theirs() as address:
             others["plan9port's server"] = self.loads(address, round_number)
         others["a snapshot of as many bytes"] = {"fresh writes": self.snapshot()}
+        row = "reads here and there, cold"
+        yield row, f"the disk, {DEPTH} at a time", *self.cold(round_number), self.block_count // COLD_READS * BLOCK_BYTES
         for row, seconds in ours.items():
             for limit, limits in others.items():
                 if row in limits:
@@ -69,30 +74,46 @@ class Venti:
         rows = [("fresh writes", "write"), ("duplicates", "write"), ("first reads", "read"), ("cached reads", "read")]
         return {row: self.load(address, action, seed) for row, action in rows}
 
-    def load(self, address: str, action: str, seed: int) -> float:
-        words = ["bench", "venti", address, "--action", action, "--count", self.block_count, "--depth", DEPTH, "--seed", seed]
-        argv = [self.program, "--json", *map(str, words), "--block-size", str(BLOCK_BYTES)]
-        said = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if said.returncode != 0:
-            raise CannotMeasure(f"{address}: {said.stderr.strip()}")
-        result = json.loads(said.stdout)
+    def cold(self, seed: int) -> tuple[float, float]:
+        """The seconds of reads of which nothing is in memory, and those that the disk takes for as many."""
+        among, count = COLD_BLOCKS * self.block_count, self.block_count // COLD_READS
+        with self.ours() as address:
+            self.load(address, "write", seed, count=among)
+        with self.ours(begin=False) as address:
+            make_cold(self.work / "store")
+            seconds = self.load(address, "read", seed, "--order", "random", "--among", among, count=count)
+        quick = ["--size", "16M", "--seconds", "0.1"] if among < BLOCK_COUNT else []
+        said = self.say("bench", "device", self.work, *quick)
+        wanted = {"action": "read", "order": "random", "bytes": 16 << 10, "depth": DEPTH}
+        [rate] = [row["per_second"] for row in said["rows"] if wanted.items() <= row.items()]
+        return seconds, count / rate
+
+    def load(self, address: str, action: str, seed: int, *more: object, count: int | None = None) -> float:
+        words = ["bench", "venti", address, "--action", action, "--count", count or self.block_count, "--depth", DEPTH]
+        result = self.say(*words, "--seed", seed, "--block-size", BLOCK_BYTES, *more)
         return result["seconds"] + result["sync_seconds"]
+
+    def say(self, *words: object) -> dict:
+        said = subprocess.run([self.program, "--json", *map(str, words)], capture_output=True, text=True, check=False)
+        if said.returncode != 0:
+            raise CannotMeasure(f"{' '.join(map(str, words))}: {said.stderr.strip()}")
+        return json.loads(said.stdout)
 
     def varve(self, store: Path, *words: object) -> Command:
         return Command([self.program, "--quiet", "-s", str(store), *map(str, words)], environment={"HOME": str(self.work / "home")})
 
     @contextlib.contextmanager
-    def ours(self) -> Iterator[str]:
+    def ours(self, begin: bool = True) -> Iterator[str]:
         store = self.work / "store"
-        remove(store)
-        run(self.varve(store, "init", "--plaintext", "--score", "sha1"))
+        if begin:
+            remove(store)
+            run(self.varve(store, "init", "--plaintext", "--score", "sha1"))
         served = subprocess.Popen(self.varve(store, "serve", "--venti", "127.0.0.1:0").argv, stdout=subprocess.PIPE, text=True)
         try:
             yield served.stdout.readline().removeprefix("serving at ").strip()
         finally:
             served.terminate()
             served.wait()
-            remove(store)
 
     @contextlib.contextmanager
     def theirs(self) -> Iterator[str]:

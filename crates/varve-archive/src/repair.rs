@@ -8,6 +8,7 @@
 //! earlier check. Only where nobody can tell which blocks were in a damaged place are the trees of all snapshots walked.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -79,8 +80,8 @@ pub enum RepairArchiveError {
     /// The log could not be repaired.
     #[error(transparent)]
     Log(#[from] RepairError),
-    /// There is parity that may mend an arena, and the disk takes nothing.
-    #[error("what is damaged can be mended only where there is room for it; it is as it was")]
+    /// An arena may be mended from its parity or from a copy, and the disk does not take it.
+    #[error("what is damaged can be mended, and the disk does not take it; it is as it was")]
     Mend(#[source] MendError),
     /// The files of parity could not be listed.
     #[error("the files of parity cannot be listed")]
@@ -141,7 +142,7 @@ pub fn repair(
     // First what makes all of it good again.
     let parity_mended = mend_from_parity(store, &before.damage)?;
     drop_mended(store, &mut before, &parity_mended)?;
-    let copied = mend_from_copies(store, sources, &before.damage);
+    let copied = mend_from_copies(store, sources, &before.damage)?;
     drop_mended(store, &mut before, &copied)?;
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
     let found = find_catalog(store, &mended, sources, &before.damage)?;
@@ -169,13 +170,14 @@ pub fn repair(
         is_all_back &= mended.get(name).is_ok();
     }
     let fetched_block_count = mended.into_fetched_count()?;
-    // Not for a lost end alone: with the root that it has, this log is still told to be an older state of its copies.
-    if was_lost || brought_back_count > 0 {
+    let plan = RepairPlan::new(&before.damage);
+    // Before anything that leads to it is written elsewhere, it is whole, and at the end of the log. Not for a lost end alone: with the root that
+    // it has, this log is still told to be an older state of its copies.
+    if was_lost || brought_back_count > 0 || !plan.arenas.is_empty() || !lists_all(store, &catalog)? {
         catalog.write_again(store)?;
     }
     store.sync()?;
     store.accept_end().map_err(RepairArchiveError::Note)?;
-    let plan = RepairPlan::new(&before.damage);
     let mut repaired = store.repair(&plan)?;
     let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
@@ -249,24 +251,24 @@ fn drop_mended(store: &Store, found: &mut Verified, mended: &[ArenaId]) -> Resul
 }
 
 /// Takes from copies, as they are, the sealed arenas of which nobody can tell what was in the damaged places, and says which.
-fn mend_from_copies(store: &Store, sources: &[&Store], damage: &[Damage]) -> Vec<ArenaId> {
+fn mend_from_copies(
+    store: &Store,
+    sources: &[&Store],
+    damage: &[Damage],
+) -> Result<Vec<ArenaId>, RepairArchiveError> {
     let arenas = RepairPlan::new(damage).arenas;
     let is_unnamed =
         |id: &ArenaId| damage.iter().any(|damage| damage.arena == *id && damage.blocks.is_empty());
     let mut mended = Vec::new();
     for id in arenas.into_keys().filter(is_unnamed) {
-        let took = sources.iter().any(|source| match store.mend_arena_from_copy(id, source) {
-            Ok(_) => true,
-            Err(error) => {
-                tracing::info!(arena = %id, error = %error, "not taken from a copy");
-                false
+        for source in sources {
+            if is_mended(false, || store.mend_arena_from_copy(id, source).map(drop))? {
+                mended.push(id);
+                break;
             }
-        });
-        if took {
-            mended.push(id);
         }
     }
-    mended
+    Ok(mended)
 }
 
 /// A page that was lost may have named a newer catalog than any that was known. If its blocks are whole they are named again by now: takes
@@ -296,19 +298,34 @@ fn mend_from_parity(store: &Store, damage: &[Damage]) -> Result<Vec<ArenaId>, Re
     let damaged = RepairPlan::new(damage).arenas;
     let mut mended = Vec::new();
     for id in with_parity.into_iter().filter(|id| damaged.contains_key(id) || !there.contains(id)) {
-        let mend = || store.mend_arena_from_parity(id);
-        let outcome = match mend() {
-            // What follows writes the arena anew without all that its parity still has: not for a fault that passes.
-            Err(MendError::Storage { .. } | MendError::Unsteady { .. }) => mend(),
-            other => other,
-        };
-        match outcome {
-            Ok(_) => mended.push(id),
-            Err(error) if error.is_refusal() => return Err(RepairArchiveError::Mend(error)),
-            Err(error) => tracing::info!(arena = %id, %error, "not mended from parity"),
+        if is_mended(true, || store.mend_arena_from_parity(id).map(drop))? {
+            mended.push(id);
         }
     }
     Ok(mended)
+}
+
+/// Mends an arena, if that can be. What follows writes it anew without all that its parity or a copy still has: not for a fault that
+/// passes, nor because the disk does not take what would mend it. With `reads_again` it is read from this disk: what is far away has been asked
+/// more than once already.
+fn is_mended(
+    reads_again: bool,
+    mend: impl Fn() -> Result<(), MendError>,
+) -> Result<bool, RepairArchiveError> {
+    let mut try_count = 0;
+    loop {
+        match mend() {
+            Ok(()) => return Ok(true),
+            Err(error) if try_count < error.tries_left() && (reads_again || error.is_refusal()) => {
+                try_count += 1;
+            }
+            Err(error) if error.is_refusal() => return Err(RepairArchiveError::Mend(error)),
+            Err(error) => {
+                tracing::info!(error = &error as &dyn Error, "an arena is not mended");
+                return Ok(false);
+            }
+        }
+    }
 }
 
 struct FoundCatalog {
@@ -348,6 +365,14 @@ fn find_catalog(
     }
     let brought_back_count = (catalog.snapshots().len() - own_count) as u64;
     Ok(FoundCatalog { catalog, was_lost, end_was_lost, brought_back_count })
+}
+
+/// Whether whoever opens the store next finds all that `catalog` lists: what was mended may lie behind the newest root, and what a copy gave
+/// is known to this session alone.
+fn lists_all(store: &Store, catalog: &Catalog) -> Result<bool, OpenLogError> {
+    let Ok(found) = Catalog::load_all(store, &store.newest_catalog_roots()?) else { return Ok(false) };
+    let ids: BTreeSet<_> = found.snapshots().iter().map(|snapshot| snapshot.id).collect();
+    Ok(catalog.snapshots().iter().all(|snapshot| ids.contains(&snapshot.id)))
 }
 
 /// Whether a copy has all that these roots lead to, and goes on where they end: the log that they are from is an older state of it, or
@@ -394,7 +419,7 @@ impl Mended<'_> {
             .filter(|source| self.may_believe(source))
             .find_map(|source| source.get(name).ok().filter(is_right))?;
         match self.store.put_back(&[(*name, bytes.clone())]) {
-            Ok(_) => drop(self.fetched_count.fetch_add(1, Ordering::Relaxed)),
+            Ok(stored_count) => drop(self.fetched_count.fetch_add(stored_count, Ordering::Relaxed)),
             Err(error) => {
                 self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use varve_block::{BlockName, BlockStore, BlockType, GetError};
+use varve_block::{BlockName, BlockStore, BlockType, GetError, with_causes};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{ArenaCheck, AuditShare, Damage, RepairPlan, Store, Unfinished};
 use varve_tree::{Entry, Visit, walk};
@@ -336,7 +336,7 @@ impl Leaves<'_> {
                                 None
                             }
                             Err(GetError::NotFound { .. }) => Some(absent(name)),
-                            Err(error @ GetError::Damaged { .. }) => Some(chain(&error)),
+                            Err(error @ GetError::Damaged { .. }) => Some(with_causes(&error)),
                             Err(error) => return Err(error.into()),
                         });
                     }
@@ -411,7 +411,7 @@ impl Walker<'_> {
             }
             if let Some(damage) = node.damage {
                 needed.insert(node.name);
-                found.push((node.range, chain(damage)));
+                found.push((node.range, with_causes(damage)));
                 return Visit::Skip;
             }
             let ends_subtree = open.last().is_some_and(|(level, ..)| *level <= node.level);
@@ -496,14 +496,4 @@ fn look_up(
 fn root_name(entry: &Entry) -> Option<BlockName> {
     let block_type = BlockType::at_depth(entry.leaf_kind(), entry.depth())?;
     Some(BlockName { score: entry.root(), block_type })
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

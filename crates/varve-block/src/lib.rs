@@ -9,6 +9,7 @@
 
 mod address;
 mod block_type;
+mod causes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod hex;
@@ -19,6 +20,7 @@ mod store;
 
 pub use address::{Fingerprint, LogAddress};
 pub use block_type::{BlockKind, BlockType};
+pub use causes::with_causes;
 pub use hex::{FromHexError, from_hex, to_hex};
 pub use memory::MemoryBlockStore;
 pub use placed::{

@@ -130,6 +130,20 @@ impl Storage for Spread {
         Ok(begin)
     }
 
+    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if !(self.is_spread)(file) {
+            return self.own.overwrite(file, offset, bytes);
+        }
+        let mut rest = bytes;
+        for (length, number, at) in self.cut(offset, bytes.len()) {
+            let (piece, after) = rest.split_at(length);
+            let (place, part) = self.parts(file).nth(number).expect("one for each place");
+            place.overwrite(&part, at, piece)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         if !(self.is_spread)(file) {
             return self.own.read_at(file, offset, into);
@@ -260,7 +274,8 @@ mod tests {
     fn pieces_lie_in_the_folders_in_turn_and_are_put_together_again() {
         let file = FileName::new("index/disk-0000000001").unwrap();
         let piece = usize::try_from(PIECE_BYTES).unwrap();
-        let bytes: Vec<u8> = (0..=250).flat_map(|byte| [byte; 1000]).cycle().take(piece * 7 + 1000).collect();
+        let bytes: Vec<u8> =
+            (0..=250_u8).cycle().flat_map(|byte| [byte; 1000]).take(piece * 7 + 1000).collect();
         for count in 1..5 {
             let (spread, places) = spread(count);
             spread.create(&file).unwrap();

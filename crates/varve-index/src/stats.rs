@@ -1,6 +1,7 @@
 //! What an index looks like inside, for `varve stats`.
 
 use crate::MemoryIndex;
+use crate::segment::Segment;
 
 /// How well an index is filled, and what a lookup in it costs.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +27,16 @@ pub struct IndexStats {
 }
 
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
+    /// How many blocks each segment has.
+    pub fn segment_lengths(&self) -> impl Iterator<Item = usize> {
+        self.segments().iter().map(Segment::len)
+    }
+
+    /// For each block, how many slots a search for it looks at.
+    pub fn probe_lengths(&self) -> impl Iterator<Item = usize> {
+        self.segments().iter().flat_map(Segment::probe_lengths)
+    }
+
     /// Measures the index. Walks all blocks: about a second for 100 million.
     #[must_use]
     pub fn stats(&self) -> IndexStats {

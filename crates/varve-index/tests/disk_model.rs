@@ -69,13 +69,16 @@ struct Tested {
     inserted: Vec<(Fingerprint, LogAddress)>,
     model: BTreeSet<(u64, LogAddress)>,
     session: u8,
+    /// Whether it works as Venti's own does.
+    is_plain: bool,
 }
 
 impl Tested {
-    fn new() -> Self {
+    fn new(is_plain: bool) -> Self {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let index = DiskIndex::new(Arc::clone(&storage), KEY, SETTINGS, Some([0; 16]));
-        Self { storage, index, inserted: Vec::new(), model: BTreeSet::new(), session: 0 }
+        let index = if is_plain { index.plain() } else { index };
+        Self { storage, index, inserted: Vec::new(), model: BTreeSet::new(), session: 0, is_plain }
     }
 
     fn note(&self) -> Vec<u8> {
@@ -136,6 +139,7 @@ impl Tested {
             Err(OpenDiskIndexError::Missing) => (DiskIndex::new(storage, KEY, SETTINGS, session), 0),
             Err(error) => panic!("{error}"),
         };
+        let index = if self.is_plain { index.plain() } else { index };
         for page in self.inserted[usize::try_from(covered).unwrap()..].chunks(400) {
             index.insert_all(page);
             if index.is_due() {
@@ -167,12 +171,43 @@ impl Tested {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn it_agrees_with_a_list(operations in operations()) {
-        let mut tested = Tested::new();
+    fn it_agrees_with_a_list(operations in operations(), is_plain in any::<bool>()) {
+        let mut tested = Tested::new(is_plain);
         for operation in &operations {
             tested.apply(operation);
             prop_assert_eq!(tested.index.trouble(), None);
         }
         (0..20_600).step_by(11).for_each(|number| tested.check(&tested.index, entry(number).0));
+    }
+}
+
+/// Venti's way: no filter, no buffer but for what finds no room, and a page read and written for nearly each entry.
+#[test]
+fn a_plain_index_reads_and_writes_a_page_for_each_entry() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let index = DiskIndex::new(Arc::clone(&storage), KEY, SETTINGS, Some([0; 16])).plain();
+    let spread = |number: u64| {
+        let fingerprint = Fingerprint(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 << 16);
+        (fingerprint, LogAddress::new(number).unwrap())
+    };
+    let count = 30_000;
+    let all: Vec<_> = (0..count).map(spread).collect();
+    for page in all.chunks(500) {
+        for (fingerprint, _) in page {
+            assert!(index.candidates(*fingerprint).addresses.is_empty());
+        }
+        assert_eq!(index.insert_all(page), page.len() as u64);
+        assert_eq!(index.insert_all(&page[..7]), 0, "they are there");
+        if index.is_due() {
+            index.begin(None);
+        }
+    }
+    assert_eq!((index.len(), index.trouble()), (count, None));
+    let stats = index.stats();
+    assert!(stats.page_writes > count * 9 / 10 && stats.page_writes <= count, "{stats:?}");
+    assert!(stats.page_reads > count * 9 / 10, "no look-up was spared: {stats:?}");
+    assert_eq!(stats.filtered, 0);
+    for (fingerprint, address) in &all {
+        assert_eq!(index.candidates(*fingerprint).addresses, [*address]);
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
 use varve_store::{
     Access, CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, IndexKind, OpenError,
-    PassphraseCost, Store, StoreConfig,
+    PassphraseCost, Prefetch, SaveCheckpointError, Store, StoreConfig,
 };
 use varve_world::{Timestamp, World};
 
@@ -32,13 +32,32 @@ pub struct Engine {
     pub index: IndexKind,
     /// Whether duplicates are compared with what is stored, and blocks are named by their places.
     pub by_value: bool,
+    /// Whether the index, which is on disk then, works as Venti's own: no filter, nothing read ahead, no buffer.
+    pub is_plain: bool,
 }
 
 impl Engine {
+    /// Venti's own algorithm (Quinlan and Dorward 2002), which Foundation is compared with: each look-up reads a page of the index on disk, and each new block's entry
+    /// is written to its page in place.
+    pub const VENTI: Self = Self { index: IndexKind::Disk, by_value: false, is_plain: true };
+
+    /// Those that a store can be made of, in the order in which they are shown.
+    pub const CHOICES: [Self; 4] = [
+        Self::of(IndexKind::Memory, false),
+        Self::of(IndexKind::Disk, false),
+        Self::of(IndexKind::Memory, true),
+        Self::of(IndexKind::Disk, true),
+    ];
+
+    const fn of(index: IndexKind, by_value: bool) -> Self {
+        Self { index, by_value, is_plain: false }
+    }
+
     /// What people call it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match (self.by_value, self.index) {
+            _ if self.is_plain => "Venti's algorithm",
             (false, IndexKind::Memory) => "by hash, index in memory",
             (false, IndexKind::Disk) => "by hash, index on disk",
             (true, IndexKind::Memory) => "by value, index in memory",
@@ -79,6 +98,43 @@ pub struct CaseResult {
     pub closing_nanoseconds: u64,
     /// What was asked of the disk, closing left out.
     pub disk: DiskWork,
+    /// What was asked of the index.
+    pub index: IndexWork,
+}
+
+/// What an index was asked, and what that took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct IndexWork {
+    /// Look-ups.
+    pub lookups: u64,
+    /// Those that a filter answered.
+    pub filtered: u64,
+    /// Pages of an index on disk that were read for look-ups.
+    pub pages_read: u64,
+    /// Pages of it that were written in place.
+    pub pages_written: u64,
+}
+
+impl IndexWork {
+    /// All since the store was opened.
+    fn of(store: &Store) -> Self {
+        match store.disk_index_stats() {
+            Some(stats) => Self {
+                lookups: stats.lookups,
+                filtered: stats.filtered,
+                pages_read: stats.page_reads,
+                pages_written: stats.page_writes,
+            },
+            None => Self { lookups: store.candidates_per_lookup().iter().sum(), ..Self::default() },
+        }
+    }
+
+    fn add_since(&mut self, before: Self, after: Self) {
+        self.lookups += after.lookups - before.lookups;
+        self.filtered += after.filtered - before.filtered;
+        self.pages_read += after.pages_read - before.pages_read;
+        self.pages_written += after.pages_written - before.pages_written;
+    }
 }
 
 impl CaseResult {
@@ -108,6 +164,9 @@ pub enum CasesError {
     /// The disk does not keep what was written.
     #[error(transparent)]
     Sync(#[from] SyncError),
+    /// The index was not written.
+    #[error("the index of the store that is measured could not be written")]
+    SaveIndex(#[from] SaveCheckpointError),
     /// Closing met something.
     #[error("the store that is measured could not be closed")]
     Close(#[from] CloseError),
@@ -154,8 +213,12 @@ fn config(engine: Engine, workload: &Workload) -> StoreConfig {
     config.index = engine.index;
     config.compare = if engine.by_value { CompareMode::Value } else { CompareMode::Hash };
     config.disk_index = DiskIndexConfig {
-        memory_bytes: workload.index_memory.max(DiskIndexConfig::MEMORY_BYTES_MIN),
+        // What finds no room in its page waits in memory: as little of it as can be.
+        memory_bytes: if engine.is_plain { 0 } else { workload.index_memory }
+            .max(DiskIndexConfig::MEMORY_BYTES_MIN),
         expected_blocks: (workload.block_count as u64).max(1),
+        prefetch: if engine.is_plain { Prefetch::None } else { Prefetch::Arena },
+        is_plain: engine.is_plain,
         ..DiskIndexConfig::default()
     };
     config
@@ -173,15 +236,16 @@ impl Bench {
     fn run(&mut self, case: Case) -> Result<CaseResult, CasesError> {
         let is_read = matches!(case, Case::OutOfOrderRead | Case::SequentialRead);
         let access = if is_read { Access::Read } else { Access::Write { holder: HOLDER } };
-        let store = Store::open(self.world.clone(), None, access, &mut |_| ())?;
+        let store = self.open(access)?;
         // Disk images are what is read here and there.
         store.expect_reads_in_pieces(true);
         let (mut asked, mut nanoseconds) = (0, 0_u64);
-        let mut disk = DiskWork::default();
+        let (mut disk, mut index) = (DiskWork::default(), IndexWork::default());
         for step in self.steps(case) {
             let contents: Vec<_> =
                 step.numbers.iter().map(|number| content(&self.workload, *number)).collect();
             let _before = self.counted.take();
+            let index_before = IndexWork::of(&store);
             let started = self.world.clock.now();
             let put = self.ask(&store, &step, is_read, &contents)?;
             if step.is_last && !is_read {
@@ -190,6 +254,7 @@ impl Bench {
             if step.is_measured {
                 nanoseconds += self.since(started);
                 add(&mut disk, self.counted.take());
+                index.add_since(index_before, IndexWork::of(&store));
                 asked += step.numbers.len() as u64;
             }
             if case == Case::FreshWrite {
@@ -198,6 +263,9 @@ impl Bench {
         }
         let started = self.world.clock.now();
         store.close()?;
+        if case == Case::FreshWrite {
+            self.write_out_index()?;
+        }
         let closing_nanoseconds = self.since(started);
         Ok(CaseResult {
             case,
@@ -206,7 +274,20 @@ impl Bench {
             nanoseconds,
             closing_nanoseconds,
             disk,
+            index,
         })
+    }
+
+    fn open(&self, access: Access<'_>) -> Result<Store, OpenError> {
+        Store::open(self.world.clone(), None, access, &mut |_| ())
+    }
+
+    /// What an index has not written is read again when the store is opened, and in memory then: next to nothing of a store far larger than memory, and all of a
+    /// small one. So it is written.
+    fn write_out_index(&self) -> Result<(), CasesError> {
+        let store = self.open(Access::Write { holder: HOLDER })?;
+        store.save_checkpoint()?;
+        Ok(store.close()?)
     }
 
     fn since(&self, moment: Timestamp) -> u64 {
@@ -302,7 +383,7 @@ fn add(sum: &mut DiskWork, more: DiskWork) {
 }
 
 /// Spreads a number over all of its bits: splitmix64 (Steele, Lea and Flood 2014).
-fn mix(number: u64) -> u64 {
+pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -344,25 +425,43 @@ mod tests {
         block_count: 3000,
         sample_count: 100,
         incompressible: 0.5,
-        index_memory: 64 << 10,
+        index_memory: 256 << 10,
         seed: 3,
     };
 
-    const ENGINES: [Engine; 4] = [
-        Engine { index: IndexKind::Memory, by_value: false },
-        Engine { index: IndexKind::Disk, by_value: false },
-        Engine { index: IndexKind::Memory, by_value: true },
-        Engine { index: IndexKind::Disk, by_value: true },
-    ];
-
     fn results(engine: Engine) -> Vec<CaseResult> {
+        results_of(engine, &WORKLOAD)
+    }
+
+    fn results_of(engine: Engine, workload: &Workload) -> Vec<CaseResult> {
         let world = World::deterministic(Arc::new(MemoryStorage::new()), 1);
-        run_cases(&world, engine, &WORKLOAD, &|| (), &mut |_| ()).unwrap()
+        run_cases(&world, engine, workload, &|| (), &mut |_| ()).unwrap()
+    }
+
+    /// Foundation's Figure 5 has a seek in the index for each block and each case, and two for a fresh write.
+    #[test]
+    fn venti_asks_the_disk_for_each_block() {
+        let workload = Workload { block_bytes: 2048, block_count: 16_000, ..WORKLOAD };
+        let venti = results_of(Engine::VENTI, &workload);
+        let foundation = results_of(Engine::CHOICES[1], &workload);
+        for (venti, foundation) in venti.iter().zip(&foundation) {
+            assert_eq!(venti.index.filtered, 0);
+            if venti.case == Case::FreshWrite {
+                // The first directory page of blocks is written to an index that has no pages yet.
+                assert!(venti.index.pages_read > venti.blocks / 4, "{venti:?}");
+                assert!(venti.index.pages_written > venti.blocks / 2, "{venti:?}");
+                assert!(foundation.index.filtered * 100 > foundation.blocks * 99, "{foundation:?}");
+                assert!(venti.disk.seeks > venti.blocks && foundation.disk.seeks * 100 < foundation.blocks);
+            } else {
+                assert!(venti.index.pages_read * 100 > venti.blocks * 99, "{venti:?}");
+                assert!(foundation.index.pages_read <= venti.index.pages_read, "{foundation:?}");
+            }
+        }
     }
 
     #[test]
     fn all_cases_are_run_and_counted() {
-        for engine in ENGINES {
+        for engine in Engine::CHOICES {
             let results = results(engine);
             assert_eq!(results.iter().map(|result| result.case).collect::<Vec<_>>(), Case::ALL);
             let of = |case| results.iter().find(|result| result.case == case).unwrap();
@@ -389,7 +488,7 @@ mod tests {
     #[test]
     fn the_same_seed_is_the_same_work() {
         let work = |engine| results(engine).into_iter().map(|result| result.disk).collect::<Vec<_>>();
-        for engine in ENGINES {
+        for engine in Engine::CHOICES {
             assert_eq!(work(engine), work(engine));
         }
     }

@@ -191,7 +191,8 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
         (Case::NearDuplicate, true) => single + hashed,
         (Case::SequentialDuplicate, false) if is_on_disk => look_up_of_many + hashed,
         (Case::SequentialDuplicate, false) => page_of_many + hashed,
-        (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row + hashed,
+        // What the processor does with a block, comparing it among that, is measured as one.
+        (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row,
         (Case::FreshWrite, _) => {
             let append = Cost {
                 seeks: 0.0,
@@ -223,7 +224,7 @@ mod tests {
         Shape { block_bytes: 4096.0, stored_share: 1.0, block_count: 1e8, index_memory: 192e6 };
 
     fn engine(index: IndexKind, by_value: bool) -> Engine {
-        Engine { index, by_value }
+        Engine { index, by_value, is_plain: false }
     }
 
     #[test]

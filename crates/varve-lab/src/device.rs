@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// Devices transfer whole sectors to whole sectors of memory.
-const ALIGNMENT: usize = 4096;
+pub(crate) const ALIGNMENT: usize = 4096;
 /// How the file is filled, and how large the largest transfer is.
 const LARGE_BYTES: usize = 1 << 20;
 /// What is measured: read or write, in order or not, bytes, at a time.

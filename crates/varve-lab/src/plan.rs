@@ -6,7 +6,7 @@ use serde::Serialize;
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_index::FINGERPRINT_BITS_MIN;
 use varve_log::GRANULE_BYTES;
-use varve_store::{DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
+use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
 use varve_world::{Clock, MemoryStorage, RealWorkers, World};
 
 use crate::cases::Engine;
@@ -48,6 +48,8 @@ pub struct Processor {
     pub duplicate: f64,
     /// Blocks that are decrypted, unpacked and checked.
     pub get: f64,
+    /// Blocks that are there, in a store by value: fingerprinted and found, and compared with what is unpacked of the log.
+    pub compare: f64,
 }
 
 impl Processor {
@@ -60,12 +62,22 @@ impl Processor {
         const BYTES: usize = 24 << 20;
         let block_bytes = block_bytes as usize;
         let workers = Arc::new(RealWorkers::one_a_core());
-        let world = World { workers, ..World::deterministic(Arc::new(MemoryStorage::new()), 1) };
-        let mut config = StoreConfig::new([0x1b; 16]);
-        config.encryption = Encryption::None;
-        Store::create(&world, &config, None, PassphraseCost::default()).expect("there is memory");
-        let access = varve_store::Access::Write { holder: "varve plan" };
-        let store = Store::open(world, None, access, &mut |_| ()).expect("it was made above");
+        let world = |compare| {
+            let workers = Arc::clone(&workers) as _;
+            let world = World { workers, ..World::deterministic(Arc::new(MemoryStorage::new()), 1) };
+            let mut config = StoreConfig::new([0x1b; 16]);
+            (config.encryption, config.compare) = (Encryption::None, compare);
+            Store::create(&world, &config, None, PassphraseCost::default()).expect("there is memory");
+            world
+        };
+        // Opened anew, it has nothing unpacked in memory.
+        let open = |world: &World| {
+            let access = varve_store::Access::Write { holder: "varve plan" };
+            let store = Store::open(world.clone(), None, access, &mut |_| ()).expect("it was made above");
+            // Disk images are what is read here and there.
+            store.expect_reads_in_pieces(true);
+            store
+        };
         // Half of each block compresses, as of most disks.
         let contents: Vec<Vec<u8>> = (0..BYTES / block_bytes)
             .map(|number| {
@@ -80,25 +92,50 @@ impl Processor {
             .collect();
         let blocks: Vec<_> =
             contents.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
-        let mut names = Vec::new();
         #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
         let rate = |work: &mut dyn FnMut()| {
             let started = clock.now().0;
             work();
             BYTES as f64 / ((clock.now().0 - started) as f64 / 1e9).max(1e-6)
         };
-        let mut put = || {
-            let scores = blocks.chunks(64).flat_map(|some| store.put_batch(some).expect("there is memory"));
-            names = scores.map(|score| BlockName { score, block_type: BlockType::DATA }).collect();
+        let put = |store: &Store| {
+            let scores = blocks.chunks(256).flat_map(|some| store.put_batch(some).expect("there is memory"));
+            let name = |score| BlockName { score, block_type: BlockType::DATA };
+            let names: Vec<_> = scores.map(name).collect();
             store.sync().expect("there is memory");
+            names
         };
-        let (first, second) = (rate(&mut put), rate(&mut put));
+        let close = |store: Store| store.close().expect("there is memory");
+        let (by_hash, by_value) = (world(CompareMode::Hash), world(CompareMode::Value));
+        let store = open(&by_hash);
+        let mut names = Vec::new();
+        let first = rate(&mut || names = put(&store));
+        let second = rate(&mut || drop(put(&store)));
+        close(store);
+        let store = open(&by_hash);
         let get = rate(&mut || {
-            for some in names.chunks(64) {
+            for some in names.chunks(256) {
                 assert!(store.get_batch(some).iter().all(Result::is_ok), "what was put can be got");
             }
         });
-        Self { put: first, duplicate: second, get }
+        close(store);
+        let store = open(&by_value);
+        drop(put(&store));
+        close(store);
+        let store = open(&by_value);
+        let compare = rate(&mut || drop(put(&store)));
+        close(store);
+        Self { put: first, duplicate: second, get, compare }
+    }
+
+    /// How fast it does what an engine has to do in a case.
+    fn rate(&self, engine: Engine, case: Case) -> f64 {
+        match case {
+            Case::OutOfOrderRead | Case::SequentialRead => self.get,
+            Case::FreshWrite => self.put,
+            Case::SequentialDuplicate if engine.by_value => self.compare,
+            Case::OutOfOrderDuplicate | Case::NearDuplicate | Case::SequentialDuplicate => self.duplicate,
+        }
     }
 }
 
@@ -181,12 +218,10 @@ const FORMULAS: [&str; 6] = [
 pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> Plan {
     let stored = f64::from(wanted.block_bytes) * wanted.stored_share + engine::PAGE_ENTRY_BYTES;
     let block_count = (wanted.disk_bytes as f64 / stored).max(1.0);
-    let mut forecasts = Vec::new();
-    for by_value in [false, true] {
-        for index in [IndexKind::Memory, IndexKind::Disk] {
-            forecasts.push(forecast(Engine { index, by_value }, wanted, block_count, device, processor));
-        }
-    }
+    let forecasts: Vec<_> = Engine::CHOICES
+        .into_iter()
+        .map(|engine| forecast(engine, wanted, block_count, device, processor))
+        .collect();
     let fitting = forecasts.iter().enumerate().filter(|(_, forecast)| forecast.fits);
     // By hash unless somebody wants it otherwise: of those by value only correctness without hashes speaks for them.
     let by_rate = |one: &(usize, &Forecast), other: &(usize, &Forecast)| {
@@ -254,7 +289,10 @@ fn forecast(
     };
     let cases: Vec<_> = Case::ALL
         .into_iter()
-        .map(|case| choice(case, cost(engine, case, &shape), shape.block_bytes, device, processor))
+        .map(|case| {
+            let work_rate = processor.rate(engine, case);
+            choice(case, cost(engine, case, &shape), shape.block_bytes, device, work_rate)
+        })
         .collect();
     let rate_of =
         |case| cases.iter().find(|choice| choice.case == case).map_or(f64::NAN, |choice| choice.rate);
@@ -296,17 +334,12 @@ fn memory_fingerprint_bits(block_count: f64, log_bytes: f64) -> f64 {
 }
 
 /// How many of `blocks` have a fingerprint that an earlier one has, of 2^`bits` (Lukkien 2008, formula 7.2).
-fn shared_fingerprints(blocks: f64, bits: f64) -> f64 {
+pub(crate) fn shared_fingerprints(blocks: f64, bits: f64) -> f64 {
     let all = bits.exp2();
     (blocks + all * (blocks * (-1.0 / all).ln_1p()).exp_m1()).max(0.0)
 }
 
-fn choice(case: Case, cost: Cost, block_bytes: f64, device: &DeviceFigures, processor: &Processor) -> Choice {
-    let work_rate = match case {
-        Case::OutOfOrderRead | Case::SequentialRead => processor.get,
-        Case::FreshWrite => processor.put,
-        Case::OutOfOrderDuplicate | Case::NearDuplicate | Case::SequentialDuplicate => processor.duplicate,
-    };
+fn choice(case: Case, cost: Cost, block_bytes: f64, device: &DeviceFigures, work_rate: f64) -> Choice {
     let parts = [
         ("finding places", cost.seeks / device.places_per_second()),
         ("reading", cost.read_bytes / device.read_rate()),
@@ -333,7 +366,7 @@ mod tests {
 
     use super::*;
 
-    const PROCESSOR: Processor = Processor { put: 7e8, duplicate: 2e9, get: 2e9 };
+    const PROCESSOR: Processor = Processor { put: 7e8, duplicate: 2e9, get: 2e9, compare: 4e8 };
 
     fn wanted(disk_bytes: u64, memory_bytes: u64) -> Wanted {
         Wanted {
@@ -408,7 +441,7 @@ mod tests {
     #[test]
     fn the_processor_is_measured_by_the_engine() {
         let measured = Processor::measure(&RealClock, 16 << 10);
-        for rate in [measured.put, measured.duplicate, measured.get] {
+        for rate in [measured.put, measured.duplicate, measured.get, measured.compare] {
             assert!(rate.is_finite() && rate > 0.0, "{measured:?}");
         }
     }

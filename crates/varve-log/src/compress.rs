@@ -81,12 +81,24 @@ thread_local! {
 /// Adds `content` to `into`, compressed if that saves at least one part in 32, and says which.
 pub(crate) fn compress(content: &[u8], level: CompressionLevel, into: &mut Vec<u8>) -> Codec {
     let start = into.len();
-    if looks_incompressible(content) || !zstd(content, level.0, content.len() - content.len() / 32, into) {
+    let level = level_for(content.len(), level);
+    if looks_incompressible(content) || !zstd(content, level, content.len() - content.len() / 32, into) {
         into.truncate(start);
         into.extend_from_slice(content);
         return Codec::Stored;
     }
     Codec::Zstd
+}
+
+/// zstd has other tables for small contents: there level 4 is level 3 with matches of four bytes instead of five, in the
+/// same time. `docs/decisions/0006-random-reads.md` has the measurement.
+fn level_for(content_bytes: usize, level: CompressionLevel) -> i32 {
+    const SMALL_BYTES: std::ops::RangeInclusive<usize> = (16 << 10) + 1..=128 << 10;
+    if level == CompressionLevel::default() && SMALL_BYTES.contains(&content_bytes) {
+        level.0 + 1
+    } else {
+        level.0
+    }
 }
 
 /// Adds one zstd frame to `into`; false if it would not fit in `bytes_max`.

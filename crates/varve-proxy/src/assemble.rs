@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +12,12 @@ use varve_world::{RealWorkers, World};
 
 use crate::background::Background;
 use crate::bounded::BoundedStore;
-use crate::buffer::WriteBuffer;
+use crate::buffer::{BufferTarget, WriteBuffer};
 use crate::cache::{Cache, LookAside};
 use crate::configuration::{Configuration, Described};
 use crate::read_ahead::{Leads, ReadAhead};
 use crate::shards::{Shard, Shards};
+use crate::watched::{Part, Watched};
 
 /// Whatever goes wrong when a store is opened.
 pub type OpenFailure = Box<dyn Error + Send + Sync>;
@@ -59,17 +59,10 @@ pub struct AssembleError {
     source: OpenFailure,
 }
 
-enum Part {
-    Cache(Arc<Cache>),
-    Bounded(Arc<BoundedStore>),
-    Buffer(Arc<WriteBuffer>),
-    ReadAhead(Arc<ReadAhead>),
-}
-
 /// Proxies that run, and what stands behind them.
 pub struct Assembled {
     blocks: Arc<dyn BlockStore>,
-    parts: Vec<(String, Part)>,
+    watched: Watched,
     background: Vec<Background>,
 }
 
@@ -78,6 +71,7 @@ struct Builder<'a> {
     configuration: &'a Configuration,
     outside: &'a dyn Outside,
     built: BTreeMap<String, Arc<dyn BlockStore>>,
+    shards: BTreeMap<String, Arc<Shards>>,
     parts: Vec<(String, Part)>,
     background: Vec<Background>,
 }
@@ -114,7 +108,9 @@ impl Builder<'_> {
             Described::Shards { stores } => {
                 let shard = |name: &String| Shard { name: self.title(name), blocks: behind(name) };
                 let workers = Arc::new(RealWorkers::new(stores.len()));
-                return Ok(Arc::new(Shards::new(stores.iter().map(shard).collect(), workers)?));
+                let shards = Arc::new(Shards::new(stores.iter().map(shard).collect(), workers)?);
+                self.shards.insert(name.to_owned(), Arc::clone(&shards));
+                (Part::Shards(Arc::clone(&shards)), shards)
             }
             Described::Bounded { folder, bytes } => {
                 let holder = self.outside.holder();
@@ -130,7 +126,11 @@ impl Builder<'_> {
             }
             Described::Buffer { target, folder, settings, bytes_per_second } => {
                 let (world, holder) = (self.outside.world(folder), self.outside.holder());
-                let buffer = Arc::new(WriteBuffer::open(world, behind(target), *settings, &holder)?);
+                let target = match self.shards.get(target) {
+                    Some(shards) => BufferTarget::Shards(Arc::clone(shards)),
+                    None => BufferTarget::Whole(behind(target)),
+                };
+                let buffer = Arc::new(WriteBuffer::open(world, target, *settings, &holder)?);
                 self.background.push(Background::trickle(Arc::clone(&buffer), *bytes_per_second));
                 (Part::Buffer(Arc::clone(&buffer)), buffer)
             }
@@ -164,12 +164,13 @@ impl Assembled {
             configuration,
             outside,
             built: BTreeMap::new(),
+            shards: BTreeMap::new(),
             parts: Vec::new(),
             background: Vec::new(),
         };
         let blocks = builder.build(configuration.serve())?;
         let Builder { parts, background, .. } = builder;
-        Ok(Self { blocks, parts, background })
+        Ok(Self { blocks, watched: Watched(parts), background })
     }
 
     /// What is served.
@@ -178,16 +179,10 @@ impl Assembled {
         Arc::clone(&self.blocks)
     }
 
-    /// How the proxies are doing, one thing a line, for people to read.
+    /// How the proxies are doing, for whoever wants to look.
     #[must_use]
-    pub fn report(&self) -> String {
-        let mut text = String::new();
-        for (name, part) in &self.parts {
-            for (what, value) in part.report() {
-                let _ = writeln!(text, "{:<44}{value:>16}", format!("{name}: {what}"));
-            }
-        }
-        text
+    pub fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     /// Ends what runs in the background; if anything was written, all of that is made durable. What is still buffered goes on its way when the
@@ -197,7 +192,7 @@ impl Assembled {
     /// [`SyncError`].
     pub fn close(mut self, was_written: bool) -> Result<(), SyncError> {
         self.background.clear();
-        for (name, part) in &self.parts {
+        for (name, part) in &self.watched.0 {
             if let Part::Bounded(bounded) = part
                 && let Err(error) = bounded.sync()
             {
@@ -206,44 +201,5 @@ impl Assembled {
         }
         // Of a server that is away nobody has to know more than that nothing was written to it.
         if was_written { self.blocks.sync() } else { Ok(()) }
-    }
-}
-
-impl Part {
-    fn report(&self) -> Vec<(&'static str, String)> {
-        match self {
-            Self::Cache(cache) => {
-                let counts = cache.counts();
-                vec![
-                    ("read from memory", counts.from_memory.to_string()),
-                    ("read from the look-aside", counts.from_look_aside.to_string()),
-                    ("read from behind", counts.from_source.to_string()),
-                    ("failures of the look-aside", counts.look_aside_failures.to_string()),
-                ]
-            }
-            Self::Bounded(bounded) => vec![("bytes", bounded.used().to_string())],
-            Self::Buffer(buffer) => {
-                let status = buffer.status();
-                let mut lines = vec![
-                    ("bytes that wait", status.waiting_bytes.to_string()),
-                    ("bytes that it has room for", status.bytes_max.to_string()),
-                    ("blocks sent on", status.sent_blocks.to_string()),
-                    ("bytes sent on", status.sent_bytes.to_string()),
-                    ("blocks that are refused behind", status.held_blocks.to_string()),
-                    ("writes refused, as it was full", status.refused_writes.to_string()),
-                ];
-                lines.extend(status.trouble.map(|trouble| ("nothing gets through", trouble)));
-                lines.extend(status.fault.map(|fault| ("nothing is taken any more", fault)));
-                lines
-            }
-            Self::ReadAhead(ahead) => {
-                let counts = ahead.counts();
-                vec![
-                    ("blocks fetched ahead", counts.ahead.to_string()),
-                    ("reads that found theirs there", counts.hits.to_string()),
-                    ("reads that did not", counts.misses.to_string()),
-                ]
-            }
-        }
     }
 }

@@ -19,6 +19,7 @@ use varve_world::World;
 
 use crate::checked::sha1_score;
 use crate::segments::{Entry, OpenSegmentsError, Purpose, SEGMENTS_MAX, SegmentFolder};
+use crate::shards::ScoreRange;
 
 /// The least room that can be given.
 pub const BOUNDED_BYTES_MIN: u64 = 8 << 20;
@@ -71,7 +72,12 @@ impl Segments {
     fn entries(&self) -> Vec<Entry> {
         self.live
             .iter()
-            .map(|segment| Entry { number: segment.number, slot: segment.slot, through: 0 })
+            .map(|segment| Entry {
+                number: segment.number,
+                slot: segment.slot,
+                through: 0,
+                scores: ScoreRange::ALL,
+            })
             .collect()
     }
 

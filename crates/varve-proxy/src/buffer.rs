@@ -8,6 +8,8 @@
 //! Blocks gather in a *segment*: a small store in a folder. A closed segment never changes. Its blocks are written to the target in the log's order;
 //! when the target has synced all of them, the segment is removed, and its room comes back.
 //!
+//! In front of shards there is a *way* to each of them, and each way has segments of its own: what belongs to a shard that is away waits by itself.
+//!
 //! What must always be true:
 //! - What a sync has covered survives power loss here until the target has synced it. A crash of either side, at any moment, loses none of it.
 //! - A segment is removed only after a sync of the target that began when all its blocks had been written there. What the target refuses, or cannot
@@ -15,9 +17,12 @@
 //! - What is marked as through is not sent again. Only what was sent after the last mark is, after a crash: once more, and it is the same
 //!   block under the same name.
 //! - The room is bounded. Who writes when it is full waits a while, and is then refused.
+//! - A way that is blocked holds up no other, and leaves each of them room.
 //!
 //! The buffer starts no thread: [`WriteBuffer::step`] does one piece of the work in the background, and is called by whoever has a thread for it.
 
+mod segment;
+mod target;
 mod trickle;
 
 use std::error::Error;
@@ -27,19 +32,23 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 use std::time::Duration;
 
 use bytes::Bytes;
-use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
-use varve_store::Store;
-use varve_world::{Timestamp, World};
+use varve_block::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError, with_causes,
+};
+use varve_world::{Task, Timestamp, World};
 
 use crate::checked::{is_sha1, sha1_score};
-use crate::segments::{BeginError, Entry, OpenSegmentsError, Purpose, SEGMENTS_MAX, SegmentFolder};
+use crate::segments::{BeginError, OpenSegmentsError, Purpose, SegmentFolder};
+use segment::{Segment, Segments};
+pub use target::BufferTarget;
+use target::{Way, way_of, way_of_all};
 pub use trickle::Step;
-use trickle::Trickle;
 
 /// The least room that a buffer can do with.
 pub const BUFFER_BYTES_MIN: u64 = 8 << 20;
-/// A buffer's room is cut into so many segments: as much comes back at a time, and there are slots for many smaller ones.
-const SEGMENTS: u64 = 8;
+/// A buffer's room is cut into so many segments for each way, and never into more than the second number in all: as much comes back at a time, and
+/// there are slots for many smaller ones.
+const SEGMENTS: [u64; 2] = [8, 32];
 /// What a block costs here beside its bytes, at most.
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
 /// So many callers wait for room; the others are refused at once, so that there are hands left for those who read.
@@ -52,7 +61,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub struct BufferSettings {
     /// How much room it takes on the disk, in bytes; a few of the blocks that are just being written may come on top of that.
     pub bytes_max: u64,
-    /// How long who writes waits for room before they are refused.
+    /// How long who writes waits for room before they are refused. If nothing has got through for as long, who comes then is refused at once.
     pub patience: Duration,
     /// How long the first block of a segment waits for others before it goes on its way.
     pub linger: Duration,
@@ -88,9 +97,9 @@ pub enum OpenBufferError {
     .trouble.as_ref().map_or(String::new(), |trouble| format!(", to which nothing gets through: {trouble}"))
 )]
 pub struct Full {
-    /// What waits.
+    /// What waits to go the same way.
     pub used: u64,
-    /// What there is room for.
+    /// What there is room for, as much as others leave of it.
     pub bytes_max: u64,
     /// Why the store behind it takes nothing, if that is so.
     pub trouble: Option<String>,
@@ -113,32 +122,12 @@ pub struct BufferStatus {
     pub held_blocks: u64,
     /// Writes that were refused as there was no room.
     pub refused_writes: u64,
+    /// On how many of the ways to what is behind nothing gets through.
+    pub blocked_ways: u64,
     /// Why nothing gets through, if that is so.
     pub trouble: Option<String>,
     /// Why nothing is buffered any more, if that is so.
     pub fault: Option<String>,
-}
-
-/// A store of blocks that are on their way.
-struct Segment {
-    number: u64,
-    slot: u32,
-    through: AtomicU64,
-    store: Store,
-    /// Room that it takes, or may take.
-    bytes: AtomicU64,
-    /// When the first block was put into it in this session.
-    first_put: Mutex<Option<Timestamp>>,
-}
-
-#[derive(Default)]
-struct Segments {
-    /// Oldest first.
-    closed: Vec<Arc<Segment>>,
-    open: Option<Arc<Segment>>,
-    /// No longer needed; somebody may still be reading there.
-    gone: Vec<Arc<Segment>>,
-    next_number: u64,
 }
 
 /// A write buffer.
@@ -146,13 +135,14 @@ pub struct WriteBuffer {
     folder: SegmentFolder,
     world: World,
     target: Arc<dyn BlockStore>,
+    ways: Vec<Way>,
     settings: BufferSettings,
     segment_bytes: u64,
     segments: RwLock<Segments>,
-    trickle: Mutex<Trickle>,
+    /// Held by whoever changes the list while others may do so as well.
+    list: Mutex<()>,
     /// Why nothing more is taken: the disk has failed, and what it has is to be found out by opening the buffer anew.
     fault: Mutex<Option<String>>,
-    trouble: Mutex<Option<String>>,
     /// Told when room came back.
     room: (Mutex<()>, Condvar),
     waiting: AtomicUsize,
@@ -166,6 +156,9 @@ struct Counters {
     held_blocks: AtomicU64,
     refused_writes: AtomicU64,
 }
+
+/// A block, and what it is called.
+type Named<'a> = (Block<'a>, BlockName);
 
 enum NotPut {
     Full(Full),
@@ -186,35 +179,6 @@ fn put_failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> PutError {
     PutError::Failed { source: error.into() }
 }
 
-impl Segment {
-    fn entry(&self) -> Entry {
-        Entry { number: self.number, slot: self.slot, through: self.through.load(Ordering::SeqCst) }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::SeqCst)
-    }
-}
-
-impl Segments {
-    /// Those that are not through, oldest first.
-    fn live(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
-        self.closed.iter().chain(&self.open)
-    }
-
-    fn used(&self) -> u64 {
-        self.live().chain(&self.gone).map(|segment| segment.bytes()).sum()
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        self.live().map(|segment| segment.entry()).collect()
-    }
-
-    fn free_slot(&self) -> Option<u32> {
-        (0..SEGMENTS_MAX).find(|slot| self.live().chain(&self.gone).all(|segment| segment.slot != *slot))
-    }
-}
-
 impl WriteBuffer {
     /// Opens the buffer in the world's folder, as a crash may have left it, or begins one; what is in it is on its way to `target` from now on, which need
     /// not be there.
@@ -223,10 +187,12 @@ impl WriteBuffer {
     /// [`OpenBufferError`].
     pub fn open(
         world: World,
-        target: Arc<dyn BlockStore>,
+        target: impl Into<BufferTarget>,
         settings: BufferSettings,
         holder: &str,
     ) -> Result<Self, OpenBufferError> {
+        let target = target.into();
+        let (ways, target) = (target.ways(), target.blocks());
         if !is_sha1(&*target) {
             return Err(OpenBufferError::NotSha1);
         }
@@ -234,7 +200,14 @@ impl WriteBuffer {
             return Err(OpenBufferError::TooSmall { bytes: settings.bytes_max });
         }
         let (folder, entries) = SegmentFolder::open(world.clone(), Purpose::WriteBuffer, holder)?;
-        let mut segments = Segments { next_number: 1, ..Segments::default() };
+        let mut segments = Segments {
+            closed: Vec::new(),
+            open: ways.iter().map(|_| None).collect(),
+            gone: Vec::new(),
+            next_number: 1,
+            sharing: ways.len().saturating_sub(1).max(1),
+            bytes_max: settings.bytes_max,
+        };
         for entry in entries {
             let slot = entry.slot;
             let store = folder
@@ -244,25 +217,32 @@ impl WriteBuffer {
             segments.closed.push(Arc::new(Segment {
                 number: entry.number,
                 slot,
+                way: way_of_all(&ways, &entry.scores),
+                scores: entry.scores,
                 through: AtomicU64::new(entry.through),
                 store,
                 bytes: AtomicU64::new(folder.bytes_in(slot).unwrap_or(0)),
                 first_put: Mutex::new(Some(world.clock.now())),
             }));
         }
-        // Of the last one nothing may have been sent yet: it is gone on with, or each start would leave a small one.
-        let is_unsent = |segment: &mut Arc<Segment>| segment.through.load(Ordering::SeqCst) == 0;
-        segments.open = segments.closed.pop_if(is_unsent);
+        // Of the last one of a way nothing may have been sent yet: it is gone on with, or each start would leave a small one.
+        for (way, Way { scores, .. }) in ways.iter().enumerate().take(segments.sharing) {
+            let last = segments.closed.iter().rposition(|segment| segment.scores == *scores);
+            let is_unsent = |place: &usize| segments.closed[*place].through.load(Ordering::SeqCst) == 0;
+            segments.open[way] = last.filter(is_unsent).map(|place| segments.closed.remove(place));
+        }
+        let [of_a_way, in_all] = SEGMENTS;
+        let segment_bytes = settings.bytes_max / (of_a_way * segments.sharing as u64).min(in_all);
         Ok(Self {
             folder,
             world,
             target,
+            ways,
             settings,
-            segment_bytes: settings.bytes_max / SEGMENTS,
+            segment_bytes,
             segments: RwLock::new(segments),
-            trickle: Mutex::default(),
+            list: Mutex::default(),
             fault: Mutex::default(),
-            trouble: Mutex::default(),
             room: Default::default(),
             waiting: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -273,6 +253,7 @@ impl WriteBuffer {
     #[must_use]
     pub fn status(&self) -> BufferStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let troubles: Vec<String> = self.ways.iter().filter_map(|way| lock(&way.trouble).clone()).collect();
         let segments = self.read();
         BufferStatus {
             waiting_bytes: segments.used(),
@@ -282,9 +263,16 @@ impl WriteBuffer {
             sent_bytes: get(&self.counters.sent_bytes),
             held_blocks: get(&self.counters.held_blocks),
             refused_writes: get(&self.counters.refused_writes),
-            trouble: lock(&self.trouble).clone(),
+            blocked_ways: troubles.len() as u64,
+            trouble: (!troubles.is_empty()).then(|| troubles.join("; ")),
             fault: lock(&self.fault).clone(),
         }
+    }
+
+    /// How many ways there are to what is behind: each is blocked by itself.
+    #[must_use]
+    pub fn way_count(&self) -> usize {
+        self.ways.len()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Segments> {
@@ -314,17 +302,19 @@ impl WriteBuffer {
         }
     }
 
-    fn full(&self, used: u64) -> Full {
-        Full { used, bytes_max: self.settings.bytes_max, trouble: lock(&self.trouble).clone() }
+    /// What is told to whoever finds no room for what goes this way.
+    fn full(&self, segments: &Segments, way: usize) -> Full {
+        let trouble = lock(&self.ways[way].trouble).clone();
+        Full { used: segments.used_by(way), bytes_max: segments.room_of(way), trouble }
     }
 
-    /// Puts blocks into the open segment, but for those that wait in a closed one.
-    fn try_put(&self, blocks: &[Block<'_>], names: &[BlockName]) -> Result<(), NotPut> {
+    /// Puts blocks into the open segment of their way, but for those that wait in a closed one.
+    fn try_put(&self, way: usize, blocks: &[Named<'_>]) -> Result<(), NotPut> {
         loop {
             self.check_fault().map_err(|reason| PutError::ReadOnly { reason })?;
             let segments = self.read();
             let mut fresh = Vec::with_capacity(blocks.len());
-            for (block, name) in blocks.iter().zip(names) {
+            for (block, name) in blocks {
                 if !is_waiting(&segments.closed, block, name)? {
                     fresh.push((*block, *name));
                 }
@@ -332,7 +322,7 @@ impl WriteBuffer {
             if fresh.is_empty() {
                 return Ok(());
             }
-            let open = segments.open.as_ref().filter(|open| open.bytes() < self.segment_bytes);
+            let open = segments.open[way].as_ref().filter(|open| open.bytes() < self.segment_bytes);
             let is_there = match open {
                 Some(open) => {
                     let names: Vec<BlockName> = fresh.iter().map(|(_, name)| *name).collect();
@@ -346,9 +336,8 @@ impl WriteBuffer {
                 .filter(|(_, is_there)| !is_there)
                 .map(|((block, _), _)| block.bytes.len() as u64 + BLOCK_OVERHEAD_BYTES)
                 .sum();
-            let used = segments.used();
-            if added > 0 && used + added > self.settings.bytes_max {
-                return Err(NotPut::Full(self.full(used)));
+            if added > 0 && segments.used_by(way) + added > segments.room_of(way) {
+                return Err(NotPut::Full(self.full(&segments, way)));
             }
             if let Some(open) = open {
                 let fresh: Vec<Block<'_>> = fresh.into_iter().map(|(block, _)| block).collect();
@@ -362,27 +351,31 @@ impl WriteBuffer {
                 return Ok(());
             }
             drop(segments);
-            self.turn()?;
+            self.turn(way)?;
         }
     }
 
-    /// Sees to it that there is an open segment with room in it.
-    fn turn(&self) -> Result<(), NotPut> {
+    /// Sees to it that a way has an open segment with room in it.
+    fn turn(&self, way: usize) -> Result<(), NotPut> {
+        // While others can still read and write; what comes after that is little.
+        self.sync_open(way).map_err(put_failed)?;
         let mut segments = self.write();
-        if segments.open.as_ref().is_some_and(|open| open.bytes() < self.segment_bytes) {
+        if segments.open[way].as_ref().is_some_and(|open| open.bytes() < self.segment_bytes) {
             // Somebody else has done it meanwhile.
             return Ok(());
         }
-        self.close_open(&mut segments).map_err(put_failed)?;
+        self.close_open(&mut segments, way).map_err(put_failed)?;
         self.clear_gone(&mut segments);
-        let Some(slot) = segments.free_slot() else {
-            return Err(NotPut::Full(self.full(segments.used())));
+        let Some(slot) = segments.free_slot(way) else {
+            return Err(NotPut::Full(self.full(&segments, way)));
         };
         let failed = |error: BeginError| put_failed(error);
         let store = self.folder.begin_store(slot).map_err(failed)?;
         let opened = Arc::new(Segment {
             number: segments.next_number,
             slot,
+            way,
+            scores: self.ways[way].scores,
             through: AtomicU64::new(0),
             store,
             bytes: AtomicU64::new(0),
@@ -392,21 +385,26 @@ impl WriteBuffer {
         let mut entries = segments.entries();
         entries.push(opened.entry());
         self.folder.note(&entries).map_err(put_failed)?;
-        segments.open = Some(opened);
+        segments.open[way] = Some(opened);
         Ok(())
     }
 
-    /// Makes what is in the open segment durable, and closes it.
-    fn close_open(&self, segments: &mut Segments) -> Result<(), SyncError> {
-        let Some(open) = &segments.open else { return Ok(()) };
-        if let Err(error) = open.store.sync() {
-            self.note_fault(&with_causes(&error));
-            return Err(error);
-        }
+    /// Makes what is in the open segment of a way durable.
+    fn sync_open(&self, way: usize) -> Result<(), SyncError> {
+        let open = self.read().open[way].clone();
+        let Some(open) = open else { return Ok(()) };
+        open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))
+    }
+
+    /// Makes what is in the open segment of a way durable, and closes it.
+    fn close_open(&self, segments: &mut Segments, way: usize) -> Result<(), SyncError> {
+        let Some(open) = &segments.open[way] else { return Ok(()) };
+        open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))?;
         if let Ok(bytes) = self.folder.bytes_in(open.slot) {
             open.bytes.store(bytes, Ordering::SeqCst);
         }
-        segments.closed.extend(segments.open.take());
+        let closed = segments.open[way].take();
+        segments.closed.extend(closed);
         Ok(())
     }
 
@@ -432,27 +430,49 @@ impl WriteBuffer {
         drop(told.wait_timeout(lock(mutex), LOOK_AGAIN));
     }
 
+    /// Puts what goes each way; what finds no room waits for it, and the rest does not.
     fn put_when_there_is_room(&self, blocks: &[Block<'_>], names: &[BlockName]) -> Result<(), PutError> {
+        let mut waiting: Vec<(usize, Vec<Named<'_>>)> = Vec::new();
+        for named in blocks.iter().copied().zip(names.iter().copied()) {
+            let way = way_of(&self.ways, &named.1.score);
+            match waiting.iter_mut().find(|(other, _)| *other == way) {
+                Some((_, those)) => those.push(named),
+                None => waiting.push((way, vec![named])),
+            }
+        }
         let started = self.world.clock.now();
-        let patience = i64::try_from(self.settings.patience.as_nanos()).unwrap_or(i64::MAX);
         let mut place = None;
         loop {
-            let full = match self.try_put(blocks, names) {
-                Ok(()) => return Ok(()),
-                Err(NotPut::Put(error)) => return Err(error),
-                Err(NotPut::Full(full)) => full,
-            };
+            let mut full = None;
+            let mut still = Vec::new();
+            for (way, blocks) in waiting {
+                match self.try_put(way, &blocks) {
+                    Ok(()) => *lock(&self.ways[way].full_since) = None,
+                    Err(NotPut::Put(error)) => return Err(error),
+                    Err(NotPut::Full(found)) => {
+                        full = Some((way, found));
+                        still.push((way, blocks));
+                    }
+                }
+            }
+            let Some((way, full)) = full else { return Ok(()) };
+            waiting = still;
             if place.is_none() {
                 place = Waiting::begin(&self.waiting);
             }
-            let waited = self.world.clock.now().0.saturating_sub(started.0);
-            // A clock that was set back must not keep anybody here.
-            if place.is_none() || !(0..patience).contains(&waited) {
+            let full_since = *lock(&self.ways[way].full_since).get_or_insert_with(|| self.world.clock.now());
+            if place.is_none() || self.is_too_long_ago(started) || self.is_too_long_ago(full_since) {
                 self.counters.refused_writes.fetch_add(1, Ordering::Relaxed);
                 return Err(put_failed(full));
             }
             self.wait_for_room();
         }
+    }
+
+    /// Whether who has waited since then has waited long enough. A clock that was set back must not keep anybody here.
+    fn is_too_long_ago(&self, moment: Timestamp) -> bool {
+        let patience = i64::try_from(self.settings.patience.as_nanos()).unwrap_or(i64::MAX);
+        !(0..patience).contains(&self.world.clock.now().0.saturating_sub(moment.0))
     }
 }
 
@@ -477,7 +497,7 @@ impl Drop for Waiting<'_> {
 /// # Errors
 /// [`PutError::Collision`] if one with this name does, and has other bytes.
 fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> Result<bool, PutError> {
-    for segment in closed {
+    for segment in closed.iter().filter(|segment| segment.scores.contains(&name.score)) {
         if segment.store.has_batch(std::slice::from_ref(name)).map_err(put_failed)? != [true] {
             continue;
         }
@@ -489,17 +509,6 @@ fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> R
         }
     }
     Ok(false)
-}
-
-/// An error with what lies below it, as one line.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(cause) = below {
-        text = format!("{text}: {cause}");
-        below = cause.source();
-    }
-    text
 }
 
 impl BlockStore for WriteBuffer {
@@ -521,14 +530,28 @@ impl BlockStore for WriteBuffer {
     }
 
     fn sync(&self) -> Result<(), SyncError> {
-        let open = {
+        let open: Vec<Arc<Segment>> = {
             // What a segment had that is closed by now was made durable then, or that is the fault.
             let segments = self.read();
             self.check_fault().map_err(|text| SyncError { source: text.into() })?;
-            segments.open.clone()
+            segments.open.iter().flatten().cloned().collect()
         };
-        let Some(open) = open else { return Ok(()) };
-        open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))
+        let mut synced: Vec<Result<(), SyncError>> = open.iter().map(|_| Ok(())).collect();
+        let sync = |(segment, synced): (_, &mut _)| {
+            let segment: &Arc<Segment> = segment;
+            *synced = segment.store.sync();
+        };
+        match open.len() {
+            0 | 1 => open.iter().zip(&mut synced).for_each(sync),
+            _ => {
+                let task = |both| Box::new(move || sync(both)) as Task<'_>;
+                self.world.workers.run_all(open.iter().zip(&mut synced).map(task).collect());
+            }
+        }
+        synced
+            .into_iter()
+            .collect::<Result<(), _>>()
+            .inspect_err(|error| self.note_fault(&with_causes(error)))
     }
 
     fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
@@ -544,11 +567,13 @@ impl BlockStore for WriteBuffer {
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
         // What is removed meanwhile is at the target, which is asked last.
-        let segments: Vec<Arc<Segment>> = self.read().live().rev().cloned().collect();
+        let segments: Vec<Arc<Segment>> = self.read().live().cloned().collect();
         let missing = |name: &BlockName| GetError::NotFound { name: *name };
         let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();
         for segment in &segments {
-            let open: Vec<usize> = (0..names.len()).filter(|place| found[*place].is_err()).collect();
+            let is_open =
+                |place: &usize| found[*place].is_err() && segment.scores.contains(&names[*place].score);
+            let open: Vec<usize> = (0..names.len()).filter(is_open).collect();
             let asked: Vec<BlockName> = open.iter().map(|place| names[*place]).collect();
             for (place, answer) in open.into_iter().zip(segment.store.get_batch(&asked)) {
                 if !matches!(answer, Err(GetError::NotFound { .. })) {
@@ -572,7 +597,7 @@ impl BlockStore for WriteBuffer {
     }
 
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        let segments: Vec<Arc<Segment>> = self.read().live().rev().cloned().collect();
+        let segments: Vec<Arc<Segment>> = self.read().live().cloned().collect();
         let mut present = vec![false; names.len()];
         for segment in &segments {
             for (present, is_there) in present.iter_mut().zip(segment.store.has_batch(names)?) {

@@ -31,13 +31,17 @@ mod read_ahead;
 mod recent;
 mod segments;
 mod shards;
+mod watched;
 
 pub use assemble::{AssembleError, Assembled, OpenFailure, Outside};
 pub use background::Background;
 pub use bounded::{BOUNDED_BYTES_MIN, BoundedStore, OpenBoundedError};
-pub use buffer::{BUFFER_BYTES_MIN, BufferSettings, BufferStatus, Full, OpenBufferError, Step, WriteBuffer};
+pub use buffer::{
+    BUFFER_BYTES_MIN, BufferSettings, BufferStatus, BufferTarget, Full, OpenBufferError, Step, WriteBuffer,
+};
 pub use cache::{Cache, CacheCounts, LookAside, OtherScores};
 pub use configuration::{CONFIGURATION_BYTES_MAX, Configuration, ConfigurationError, Described};
 pub use read_ahead::{Leads, ReadAhead, ReadAheadCounts};
 pub use segments::OpenSegmentsError;
-pub use shards::{SHARDS_MAX, Shard, ShardFailed, Shards, ShardsError};
+pub use shards::{SHARDS_MAX, Shard, ShardFailed, ShardStatus, Shards, ShardsError};
+pub use watched::{ProxyMetric, ProxySample, Watched};

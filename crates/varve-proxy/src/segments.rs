@@ -26,11 +26,13 @@ use varve_world::{FileLock, FileName, LockError, World};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::place::Place;
+use crate::shards::ScoreRange;
 
 /// More segments than there ever have to be.
 pub(crate) const SEGMENTS_MAX: u32 = 64;
 
-const FORMAT: u32 = 1;
+/// Since 2 a segment says which scores it can have.
+const FORMAT: u32 = 2;
 const LIST: &str = "segments.toml";
 const LIST_BYTES_MAX: u64 = 64 << 10;
 const CODE: &str = "# xxh3 ";
@@ -63,6 +65,13 @@ pub(crate) struct Entry {
     pub(crate) slot: u32,
     /// How many of its blocks, in the log's order, are known to be through.
     pub(crate) through: u64,
+    /// The scores that it can have.
+    #[serde(default = "all_scores")]
+    pub(crate) scores: ScoreRange,
+}
+
+fn all_scores() -> ScoreRange {
+    ScoreRange::ALL
 }
 
 #[derive(Serialize, Deserialize)]
@@ -254,7 +263,8 @@ impl SegmentFolder {
         for slot in 0..SEGMENTS_MAX {
             let files = self.world.storage.list(&slot_folder(slot)).map_err(failed(&name(LIST)))?;
             if files.iter().any(|file| file.as_str().ends_with("/config.toml")) {
-                entries.push(Entry { number: entries.len() as u64 + 1, slot, through: 0 });
+                let number = entries.len() as u64 + 1;
+                entries.push(Entry { number, slot, through: 0, scores: ScoreRange::ALL });
             }
         }
         Ok(entries)
@@ -334,10 +344,11 @@ fn slot_folder(slot: u32) -> String {
 /// Whether a list can be what this program has written.
 fn is_sound(entries: &[Entry]) -> bool {
     let ascending = entries.is_sorted_by(|one, next| one.number < next.number);
+    let ranges = entries.iter().all(|entry| entry.scores.first <= entry.scores.last);
     let mut slots: Vec<u32> = entries.iter().map(|entry| entry.slot).collect();
     slots.sort_unstable();
     slots.dedup();
-    ascending && slots.len() == entries.len() && slots.iter().all(|slot| *slot < SEGMENTS_MAX)
+    ascending && ranges && slots.len() == entries.len() && slots.iter().all(|slot| *slot < SEGMENTS_MAX)
 }
 
 #[cfg(test)]
@@ -356,7 +367,7 @@ mod tests {
     #[test]
     fn what_the_list_does_not_name_is_removed_and_the_rest_stays() {
         let storage = MemoryStorage::new();
-        let kept = Entry { number: 9, slot: 3, through: 41 };
+        let kept = Entry { number: 9, slot: 3, through: 41, scores: ScoreRange { first: 5, last: 7 } };
         {
             let (folder, entries) = open(&storage, Purpose::WriteBuffer).unwrap();
             assert_eq!(entries, []);
@@ -376,10 +387,12 @@ mod tests {
         {
             let (folder, _) = open(&storage, Purpose::WriteBuffer).unwrap();
             drop(folder.begin_store(3).unwrap());
-            folder.note(&[Entry { number: 9, slot: 3, through: 41 }]).unwrap();
+            folder
+                .note(&[Entry { number: 9, slot: 3, through: 41, scores: ScoreRange { first: 5, last: 7 } }])
+                .unwrap();
         }
         let list = storage.read_whole_of(LIST);
-        let found = [Entry { number: 1, slot: 3, through: 0 }];
+        let found = [Entry { number: 1, slot: 3, through: 0, scores: ScoreRange::ALL }];
         // A 4 that has become a 5 would pass for a block that is through.
         let changed = String::from_utf8(list.clone()).unwrap().replace("41", "51").into_bytes();
         for damaged in [changed, list[..list.len() / 2].to_vec(), Vec::new(), vec![0xff; 100_000]] {
@@ -388,6 +401,21 @@ mod tests {
         }
         storage.remove(&name(LIST)).unwrap();
         assert_eq!(open(&storage, Purpose::WriteBuffer).unwrap().1, found);
+    }
+
+    #[test]
+    fn a_list_of_the_first_format_is_read() {
+        let storage = MemoryStorage::new();
+        {
+            let (folder, _) = open(&storage, Purpose::WriteBuffer).unwrap();
+            drop(folder.begin_store(3).unwrap());
+        }
+        let body =
+            "format = 1\npurpose = \"write-buffer\"\n\n[[segment]]\nnumber = 9\nslot = 3\nthrough = 41\n";
+        let text = format!("{body}{CODE}{:016x}\n", xxh3_64(body.as_bytes()));
+        storage.set_contents(&name(LIST), text.into_bytes());
+        let expected = [Entry { number: 9, slot: 3, through: 41, scores: ScoreRange::ALL }];
+        assert_eq!(open(&storage, Purpose::WriteBuffer).unwrap().1, expected);
     }
 
     #[test]

@@ -7,9 +7,13 @@
 //! - A store that is down fails reads and writes of its own blocks, with an error that names it, and nothing else.
 //! - A sync asks only those stores to which something was written since their last sync that succeeded.
 
+mod group;
+mod range;
+
 use std::error::Error;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -17,6 +21,9 @@ use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutEr
 use varve_world::{Task, Workers};
 
 use crate::checked::{is_sha1, sha1_score};
+pub(crate) use group::ShardGroup;
+pub(crate) use range::ScoreRange;
+use range::leading_bits;
 
 /// More stores than anybody spreads blocks over.
 pub const SHARDS_MAX: usize = 256;
@@ -67,6 +74,20 @@ struct Part {
     is_dirty: AtomicBool,
     /// Held by the one who syncs it: whoever comes meanwhile waits, and does not take it for clean.
     gate: Mutex<()>,
+    /// Whether it has failed when it was last asked for something.
+    is_failing: AtomicBool,
+    failures: AtomicU64,
+}
+
+/// How one of the stores is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShardStatus {
+    /// What people call it.
+    pub name: String,
+    /// Whether it has failed when it was last asked for something.
+    pub is_failing: bool,
+    /// How often it has failed.
+    pub failures: u64,
 }
 
 /// Blocks spread over several stores.
@@ -93,27 +114,43 @@ impl Shards {
             blocks,
             is_dirty: AtomicBool::new(false),
             gate: Mutex::default(),
+            is_failing: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
         };
         Ok(Self { parts: shards.into_iter().map(part).collect(), workers, empty: sha1_score(&[]) })
+    }
+
+    /// How many stores there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// How each of them is doing, in their order.
+    #[must_use]
+    pub fn status(&self) -> Vec<ShardStatus> {
+        let status = |part: &Part| ShardStatus {
+            name: part.name.clone(),
+            is_failing: part.is_failing.load(Ordering::Relaxed),
+            failures: part.failures.load(Ordering::Relaxed),
+        };
+        self.parts.iter().map(status).collect()
     }
 
     /// The number of the store that a score belongs to, counted from 0.
     #[must_use]
     pub fn shard_of(&self, score: &Score) -> usize {
-        let leading = score.as_bytes().iter().take(4).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+        let leading = u64::from(leading_bits(score));
         usize::try_from((leading * self.parts.len() as u64) >> 32).expect("less than there are shards")
     }
 
     fn failed(&self, number: usize, source: Box<dyn Error + Send + Sync>) -> Box<ShardFailed> {
-        let count = self.parts.len() as u64;
-        let begin =
-            |number: usize| u32::try_from(((number as u64) << 32).div_ceil(count)).unwrap_or(u32::MAX);
-        let last = if number + 1 == self.parts.len() { u32::MAX } else { begin(number + 1) - 1 };
+        let ScoreRange { first, last } = ScoreRange::part(number..number + 1, self.parts.len());
         Box::new(ShardFailed {
             number: number + 1,
             count: self.parts.len(),
             name: self.parts[number].name.clone(),
-            first: begin(number),
+            first,
             last,
             source,
         })
@@ -139,6 +176,16 @@ impl Shards {
             }
             missing @ GetError::NotFound { .. } => missing,
         }
+    }
+
+    fn sync_those(&self, numbers: &Range<usize>) -> Result<(), SyncError> {
+        // All of them, though one fails: what can be made durable is.
+        let asked = |number| if numbers.contains(&number) { vec![0] } else { Vec::new() };
+        let asked: Vec<Vec<usize>> = (0..self.parts.len()).map(asked).collect();
+        let answers = self.ask_each(&asked, |number, part, _| {
+            part.sync().map_err(|error| SyncError { source: self.failed(number, error.source) })
+        });
+        answers.into_iter().try_for_each(|(_, answer)| answer)
     }
 
     /// Which of `scores` belong to which store, by their place.
@@ -188,16 +235,13 @@ impl BlockStore for Shards {
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         let number = self.shard_of(&name.score);
-        self.parts[number].blocks.get(name).map_err(|error| self.get_failed(number, error))
+        let answer = self.parts[number].blocks.get(name);
+        self.parts[number].note(matches!(answer, Err(GetError::Failed { .. })));
+        answer.map_err(|error| self.get_failed(number, error))
     }
 
     fn sync(&self) -> Result<(), SyncError> {
-        // All of them, though one fails: what can be made durable is.
-        let all: Vec<Vec<usize>> = self.parts.iter().map(|_| vec![0]).collect();
-        let answers = self.ask_each(&all, |number, part, _| {
-            part.sync().map_err(|error| SyncError { source: self.failed(number, error.source) })
-        });
-        answers.into_iter().try_for_each(|(_, answer)| answer)
+        self.sync_those(&(0..self.parts.len()))
     }
 
     fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
@@ -211,6 +255,7 @@ impl BlockStore for Shards {
             let put = part.blocks.put_batch(&blocks);
             // Some may have been stored though it failed.
             part.is_dirty.store(true, Ordering::SeqCst);
+            part.note(matches!(put, Err(PutError::Failed { .. })));
             let named = put.map_err(|error| self.put_failed(number, error))?;
             if named.iter().zip(own).all(|(named, place)| *named == scores[*place]) {
                 return Ok(());
@@ -227,7 +272,9 @@ impl BlockStore for Shards {
         let places = self.places(names.iter().map(|name| name.score));
         let answers = self.ask_each(&places, |_, part, own| {
             let names: Vec<BlockName> = own.iter().map(|place| names[*place]).collect();
-            part.blocks.get_batch(&names)
+            let found = part.blocks.get_batch(&names);
+            part.note(found.iter().any(|answer| matches!(answer, Err(GetError::Failed { .. }))));
+            found
         });
         let mut found: Vec<Option<Result<Bytes, GetError>>> = names.iter().map(|_| None).collect();
         for (number, answer) in answers {
@@ -243,7 +290,9 @@ impl BlockStore for Shards {
         let places = self.places(names.iter().map(|name| name.score));
         let answers = self.ask_each(&places, |number, part, own| {
             let names: Vec<BlockName> = own.iter().map(|place| names[*place]).collect();
-            part.blocks.has_batch(&names).map_err(|error| self.get_failed(number, error))
+            let present = part.blocks.has_batch(&names);
+            part.note(present.is_err());
+            present.map_err(|error| self.get_failed(number, error))
         });
         let mut present = vec![false; names.len()];
         for (number, answer) in answers {
@@ -256,12 +305,20 @@ impl BlockStore for Shards {
 }
 
 impl Part {
+    /// Remembers how an answer was.
+    fn note(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
+        self.failures.fetch_add(is_failing.into(), Ordering::Relaxed);
+    }
+
     fn sync(&self) -> Result<(), SyncError> {
         let _gate: MutexGuard<'_, ()> = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_dirty.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        self.blocks.sync().inspect_err(|_| self.is_dirty.store(true, Ordering::SeqCst))
+        let synced = self.blocks.sync().inspect_err(|_| self.is_dirty.store(true, Ordering::SeqCst));
+        self.note(synced.is_err());
+        synced
     }
 }
 

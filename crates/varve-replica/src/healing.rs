@@ -50,8 +50,8 @@ impl Healing {
         std::mem::take(&mut *self.lost()).into_iter().collect()
     }
 
-    /// Stores blocks again in `store`, which is open to be written: those of `names` that it cannot read and a replica has. They are
-    /// durable when this returns. Says how many they were.
+    /// Stores blocks again in `store`, which is open to be written: those of `names` that it cannot read and a replica has, but for
+    /// roots of the catalog, which the next snapshot writes anew. They are durable when this returns. Says how many they were.
     ///
     /// # Errors
     /// [`HealError`].
@@ -64,9 +64,11 @@ impl Healing {
                 names.iter().zip(here).filter(|(_, found)| found.is_err()).map(|(name, _)| *name).collect();
             for (name, found) in lost.iter().zip(self.get_batch(&lost)) {
                 let Ok(bytes) = found else { continue };
-                store.put_back(&[(*name, bytes)])?;
-                healed_count += 1;
-                tracing::info!(block = %name, "a block that was lost is stored again");
+                let stored_count = store.put_back(&[(*name, bytes)])?;
+                healed_count += stored_count;
+                if stored_count > 0 {
+                    tracing::info!(block = %name, "a block that was lost is stored again");
+                }
             }
         }
         store.sync()?;

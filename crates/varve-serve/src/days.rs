@@ -22,9 +22,7 @@
 mod calendar;
 mod disk;
 mod files;
-mod list;
 mod night;
 
 pub use calendar::{Calendar, CivilTime};
 pub use files::Days;
-pub use list::SnapshotList;

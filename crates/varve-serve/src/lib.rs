@@ -20,11 +20,11 @@ pub mod fuse;
 pub mod metrics;
 pub mod nbd;
 pub mod nfs;
+pub mod snapshots;
 pub mod venti;
 pub mod webdav;
 
 mod bounded;
-mod chain;
 mod network;
 mod path;
 

@@ -28,5 +28,5 @@ pub use disk::{Disk, Stretch, WritableDisk};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use overlay::{Overlay, OverlayError};
 pub use server::{Disks, FindDiskError, ListedDisk, NbdServer, Served, Settings};
-pub use snapshots::{FewDisks, FollowError, Moments, OneDisk, SnapshotDisks};
+pub use snapshots::{FewDisks, Moments, OneDisk, SnapshotDisks};
 pub use tls::{TlsError, TlsIdentity};

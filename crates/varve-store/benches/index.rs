@@ -25,7 +25,7 @@ const BLOCK_BYTES: usize = 4096;
 const MEMORY_BYTES_PER_BLOCK: u64 = 9;
 
 /// A store takes so many blocks, and then it is the other one's turn.
-const TURN_COUNT: usize = 1 << 16;
+const TURN_COUNT: u32 = 1 << 16;
 
 /// A store that is measured.
 struct Measured {
@@ -131,8 +131,8 @@ impl Measured {
 /// Does the same work in both stores.
 fn in_turns(stores: &[Measured; 2], block_count: u64, work: fn(&Store, u64, u64)) -> [Phase; 2] {
     let mut phases = [Phase::default(), Phase::default()];
-    for (turn, first) in (0..block_count).step_by(TURN_COUNT).enumerate() {
-        let end = (first + TURN_COUNT as u64).min(block_count);
+    for (turn, first) in (0..block_count).step_by(TURN_COUNT as usize).enumerate() {
+        let end = (first + u64::from(TURN_COUNT)).min(block_count);
         // Each is the first of the two in every second turn.
         for at in [turn % 2, 1 - turn % 2] {
             let (store, phase) = (stores[at].store(), &mut phases[at]);

@@ -160,31 +160,40 @@ impl Store {
             }
         }
         lost_by_parity.iter().for_each(|id| report(*id, DamageKind::SealLost));
+        // Parity is made of what is durable: an arena that has it was there.
+        let gone_by_parity = self.gone_by_parity(&ids).map_err(|source| OpenLogError { source })?;
+        gone_by_parity.iter().for_each(|id| report(*id, DamageKind::Missing));
         let newest = self.newest_ledger(&ids, &mut scans);
         let Some(ledger) = newest.ledger else { return Ok(damage) };
         let newest = ids.last().copied().unwrap_or(ArenaId(0));
+        // A writer that has found the end of the log gone counts what it saw to be missing then: its next page will say so.
+        let by_writer = self.writer.as_ref().map_or(0, |writer| writer.appender().ledger().arena_count);
+        let counted = ledger.arena_count.max(by_writer);
         // A number without a file says nothing by itself: a power cut takes the name of an arena that was never acknowledged, and
-        // keeps those of later ones. That a seal is missing tells that its arena was lost.
-        let lost_count = seals.missing_count(ledger.arena_count);
+        // keeps those of later ones. That a seal is missing tells that its arena was lost, and so does its parity.
+        let lost_count = seals.missing_count(counted);
         let is_gone = |id: &ArenaId| ids.binary_search(id).is_err();
         let mut gone = (0..newest.0).map(ArenaId).filter(is_gone).peekable();
         let is_any_gone = gone.peek().is_some();
         if lost_count > unreadable_count {
-            gone.for_each(|id| report(id, DamageKind::Missing));
+            gone.filter(|id| !gone_by_parity.contains(id)).for_each(|id| report(id, DamageKind::Missing));
         }
-        if lost_count == 0 && seals.ledger(self.log.keys(), ledger.arena_count) == ledger {
+        let is_as_counted = seals.ledger(self.log.keys(), ledger.arena_count) == ledger;
+        if lost_count == 0 && is_as_counted {
             return Ok(damage);
         }
         if !is_any_gone {
             let is_lost = |id: &&ArenaId| match unsealed.get(*id) {
-                Some(own) => may_be_missed(&seals, ledger.arena_count, *own),
-                None => id.0 < ledger.arena_count && !seals.contains(**id),
+                Some(own) => may_be_missed(&seals, counted, *own),
+                None => id.0 < counted && !seals.contains(**id),
             };
             for id in ids.iter().filter(is_lost).filter(|id| !lost_by_parity.contains(id)) {
                 report(*id, DamageKind::SealLost);
             }
         }
-        report(newest, DamageKind::Ledger);
+        if !is_as_counted {
+            report(newest, DamageKind::Ledger);
+        }
         Ok(damage)
     }
 
@@ -193,27 +202,48 @@ impl Store {
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
     pub fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
-        let mut roots = Vec::new();
+        let arenas = self.log.arenas()?.into_iter().rev();
+        Ok(arenas.flat_map(|id| self.catalog_roots_of(id)).collect())
+    }
+
+    /// The roots from which a store that is opened now reads its catalog, the oldest first: the newest one of somebody who could read the one
+    /// before it, and all after it. Unlike [`Store::catalogs`] it asks the log, and not what this session has seen.
+    ///
+    /// # Errors
+    /// As for [`Store::catalog_roots`].
+    pub fn newest_catalog_roots(&self) -> Result<Vec<BlockName>, OpenLogError> {
+        let mut names = Vec::new();
         for id in self.log.arenas()?.into_iter().rev() {
-            let Ok(arena) = self.log.open_arena(id) else { continue };
-            let pages: Vec<_> = match self.log.state(&arena) {
-                Ok(ArenaState::Sealed { pages, .. }) => {
-                    pages.iter().filter_map(|row| self.log.read_page(&arena, row).ok()).collect()
-                }
-                _ => match self.log.scan(&arena) {
-                    Ok(found) => found.pages.into_iter().map(|(_, page)| page).collect(),
-                    Err(_) => continue,
-                },
-            };
-            let of_page = |page: &DirectoryPage| -> Vec<_> {
-                let blocks: Vec<_> = page.blocks().map(|block| block.name).collect();
-                blocks.into_iter().rev().filter(|name| name.block_type == BlockType::CATALOG).collect()
-            };
-            let is_final = !arena.header().is_write_only();
-            let names = pages.iter().rev().flat_map(of_page);
-            roots.extend(names.map(|name| CatalogRoot { name, is_final }));
+            let roots = self.catalog_roots_of(id);
+            let last = roots.iter().position(|root| root.is_final);
+            names.extend(roots.iter().take(last.map_or(roots.len(), |last| last + 1)).map(|root| root.name));
+            if last.is_some() {
+                break;
+            }
         }
-        Ok(roots)
+        names.reverse();
+        Ok(names)
+    }
+
+    /// Those that the pages of one arena name, newest first.
+    fn catalog_roots_of(&self, id: ArenaId) -> Vec<CatalogRoot> {
+        let Ok(arena) = self.log.open_arena(id) else { return Vec::new() };
+        let pages: Vec<_> = match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { pages, .. }) => {
+                pages.iter().filter_map(|row| self.log.read_page(&arena, row).ok()).collect()
+            }
+            _ => match self.log.scan(&arena) {
+                Ok(found) => found.pages.into_iter().map(|(_, page)| page).collect(),
+                Err(_) => return Vec::new(),
+            },
+        };
+        let of_page = |page: &DirectoryPage| -> Vec<_> {
+            let blocks: Vec<_> = page.blocks().map(|block| block.name).collect();
+            blocks.into_iter().rev().filter(|name| name.block_type == BlockType::CATALOG).collect()
+        };
+        let is_final = !arena.header().is_write_only();
+        let names = pages.iter().rev().flat_map(of_page);
+        names.map(|name| CatalogRoot { name, is_final }).collect()
     }
 
     /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it, for which the store's key

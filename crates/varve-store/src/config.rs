@@ -46,6 +46,8 @@ pub enum Prefetch {
     Arena,
     /// The same, after four such look-ups in a row have led to one arena, as Venti does.
     Four,
+    /// Nothing: for blocks that are asked for one by one, nowhere near each other.
+    None,
 }
 
 /// How an index on disk is kept. All of it may be changed.
@@ -59,6 +61,8 @@ pub struct DiskIndexConfig {
     pub fingerprint_bits: u32,
     /// What is read ahead.
     pub prefetch: Prefetch,
+    /// Whether it works as Venti's own: without filter and buffer. For comparison, and slow.
+    pub is_plain: bool,
 }
 
 impl DiskIndexConfig {
@@ -77,6 +81,7 @@ impl Default for DiskIndexConfig {
             expected_blocks: 1 << 20,
             fingerprint_bits: 48,
             prefetch: Prefetch::Arena,
+            is_plain: false,
         }
     }
 }
@@ -137,6 +142,8 @@ struct File {
     index_fingerprint_bits: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     index_prefetch: Option<Prefetch>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    index_plain: bool,
     block_bytes: u32,
     compression_level: i32,
     clump_bytes: u32,
@@ -161,7 +168,8 @@ impl File {
             return Err(("index_fingerprint_bits", fingerprint_bits.into()));
         }
         let prefetch = self.index_prefetch.unwrap_or(default.prefetch);
-        Ok(DiskIndexConfig { memory_bytes, expected_blocks, fingerprint_bits, prefetch })
+        let is_plain = self.index_plain;
+        Ok(DiskIndexConfig { memory_bytes, expected_blocks, fingerprint_bits, prefetch, is_plain })
     }
 }
 
@@ -234,6 +242,7 @@ impl StoreConfig {
             index_blocks: disk_index.map(|index| index.expected_blocks),
             index_fingerprint_bits: disk_index.map(|index| index.fingerprint_bits),
             index_prefetch: disk_index.map(|index| index.prefetch),
+            index_plain: disk_index.is_some_and(|index| index.is_plain),
             block_bytes: self.block_bytes,
             compression_level: self.compression_level.get(),
             clump_bytes: self.clump_bytes.get(),
@@ -378,9 +387,14 @@ mod tests {
             expected_blocks: 7,
             fingerprint_bits: 40,
             prefetch: Prefetch::Four,
+            is_plain: false,
         };
         let text = config.to_text();
         assert_eq!(StoreConfig::from_text(&text).unwrap(), config);
+        assert!(!text.contains("plain"));
+        let disk_index = DiskIndexConfig { prefetch: Prefetch::None, is_plain: true, ..config.disk_index };
+        let plain = StoreConfig { disk_index, ..config.clone() };
+        assert_eq!(StoreConfig::from_text(&plain.to_text()).unwrap(), plain);
         for (from, to) in [
             ("index_memory = 5242880", "index_memory = 5"),
             ("index_blocks = 7", "index_blocks = 0"),

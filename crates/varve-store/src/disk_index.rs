@@ -68,6 +68,7 @@ pub(crate) fn load(
         opened => opened?,
     };
     let coverage = Coverage::decode(&note).ok_or(LoadCheckpointError::Note)?;
+    let index = if config.disk_index.is_plain { index.plain() } else { index };
     Ok((index.into(), coverage))
 }
 
@@ -78,7 +79,8 @@ pub(crate) fn empty(
     keys: &LogKeys,
     session: Option<[u8; 16]>,
 ) -> ScoreIndex {
-    DiskIndex::new(places::index_storage(world, config), key(keys), settings(config), session).into()
+    let index = DiskIndex::new(places::index_storage(world, config), key(keys), settings(config), session);
+    if config.disk_index.is_plain { index.plain().into() } else { index.into() }
 }
 
 impl Store {

@@ -115,6 +115,8 @@ impl Store {
             for place in &places {
                 if !found.is_complete || self.should_read_ahead(*place) {
                     self.remember_beside(index, *place);
+                } else {
+                    index.remember([(self.namer.fingerprint(name), *place)]);
                 }
             }
         }
@@ -134,8 +136,10 @@ impl Store {
     }
 
     fn should_read_ahead(&self, place: LogAddress) -> bool {
-        if self.config.disk_index.prefetch == Prefetch::Arena {
-            return true;
+        match self.config.disk_index.prefetch {
+            Prefetch::Arena => return true,
+            Prefetch::None => return false,
+            Prefetch::Four => {}
         }
         let (arena, _) = self.log.config().map.locate(place);
         let mut row = self.lookups.row.lock().unwrap_or_else(PoisonError::into_inner);

@@ -41,7 +41,7 @@ impl Store {
         let taken = self.take_copy(id, copy, codes, &new_file);
         match self.world.storage.remove(&new_file) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(MendError::Storage { arena: id, source });
+                return Err(MendError::Write { arena: id, source });
             }
             _ => {}
         }
@@ -58,18 +58,19 @@ impl Store {
         new_file: &FileName,
     ) -> Result<(u64, varve_log::WholeArena), MendError> {
         let (here, there) = (self.world.storage.as_ref(), copy.world.storage.as_ref());
-        let failed = |source| MendError::Storage { arena: id, source };
+        let unread = |source| MendError::Storage { arena: id, source };
+        let failed = |source| MendError::Write { arena: id, source };
         let file = id.file_name();
         match here.remove(new_file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => here.create(new_file).map_err(failed)?,
         }
-        let total = there.length(&file).map_err(failed)?;
+        let total = there.length(&file).map_err(unread)?;
         let mut place = 0;
         while place < total {
             let count = (total - place).min(PIECE_BYTES);
             let mut piece = vec![0; usize::try_from(count).expect("a piece is small")];
-            there.read_at(&file, place, &mut piece).map_err(failed)?;
+            there.read_at(&file, place, &mut piece).map_err(unread)?;
             here.append(new_file, &piece).map_err(failed)?;
             place += count;
         }

@@ -9,6 +9,7 @@ mod shards;
 mod unfinished;
 mod write;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use varve_log::{ArenaId, Log, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey};
@@ -92,6 +93,14 @@ impl Store {
         let known = later
             .find(|(arena, generation)| ParityFile::open(&self.log, storage, *arena, *generation).is_ok());
         Ok(known.map(|(arena, _)| arena))
+    }
+
+    /// The arenas that have a good parity file and are not among `ids`.
+    pub(crate) fn gone_by_parity(&self, ids: &[ArenaId]) -> io::Result<BTreeSet<ArenaId>> {
+        let storage = self.world.storage.as_ref();
+        let gone = self.parity_files()?.into_iter().filter(|(id, _)| ids.binary_search(id).is_err());
+        let is_good = |of: &(ArenaId, u32)| ParityFile::open(&self.log, storage, of.0, of.1).is_ok();
+        Ok(gone.filter(is_good).map(|(id, _)| id).collect())
     }
 
     /// Whether there is a parity file of the arena whose header has this code: it was sealed then.

@@ -59,6 +59,12 @@ impl Store {
         })
     }
 
+    /// What an index on disk was asked, and how it is filled. Cheap; `None` if there is no such index.
+    #[must_use]
+    pub fn disk_index_stats(&self) -> Option<DiskIndexStats> {
+        self.index.disk().map(DiskIndex::stats)
+    }
+
     /// Blocks and bytes that this session has stored so far.
     #[must_use]
     pub fn session_growth(&self) -> (u64, u64) {

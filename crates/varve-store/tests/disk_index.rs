@@ -102,7 +102,7 @@ fn every_kind_keeps_the_contract() {
         (ScoreAlgorithm::Sha1, Encryption::Aes256Gcm),
         (ScoreAlgorithm::Sha1, Encryption::None),
     ] {
-        for prefetch in [Prefetch::Arena, Prefetch::Four] {
+        for prefetch in [Prefetch::Arena, Prefetch::Four, Prefetch::None] {
             let mut config = StoreConfig { score, encryption, ..config() };
             config.disk_index.prefetch = prefetch;
             let mut seed = 10;
@@ -116,7 +116,7 @@ fn every_kind_keeps_the_contract() {
 
 #[test]
 fn many_blocks_are_found_and_none_is_stored_twice() {
-    for prefetch in [Prefetch::Arena, Prefetch::Four] {
+    for prefetch in [Prefetch::Arena, Prefetch::Four, Prefetch::None] {
         let mut config = config();
         config.disk_index.prefetch = prefetch;
         let storage = created(&config);
@@ -143,6 +143,38 @@ fn many_blocks_are_found_and_none_is_stored_twice() {
             assert!(read.page_reads * 100 < read.lookups, "nor do blocks that are read in a row: {read:?}");
         }
     }
+}
+
+/// Venti's own algorithm keeps every promise, and asks the disk for every block.
+#[test]
+fn a_plain_index_finds_all_and_is_asked_on_disk_each_time() {
+    let mut config = config();
+    config.disk_index = DiskIndexConfig {
+        memory_bytes: DiskIndexConfig::MEMORY_BYTES_MIN,
+        prefetch: Prefetch::None,
+        is_plain: true,
+        ..config.disk_index
+    };
+    let mut seed = 10;
+    contract::check(&mut || {
+        seed += 1;
+        open(&created(&config), seed, WRITER)
+    });
+    let storage = created(&config);
+    let store = open(&storage, 2, WRITER);
+    let names = put(&store, 0..MANY);
+    // Dropped: what was written in place is there, and what was not is inserted again.
+    drop(store);
+    let store = open(&storage, 3, WRITER);
+    let before = store.disk_index_stats().unwrap();
+    assert_eq!(put(&store, 0..MANY), names);
+    assert_eq!(new_blocks(&store), 0);
+    let after = store.disk_index_stats().unwrap();
+    assert!((after.page_reads - before.page_reads) * 10 > MANY * 9, "{after:?}");
+    store.close().unwrap();
+    let reader = open(&storage, 4, Access::Read);
+    check(&reader, &names);
+    assert_eq!(reader.disk_index_stats().unwrap().trouble, None);
 }
 
 #[test]

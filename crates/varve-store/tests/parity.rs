@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_log::{ArenaId, ParityPercent};
 use varve_store::{
-    Access, Encryption, MendError, ParityDamage, PassphraseCost, Secret, Store, StoreConfig, WriteParityError,
+    Access, DamageKind, Encryption, MendError, ParityDamage, PassphraseCost, RepairPlan, Secret, Store,
+    StoreConfig, WriteParityError,
 };
 use varve_world::{FileLock, FileName, LockError, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
@@ -175,6 +176,33 @@ fn a_whole_arena_comes_back_where_parity_is_as_large() {
         drop(store);
         assert!(contents(&storage, &id.file_name()) == before[&id.file_name()]);
     }
+}
+
+/// Nothing else is left of them: no file, no ledger that has counted them, no later arena.
+#[test]
+fn arenas_of_which_only_parity_is_left_are_told_to_be_missing() {
+    let Filled { storage, .. } = with_percent(10);
+    for arena in storage.list("arenas").unwrap() {
+        storage.remove(&arena).unwrap();
+    }
+    let sealed_count = parity_count(&storage);
+    let missing = |store: &Store| -> Vec<u64> {
+        let damage = store.check_order().unwrap().into_iter();
+        let missing = damage.filter(|damage| matches!(damage.kind, DamageKind::Missing));
+        missing.map(|damage| damage.arena.0).collect()
+    };
+    let all: Vec<_> = (0..sealed_count).collect();
+    assert!(sealed_count > 1);
+    assert_eq!(missing(&open(&storage, 3, Access::Read)), all);
+    // What is no parity tells of nothing.
+    storage.set_contents(&parity_name(77), vec![7; 10_000]);
+    let store = open(&storage, 4, WRITER);
+    assert_eq!(missing(&store), all);
+    let plan = RepairPlan::new(&store.check_order().unwrap());
+    store.repair(&plan).unwrap();
+    assert_eq!(missing(&store), [0; 0]);
+    store.close().unwrap();
+    assert_eq!(missing(&open(&storage, 5, Access::Read)), [0; 0]);
 }
 
 #[test]

@@ -666,6 +666,30 @@ fn the_last_catalog_is_found_again() {
 }
 
 #[test]
+fn an_old_root_that_a_copy_gives_back_is_not_the_newest() {
+    let storage = default_store();
+    let root = |text: &[u8]| {
+        let store = open(&storage, u64::from(text[0]), WRITER).unwrap();
+        let score = store.put(Block { block_type: BlockType::CATALOG, bytes: text }).unwrap();
+        store.close().unwrap();
+        BlockName { score, block_type: BlockType::CATALOG }
+    };
+    let (old, newest) = (root(b"old"), root(b"newest"));
+    let store = open(&storage, 3, WRITER).unwrap();
+    let bytes = random_bytes(9, 1000);
+    let score = store.namer().score(&bytes).expect("names are hashes");
+    let lost = BlockName { score, block_type: BlockType::DATA };
+    let back = [(old, b"old".to_vec().into()), (lost, bytes.clone().into())];
+    assert_eq!(store.put_back(&back).unwrap(), 1, "what is no root is stored");
+    store.close().unwrap();
+    let store = open(&storage, 4, Access::Read).unwrap();
+    assert_eq!(store.last_catalog(), Some(newest));
+    assert_eq!(store.newest_catalog_roots().unwrap(), [newest]);
+    assert_eq!(store.catalog_roots().unwrap().len(), 2);
+    assert_eq!(store.get(&lost).unwrap(), bytes);
+}
+
+#[test]
 fn damage_before_the_end_of_the_open_arena_cuts_nothing() {
     let storage = default_store();
     let mut names = Vec::new();

@@ -109,6 +109,15 @@ impl Storage for MemoryStorage {
         Ok(offset)
     }
 
+    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut inside = self.inside();
+        let contents = inside.file(file)?;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
+        let place = contents[from..].get_mut(..bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        place.copy_from_slice(bytes);
+        Ok(())
+    }
+
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let mut inside = self.inside();
         let contents = inside.file(file)?;

@@ -67,6 +67,17 @@ pub trait Storage: Send + Sync {
     /// On any error, any part of `bytes` may or may not have been added.
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64>;
 
+    /// Writes `bytes` over what a file has from `offset` on. Only for files that are hints, and that tell by themselves what is
+    /// damaged: until [`sync`](Self::sync) returns, a crash leaves any mixture of old and new. The log is never written so.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] from a storage that only appends, as most do: nothing that a store must have needs more.
+    /// [`io::ErrorKind::UnexpectedEof`] when the file ends before that; nothing is written then.
+    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let _ = (file, offset, bytes);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Fills `into` from `offset` on.
     ///
     /// # Errors

@@ -20,7 +20,9 @@ mod serve;
 mod value;
 mod venti;
 
-pub use bench::{ActionChoice, Bench, BenchDevice, BenchFoundation, BenchVenti, OrderChoice};
+pub use bench::{
+    ActionChoice, Bench, BenchDevice, BenchFoundation, BenchMemventi, BenchVenti, EngineChoice, OrderChoice,
+};
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use plan::MakePlan;
 pub use serve::{Serve, TlsFiles};
@@ -305,6 +307,8 @@ pub enum PrefetchChoice {
     Arena,
     /// The same, once four in a row have led to one arena, as Venti does
     Four,
+    /// Nothing, for blocks that are asked for one by one, nowhere near each other
+    None,
 }
 
 /// How an index on disk is kept.

@@ -2,6 +2,7 @@
 
 use anyhow::Error;
 use varve_archive::{RestoreFolderError, RestoreImageError, SelectError};
+use varve_block::with_causes;
 use varve_log::AppendError;
 use varve_machine::RestoreForeignError;
 use varve_replica::ReplicateError;
@@ -11,32 +12,17 @@ use crate::arguments::WrongWords;
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
-    eprintln!("varve: {}", chain(error.as_ref()));
+    eprintln!("varve: {}", with_causes(error.as_ref()));
     if let Some(hint) = hint(error) {
         eprintln!("hint: {hint}");
     }
-}
-
-/// An error and its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // A transparent layer says what the one below it says.
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// A file that an operation met trouble with.
 pub fn problem(problem: &varve_archive::Problem) -> String {
     use std::os::unix::ffi::OsStrExt;
     let path = crate::show::name(problem.path.as_os_str().as_bytes());
-    format!("{}: {}", if path.is_empty() { "." } else { &path }, chain(problem.error.as_ref()))
+    format!("{}: {}", if path.is_empty() { "." } else { &path }, with_causes(problem.error.as_ref()))
 }
 
 const PUT_BACK: &str =

@@ -8,8 +8,7 @@ use anyhow::Result;
 use varve_archive::{Elsewhere, Snapshot};
 use varve_block::BlockStore;
 use varve_replica::Healing;
-use varve_serve::days::SnapshotList;
-use varve_venti::Address;
+use varve_serve::snapshots::SnapshotList;
 use varve_world::{Clock, RealClock, Workers, World};
 
 use crate::arguments::Arguments;
@@ -24,8 +23,7 @@ pub struct VentiSnapshots {
 
 impl VentiSnapshots {
     /// Reads the catalog that the file names.
-    pub fn open(arguments: &Arguments, address: &Address, blocks: Arc<dyn BlockStore>) -> Result<Self> {
-        let roots = Roots::of(arguments, address)?;
+    pub fn open(roots: Roots, blocks: Arc<dyn BlockStore>) -> Result<Self> {
         let elsewhere = Elsewhere::open(blocks, World::real(Path::new("")), roots.newest()?)?;
         Ok(Self { elsewhere, roots })
     }
@@ -53,7 +51,7 @@ impl SnapshotList for VentiSnapshots {
 
 /// Snapshots, and the blocks that they are made of.
 pub struct Reading {
-    snapshots: Vec<Snapshot>,
+    list: Box<dyn SnapshotList>,
     blocks: Arc<Healing>,
     workers: Arc<dyn Workers>,
 }
@@ -64,21 +62,26 @@ impl Reading {
         if let Home::Venti(address) = session::home(arguments)? {
             let blocks = session::venti(&address)?;
             let workers = World::real(Path::new("")).workers;
-            let found = VentiSnapshots::open(arguments, &address, Arc::clone(&blocks) as _)?;
+            let found = VentiSnapshots::open(Roots::of(arguments, &address)?, Arc::clone(&blocks) as _)?;
             let blocks = Arc::new(Healing::new(blocks, Box::new(Vec::new)));
-            return Ok(Self { snapshots: found.snapshots().to_vec(), blocks, workers });
+            return Ok(Self { list: Box::new(found), blocks, workers });
         }
         let archive = session::read(arguments)?;
         Ok(Self {
-            snapshots: archive.snapshots().to_vec(),
             blocks: session::healing(arguments, &archive),
             workers: Arc::clone(&archive.store().world().workers),
+            list: Box::new(archive),
         })
     }
 
     /// All snapshots.
     pub fn snapshots(&self) -> &[Snapshot] {
-        &self.snapshots
+        self.list.snapshots()
+    }
+
+    /// The same, for whoever wants to know of new ones, too.
+    pub fn into_list(self) -> Box<dyn SnapshotList> {
+        self.list
     }
 
     /// The blocks. What is lost comes from replicas, where there are any.

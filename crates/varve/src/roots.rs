@@ -32,10 +32,15 @@ pub struct LockedRoots {
 }
 
 impl Roots {
+    /// The file that was named.
+    pub fn named(arguments: &Arguments) -> Option<Self> {
+        arguments.roots.clone().map(|path| Self { path })
+    }
+
     /// The file that was named, or else the one that this machine has for the server.
     pub fn of(arguments: &Arguments, address: &Address) -> Result<Self> {
-        if let Some(path) = &arguments.roots {
-            return Ok(Self { path: path.clone() });
+        if let Some(named) = Self::named(arguments) {
+            return Ok(named);
         }
         let named =
             |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -83,7 +83,7 @@ pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
 
 fn only_blocks(address: &Address) -> anyhow::Error {
     anyhow::anyhow!(
-        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, verify and copy work there"
+        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, boot, serve, verify and copy work there"
     )
 }
 

@@ -2,6 +2,7 @@
 //! they say to each other everywhere is in the recordings of `varve-venti` and `varve-serve`.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
+mod nine;
 mod plan9;
 mod sandbox;
 mod venti_server;
@@ -10,9 +11,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use nine::Files;
 use plan9::{Venti, run, run_at};
 use sandbox::{Sandbox, has, manifest, noise, sparse_image, tool};
 use venti_server::{Server, at, fails_at, make_store};
+
+/// Marks a symbolic link in the mode of a file, as plan9port has it.
+const LINK: u32 = 0x0200_0000;
 
 /// What vac can keep of a folder: no fractions of seconds, no sockets. Large enough for pointers to pointers to blocks of 8 KiB.
 fn folder(at: &Path) {
@@ -203,5 +208,56 @@ fn images_of_vbackup_come_back_from_our_server_by_either() {
     let found = at(&sandbox, server.address(), &["cat", &format!("{score}:p0/below/small")]);
     assert_eq!(found, "a small file\n");
     assert_eq!(first_difference(&fs::read(sandbox.path("out.img")).unwrap(), &read), None, "restored");
+    server.end();
+}
+
+/// All files below a folder of a server of 9P, links left aside, as [`bytes_below`] finds them.
+fn bytes_served(files: &mut Files, root: &str) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut open = vec![String::new()];
+    while let Some(next) = open.pop() {
+        for listed in files.list(&format!("{root}/{next}")) {
+            let path = if next.is_empty() { listed.name } else { format!("{next}/{}", listed.name) };
+            if listed.is_folder {
+                open.push(path);
+            } else if listed.mode & LINK == 0 {
+                let bytes = files.read(&format!("{root}/{path}"));
+                assert_eq!(bytes.len() as u64, listed.length, "{path}");
+                found.push((path, bytes));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_file_server_that_is_not_ours_shows_what_is_at_our_server() {
+    let name = "a file server that is not ours shows what is at our server";
+    if !plan9::has(name, &["vac", "vacfs"]) {
+        return;
+    }
+    let sandbox = Sandbox::empty();
+    folder(&sandbox.path("home"));
+    make_store(&sandbox);
+    let server = Server::start(&sandbox);
+    let here = sandbox.path("");
+    run("vac", ["-h", server.address(), "-f", "theirs.vac", "home"], &here);
+    at(&sandbox, server.address(), &["snapshot", "--vac", &sandbox.arg("ours.vac"), &sandbox.arg("home")]);
+    let expected = bytes_below(&sandbox.path("home"));
+    for archive in ["theirs.vac", "ours.vac"] {
+        // It speaks on its own input and output, so that nothing has to be mounted.
+        let mut command = plan9::command("vacfs", ["-i", "-h", server.address(), archive], &here);
+        let said = sandbox.path("vacfs.log");
+        command.stderr(fs::File::create(&said).unwrap());
+        let Some(mut files) = Files::start(command) else {
+            let said = fs::read_to_string(said).unwrap();
+            assert!(said.contains("threadmaybackground"), "{said}");
+            eprintln!("skipped: {name}, which needs a vacfs that does not end by itself ({})", said.trim());
+            break;
+        };
+        assert_eq!(files.list("").iter().map(|listed| &*listed.name).collect::<Vec<_>>(), ["home"]);
+        assert!(bytes_served(&mut files, "home") == expected, "{archive}");
+    }
     server.end();
 }

@@ -1,4 +1,5 @@
 //! `varve serve --venti`, and a Venti server as the store, with the real program.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 mod door;
 mod sandbox;
@@ -9,10 +10,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Command;
 
 use door::{Mount, PATIENCE, can_mount, wait_until};
-use sandbox::{Sandbox, manifest, noise, sample_folder, sparse_image, write_at};
+use sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image, write_at};
+use varve_archive::ServedImage;
+use varve_machine::{NbdDisk, NbdDiskOptions};
 use venti_server::{STORE, Server, at, command_at, fails_at, make_store};
 
 #[test]
@@ -158,15 +162,147 @@ impl Watched {
     }
 
     fn number(&self, name: &str) -> u64 {
-        let address = self.metrics.strip_prefix("metrics at http://").unwrap();
-        let (address, path) = address.split_at(address.find('/').unwrap());
-        let mut socket = TcpStream::connect(address).unwrap();
-        write!(socket, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
-        let mut page = String::new();
-        socket.read_to_string(&mut page).unwrap();
-        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("{name} in {page}")).parse().unwrap()
+        number_at(&self.metrics, name)
     }
+}
+
+/// A number of a server that says where its numbers are.
+fn number_at(metrics: &str, name: &str) -> u64 {
+    let (_, url) = metrics.split_once("http://").unwrap();
+    let page = String::from_utf8(fetched(&format!("http://{url}"))).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} in {page}")).parse().unwrap()
+}
+
+/// What a server of HTTP has at a place.
+#[track_caller]
+fn fetched(url: &str) -> Vec<u8> {
+    found_at(url).unwrap_or_else(|head| panic!("{url}: {head}"))
+}
+
+/// The same, or what is said instead.
+fn found_at(url: &str) -> Result<Vec<u8>, String> {
+    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(socket, "GET /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    if head.starts_with("HTTP/1.1 200 ") { Ok(answer.split_off(end + 4)) } else { Err(head) }
+}
+
+/// All bytes of an export.
+fn disk_at(socket: &Path, export: &str, length: usize) -> Vec<u8> {
+    let options = NbdDiskOptions { export: export.into(), patience: PATIENCE, ..NbdDiskOptions::default() };
+    let disk = NbdDisk::connect(socket, &options).unwrap();
+    let mut bytes = vec![0; length];
+    disk.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_is_at_a_server_is_served_by_every_other_door() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    sample_folder(&sandbox.path("home"));
+    let letter = fs::read(sandbox.path("home/letter.txt")).unwrap();
+    let length = 6 << 20;
+    sparse_image(
+        &sandbox.path("disk.raw"),
+        length,
+        &[(0, &noise(2, 1 << 20)), (4 << 20, &noise(3, 1 << 20))],
+    );
+    let disk = fs::read(sandbox.path("disk.raw")).unwrap();
+    let far = Server::start(&sandbox);
+    let ask = |words: &[&str]| at(&sandbox, far.address(), words);
+    ask(&["snapshot", &sandbox.arg("home"), "--time", "2026-05-01T23:00:00Z"]);
+    ask(&["snapshot", &sandbox.arg("disk.raw"), "--name", "vm", "--time", "2026-05-01T23:00:00Z"]);
+
+    // All doors at once, straight at the server; and a copy of what was read, near.
+    let socket = sandbox.path("nbd");
+    let nbd = format!("unix:{}", sandbox.arg("nbd"));
+    let doors = ["serve", "--nbd", &nbd, "--nfs", "127.0.0.1:0", "--webdav", "127.0.0.1:0"];
+    let near = ["--look-aside", &sandbox.arg("near"), "--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    for more in [&[][..], &near] {
+        let mut command = command_at(&sandbox, far.address());
+        command.args(doors).args(more);
+        let server = Server::run(&sandbox, command, if more.is_empty() { 3 } else { 5 });
+        assert_eq!(disk_at(&socket, "vm@2026-05-01", disk.len()), disk);
+        let url = |path: &str| format!("{}{path}", server.addresses[2]);
+        assert_eq!(fetched(&url("2026/05/01/home/letter.txt")), letter);
+        if has("nfs-cat") {
+            let (host, ports) = server.addresses[1].split_once("/?").unwrap();
+            let place = format!("{host}/2026/05/01/home/letter.txt?{ports}");
+            let read = Command::new("nfs-cat").arg(place).output().unwrap();
+            assert_eq!(read.stdout, letter, "{}", String::from_utf8_lossy(&read.stderr));
+        } else {
+            eprintln!("skipped: a Venti server's snapshots by NFS, which needs nfs-cat of libnfs-utils");
+        }
+        if let Some(metrics) = server.addresses.get(4) {
+            let from = |from: &str| {
+                number_at(metrics, &format!("varve_cache_reads_total{{store=\"cache\",from=\"{from}\"}}"))
+            };
+            assert!(from("source") > 10, "all of it was far away");
+            assert!(number_at(metrics, "varve_look_aside_bytes{store=\"look-aside\"}") > 1_000_000);
+            // The blocks themselves are served as well.
+            at(&sandbox, &server.addresses[3], &["ls", "home"]);
+            assert!(number_at(metrics, "varve_venti_reads_total") > 0);
+        } else {
+            // A night that is taken meanwhile appears, as a day and as an export.
+            ask(&["snapshot", &sandbox.arg("disk.raw"), "--name", "vm", "--time", "2026-05-02T23:00:00Z"]);
+            assert_eq!(disk_at(&socket, "vm@2026-05-02", disk.len()), disk);
+            wait_until("the new night is there", || found_at(&url("2026/05/02/vm/disk.raw")).is_ok());
+            assert_eq!(fetched(&url("2026/05/02/vm/disk.raw")), disk);
+        }
+        server.end();
+    }
+    // Behind proxies are blocks; whose snapshots are meant has to be said.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.env_remove("VARVE_STORE").args(["serve", "--nfs", "127.0.0.1:0", "--shard", far.address()]);
+    let refused = command.output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && said.contains("--roots"), "{said}");
+    // With their list, shards do as well.
+    let list = sandbox.arg("roots");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.args(["--roots", &list, "serve", "--webdav", "127.0.0.1:0", "--shard", far.address()]);
+    let server = Server::run(&sandbox, command, 1);
+    assert_eq!(fetched(&format!("{}latest/home/letter.txt", server.address())), letter);
+    server.end();
+    far.end();
+}
+
+#[test]
+fn the_numbers_of_proxies_tell_what_waits_and_which_shard_is_away() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    let far = Server::start(&sandbox);
+    // The second shard is nowhere.
+    let nowhere = format!("unix!{}", sandbox.arg("nobody"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.args(["serve", "--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--shard", far.address()]);
+    command.args(["--shard", &nowhere, "--write-buffer", &sandbox.arg("buffer")]);
+    let proxy = Server::run(&sandbox, command, 2);
+    let number = |name: &str| number_at(&proxy.addresses[1], name);
+    at(
+        &sandbox,
+        proxy.address(),
+        &["bench", "venti", proxy.address(), "--count", "400", "--action", "write", "--block-size", "8192"],
+    );
+    let shard = |name: &str, title: String| number(&format!("{name}{{store=\"shards\",shard=\"{title}\"}}"));
+    wait_until("it is found to be away, and the rest has gone on", || {
+        number("varve_buffer_blocked_ways{store=\"write-buffer\"}") == 1
+            && number("varve_buffer_sent_blocks_total{store=\"write-buffer\"}") > 100
+            && shard("varve_shard_failing", format!("shard-2 ({nowhere})")) == 1
+    });
+    assert_eq!(shard("varve_shard_failing", format!("shard-1 ({})", far.address())), 0);
+    assert!(shard("varve_shard_failures_total", format!("shard-2 ({nowhere})")) > 0);
+    let waiting = number("varve_buffer_waiting_bytes{store=\"write-buffer\"}");
+    assert!(waiting > 100 * 8192, "{waiting}");
+    assert_eq!(number("varve_buffer_room_bytes{store=\"write-buffer\"}"), 1 << 30);
+    proxy.end();
+    far.end();
 }
 
 #[test]

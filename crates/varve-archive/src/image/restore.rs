@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{Advice, fadvise};
 use varve_block::BlockStore;
 use varve_tree::{ReadTreeError, TreeReader};
 use varve_world::{Task, Workers};
@@ -26,11 +29,21 @@ pub trait ImageSink: Sync {
     /// # Errors
     /// Whatever kept them from being written.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Hears that nothing more is coming for this part, so that it can be on its way to the disk while the next is unpacked.
+    fn is_written(&self, _part: Range<u64>) {}
 }
 
 impl ImageSink for File {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         FileExt::write_all_at(self, bytes, offset)
+    }
+
+    fn is_written(&self, part: Range<u64>) {
+        // Linux answers this advice by beginning to write what is dirty, and does not wait; then it lets go of what is clean
+        // already, of which there is nothing here. Only the sync at the end is a promise, so a refusal costs no more than time.
+        let _ =
+            fadvise(self, part.start, NonZeroU64::new(part.end.saturating_sub(part.start)), Advice::DontNeed);
     }
 }
 
@@ -267,6 +280,9 @@ impl Job<'_, '_> {
         match &self.target {
             Target::Placed { file, writes_zeros } => {
                 place(*file, *writes_zeros, batch, &leaves).map_err(failed)?;
+                if let (Some(first), Some(last)) = (batch.first(), batch.last()) {
+                    file.is_written(first.offset..last.offset + last.length);
+                }
             }
             Target::Stream { into, turn } => {
                 drop(turn.wait(number));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use varve_archive::Archive;
+use varve_block::with_causes;
 use varve_sim::{Disk, Fault, Strike, Tally};
 use varve_store::{
     Access, CompareMode, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreConfig,
@@ -13,7 +14,7 @@ use crate::folder::SourceFolder;
 use crate::model::{Model, Promised};
 use crate::report::{Failure, Outcome};
 use crate::schedule::{Schedule, Step};
-use crate::session::{self, WRITER, chain, world};
+use crate::session::{self, WRITER, world};
 use crate::target::{SimTarget, TargetTally};
 
 pub type Checked<T = ()> = Result<T, Failure>;
@@ -101,7 +102,7 @@ impl Case {
         case.disk.arm(&schedule.create);
         let mut outcome = case.try_create(1);
         if let Err(error) = &outcome {
-            case.excused(&chain(error))?;
+            case.excused(&with_causes(error))?;
             case.recover_disk();
             outcome = match case.open(WRITER) {
                 Ok(_) => Ok(()),
@@ -116,7 +117,7 @@ impl Case {
                 Err(text) => return Err(broken(format!("half a store was made: {text}"))),
             };
         }
-        outcome.map_err(|error| broken(format!("no store was made: {}", chain(&error))))?;
+        outcome.map_err(|error| broken(format!("no store was made: {}", with_causes(&error))))?;
         case.disk.behave();
         if !schedule.seed.is_old && case.has_write_only_key() {
             case.add_write_only_key().map_err(broken)?;
@@ -144,18 +145,18 @@ impl Case {
         self.move_to(disk);
         self.move_second_home();
         self.model = Model::default();
-        self.try_create(5).map_err(|error| broken(format!("no store was made: {}", chain(&error))))
+        self.try_create(5).map_err(|error| broken(format!("no store was made: {}", with_causes(&error))))
     }
 
     /// A second key, for a machine that may add and not read.
     fn add_write_only_key(&self) -> Result<(), String> {
-        let keyring = Keyring::of(&world(&self.disk, 4)).map_err(|error| chain(&error))?;
+        let keyring = Keyring::of(&world(&self.disk, 4)).map_err(|error| with_causes(&error))?;
         let by = session::secret(&self.config).expect("it is encrypted");
-        let by = keyring.unlock(&by).map_err(|error| chain(&error))?;
+        let by = keyring.unlock(&by).map_err(|error| with_causes(&error))?;
         let secret = session::write_only_secret();
         let cost = PassphraseCost::default();
         let new = NewKey { secret: &secret, cost, label: "", role: Role::WriteOnly };
-        keyring.add(&by, &new).map(|_| ()).map_err(|error| chain(&error))
+        keyring.add(&by, &new).map(|_| ()).map_err(|error| with_causes(&error))
     }
 
     /// What has been seen so far, on all disks.
@@ -372,7 +373,7 @@ impl Case {
             Ok(()) => self.model.acknowledge(),
             Err(error) => {
                 if !self.parity_may_have_failed() {
-                    self.excused(&chain(&error))?;
+                    self.excused(&with_causes(&error))?;
                 }
                 self.model.forget_pending();
             }

@@ -9,13 +9,13 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::TempDir;
 use varve_archive::{FolderOptions, ListNext, Listed, Node, NodeKind, StoredFiles, list};
+use varve_block::with_causes;
 use varve_sim::Draw;
 use varve_store::Store;
 use varve_tree::{Piece, TreeReader};
 use varve_world::Timestamp;
 
 use crate::contents::{Content, noise};
-use crate::session::chain;
 
 /// What a folder holds, by path: folders, files and links.
 pub type FolderState = BTreeMap<String, Kept>;
@@ -155,7 +155,7 @@ pub fn read(store: &Store, root: &Node) -> Result<FolderState, String> {
         let read = match listed {
             Listed::Node { path, node } => keep(store, node).map(|kept| (path.display().to_string(), kept)),
             Listed::Unreadable { path, error } => {
-                Err(format!("{}: {}", path.display(), chain(error.as_ref())))
+                Err(format!("{}: {}", path.display(), with_causes(error.as_ref())))
             }
         };
         match read {
@@ -184,7 +184,7 @@ fn keep(store: &Store, node: &Node) -> Result<Kept, String> {
                     }
                     Ok(())
                 });
-                read.map_err(|error| chain(&error))?;
+                read.map_err(|error| with_causes(&error))?;
             }
             Kept::File(bytes, u64::try_from(node.mtime.0 / 1_000_000_000).unwrap_or_default())
         }

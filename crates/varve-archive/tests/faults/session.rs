@@ -1,9 +1,9 @@
 //! Opening an archive on a disk, to write and to read, and reading back from it.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use varve_archive::{Archive, ImagePart, Progress, Snapshot, SnapshotContent, verify, write_image};
+use varve_block::with_causes;
 use varve_sim::Disk;
 use varve_store::{
     Access, AuditShare, Damage, DamageKind, Encryption, ParityDamage, Secret, Store, StoreConfig,
@@ -16,17 +16,6 @@ use crate::folder;
 use crate::model::{StoredFile, Taken};
 
 pub const WRITER: Access<'static> = Access::Write { holder: "the model" };
-
-/// An error with all that led to it.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
 
 /// The world of one session: one thread, a fixed time, and random bytes that `seed` decides.
 pub fn world(disk: &Disk, seed: u64) -> World {
@@ -54,11 +43,11 @@ pub fn write_only_secret() -> Secret {
 
 pub fn open(world: World, secret: Option<&Secret>, access: Access<'_>) -> Result<Archive, String> {
     let store = open_store(world, secret, access)?;
-    Archive::open(store).map_err(|error| chain(&error))
+    Archive::open(store).map_err(|error| with_causes(&error))
 }
 
 pub fn open_store(world: World, secret: Option<&Secret>, access: Access<'_>) -> Result<Store, String> {
-    Store::open(world, secret, access, &mut |_| {}).map_err(|error| chain(&error))
+    Store::open(world, secret, access, &mut |_| {}).map_err(|error| with_causes(&error))
 }
 
 /// What all snapshots of the folder are called: so what has not changed since the last one is not read again.
@@ -80,7 +69,7 @@ pub fn is_right(store: &Store, snapshot: &Snapshot, taken: &Taken) -> Result<boo
         (SnapshotContent::Image(entry), Taken::Image(image)) => {
             let mut bytes = Vec::new();
             write_image(store, &InlineWorkers, &ImagePart::whole(entry), &mut bytes, &Progress::new())
-                .map_err(|error| chain(&error))?;
+                .map_err(|error| with_causes(&error))?;
             Ok(bytes == **image)
         }
         (SnapshotContent::Folder(root), Taken::Folder(state)) => Ok(folder::read(store, root)? == **state),
@@ -97,14 +86,14 @@ pub fn read_file(store: &Store, file: &StoredFile) -> Result<Vec<u8>, String> {
         }
         Ok(())
     });
-    taken.map_err(|error| chain(&error)).map(|()| bytes)
+    taken.map_err(|error| with_causes(&error)).map(|()| bytes)
 }
 
 /// What `verify` complains of. Parity that is missing is no complaint: a crash may have come before it.
 pub fn complaints(archive: &Archive, data: bool) -> Result<Vec<String>, String> {
     let verified =
         verify(archive.store(), archive.snapshots(), data.then_some(AuditShare::ALL), &Progress::new())
-            .map_err(|error| chain(&error))?;
+            .map_err(|error| with_causes(&error))?;
     let damage = verified.damage.iter().filter(|damage| !is_missing_parity(damage)).map(describe);
     let harm = verified.harm.iter().map(|harm| format!("{}: {}", harm.snapshot_name, harm.reason));
     Ok(damage.chain(harm).collect())
@@ -112,7 +101,8 @@ pub fn complaints(archive: &Archive, data: bool) -> Result<Vec<String>, String> 
 
 /// The sealed arenas that have no parity, and should.
 pub fn missing_parity(archive: &Archive) -> Result<Vec<String>, String> {
-    let verified = verify(archive.store(), &[], None, &Progress::new()).map_err(|error| chain(&error))?;
+    let verified =
+        verify(archive.store(), &[], None, &Progress::new()).map_err(|error| with_causes(&error))?;
     Ok(verified.damage.iter().filter(|damage| is_missing_parity(damage)).map(describe).collect())
 }
 
@@ -121,7 +111,7 @@ pub fn described(damage: &[Damage]) -> Vec<String> {
 }
 
 fn describe(damage: &Damage) -> String {
-    format!("arena {}, offset {}: {}", damage.arena, damage.offset, chain(&damage.kind))
+    format!("arena {}, offset {}: {}", damage.arena, damage.offset, with_causes(&damage.kind))
 }
 
 pub fn is_missing_parity(damage: &Damage) -> bool {

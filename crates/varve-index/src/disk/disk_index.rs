@@ -86,6 +86,10 @@ pub struct DiskIndex {
     session: Option<[u8; 16]>,
     /// How many entries the active buffer takes.
     capacity: usize,
+    /// Whether it works as Venti's own does.
+    is_plain: bool,
+    /// While a page is written in place, nobody reads one.
+    pages: RwLock<()>,
     // Taken in this order.
     pass: Mutex<Option<Pass>>,
     state: RwLock<State>,
@@ -99,6 +103,8 @@ struct State {
     saved: Option<RunIdentity>,
     frozen: Option<Frozen>,
     active: Buffer,
+    /// How many entries were written in place of the run.
+    placed_count: u64,
     filter: Filter,
     next_generation: u64,
     /// With so many entries in the active buffer a pass that has failed is tried again.
@@ -190,12 +196,15 @@ impl DiskIndex {
             key_bits,
             session,
             capacity: Buffer::capacity_in(settings.memory_bytes / 4),
+            is_plain: false,
+            pages: RwLock::default(),
             pass: Mutex::new(None),
             state: RwLock::new(State {
                 run,
                 saved,
                 frozen: None,
                 active: Buffer::new(),
+                placed_count: 0,
                 filter,
                 next_generation,
                 retry_len: 0,
@@ -205,6 +214,14 @@ impl DiskIndex {
             nearby: Mutex::new(Nearby::new(settings.memory_bytes / 8 * 3)),
             counters: Counters::default(),
         }
+    }
+
+    /// Lets it work as Venti's own index does, to be compared with: no look-up asks the filter, and each entry is written to its
+    /// page on disk, in place. The buffers have what finds no room there until the next pass, which leaves half of each page free. Much slower; and a reader beside a
+    /// writer may meet a page that is just being written, and take it for damaged.
+    #[must_use]
+    pub fn plain(self) -> Self {
+        Self { is_plain: true, ..self }
     }
 
     /// How it was made.
@@ -271,6 +288,7 @@ impl DiskIndex {
             lookups: self.counters.lookups.get(),
             filtered: self.counters.filtered.get(),
             page_reads: self.counters.page_reads.get(),
+            page_writes: self.counters.page_writes.get(),
             false_reads: self.counters.false_reads.get(),
             passes: self.counters.passes.get(),
             trouble: state.trouble.clone(),
@@ -293,7 +311,7 @@ impl DiskIndex {
         let mut found = Vec::new();
         let is_all = {
             let state = self.state();
-            if !state.filter.may_contain(key) {
+            if !self.may_contain(&state, key) {
                 self.counters.filtered.add(1);
                 return Near::All(found);
             }
@@ -316,7 +334,7 @@ impl DiskIndex {
             let mut addresses = Vec::new();
             let (run, is_incomplete) = {
                 let state = self.state();
-                if !state.filter.may_contain(key) {
+                if !self.may_contain(&state, key) {
                     return Found { addresses, is_complete: true, is_from_disk: false };
                 }
                 state.buffered_addresses(key, &mut addresses);
@@ -326,7 +344,11 @@ impl DiskIndex {
                 return Found { addresses, is_complete: !is_incomplete, is_from_disk: false };
             };
             let before = addresses.len();
-            match run.run.addresses_of(key, &mut addresses) {
+            let looked_up = {
+                let _pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+                run.run.addresses_of(key, &mut addresses)
+            };
+            match looked_up {
                 Ok(lookup) => {
                     self.counters.page_reads.add(lookup.pages_read);
                     self.counters.false_reads.add(u64::from(addresses.len() == before));
@@ -345,6 +367,10 @@ impl DiskIndex {
             }
         }
         Found { addresses: Vec::new(), is_complete: false, is_from_disk: false }
+    }
+
+    fn may_contain(&self, state: &State, key: u64) -> bool {
+        self.is_plain || state.filter.may_contain(key)
     }
 
     /// Takes note of where blocks are that may be asked for soon.
@@ -404,6 +430,35 @@ impl DiskIndex {
 
     /// Adds where blocks may be. Returns how many of these were not in the buffer. Does its share of the pass that is under way.
     pub fn insert_all(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
+        if self.is_plain && self.session.is_some() {
+            let (in_place, rest) = self.write_in_place(entries);
+            return in_place + self.insert_buffered(&rest);
+        }
+        self.insert_buffered(entries)
+    }
+
+    /// Writes entries to their pages. Returns how many, and those for which there is no room.
+    fn write_in_place(&self, entries: &[(Fingerprint, LogAddress)]) -> (u64, Vec<(Fingerprint, LogAddress)>) {
+        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is written in place of the run before would be missing in the next one. A failure is kept as the index's trouble.
+        let _ = self.step(&mut slot, u64::MAX);
+        let run = self.state().run.clone();
+        let (Some(run), true) = (run, slot.is_none()) else { return (0, entries.to_vec()) };
+        let entry_of = |(fingerprint, address)| Entry { key: self.key_of(fingerprint), address };
+        let placed = run.run.put_all_in_place(entries, entry_of, &self.pages);
+        self.counters.page_writes.add(placed.keys.len() as u64);
+        {
+            let mut state = self.state_mut();
+            placed.keys.iter().for_each(|key| state.filter.insert(*key));
+            state.placed_count += placed.keys.len() as u64;
+        }
+        if let Some(error) = &placed.failed {
+            self.note_unreadable(error);
+        }
+        (placed.keys.len() as u64, placed.rest)
+    }
+
+    fn insert_buffered(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
         let full_len = self.capacity * 2 + 8192;
         let must_wait = |state: &State| {
             self.session.is_some() && !state.is_incomplete && state.active.len() + entries.len() > full_len
@@ -481,7 +536,7 @@ impl DiskIndex {
         let Some(frozen) = frozen else { return };
         let place = (Arc::clone(&self.storage), identity.file(), generation);
         let old = old.map(|named| named.run);
-        match Pass::begin(place, identity.codes(&self.key), old, frozen.buffer, larger) {
+        match Pass::begin(place, identity.codes(&self.key), old, frozen.buffer, larger, self.is_plain) {
             Ok(pass) => *slot = Some(pass),
             Err(error) => self.give_up(&identity.file(), &error),
         }
@@ -533,6 +588,7 @@ impl DiskIndex {
         let identity = RunIdentity { generation: passed.generation, session, key_bits: self.key_bits };
         let named = NamedRun { run: Arc::new(passed.run), identity, note };
         let old = state.run.replace(named);
+        state.placed_count = 0;
         (state.trouble, state.retry_len) = (None, 0);
         let unsaved = old.filter(|old| !state.is_saved(old));
         drop(state);
@@ -682,7 +738,8 @@ impl DiskIndex {
 
 impl State {
     fn buffered(&self) -> u64 {
-        (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.buffer.len())) as u64
+        self.placed_count
+            + (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.buffer.len())) as u64
     }
 
     fn buffered_addresses(&self, key: u64, into: &mut Vec<LogAddress>) {

@@ -13,12 +13,13 @@
 //! of neighbours, and only then on disk, in one page. When the active buffer is full it is frozen, and a [pass](pass) writes the
 //! next run from it and the run before, in the order of keys. The work is divided among the insertions, so none waits long.
 //!
-//! Nothing is written in place: a [summary](summary) names the run that holds, and is replaced when the next run is durable. So
+//! Nothing is written in place, if the index was not made [to be](in_place) for comparison: a [summary](summary) names the run that holds, and is replaced when the next run is durable. So
 //! a crash leaves the run before, with the note that says which part of the log it covers.
 
 mod buffer;
 mod disk_index;
 mod filter;
+mod in_place;
 mod nearby;
 mod page;
 mod pass;

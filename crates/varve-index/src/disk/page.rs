@@ -69,6 +69,11 @@ impl PageBuilder {
         (!self.entries.is_empty()).then_some(self.first_key)
     }
 
+    pub(super) fn is_half_full(&self) -> bool {
+        let width = self.key_bytes.saturating_add(self.address_bytes);
+        width.saturating_mul(self.entries.len()) >= ENTRIES_BYTES / 2
+    }
+
     /// Adds an entry that is not before the last one; returns whether there was room for it.
     pub(super) fn push(&mut self, entry: Entry) -> bool {
         if self.entries.is_empty() {

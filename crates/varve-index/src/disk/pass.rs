@@ -53,9 +53,10 @@ impl Pass {
         old: Option<Arc<Run>>,
         frozen: Arc<Buffer>,
         filter: Option<Filter>,
+        is_half_empty: bool,
     ) -> Result<Self, PassError> {
         let entries_total = old.as_ref().map_or(0, |run| run.entry_count) + frozen.len() as u64;
-        let writer = RunWriter::create(storage, file.clone(), codes)
+        let writer = RunWriter::create(storage, file.clone(), codes, is_half_empty)
             .map_err(|source| PassError::Write { file: file.clone(), source })?;
         let first = frozen.next_in_table(0);
         Ok(Self {

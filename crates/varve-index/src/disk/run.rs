@@ -69,7 +69,11 @@ impl Run {
         Ok(RunLookup { pages_read, is_complete: end.saturating_sub(first) <= LOOKUP_PAGES_MAX })
     }
 
-    fn page<'a>(&self, page: u64, bytes: &'a mut [u8; PAGE_BYTES]) -> Result<Page<'a>, ReadRunError> {
+    pub(super) fn page<'a>(
+        &self,
+        page: u64,
+        bytes: &'a mut [u8; PAGE_BYTES],
+    ) -> Result<Page<'a>, ReadRunError> {
         let file = || self.file.clone();
         self.storage
             .read_at(&self.file, page * PAGE_BYTES as u64, bytes)
@@ -150,11 +154,18 @@ pub(super) struct RunWriter {
     fences: Vec<u64>,
     entry_count: u64,
     unsynced_bytes: u64,
+    /// Whether half of each page stays free.
+    is_half_empty: bool,
 }
 
 impl RunWriter {
     /// Begins a file, in the place of one that was never finished.
-    pub(super) fn create(storage: Arc<dyn Storage>, file: FileName, codes: PageCodes) -> io::Result<Self> {
+    pub(super) fn create(
+        storage: Arc<dyn Storage>,
+        file: FileName,
+        codes: PageCodes,
+        is_half_empty: bool,
+    ) -> io::Result<Self> {
         match storage.remove(&file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => storage.create(&file)?,
@@ -169,12 +180,14 @@ impl RunWriter {
             fences: Vec::new(),
             entry_count: 0,
             unsynced_bytes: 0,
+            is_half_empty,
         })
     }
 
     /// Adds an entry that is not before the last one.
     pub(super) fn push(&mut self, entry: Entry) -> io::Result<()> {
-        if !self.page.push(entry) {
+        let is_enough = self.is_half_empty && self.page.is_half_full();
+        if is_enough || !self.page.push(entry) {
             self.finish_page()?;
             assert!(self.page.push(entry), "an empty page takes any entry");
         }

@@ -27,7 +27,9 @@ pub struct DiskIndexStats {
     pub filtered: u64,
     /// Pages that were read for look-ups.
     pub page_reads: u64,
-    /// Those after which nothing was found: the filter had let them through.
+    /// Pages that were written in place, if the index does that.
+    pub page_writes: u64,
+    /// Those look-ups after which nothing was found: the filter had let them through.
     pub false_reads: u64,
     /// Runs that were written.
     pub passes: u64,
@@ -40,6 +42,7 @@ pub(super) struct Counters {
     pub(super) lookups: Counter,
     pub(super) filtered: Counter,
     pub(super) page_reads: Counter,
+    pub(super) page_writes: Counter,
     pub(super) false_reads: Counter,
     pub(super) passes: Counter,
 }

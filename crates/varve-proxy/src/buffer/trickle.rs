@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use varve_block::{Block, BlockName, BlockStore, PutError};
+use varve_block::{Block, BlockName, BlockStore, PutError, with_causes};
 use varve_log::ArenaId;
 use varve_world::Timestamp;
 
-use super::{Segment, WriteBuffer, lock, with_causes};
+use super::segment::Segment;
+use super::target::Way;
+use super::{WriteBuffer, lock};
 
 /// So many blocks are sent in one step, and about so many bytes.
 const STEP_BLOCKS: usize = 256;
@@ -116,20 +118,22 @@ impl Cursor {
 }
 
 impl WriteBuffer {
-    /// Does one piece of the work in the background: sends some blocks, or finds that there is nothing to do, or nobody to send it to.
-    pub fn step(&self) -> Step {
-        let mut trickle = lock(&self.trickle);
+    /// Does one piece of the work of a way in the background: sends some blocks, or finds that there is nothing to do, or nobody to send it to.
+    pub fn step(&self, way: usize) -> Step {
+        let number = way;
+        let way = &self.ways[number];
+        let mut trickle = lock(&way.trickle);
         let Trickle { cursor, kept } = &mut *trickle;
         if cursor.is_none() {
-            *cursor = self.next_segment(kept).map(|segment| self.begin(segment));
+            *cursor = self.next_segment(number, kept).map(|segment| self.begin(segment));
         }
         let Some(open) = cursor else { return Step::Idle };
-        let step = match self.send(open) {
+        let step = match self.send(way, open) {
             Ok(Some(step)) => step,
             Ok(None) => {
                 let segment = Arc::clone(&open.segment);
                 let held = open.held;
-                match self.end(open, kept) {
+                match self.end(way, open, kept) {
                     Ok(()) => {
                         *cursor = None;
                         if held > 0 {
@@ -141,6 +145,7 @@ impl WriteBuffer {
                         }
                         drop(segment);
                         self.clear_gone(&mut self.write());
+                        self.ways.iter().for_each(|way| *lock(&way.full_since) = None);
                         self.room.1.notify_all();
                         Step::Ended
                     }
@@ -149,15 +154,18 @@ impl WriteBuffer {
             }
             Err(reason) => Step::Away { reason },
         };
-        *lock(&self.trouble) = match &step {
+        *lock(&way.trouble) = match &step {
             Step::Away { reason } => Some(reason.clone()),
-            _ => None,
+            _ => {
+                *lock(&way.full_since) = None;
+                None
+            }
         };
         step
     }
 
-    /// The segment whose turn it is. If there is none and blocks have waited long enough, theirs is closed.
-    fn next_segment(&self, kept: &BTreeMap<u64, Timestamp>) -> Option<Arc<Segment>> {
+    /// The segment of a way whose turn it is. If there is none and blocks have waited long enough, theirs is closed.
+    fn next_segment(&self, way: usize, kept: &BTreeMap<u64, Timestamp>) -> Option<Arc<Segment>> {
         let now = self.world.clock.now();
         let due = |segment: &Arc<Segment>| match kept.get(&segment.number) {
             // A clock that was set back must not keep them for ever.
@@ -166,21 +174,23 @@ impl WriteBuffer {
         };
         let (found, is_open_due) = {
             let segments = self.read();
-            let fresh = segments.closed.iter().find(|segment| !kept.contains_key(&segment.number)).cloned();
-            let is_open_due = segments.open.as_ref().is_some_and(|open| {
+            let closed = || segments.closed.iter().filter(|segment| segment.way == way);
+            let fresh = closed().find(|segment| !kept.contains_key(&segment.number)).cloned();
+            let is_open_due = segments.open[way].as_ref().is_some_and(|open| {
                 let waited = lock(&open.first_put).map(|first| now.0.saturating_sub(first.0));
                 waited.is_some_and(|waited| !(0..nanoseconds(self.settings.linger)).contains(&waited))
             });
-            let again = || segments.closed.iter().find(|segment| due(segment)).cloned();
+            let again = || closed().find(|segment| due(segment)).cloned();
             (fresh.or_else(|| if is_open_due { None } else { again() }), is_open_due)
         };
         if found.is_some() || !is_open_due {
             return found;
         }
-        let mut segments = self.write();
         // A failure is remembered as the buffer's fault; who writes is told.
-        self.close_open(&mut segments).ok()?;
-        segments.closed.last().cloned()
+        self.sync_open(way).ok()?;
+        let mut segments = self.write();
+        self.close_open(&mut segments, way).ok()?;
+        segments.closed.iter().rfind(|segment| segment.way == way).cloned()
     }
 
     fn begin(&self, segment: Arc<Segment>) -> Cursor {
@@ -203,13 +213,13 @@ impl WriteBuffer {
     }
 
     /// Sends the next blocks; `None` at the end of the segment.
-    fn send(&self, cursor: &mut Cursor) -> Result<Option<Step>, String> {
+    fn send(&self, way: &Way, cursor: &mut Cursor) -> Result<Option<Step>, String> {
         cursor.fill();
         if cursor.names.is_empty() {
             return Ok(None);
         }
         if cursor.unsynced_bytes >= SYNC_BYTES {
-            self.mark(cursor)?;
+            self.mark(way, cursor)?;
         }
         let names: Vec<BlockName> = cursor.names.iter().take(STEP_BLOCKS).copied().collect();
         let mut sent_bytes = 0;
@@ -225,7 +235,7 @@ impl WriteBuffer {
         }
         let blocks: Vec<Block<'_>> =
             read.iter().filter_map(|(name, found)| Some(block(name, found.as_ref().ok()?))).collect();
-        let is_sent = blocks.len() == read.len() && self.target.put_batch(&blocks).is_ok();
+        let is_sent = blocks.len() == read.len() && way.target.put_batch(&blocks).is_ok();
         let mut bytes = 0;
         if is_sent {
             self.note_sent(cursor, read.len(), sent_bytes);
@@ -234,7 +244,7 @@ impl WriteBuffer {
         // One by one, to find out which of them cannot be sent.
         for (name, found) in &read {
             let sent = match found {
-                Ok(found) => match self.put_one(block(name, found)) {
+                Ok(found) => match put_one(way, block(name, found)) {
                     Ok(()) => Ok(found.len()),
                     Err(NotSent::Away(reason)) => return Err(reason),
                     Err(NotSent::Refused(reason)) => Err(reason),
@@ -264,37 +274,13 @@ impl WriteBuffer {
         self.counters.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Sends one block, and tells a store that does not want it from one that is not there.
-    fn put_one(&self, block: Block<'_>) -> Result<(), NotSent> {
-        let mut refusals = 0;
-        loop {
-            let error = match self.target.put(block) {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
-            let reason = with_causes(&error);
-            match error {
-                PutError::Collision { .. } | PutError::TooLarge { .. } => {
-                    return Err(NotSent::Refused(reason));
-                }
-                // It may be mended.
-                PutError::ReadOnly { .. } => return Err(NotSent::Away(reason)),
-                PutError::Failed { .. } if self.target.sync().is_err() => return Err(NotSent::Away(reason)),
-                // Whoever can sync is there; but it may have come back only just now, and is asked again.
-                PutError::Failed { .. } => refusals += 1,
-            }
-            if refusals == REFUSALS {
-                return Err(NotSent::Refused(reason));
-            }
-        }
-    }
-
     /// Has the store behind make durable what was sent, and marks it as through.
-    fn mark(&self, cursor: &mut Cursor) -> Result<(), String> {
-        self.target.sync().map_err(|error| with_causes(&error))?;
+    fn mark(&self, way: &Way, cursor: &mut Cursor) -> Result<(), String> {
+        way.target.sync().map_err(|error| with_causes(&error))?;
         cursor.unsynced_bytes = 0;
         cursor.segment.through.fetch_max(cursor.gapless, Ordering::SeqCst);
         // That it is not marked only means that it would be sent again.
+        let _alone = lock(&self.list);
         let segments = self.read();
         if let Err(error) = self.folder.note(&segments.entries()) {
             tracing::warn!(%error, "what is through could not be marked");
@@ -303,17 +289,17 @@ impl WriteBuffer {
     }
 
     /// The end of a segment: it is dropped if all of it is through.
-    fn end(&self, cursor: &mut Cursor, kept: &mut BTreeMap<u64, Timestamp>) -> Result<(), String> {
+    fn end(&self, way: &Way, cursor: &mut Cursor, kept: &mut BTreeMap<u64, Timestamp>) -> Result<(), String> {
         let number = cursor.segment.number;
         if cursor.held > 0 {
-            self.mark(cursor)?;
+            self.mark(way, cursor)?;
             let again = self.world.clock.now().0.saturating_add(nanoseconds(HELD_PAUSE));
             if kept.insert(number, Timestamp(again)).is_none() {
                 self.counters.held_blocks.fetch_add(cursor.held, Ordering::Relaxed);
             }
             return Ok(());
         }
-        self.target.sync().map_err(|error| with_causes(&error))?;
+        way.target.sync().map_err(|error| with_causes(&error))?;
         let mut segments = self.write();
         let mut entries = segments.entries();
         entries.retain(|entry| entry.number != number);
@@ -326,6 +312,31 @@ impl WriteBuffer {
             segments.gone.push(gone);
         }
         Ok(())
+    }
+}
+
+/// Sends one block, and tells a store that does not want it from one that is not there.
+fn put_one(way: &Way, block: Block<'_>) -> Result<(), NotSent> {
+    let mut refusals = 0;
+    loop {
+        let error = match way.target.put(block) {
+            Ok(_) => return Ok(()),
+            Err(error) => error,
+        };
+        let reason = with_causes(&error);
+        match error {
+            PutError::Collision { .. } | PutError::TooLarge { .. } => {
+                return Err(NotSent::Refused(reason));
+            }
+            // It may be mended.
+            PutError::ReadOnly { .. } => return Err(NotSent::Away(reason)),
+            PutError::Failed { .. } if way.target.sync().is_err() => return Err(NotSent::Away(reason)),
+            // Whoever can sync is there; but it may have come back only just now, and is asked again.
+            PutError::Failed { .. } => refusals += 1,
+        }
+        if refusals == REFUSALS {
+            return Err(NotSent::Refused(reason));
+        }
     }
 }
 

@@ -5,33 +5,39 @@ use std::time::Duration;
 
 use varve_block::{BlockName, BlockStore, PutError, contract};
 use varve_proxy::{
-    BUFFER_BYTES_MIN, Background, BufferSettings, OpenBufferError, OpenSegmentsError, Step, WriteBuffer,
+    BUFFER_BYTES_MIN, Background, BufferSettings, BufferTarget, OpenBufferError, OpenSegmentsError, Shard,
+    Shards, Step, WriteBuffer,
 };
 use varve_sim::{Disk, Draw, Fault, Strike};
-use varve_world::{FileName, MemoryStorage, Storage, World};
+use varve_world::{FileName, InlineWorkers, MemoryStorage, Storage, World};
 
 use crate::behind::{Behind, bytes_of, data, name_of, score_of};
 
-const SETTINGS: BufferSettings =
+pub const SETTINGS: BufferSettings =
     BufferSettings { bytes_max: 64 << 20, patience: Duration::ZERO, linger: Duration::ZERO };
 
-fn open_with(
+pub fn open_with(
     storage: &(impl Storage + Clone + 'static),
-    target: &Arc<Behind>,
+    target: impl Into<BufferTarget>,
     settings: BufferSettings,
 ) -> Result<WriteBuffer, OpenBufferError> {
     let world = World::deterministic(Arc::new(storage.clone()), 7);
-    WriteBuffer::open(world, Arc::clone(target) as _, settings, "a test")
+    WriteBuffer::open(world, target, settings, "a test")
 }
 
 fn open(storage: &(impl Storage + Clone + 'static), target: &Arc<Behind>) -> WriteBuffer {
-    open_with(storage, target, SETTINGS).unwrap()
+    open_with(storage, Arc::clone(target), SETTINGS).unwrap()
 }
 
 /// Does all the work that there is.
-fn drain(buffer: &WriteBuffer) {
+pub fn drain(buffer: &WriteBuffer) {
+    (0..buffer.way_count()).for_each(|way| drain_way(buffer, way));
+}
+
+/// Does all the work of one way.
+pub fn drain_way(buffer: &WriteBuffer, way: usize) {
     for _ in 0..100_000 {
-        match buffer.step() {
+        match buffer.step(way) {
             Step::Idle => return,
             Step::Away { reason } => panic!("{reason}"),
             Step::Sent { .. } | Step::Ended => {}
@@ -99,7 +105,7 @@ fn what_is_buffered_gets_through_once_and_its_room_comes_back() {
         assert_eq!(buffer.put(data(bytes)).unwrap(), score_of(bytes));
     }
     buffer.sync().unwrap();
-    assert!(matches!(buffer.step(), Step::Away { reason } if reason.contains("it is away")));
+    assert!(matches!(buffer.step(0), Step::Away { reason } if reason.contains("it is away")));
     assert!(buffer.status().trouble.is_some());
     assert!(buffer.status().waiting_bytes > 10 << 20);
     // A long absence, and a start of ours in between.
@@ -126,21 +132,21 @@ fn what_is_buffered_gets_through_once_and_its_room_comes_back() {
 fn what_is_marked_as_through_is_not_sent_again_after_a_crash() {
     let (storage, target) = (MemoryStorage::new(), Behind::new());
     let settings = BufferSettings { bytes_max: 512 << 20, ..SETTINGS };
-    let buffer = open_with(&storage, &target, settings).unwrap();
+    let buffer = open_with(&storage, Arc::clone(&target), settings).unwrap();
     let bytes: Vec<Vec<u8>> = (0..1000).map(|number| bytes_of(number, 40_000)).collect();
     for bytes in &bytes {
         buffer.put(data(bytes)).unwrap();
     }
     // Some 24 MB of the one segment of 40 go, and are marked after 16.
     for _ in 0..13 {
-        assert!(matches!(buffer.step(), Step::Sent { .. }));
+        assert!(matches!(buffer.step(0), Step::Sent { .. }));
     }
     let durable: Vec<bool> = bytes.iter().map(|bytes| target.has_durable(&name_of(bytes))).collect();
     let count = durable.iter().filter(|is_durable| **is_durable).count();
     assert!((300..600).contains(&count), "{count}");
     drop(buffer);
     target.forget_acknowledged();
-    let buffer = open_with(&storage, &target, settings).unwrap();
+    let buffer = open_with(&storage, Arc::clone(&target), settings).unwrap();
     drain(&buffer);
     for (bytes, was_durable) in bytes.iter().zip(durable) {
         assert!(target.has_durable(&name_of(bytes)));
@@ -153,11 +159,12 @@ fn a_full_buffer_pushes_back_and_says_why() {
     let (storage, target) = (MemoryStorage::new(), Behind::new());
     target.set_away(true);
     let buffer =
-        open_with(&storage, &target, BufferSettings { bytes_max: BUFFER_BYTES_MIN, ..SETTINGS }).unwrap();
+        open_with(&storage, Arc::clone(&target), BufferSettings { bytes_max: BUFFER_BYTES_MIN, ..SETTINGS })
+            .unwrap();
     let bytes = |number: u64| bytes_of(number, 30_000);
     let mut taken = 0;
     let refused = loop {
-        buffer.step();
+        buffer.step(0);
         match buffer.put(data(&bytes(taken))) {
             Ok(_) => taken += 1,
             Err(error) => break error,
@@ -186,7 +193,7 @@ fn who_writes_to_a_full_buffer_waits_until_there_is_room() {
         World { clock: Arc::new(varve_world::RealClock), ..World::deterministic(Arc::new(storage), 7) };
     let settings =
         BufferSettings { bytes_max: BUFFER_BYTES_MIN, patience: Duration::from_secs(600), ..SETTINGS };
-    let buffer = Arc::new(WriteBuffer::open(world, Arc::clone(&target) as _, settings, "a test").unwrap());
+    let buffer = Arc::new(WriteBuffer::open(world, Arc::clone(&target), settings, "a test").unwrap());
     let bytes = |number: u64| bytes_of(number, 30_000);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
@@ -195,7 +202,7 @@ fn who_writes_to_a_full_buffer_waits_until_there_is_room() {
             }
         });
         while !writer.is_finished() {
-            buffer.step();
+            buffer.step(0);
         }
     });
     drain(&buffer);
@@ -258,7 +265,7 @@ fn other_bytes_with_a_score_that_waits_are_refused() {
     for _ in 0..2 {
         assert!(matches!(buffer.put(data(&other)), Err(PutError::Collision { .. })));
         buffer.put(data(&one)).unwrap();
-        buffer.step();
+        buffer.step(0);
     }
     assert_eq!(buffer.get(&name_of(&one)).unwrap(), one);
 }
@@ -301,10 +308,11 @@ fn a_disk_that_cannot_write_ends_the_writing_and_loses_nothing_that_was_synced()
 #[test]
 fn too_little_room_and_other_folders_are_refused() {
     let (storage, target) = (MemoryStorage::new(), Behind::new());
-    let small = open_with(&storage, &target, BufferSettings { bytes_max: 1 << 20, ..SETTINGS }).unwrap_err();
+    let small = open_with(&storage, Arc::clone(&target), BufferSettings { bytes_max: 1 << 20, ..SETTINGS })
+        .unwrap_err();
     assert!(matches!(small, OpenBufferError::TooSmall { .. }), "{small}");
     let _held = open(&storage, &target);
-    let second = open_with(&storage, &target, SETTINGS).unwrap_err();
+    let second = open_with(&storage, Arc::clone(&target), SETTINGS).unwrap_err();
     assert!(matches!(second, OpenBufferError::Segments(OpenSegmentsError::Lock(_))), "{second}");
 }
 
@@ -317,10 +325,23 @@ struct Told {
     synced: BTreeMap<u64, usize>,
 }
 
+/// One store, or several as shards.
+pub fn target_of(behind: &[Arc<Behind>]) -> BufferTarget {
+    if let [one] = behind {
+        return Arc::clone(one).into();
+    }
+    let shard = |(number, blocks): (usize, &Arc<Behind>)| Shard {
+        name: format!("store {number}"),
+        blocks: Arc::clone(blocks) as _,
+    };
+    let shards = behind.iter().enumerate().map(shard).collect();
+    BufferTarget::Shards(Arc::new(Shards::new(shards, Arc::new(InlineWorkers)).unwrap()))
+}
+
 /// One life of a buffer, to the power cut or to an end in peace.
-fn live(disk: &Disk, target: &Arc<Behind>, draw: &mut Draw, told: &mut Told, seed: u64) {
+fn live(disk: &Disk, behind: &[Arc<Behind>], draw: &mut Draw, told: &mut Told, seed: u64) {
     let settings = BufferSettings { bytes_max: 24 << 20, ..SETTINGS };
-    let Ok(buffer) = open_with(disk, target, settings) else {
+    let Ok(buffer) = open_with(disk, target_of(behind), settings) else {
         assert!(disk.is_down(), "seed {seed}: it has to open as long as there is power");
         return;
     };
@@ -343,9 +364,9 @@ fn live(disk: &Disk, target: &Arc<Behind>, draw: &mut Draw, told: &mut Told, see
                 }
             }
             12..=15 => {
-                buffer.step();
+                buffer.step(draw.index(buffer.way_count()));
             }
-            16 => target.set_away(draw.once_in(2)),
+            16 => behind[draw.index(behind.len())].set_away(draw.once_in(2)),
             _ => {
                 if let Some((number, length)) =
                     told.synced.iter().nth(draw.index(told.synced.len().max(1))).map(|(a, b)| (*a, *b))
@@ -354,7 +375,7 @@ fn live(disk: &Disk, target: &Arc<Behind>, draw: &mut Draw, told: &mut Told, see
                     match buffer.get(&name_of(&bytes)) {
                         Ok(found) => assert_eq!(found, bytes, "seed {seed}"),
                         Err(error) => assert!(
-                            disk.is_down() || target.is_away.load(Ordering::SeqCst),
+                            disk.is_down() || behind.iter().any(|store| store.is_away.load(Ordering::SeqCst)),
                             "seed {seed}: block {number}: {error}"
                         ),
                     }
@@ -370,13 +391,14 @@ fn what_was_synced_survives_every_crash_of_either_side() {
     let seeds: u64 = std::env::var("VARVE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
     let mut sent_twice = 0;
     for seed in 0..seeds {
-        let (disk, target, mut draw) = (Disk::new(seed), Behind::new(), Draw::new(seed));
+        let (disk, mut draw) = (Disk::new(seed), Draw::new(seed));
+        let behind: Vec<Arc<Behind>> = (0..1 + seed % 3).map(|_| Behind::new()).collect();
         let mut told = Told::default();
         for _ in 0..6 {
             if !draw.once_in(4) {
                 disk.arm(&[Strike { after: draw.below(700), fault: Fault::PowerCut }]);
             }
-            live(&disk, &target, &mut draw, &mut told, seed);
+            live(&disk, &behind, &mut draw, &mut told, seed);
             if !disk.is_down() && draw.once_in(2) {
                 disk.cut_power();
             }
@@ -388,11 +410,11 @@ fn what_was_synced_survives_every_crash_of_either_side() {
                 told.put.clear();
             }
             disk.behave();
-            target.forget_acknowledged();
+            behind.iter().for_each(|store| store.forget_acknowledged());
         }
-        target.set_away(false);
-        let buffer =
-            open_with(&disk, &target, SETTINGS).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        behind.iter().for_each(|store| store.set_away(false));
+        let opened = open_with(&disk, target_of(&behind), SETTINGS);
+        let buffer = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         for (number, length) in &told.synced {
             let bytes = bytes_of(*number, *length);
             let found = buffer.get(&name_of(&bytes));
@@ -400,10 +422,11 @@ fn what_was_synced_survives_every_crash_of_either_side() {
         }
         drain(&buffer);
         for (number, length) in &told.synced {
-            assert!(target.has_durable(&name_of(&bytes_of(*number, *length))), "seed {seed}: block {number}");
+            let name = name_of(&bytes_of(*number, *length));
+            assert!(behind.iter().any(|store| store.has_durable(&name)), "seed {seed}: block {number}");
         }
         assert_eq!(buffer.status().waiting_bytes, 0, "seed {seed}: its room has come back");
-        sent_twice += usize::from(target.most_puts() > 1);
+        sent_twice += usize::from(behind.iter().any(|store| store.most_puts() > 1));
     }
     assert!(sent_twice > 0 || seeds < 10, "no crash has met anything that was on its way");
 }

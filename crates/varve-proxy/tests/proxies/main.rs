@@ -6,3 +6,4 @@ mod buffer;
 mod cache;
 mod read_ahead;
 mod shards;
+mod ways;

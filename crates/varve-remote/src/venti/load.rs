@@ -43,6 +43,8 @@ pub struct Load {
     pub block_bytes: usize,
     /// How many of them.
     pub count: u64,
+    /// How many there are: in an order that looks like chance, these are any of so many.
+    pub among: u64,
     /// How many requests are in flight, from 1 to 256.
     pub depth: usize,
     /// Which blocks: those of one seed are the same each time, those of two have nothing in common.
@@ -79,8 +81,8 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
     let count = u32::try_from(load.block_bytes.clamp(16, BLOCK_BYTES_MAX)).unwrap_or(u32::MAX);
     let number_at = |place: u64| match load.order {
         LoadOrder::Sequential => place,
-        LoadOrder::Permuted => permuted(place, load.count),
-        LoadOrder::Random => mixed(load.seed ^ mixed(place)) % load.count.max(1),
+        LoadOrder::Permuted => permuted(place % load.among.max(1), load.among),
+        LoadOrder::Random => mixed(load.seed ^ mixed(place)) % load.among.max(1),
         LoadOrder::Same => 0,
     };
     let mut latencies = Vec::new();
@@ -228,6 +230,7 @@ mod tests {
             order: LoadOrder::Sequential,
             block_bytes: 1000,
             count: 1000,
+            among: 1000,
             depth: 1,
             seed: 7,
         };
@@ -247,6 +250,7 @@ mod tests {
                 order: LoadOrder::Same,
                 block_bytes,
                 count: 1,
+                among: 1,
                 depth: 1,
                 seed: 3,
             };

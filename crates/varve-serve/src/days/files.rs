@@ -13,9 +13,9 @@ use varve_world::Timestamp;
 
 use super::calendar::{Calendar, CivilTime};
 use super::disk::{DiskChild, OpenDisk};
-use super::list::SnapshotList;
 use super::night::Night;
 use crate::Served;
+use crate::snapshots::SnapshotList;
 
 /// The number of the root.
 const ROOT: FileId = FileId(1);

@@ -13,11 +13,11 @@ use fuser::{
     InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
+use varve_block::with_causes;
 use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemError};
 
 use super::lookups::Lookups;
 use crate::Served;
-use crate::chain::chain;
 
 /// How long the kernel may believe what never changes.
 const SETTLED: Duration = Duration::from_secs(24 * 3600);
@@ -201,11 +201,11 @@ fn refuse(error: &FileSystemError) -> Errno {
     match error {
         FileSystemError::Absent { .. } => Errno::ENOENT,
         FileSystemError::Unsupported { .. } => {
-            tracing::warn!(error = %chain(error), "a file cannot be shown");
+            tracing::warn!(error = %with_causes(error), "a file cannot be shown");
             Errno::EOPNOTSUPP
         }
         FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
-            tracing::error!(error = %chain(error), "a file cannot be read");
+            tracing::error!(error = %with_causes(error), "a file cannot be read");
             Errno::EIO
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use varve_block::with_causes;
 use varve_nbd::{
     Agreed, BASE_ALLOCATION, BLOCK_HOLE, BLOCK_ZERO, Chunk, Command, CommandFlags, ErrorCode, Extent,
     Request, TransmissionFlags, encode_chunk, encode_data_chunk, encode_simple, encode_simple_data,
@@ -246,7 +247,7 @@ impl<'a> Answers<'a> {
     }
 
     fn read_failed(&self, cookie: u64, offset: u64, error: &io::Error, buffer: &mut Vec<u8>) {
-        let message = chain(error);
+        let message = with_causes(error);
         tracing::error!(offset, error = message, "a read failed");
         self.fail(cookie, code_of(error), message, Some(offset), buffer);
     }
@@ -295,16 +296,4 @@ fn code_of(error: &io::Error) -> ErrorCode {
         io::ErrorKind::OutOfMemory => ErrorCode::NO_MEMORY,
         _ => ErrorCode::IO,
     }
-}
-
-/// An error with all that led to it.
-fn chain(error: &io::Error) -> String {
-    let mut text = error.to_string();
-    // The outermost text is that of the error inside.
-    let mut source = error.get_ref().and_then(|inner| inner.source());
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

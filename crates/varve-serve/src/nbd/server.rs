@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use varve_block::with_causes;
 
-use super::connection::{self, ConnectionError};
+use super::connection;
 use super::disk::Disk;
 use super::endpoint::Endpoint;
 use super::line::{Line, Socket};
@@ -259,7 +260,7 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
     let thread = std::thread::Builder::new().name(format!("nbd {number}")).spawn(move || {
         match connection::serve(&line, served.disks.as_ref(), &served.settings) {
             Ok(()) => tracing::debug!(number, "a client has gone"),
-            Err(error) => tracing::warn!(number, error = chain(&error), "a connection was ended"),
+            Err(error) => tracing::warn!(number, error = with_causes(&error), "a connection was ended"),
         }
         line.say_goodbye();
         line.close();
@@ -270,14 +271,4 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
         tracing::warn!(%error, "a client could not be taken");
         shared.lines().open.remove(&number);
     }
-}
-
-fn chain(error: &ConnectionError) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

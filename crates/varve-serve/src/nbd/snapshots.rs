@@ -1,21 +1,18 @@
 //! The disks of an archive: every snapshot of an image, by every name that it has.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use varve_archive::{
-    CachedBlocks, Catalog, ImageReader, LoadCatalogError, SelectError, Snapshot, SnapshotContent, SnapshotId,
-    select,
-};
-use varve_block::BlockStore;
+use varve_archive::{CachedBlocks, ImageReader, SelectError, Snapshot, SnapshotContent, SnapshotId, select};
 use varve_image::ReadAt;
-use varve_store::{OpenError, Store};
 use varve_world::Timestamp;
 
 use super::disk::{Disk, Stretch, push};
 use super::server::{Disks, FindDiskError, ListedDisk, Served};
+use crate::snapshots::SnapshotList;
 
 /// How people write moments, which is not known here.
 #[derive(Clone, Copy)]
@@ -28,8 +25,6 @@ pub struct Moments {
 
 /// Every snapshot of an image that a store has, and gets while it is served.
 pub struct SnapshotDisks {
-    /// Followed, to learn of new snapshots.
-    store: Arc<Store>,
     /// What disks are read from.
     blocks: Arc<CachedBlocks>,
     moments: Moments,
@@ -37,6 +32,8 @@ pub struct SnapshotDisks {
 }
 
 struct Known {
+    /// Followed, to learn of new snapshots.
+    list: Box<dyn SnapshotList>,
     images: Vec<Image>,
     /// Those that somebody uses: all of them share what is known of who reads where.
     open: BTreeMap<SnapshotId, Weak<ArchivedDisk>>,
@@ -48,27 +45,13 @@ struct Image {
     name: String,
 }
 
-/// Why the snapshots could not be listed.
-#[derive(Debug, thiserror::Error)]
-pub enum FollowError {
-    /// The log could not be read.
-    #[error("what was added to the store cannot be read")]
-    Log(#[from] OpenError),
-    /// The catalog could not be read.
-    #[error(transparent)]
-    Catalog(#[from] LoadCatalogError),
-}
-
 impl SnapshotDisks {
-    /// The disks of a store, read through `blocks`.
-    ///
-    /// # Errors
-    /// [`FollowError`]
-    pub fn new(store: Arc<Store>, blocks: Arc<CachedBlocks>, moments: Moments) -> Result<Self, FollowError> {
-        let known = Mutex::new(Known { images: Vec::new(), open: BTreeMap::new() });
-        let disks = Self { store, blocks, moments, known };
-        disks.load(&mut disks.lock())?;
-        Ok(disks)
+    /// The disks of these snapshots, read through `blocks`.
+    #[must_use]
+    pub fn new(list: impl SnapshotList + 'static, blocks: Arc<CachedBlocks>, moments: Moments) -> Self {
+        let images = images_of(list.snapshots(), moments);
+        let known = Mutex::new(Known { list: Box::new(list), images, open: BTreeMap::new() });
+        Self { blocks, moments, known }
     }
 
     /// The disk of a name, with the snapshot that it shows.
@@ -76,7 +59,7 @@ impl SnapshotDisks {
     /// # Errors
     /// [`FindDiskError`]
     pub fn find_snapshot(&self, name: &str) -> Result<(Snapshot, Served), FindDiskError> {
-        let mut known = self.current().map_err(|error| FindDiskError::Failed(error.into()))?;
+        let mut known = self.current().map_err(FindDiskError::Failed)?;
         let text = if name.is_empty() { "latest" } else { name };
         let snapshots: Vec<Snapshot> = known.images.iter().map(|image| image.snapshot.clone()).collect();
         let snapshot = match select(&snapshots, text, &self.moments.parse_last) {
@@ -109,25 +92,12 @@ impl SnapshotDisks {
     }
 
     /// What is known, after a look at what is new.
-    fn current(&self) -> Result<MutexGuard<'_, Known>, FollowError> {
+    fn current(&self) -> Result<MutexGuard<'_, Known>, Box<dyn Error + Send + Sync>> {
         let mut known = self.lock();
-        if self.store.follow()? {
-            self.load(&mut known)?;
+        if known.list.follow()? {
+            known.images = images_of(known.list.snapshots(), self.moments);
         }
         Ok(known)
-    }
-
-    fn load(&self, known: &mut Known) -> Result<(), FollowError> {
-        let blocks: &dyn BlockStore = self.blocks.as_ref();
-        let catalog = Catalog::load_all(blocks, &self.store.catalogs())?;
-        let is_image = |snapshot: &&Snapshot| matches!(snapshot.content, SnapshotContent::Image(_));
-        let snapshots: Vec<Snapshot> = catalog.snapshots().iter().filter(is_image).cloned().collect();
-        let name = |snapshot: &Snapshot| stable_name(&snapshots, snapshot, self.moments);
-        known.images = snapshots
-            .iter()
-            .map(|snapshot| Image { name: name(snapshot), snapshot: snapshot.clone() })
-            .collect();
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -138,6 +108,17 @@ impl SnapshotDisks {
         let time = (self.moments.show)(snapshot.time);
         format!("{} as it was {time} ({})", snapshot.name, snapshot.id)
     }
+}
+
+/// The images among snapshots.
+fn images_of(snapshots: &[Snapshot], moments: Moments) -> Vec<Image> {
+    let is_image = |snapshot: &&Snapshot| matches!(snapshot.content, SnapshotContent::Image(_));
+    let snapshots: Vec<Snapshot> = snapshots.iter().filter(is_image).cloned().collect();
+    let image = |snapshot: &Snapshot| Image {
+        name: stable_name(&snapshots, snapshot, moments),
+        snapshot: snapshot.clone(),
+    };
+    snapshots.iter().map(image).collect()
 }
 
 /// The name and the day, if that says which one is meant; else with the minute; else the id.

@@ -10,10 +10,10 @@ use nfs3_server::nfs3_types::nfs3::{
 };
 use nfs3_server::vfs::{DirEntryPlus, FileHandleU64, NextResult, NfsReadFileSystem, ReadDirPlusIterator};
 use tokio::task::block_in_place;
+use varve_block::with_causes;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
 
 use crate::Served;
-use crate::chain::chain;
 use crate::path::find;
 
 /// The most that is read at once, as clients are told: so much of an answer each of their requests may have waiting here.
@@ -45,7 +45,7 @@ fn refuse(error: &FileSystemError) -> nfsstat3 {
         FileSystemError::Absent { .. } => nfsstat3::NFS3ERR_STALE,
         FileSystemError::Unsupported { .. } => nfsstat3::NFS3ERR_NOTSUPP,
         FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
-            tracing::error!(error = %chain(error), "a file cannot be read");
+            tracing::error!(error = %with_causes(error), "a file cannot be read");
             nfsstat3::NFS3ERR_IO
         }
     }

@@ -1,7 +1,7 @@
 //! From requests to the bytes of their answers. Knows the blocks, and nothing of sockets.
 
 use bytes::Bytes;
-use varve_block::{Block, BlockName, GetError, PutError, Score};
+use varve_block::{Block, BlockName, GetError, PutError, Score, with_causes};
 use varve_venti::{
     COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, READ_ONLY_TEXT, Reply, SCORE_BYTES, Version, WireType, missing,
     read_too_small,
@@ -9,7 +9,6 @@ use varve_venti::{
 
 use super::answers::Answers;
 use super::state::State;
-use crate::chain::chain;
 
 /// A block that somebody wants.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +82,7 @@ fn answer_read(state: &State, read: &Read, found: Result<Bytes, GetError>) -> Op
         }
         Err(GetError::NotFound { .. }) => None,
         Err(error) => {
-            let text = chain(&error);
+            let text = with_causes(&error);
             tracing::error!(error = text, "a block could not be read");
             refused(text)
         }
@@ -173,7 +172,7 @@ fn written(state: &State, block: &Block<'_>, score: Score) -> Reply {
 
 fn refuse_write(state: &State, error: &PutError) -> Reply {
     state.counters.errors.add(1);
-    let text = chain(error);
+    let text = with_causes(error);
     match error {
         PutError::Collision { name } => {
             state.counters.collisions.add(1);
@@ -200,7 +199,7 @@ pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8,
         _ => match state.blocks.sync() {
             Ok(()) => Reply::Sync,
             Err(error) => {
-                let text = chain(&error);
+                let text = with_causes(&error);
                 state.turn_read_only(text.clone());
                 Reply::Error(text)
             }

@@ -10,7 +10,7 @@ use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use varve_block::BlockStore;
+use varve_block::{BlockStore, with_causes};
 use varve_venti::{Address, BLOCK_BYTES_MAX, SCORE_BYTES};
 
 use super::connection::{ConnectionError, Shared, serve};
@@ -18,7 +18,6 @@ use super::inherited::{InheritError, Inherited};
 use super::listen::{Access, Bound, Listener, Listening, bind};
 use super::room::Room;
 use super::state::{State, VentiCounts};
-use crate::chain::chain;
 use crate::network::ListenError;
 
 /// After so long without a word the system asks a client's machine whether it is still there.
@@ -310,7 +309,7 @@ impl Door {
                     tracing::debug!(%error, "a client of Venti has vanished")
                 }
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "a connection of a client of Venti was ended")
+                    tracing::warn!(error = with_causes(&error), "a connection of a client of Venti was ended")
                 }
             }
             counters.clients.subtract(1);

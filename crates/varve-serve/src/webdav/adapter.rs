@@ -12,10 +12,10 @@ use dav_server::fs::{
 };
 use futures_util::stream;
 use tokio::task::block_in_place;
+use varve_block::with_causes;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
 
 use crate::Served;
-use crate::chain::chain;
 use crate::path::{find, follow};
 
 /// A file system as clients of WebDAV see it.
@@ -81,7 +81,7 @@ fn refuse(error: &FileSystemError) -> FsError {
         FileSystemError::Absent { .. } => FsError::NotFound,
         FileSystemError::Unsupported { .. } => FsError::NotImplemented,
         FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
-            tracing::error!(error = %chain(error), "a file cannot be read");
+            tracing::error!(error = %with_causes(error), "a file cannot be read");
             FsError::GeneralFailure
         }
     }

@@ -105,9 +105,17 @@ pub enum MendError {
     /// The arena was mended, and what it holds could not be taken into the index: open the store again.
     #[error("the arena is mended, but the index could not take it in: open the store again")]
     Index(#[from] AppendError),
-    /// A file could not be read or written.
-    #[error("cannot mend arena {arena}")]
+    /// What it should be mended from could not be read.
+    #[error("cannot read what should mend arena {arena}")]
     Storage {
+        /// Which arena.
+        arena: ArenaId,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// The disk did not take the mended arena.
+    #[error("cannot write what mends arena {arena}")]
+    Write {
         /// Which arena.
         arena: ArenaId,
         /// What went wrong below.
@@ -116,12 +124,28 @@ pub enum MendError {
 }
 
 impl MendError {
-    /// Whether the disk takes nothing: it is full, or may not be written. Parity may mend it once that is settled.
+    /// Whether it is the disk that does not take the mended arena: it is full, may not be written, or fails. The arena may be mended once that
+    /// is settled.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        let Self::Storage { source, .. } = self else { return false };
-        matches!(source.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem | PermissionDenied)
+        matches!(self, Self::Write { .. })
+    }
+
+    /// How often mending is worth another try after this: a fault may pass, a reading that seems damaged may have been a lie.
+    #[must_use]
+    pub fn tries_left(&self) -> u32 {
+        match self {
+            Self::ReadOnly | Self::NoParity { .. } | Self::Open { .. } | Self::Index(_) => 0,
+            Self::Header { .. }
+            | Self::OtherArena { .. }
+            | Self::WouldLose { .. }
+            | Self::TooMuchLost { .. } => 1,
+            Self::Unsteady { .. }
+            | Self::NotWhole { .. }
+            | Self::Read(_)
+            | Self::Storage { .. }
+            | Self::Write { .. } => 2,
+        }
     }
 }
 
@@ -144,7 +168,7 @@ impl Store {
         if writer.appender().unsealed().any(|(open, ..)| open == id) {
             return Err(MendError::Open { arena: id });
         }
-        let failed = |source| MendError::Storage { arena: id, source };
+        let failed = |source| MendError::Write { arena: id, source };
         let parity = self.parity_for(id)?;
         let storage = self.world.storage.as_ref();
         let name = |suffix: &str| FileName::new(&format!("{}{suffix}", id.file_name())).expect("a good name");
@@ -193,7 +217,7 @@ impl Store {
         new_file: &FileName,
     ) -> Result<(Mended, Option<WholeArena>), MendError> {
         let (storage, id) = (self.world.storage.as_ref(), parity.header.arena);
-        let failed = |source| MendError::Storage { arena: id, source };
+        let failed = |source| MendError::Write { arena: id, source };
         let layout = &parity.header.layout;
         recreate(storage, rebuilt_file).map_err(failed)?;
         let rebuilt = match self.rebuild_lost(parity, rebuilt_file, Unknown::IsLost) {
@@ -236,7 +260,7 @@ impl Store {
         let (storage, workers) = (self.world.storage.as_ref(), self.world.workers.as_ref());
         let (layout, arena) = (&parity.header.layout, parity.header.arena);
         let (arena_file, shard_bytes) = (arena.file_name(), layout.shard_bytes());
-        let failed = |source| MendError::Storage { arena, source };
+        let failed = |source| MendError::Write { arena, source };
         let mut rebuilt = Rebuilt { places: BTreeMap::new(), codes: Vec::new() };
         for group in 0..layout.group_count() {
             let codes = parity.codes(storage, group);
@@ -283,7 +307,7 @@ impl Store {
         let storage = self.world.storage.as_ref();
         let (layout, arena) = (&parity.header.layout, parity.header.arena);
         let (arena_file, shard_bytes) = (arena.file_name(), layout.shard_bytes());
-        let failed = |source| MendError::Storage { arena, source };
+        let failed = |source| MendError::Write { arena, source };
         let mut shard_number = 0;
         for piece in all_pieces(layout) {
             let mut bytes = vec![0; padded_bytes(layout, &piece)];

@@ -36,7 +36,9 @@ A proxy is served in the place of a store: a Venti server, or several, behind a 
                                                              writes are done at once, and go on while the server is there
   varve serve --venti localhost --shard venti://one --shard venti://two
                                                              two servers as one
-  varve serve --venti localhost --proxies proxies.toml       whatever the file describes (docs/venti.md)";
+  varve serve --venti localhost --proxies proxies.toml       whatever the file describes (docs/venti.md)
+  varve -s venti://far serve --nfs 127.0.0.1:11111 --look-aside /var/cache/varve
+                                                             the snapshots whose blocks are there";
 
 const PROXIES: &str = "Proxies";
 
@@ -144,8 +146,8 @@ pub struct Serve {
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", num_args = 0..=1, default_missing_value = "64M", value_parser = parse_size)]
     pub read_ahead: Option<u64>,
 
-    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for, whether a fault has made the server read-only, and how the
-    /// index is filled. At IP:PORT, under /metrics
+    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for, whether a fault has made the server read-only, how the
+    /// index is filled; and of proxies, what waits, what was near, and which shards fail. At IP:PORT, under /metrics
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
 
@@ -156,6 +158,11 @@ pub struct Serve {
 }
 
 impl Serve {
+    /// Whether one of the doors shows snapshots, and not only blocks.
+    pub fn shows_snapshots(&self) -> bool {
+        self.nbd.is_some() || self.nfs.is_some() || self.webdav.is_some()
+    }
+
     /// Whether blocks are served that stand behind proxies.
     pub fn has_proxies(&self) -> bool {
         self.proxies.is_some()

@@ -1,7 +1,9 @@
 //! `varve bench`
 
 mod device;
+mod forget;
 mod foundation;
+mod memventi;
 mod venti;
 
 use anyhow::Result;
@@ -14,5 +16,6 @@ pub(super) fn run(arguments: &Arguments, words: &Bench) -> Result<Outcome> {
         Bench::Venti(words) => venti::run(arguments, words),
         Bench::Device(words) => device::run(arguments, words),
         Bench::Foundation(words) => foundation::run(arguments, words),
+        Bench::Memventi(words) => memventi::run(arguments, words),
     }
 }

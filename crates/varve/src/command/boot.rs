@@ -21,6 +21,7 @@ use self::terminal::Terminal;
 use super::Outcome;
 use super::serve::{MOMENTS, unnamed_file};
 use crate::arguments::{Arguments, Boot, BusChoice, FirmwareChoice, WrongWords};
+use crate::reading::Reading;
 use crate::{moment, session, show};
 
 /// How much of the image is kept in memory, unpacked.
@@ -34,10 +35,10 @@ const AGAIN: &str =
 
 pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
     let is_cancelled = cancelled_by_signals()?;
-    let archive = session::read(arguments)?;
-    let blocks = session::healing(arguments, &archive);
+    let reading = Reading::open(arguments)?;
+    let blocks = reading.blocks();
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
-    let snapshots = SnapshotDisks::new(archive.blocks(), Arc::clone(&cached), MOMENTS)?;
+    let snapshots = SnapshotDisks::new(reading.into_list(), Arc::clone(&cached), MOMENTS);
     let (snapshot, disk) = chosen(words, &snapshots)?;
     let hardware = hardware(words, &snapshot, &cached)?;
     let drives = drives(words, &snapshots, &snapshot, &disk)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::Progress;
+use varve_block::with_causes;
 use varve_replica::{CloneOptions, clone_replica};
 use varve_world::{RealWorkers, World};
 
@@ -12,7 +13,7 @@ use super::Outcome;
 use super::replicate::Transfer;
 use crate::arguments::{Arguments, CloneStore};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, session, show};
+use crate::{session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> {
     let there = session::replica_home(arguments, &words.target)?;
@@ -32,7 +33,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     let folder = words.folder.display();
     let cloned = cloned.with_context(|| format!("{folder} is no store yet"))?;
     for damage in &cloned.damaged {
-        eprintln!("varve: arena {} is damaged: {}", damage.arena, complaint::chain(&damage.reason));
+        eprintln!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
     }
     if arguments.json {
         let value = json!({

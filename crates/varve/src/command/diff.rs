@@ -6,13 +6,13 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::json;
 use varve_archive::{Change, ImageFiles, ImagePart, Tree, compare_folders};
-use varve_block::BlockStore;
+use varve_block::{BlockStore, with_causes};
 
 use super::Outcome;
 use super::place::{Content, place};
 use crate::arguments::{Arguments, Diff};
 use crate::reading::Reading;
-use crate::{complaint, session, show};
+use crate::{session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -83,7 +83,7 @@ fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
             Change::Changed { content: true, .. } => ("M", "changed"),
             Change::Changed { .. } => ("m", "metadata"),
             Change::Unreadable(error) => {
-                eprintln!("varve: {}: {}", shown(path), complaint::chain(error.as_ref()));
+                eprintln!("varve: {}: {}", shown(path), with_causes(error.as_ref()));
                 outcome = Outcome::Found;
                 return;
             }

@@ -11,7 +11,7 @@ use varve_archive::{
     CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles,
     VacArchive, VacContent, VacFiles, VacLine, list,
 };
-use varve_block::BlockStore;
+use varve_block::{BlockStore, with_causes};
 use varve_replica::Healing;
 use varve_tree::Entry;
 
@@ -19,7 +19,7 @@ use super::place::{What, place};
 use super::{Outcome, ls, place, snapshots};
 use crate::arguments::{Arguments, Find, WrongWords};
 use crate::reading::Reading;
-use crate::{complaint, moment, session, show};
+use crate::{moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -99,7 +99,7 @@ impl Search<'_> {
                     eprintln!(
                         "varve: {}: {}",
                         show::name(path.as_os_str().as_bytes()),
-                        complaint::chain(error.as_ref())
+                        with_causes(error.as_ref())
                     );
                     outcome = Outcome::Found;
                 }

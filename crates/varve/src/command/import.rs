@@ -8,11 +8,12 @@ use varve_archive::{
     ArenaDamage, ArenaObserver, ArenaReport, FoundRoot, ImportArenaError, Progress, SealCheck, VentiArenas,
     import_venti_arena,
 };
+use varve_block::with_causes;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Import};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, session, show};
+use crate::{session, show};
 
 /// So many damaged places of one arena are told.
 const TOLD_DAMAGE_MAX: u64 = 20;
@@ -40,7 +41,7 @@ pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
                 }
                 // The next one may be as good as ever.
                 Err(error @ ImportArenaError::Head { .. }) => {
-                    eprintln!("varve: {}", complaint::chain(&error));
+                    eprintln!("varve: {}", with_causes(&error));
                     outcome = Outcome::Found;
                 }
                 Err(error) => {
@@ -69,7 +70,7 @@ impl ArenaObserver for Told<'_> {
         self.damage_count += 1;
         if self.damage_count <= TOLD_DAMAGE_MAX {
             let (arena, range) = (show::name(self.arena.as_bytes()), &damage.range);
-            let reason = complaint::chain(&damage.reason);
+            let reason = with_causes(&damage.reason);
             eprintln!("varve: {arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
         } else if self.damage_count == TOLD_DAMAGE_MAX + 1 {
             eprintln!("varve: {}: more is damaged", show::name(self.arena.as_bytes()));

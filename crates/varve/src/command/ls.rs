@@ -6,13 +6,14 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use varve_archive::{Files, ImageFiles, ListNext, Listed, ListedVolume, Node, NodeKind, list};
+use varve_block::with_causes;
 use varve_image::VolumeContent;
 
 use super::Outcome;
 use super::place::{Content, place, warn_of};
 use crate::arguments::{Arguments, Ls};
 use crate::reading::Reading;
-use crate::{complaint, moment, session, show};
+use crate::{moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -70,7 +71,7 @@ fn print_tree(
         Listed::Unreadable { path, error } => {
             let path = show::name(path.as_os_str().as_bytes());
             let path = if path.is_empty() { &words.snapshot } else { &path };
-            eprintln!("varve: {path}: {}", complaint::chain(error.as_ref()));
+            eprintln!("varve: {path}: {}", with_causes(error.as_ref()));
             outcome = Outcome::Found;
             ListNext::Skip
         }
@@ -84,7 +85,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
     for ListedVolume { volume, unreadable } in disk.volumes() {
         // Of what was never meant to hold files nobody wonders why it shows none.
         let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
-        let problem = unreadable.filter(|_| is_file_system).map(|error| complaint::chain(error));
+        let problem = unreadable.filter(|_| is_file_system).map(|error| with_causes(error));
         if arguments.json {
             say!(
                 "{}",

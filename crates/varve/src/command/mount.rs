@@ -9,12 +9,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use varve_block::BlockStore;
 use varve_replica::Healing;
-use varve_serve::days::{Days, SnapshotList};
+use varve_serve::days::Days;
 use varve_serve::fuse;
+use varve_serve::snapshots::SnapshotList;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Mount};
 use crate::reading::VentiSnapshots;
+use crate::roots::Roots;
 use crate::session::Home;
 use crate::{moment, session};
 
@@ -46,7 +48,7 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
 fn open(arguments: &Arguments) -> Result<(Days, Option<Arc<Healing>>)> {
     if let Home::Venti(address) = session::home(arguments)? {
         let blocks = session::venti(&address)?;
-        let found = VentiSnapshots::open(arguments, &address, Arc::clone(&blocks) as _)?;
+        let found = VentiSnapshots::open(Roots::of(arguments, &address)?, Arc::clone(&blocks) as _)?;
         return Ok((days(found, blocks), None));
     }
     let archive = session::read(arguments)?;

@@ -62,9 +62,10 @@ fn print(plan: &Plan, device: &DeviceFigures, is_assumed: bool) {
     );
     let processor = &plan.processor;
     say!(
-        "processor, measured now: {:.0} MB/s of new blocks, {:.0} of duplicates, {:.0} read",
+        "processor, measured now: {:.0} MB/s of new blocks, {:.0} of duplicates, {:.0} of duplicates compared by value, {:.0} read",
         processor.put / 1e6,
         processor.duplicate / 1e6,
+        processor.compare / 1e6,
         processor.get / 1e6
     );
     say!("{:.0} million blocks when the disk is full", plan.block_count / 1e6);

@@ -72,6 +72,7 @@ pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskI
     disk.prefetch = match index_prefetch {
         Some(PrefetchChoice::Arena) => Prefetch::Arena,
         Some(PrefetchChoice::Four) => Prefetch::Four,
+        Some(PrefetchChoice::None) => Prefetch::None,
         None => disk.prefetch,
     };
     Ok(())

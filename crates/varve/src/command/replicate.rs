@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::Progress;
+use varve_block::with_causes;
 use varve_remote::Target;
 use varve_replica::{
     DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, Source,
@@ -175,7 +176,7 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
 }
 
 fn print_damage(damage: &DamagedHere) {
-    let reason = complaint::chain(&damage.reason);
+    let reason = with_causes(&damage.reason);
     eprintln!("varve: this store is damaged, and that was not replicated: {reason}");
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use varve_archive::{Archive, CachedBlocks};
+use varve_archive::CachedBlocks;
 use varve_block::BlockStore;
 use varve_serve::Bounded;
 use varve_serve::days::Days;
@@ -18,6 +18,7 @@ use varve_serve::nbd::{
     Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks, TlsIdentity,
 };
 use varve_serve::nfs::NfsServer;
+use varve_serve::snapshots::{SnapshotList, StoreSnapshots};
 use varve_serve::venti::{Inherited, Notice, notify};
 use varve_serve::webdav::WebDavServer;
 
@@ -82,24 +83,9 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     let archive = if is_written { session::write(arguments)? } else { session::read(arguments)? };
     let store = archive.blocks();
     let blocks = session::healing(arguments, &archive);
-    let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, memory(words)));
-    let mut doors: Vec<Box<dyn Door>> = Vec::new();
-    if let Some(endpoint) = &words.nbd {
-        doors.push(Box::new(nbd_server(words, endpoint, &archive, &cached)?));
-    }
-    if words.nfs.is_some() || words.webdav.is_some() {
-        let days: Arc<Days> = Arc::new(mount::days(archive, Arc::clone(&blocks) as _));
-        // Neither of them says what clients have forgotten.
-        let days = Arc::new(Bounded::new(days));
-        if let Some(address) = words.nfs {
-            doors.push(Box::new(NfsServer::start(address, words.expose, Arc::clone(&days) as _)?));
-        }
-        if let Some(address) = words.webdav {
-            doors.push(Box::new(WebDavServer::start(address, words.expose, days)?));
-        }
-    } else {
-        drop(archive);
-    }
+    drop(archive);
+    let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
+    let mut doors = snapshot_doors(words, &(Arc::clone(&blocks) as _), &list)?;
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
     // Whoever writes writes to the store itself.
     let served: Arc<dyn BlockStore> =
@@ -117,13 +103,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
         MetricsServer::start(address, words.expose, Arc::new(move || metrics::page(&store, &counted)))
     });
     let metrics = metrics.transpose()?;
-    for door in &doors {
-        door.addresses().iter().for_each(|address| say!("serving at {address}"));
-    }
-    if let Some(metrics) = &metrics {
-        say!("metrics at http://{}/metrics", metrics.address());
-    }
-    tell(Notice::Ready);
+    announce(&doors, metrics.as_ref());
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => {
@@ -137,7 +117,6 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     end_at_next_signal(signals);
     drop((counts, metrics));
     doors.into_iter().for_each(Door::close);
-    drop(cached);
     if is_written {
         drop(blocks);
         return match Arc::try_unwrap(store) {
@@ -147,6 +126,43 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     }
     session::report_lost(arguments, &blocks);
     Ok(Outcome::Done)
+}
+
+/// The doors to snapshots that are wanted; what is behind them is read from `blocks`.
+fn snapshot_doors(
+    words: &Serve,
+    blocks: &Arc<dyn BlockStore>,
+    list: &dyn Fn() -> Result<Box<dyn SnapshotList>>,
+) -> Result<Vec<Box<dyn Door>>> {
+    let mut doors: Vec<Box<dyn Door>> = Vec::new();
+    if let Some(endpoint) = &words.nbd {
+        let cached = CachedBlocks::with_leaves_bytes(Arc::clone(blocks), memory(words));
+        let snapshots = SnapshotDisks::new(list()?, Arc::new(cached), MOMENTS);
+        doors.push(Box::new(nbd_server(words, endpoint, snapshots)?));
+    }
+    if words.nfs.is_some() || words.webdav.is_some() {
+        let days: Arc<Days> = Arc::new(mount::days(list()?, Arc::clone(blocks)));
+        // Neither of them says what clients have forgotten.
+        let days = Arc::new(Bounded::new(days));
+        if let Some(address) = words.nfs {
+            doors.push(Box::new(NfsServer::start(address, words.expose, Arc::clone(&days) as _)?));
+        }
+        if let Some(address) = words.webdav {
+            doors.push(Box::new(WebDavServer::start(address, words.expose, days)?));
+        }
+    }
+    Ok(doors)
+}
+
+/// Says where all of it is, to whoever has started it.
+fn announce(doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
+    for door in doors {
+        door.addresses().iter().for_each(|address| say!("serving at {address}"));
+    }
+    if let Some(metrics) = metrics {
+        say!("metrics at http://{}/metrics", metrics.address());
+    }
+    tell(Notice::Ready);
 }
 
 /// Tells the service manager, if there is one.
@@ -165,12 +181,7 @@ fn memory(words: &Serve) -> u64 {
     })
 }
 
-fn nbd_server(
-    words: &Serve,
-    endpoint: &Endpoint,
-    archive: &Archive,
-    blocks: &Arc<CachedBlocks>,
-) -> Result<NbdServer> {
+fn nbd_server(words: &Serve, endpoint: &Endpoint, snapshots: SnapshotDisks) -> Result<NbdServer> {
     let identity =
         |files: &TlsFiles| TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref());
     let settings = Settings {
@@ -178,7 +189,6 @@ fn nbd_server(
         connections_max: words.nbd_clients.into(),
         ..Settings::default()
     };
-    let snapshots = SnapshotDisks::new(archive.blocks(), Arc::clone(blocks), MOMENTS)?;
     let disks: Arc<dyn Disks> = match &words.export {
         None => Arc::new(snapshots),
         Some(name) => Arc::new(one_disk(words, name, &snapshots)?),

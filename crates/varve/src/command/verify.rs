@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Harm, Progress, Verified, verify};
+use varve_block::with_causes;
 use varve_store::Permission;
 use varve_venti::Address;
 
@@ -12,8 +13,9 @@ use super::Outcome;
 use crate::arguments::{Arguments, Verify, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::VentiSnapshots;
+use crate::roots::Roots;
 use crate::session::Home;
-use crate::{complaint, moment, session, show};
+use crate::{moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     if let Home::Venti(address) = session::home(arguments)? {
@@ -51,7 +53,7 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
             "--share and --since are for stores, which know what was read when: say --data, and every byte is read".into()
         ));
     }
-    let found = VentiSnapshots::open(arguments, address, session::venti(address)?)?;
+    let found = VentiSnapshots::open(Roots::of(arguments, address)?, session::venti(address)?)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, arguments.quiet);
@@ -77,7 +79,7 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
 
 fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: bool) {
     for damage in &verified.damage {
-        let reason = complaint::chain(&damage.kind);
+        let reason = with_causes(&damage.kind);
         let place = format!("arena {}, offset {}", damage.arena, damage.offset);
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
         say!("{line}");
@@ -156,7 +158,7 @@ fn print_json(verified: &Verified, can_read: bool) {
             json!({
                 "arena": damage.arena.0,
                 "offset": damage.offset,
-                "reason": complaint::chain(&damage.kind),
+                "reason": with_causes(&damage.kind),
                 "withheld": damage.kind.is_withheld(),
                 "blocks": damage.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
             })

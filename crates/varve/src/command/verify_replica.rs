@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::{Archive, Harm, Progress, harm_of};
+use varve_block::with_causes;
 use varve_replica::{
     Audit, Audited, Finding, ReplicateError, ReplicateOptions, ReplicationPlan, Share, Source, audit,
 };
@@ -17,7 +18,7 @@ use super::replicate::Transfer;
 use super::verify::{describe, harm_as_json};
 use crate::arguments::{Arguments, Verify};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, session, show, target};
+use crate::{session, show, target};
 
 /// What the comparison with the store itself says.
 struct Compared {
@@ -107,14 +108,14 @@ fn harm(store: Store, audit: &Audit, progress: &Progress) -> (Vec<Harm>, Option<
     match Archive::open(store) {
         Ok(archive) => match harm_of(archive.store(), archive.snapshots(), lost, progress) {
             Ok(harm) => (harm, None),
-            Err(error) => (Vec::new(), Some(complaint::chain(&error))),
+            Err(error) => (Vec::new(), Some(with_causes(&error))),
         },
-        Err(error) => (Vec::new(), Some(complaint::chain(&error))),
+        Err(error) => (Vec::new(), Some(with_causes(&error))),
     }
 }
 
 fn line(finding: &Finding) -> String {
-    let reason = complaint::chain(&finding.kind);
+    let reason = with_causes(&finding.kind);
     let place = match finding.arena {
         Some(arena) if !reason.starts_with("arena ") => format!("arena {arena}, offset {}: ", finding.offset),
         _ => String::new(),
@@ -164,7 +165,7 @@ fn print_json(text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Ha
                 "object": finding.object.as_ref().map(ToString::to_string),
                 "arena": finding.arena.map(|arena| arena.0),
                 "offset": finding.offset,
-                "reason": complaint::chain(&finding.kind),
+                "reason": with_causes(&finding.kind),
                 "blocks": finding.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
             })
         })

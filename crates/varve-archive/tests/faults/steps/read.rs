@@ -1,14 +1,14 @@
 //! Reading back: what was promised is there, and right.
 
 use varve_archive::{Archive, Snapshot};
-use varve_block::BlockStore;
+use varve_block::{BlockStore, with_causes};
 use varve_sim::Draw;
 use varve_store::{Access, Store};
 
 use crate::case::{Case, Checked, Reader, broken, lost};
 use crate::model::{Model, Promised, StoredFile};
 use crate::report::Failure;
-use crate::session::{self, chain};
+use crate::session;
 
 impl Case {
     pub fn open_reader(&mut self) -> Checked {
@@ -62,7 +62,7 @@ impl Case {
                 match found {
                     Ok(bytes) if bytes == content.bytes() => {}
                     Ok(_) => return Ok(Some(format!("{name} has other bytes than were put"))),
-                    Err(error) if is_promised(name) => missing = Err(chain(&error)),
+                    Err(error) if is_promised(name) => missing = Err(with_causes(&error)),
                     Err(_) => {}
                 }
             }
@@ -140,7 +140,7 @@ impl Case {
                 match found {
                     Ok(bytes) if bytes == content.bytes() => {}
                     Ok(_) => return Ok(Some(format!("{name} has other bytes than were put"))),
-                    Err(error) => missing = Err(chain(&error)),
+                    Err(error) => missing = Err(with_causes(&error)),
                 }
             }
             missing

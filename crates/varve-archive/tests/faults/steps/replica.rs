@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use varve_archive::Archive;
+use varve_block::with_causes;
 use varve_replica::{
     Audit, Audited, CloneError, CloneOptions, FindingKind, Replica, ReplicaStorage, ReplicateError,
     ReplicateOptions, ReplicationPlan, Share, Source, audit, clone_replica,
@@ -15,7 +16,7 @@ use varve_world::{FileName, InlineWorkers, World};
 use crate::case::{Case, Checked, broken, lost};
 use crate::model::Model;
 use crate::schedule::Step;
-use crate::session::{self, WRITER, chain, world, world_of};
+use crate::session::{self, WRITER, world, world_of};
 use crate::target::{Spoil, TargetFault};
 
 /// Several objects an arena.
@@ -95,8 +96,8 @@ impl Case {
         let seed = self.next_session();
         let world = world(&self.disk, seed);
         let secret = session::secret(&self.config);
-        let (config, log) =
-            Store::unlock(&world, secret.as_ref()).map_err(|error| NotReplicated::Failed(chain(&error)))?;
+        let (config, log) = Store::unlock(&world, secret.as_ref())
+            .map_err(|error| NotReplicated::Failed(with_causes(&error)))?;
         let source = Source { world: &world, config: &config, log: &log };
         let target = self.second_home.target.shared();
         let options = ReplicateOptions { segment_bytes: SEGMENT_BYTES, replace, delete_extra_keys: false };
@@ -109,7 +110,7 @@ impl Case {
                     "arena {} is damaged at {}: {}",
                     damage.arena,
                     damage.offset,
-                    chain(&damage.reason)
+                    with_causes(&damage.reason)
                 );
                 Err(NotReplicated::Failed(text))
             }
@@ -121,7 +122,7 @@ impl Case {
 
     /// The second home as the folder of a store.
     fn there(&mut self) -> Result<(Arc<Replica>, World), String> {
-        let replica = Replica::open(self.second_home.target.shared()).map_err(|error| chain(&error))?;
+        let replica = Replica::open(self.second_home.target.shared()).map_err(|error| with_causes(&error))?;
         let replica = Arc::new(replica);
         let storage = ReplicaStorage::new(Arc::clone(&replica), None, None);
         let seed = self.next_session();
@@ -134,16 +135,16 @@ impl Case {
     }
 
     pub fn open_second_home_archive(&mut self) -> Result<Archive, String> {
-        Archive::open(self.open_second_home()?).map_err(|error| chain(&error))
+        Archive::open(self.open_second_home()?).map_err(|error| with_causes(&error))
     }
 
     fn audit(&mut self) -> Result<Audit, String> {
         let (replica, world) = self.there()?;
         let secret = session::secret(&self.config);
-        let (_, log) = Store::unlock(&world, secret.as_ref()).map_err(|error| chain(&error))?;
+        let (_, log) = Store::unlock(&world, secret.as_ref()).map_err(|error| with_causes(&error))?;
         let store = session::open_store(world.clone(), secret.as_ref(), Access::Read)?;
         let audited = Audited { replica: &replica, world: &world, store: &store, log: &log };
-        audit(audited, Share::ALL, &()).map_err(|error| chain(&error))
+        audit(audited, Share::ALL, &()).map_err(|error| with_causes(&error))
     }
 
     /// Whatever strikes, nothing wrong is read there; and when nothing does, all that was replicated.
@@ -271,21 +272,21 @@ impl Case {
     }
 
     fn clone_to(&mut self, disk: &Disk) -> Result<(), String> {
-        let replica = Replica::open(self.second_home.target.shared()).map_err(|error| chain(&error))?;
+        let replica = Replica::open(self.second_home.target.shared()).map_err(|error| with_causes(&error))?;
         let seed = self.next_session();
         let secret = session::secret(&self.config);
         let options = CloneOptions::default();
         match clone_replica(&Arc::new(replica), &world(disk, seed), secret.as_ref(), options, &()) {
             // The try before came to its end, and could not say so.
             Ok(_) | Err(CloneError::Exists) => Ok(()),
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(with_causes(&error)),
         }
     }
 }
 
 impl From<ReplicateError> for NotReplicated {
     fn from(error: ReplicateError) -> Self {
-        let text = chain(&error);
+        let text = with_causes(&error);
         match error {
             ReplicateError::Ahead { .. } | ReplicateError::Diverged { .. } => Self::Parted(text),
             _ => Self::Failed(text),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use varve_archive::{Archive, Progress, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
-use varve_block::{Block, BlockStore, BlockType};
+use varve_block::{Block, BlockStore, BlockType, with_causes};
 use varve_sim::{Draw, Rot, Strike};
 use varve_store::{Access, AuditShare, Store};
 use varve_world::{FileName, Storage};
@@ -15,7 +15,7 @@ use crate::case::{Case, Checked, broken, lost};
 use crate::folder::SourceFolder;
 use crate::model::{Promised, Taken};
 use crate::schedule::Step;
-use crate::session::{self, WRITER, chain, world};
+use crate::session::{self, WRITER, world};
 use crate::steps::write::{take_folder, take_image, write_file};
 
 /// So many nights heal all that a night can heal: one finds what leads to data, the next one the data.
@@ -194,14 +194,16 @@ impl Case {
         let store = session::open_store(world(&self.disk, seed), secret.as_ref(), Access::Read)
             .map_err(|text| lost(format!("a damaged log does not open: {text}")))?;
         let plan = plan_repair(&store, RepairScope::All, &Progress::new())
-            .map_err(|error| broken(format!("damage cannot be told: {}", chain(&error))))?;
+            .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
         let missing = match Archive::open(store) {
             Ok(archive) => self.never_wrong(&archive, &self.model.durable)?,
             Err(_) if plan.catalog_was_lost => {
                 let unlisted = self.model.durable.snapshots.iter().cloned().collect();
                 Missing { unlisted, ..Missing::default() }
             }
-            Err(error) => return Err(lost(format!("the catalog is not told to be lost: {}", chain(&error)))),
+            Err(error) => {
+                return Err(lost(format!("the catalog is not told to be lost: {}", with_causes(&error))));
+            }
         };
         let before = &plan.before;
         self.tell(|| format!("found {:?}; missing {missing:?}", session::described(&before.damage)));
@@ -308,8 +310,9 @@ impl Case {
             false => None,
         };
         let sources: Vec<_> = source.iter().collect();
-        let report = repair(&store, &sources, scope, &Progress::new()).map_err(|error| chain(&error))?;
-        store.close().map_err(|error| chain(&error))?;
+        let report =
+            repair(&store, &sources, scope, &Progress::new()).map_err(|error| with_causes(&error))?;
+        store.close().map_err(|error| with_causes(&error))?;
         self.tell(|| {
             let (before, mended) = (session::described(&report.before.damage), &report.mended);
             let (lost, fetched) = (report.catalog_was_lost, report.fetched_block_count);
@@ -336,7 +339,7 @@ impl Case {
             }
             let verified =
                 verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new())
-                    .map_err(|error| broken(format!("damage cannot be told: {}", chain(&error))))?;
+                    .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
             archive.store().remember_lost(&verified.lost);
             if archive.store().check_nothing_withheld().is_err() {
                 // What cannot be read might be newer than all that is known: the nights wait for the repair.
@@ -381,10 +384,10 @@ impl Case {
         let failed = |text: String| broken(format!("cannot be archived again: {text}"));
         for content in self.model.durable.blocks.clone().into_values() {
             let block = Block { block_type: BlockType::DATA, bytes: &content.bytes() };
-            self.store().put(block).map_err(|error| failed(chain(&error)))?;
+            self.store().put(block).map_err(|error| failed(with_causes(&error)))?;
         }
         for file in self.model.durable.files.clone() {
-            write_file(self.store(), file.content).map_err(|error| failed(chain(&error)))?;
+            write_file(self.store(), file.content).map_err(|error| failed(with_causes(&error)))?;
         }
         for label in snapshots {
             let taken = self.model.taken[label].clone();
@@ -398,10 +401,10 @@ impl Case {
                     take_folder(archive, &name, folder.path())
                 }
             };
-            finished.map_err(|error| failed(chain(&error)))?;
+            finished.map_err(|error| failed(with_causes(&error)))?;
             self.model.durable.snapshots = session::listed(self.writer());
         }
-        self.store().sync().map_err(|error| failed(chain(&error)))
+        self.store().sync().map_err(|error| failed(with_causes(&error)))
     }
 
     /// Reads that fail here go to the second home: every snapshot that is there can be read, damaged as this one is.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_archive::{Archive, ImageSource, Progress, Request, TakeError, Taken as Finished, Watch};
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, with_causes};
 use varve_sim::{Draw, Fault};
 use varve_store::{OpenError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry};
@@ -15,7 +15,7 @@ use crate::case::{Case, Checked, broken};
 use crate::contents::Content;
 use crate::folder::{self, SourceFolder};
 use crate::model::{StoredFile, Taken};
-use crate::session::{self, WRITER, chain, world};
+use crate::session::{self, WRITER, world};
 
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
 pub const BLOCK_BYTES: u32 = 4096;
@@ -83,7 +83,7 @@ impl Case {
                 self.model.pending.blocks.extend(scores.into_iter().map(named).zip(contents));
                 Ok(())
             }
-            Err(error) => self.after_failure(&chain(&error)),
+            Err(error) => self.after_failure(&with_causes(&error)),
         }
     }
 
@@ -93,7 +93,7 @@ impl Case {
                 self.model.acknowledge();
                 Ok(())
             }
-            Err(error) => self.after_failure(&chain(&error)),
+            Err(error) => self.after_failure(&with_causes(&error)),
         }
     }
 
@@ -141,8 +141,8 @@ impl Case {
                 Ok(())
             }
             // Nothing was written for the lack of it.
-            Err(error @ TakeError::Stats(_)) => self.excused(&chain(&error)),
-            Err(error) => self.after_failure(&chain(&error)),
+            Err(error @ TakeError::Stats(_)) => self.excused(&with_causes(&error)),
+            Err(error) => self.after_failure(&with_causes(&error)),
         }
     }
 
@@ -153,7 +153,7 @@ impl Case {
                 self.model.pending.files.push(StoredFile { entry, content });
                 Ok(())
             }
-            Err(error) => self.after_failure(&chain(&error)),
+            Err(error) => self.after_failure(&with_causes(&error)),
         }
     }
 
@@ -166,7 +166,7 @@ impl Case {
         }
         match archive.store().save_checkpoint() {
             Ok(()) => Ok(()),
-            Err(error) => self.excused(&chain(&error)),
+            Err(error) => self.excused(&with_causes(&error)),
         }
     }
 
@@ -176,7 +176,7 @@ impl Case {
         match Store::open(world(&self.disk, 1), secret.as_ref(), WRITER, &mut |_| {}) {
             Ok(_) => Err(broken("two writers at the same time")),
             Err(OpenError::Locked(LockError::Held { holder })) if holder == "the model" => Ok(()),
-            Err(other) => self.excused(&chain(&other)),
+            Err(other) => self.excused(&with_causes(&other)),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use varve_block::with_causes;
+
 use crate::case::{Case, Checked};
 use crate::model::Taken;
-use crate::session::{self, WRITER, chain, world};
+use crate::session::{self, WRITER, world};
 use crate::steps::write::{take_folder, take_image};
 
 impl Case {
@@ -33,10 +35,10 @@ impl Case {
         };
         match finished {
             Ok(_) => self.model.durable.snapshots.push(name),
-            Err(error) => return self.excused(&chain(&error)),
+            Err(error) => return self.excused(&with_causes(&error)),
         }
         if closes && let Err(error) = archive.close() {
-            self.excused(&chain(&error))?;
+            self.excused(&with_causes(&error))?;
         }
         Ok(())
     }

@@ -1,30 +1,21 @@
 //! `varve bench foundation`
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use varve_lab::{CaseResult, Engine, Workload, run_cases};
-use varve_store::IndexKind;
+use varve_lab::{CaseResult, Engine, UncachedStorage, Workload, run_cases};
 use varve_world::World;
 
 use super::super::Outcome;
-use crate::arguments::{Arguments, BenchFoundation};
+use super::forget::forget;
+use crate::arguments::{Arguments, BenchFoundation, EngineChoice};
 use crate::show;
-
-/// What does the six cases: all kinds of stores.
-const ENGINES: [Engine; 4] = [
-    Engine { index: IndexKind::Memory, by_value: false },
-    Engine { index: IndexKind::Disk, by_value: false },
-    Engine { index: IndexKind::Memory, by_value: true },
-    Engine { index: IndexKind::Disk, by_value: true },
-];
 
 pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outcome> {
     let failed = || format!("the engine could not be measured in {}", words.folder.display());
     for block_bytes in &words.block_sizes {
-        for engine in ENGINES {
+        for engine in chosen(&words.engines) {
             let folder = tempfile::Builder::new()
                 .prefix("varve-bench-")
                 .tempdir_in(&words.folder)
@@ -40,13 +31,14 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
             if !arguments.json {
                 say!("{}, blocks of {}:", engine.name(), show::bytes((*block_bytes).into()));
                 say!(
-                    "  {:<24}{:>12}{:>10}{:>10}{:>14}{:>14}{:>10}",
+                    "  {:<24}{:>12}{:>10}{:>14}{:>14}{:>10}{:>10}{:>10}",
                     "A BLOCK:",
                     "MB/S",
                     "SEEKS",
-                    "READS",
                     "BYTES READ",
                     "WRITTEN",
+                    "LOOK-UPS",
+                    "ON DISK",
                     "CLOSING"
                 );
             }
@@ -55,7 +47,8 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
                     print(result);
                 }
             };
-            let world = World::real(folder.path());
+            let storage = Arc::new(UncachedStorage::new(folder.path()));
+            let world = World { storage: Arc::clone(&storage) as _, ..World::real(folder.path()) };
             let forget = || forget(folder.path());
             let results = run_cases(&world, engine, &workload, &forget, &mut done).with_context(failed)?;
             if arguments.json {
@@ -63,12 +56,28 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
                 let count = words.blocks;
                 say!(
                     "{}",
-                    json!({ "engine": engine.name(), "block_bytes": block_bytes, "block_count": count, "cases": cases })
+                    json!({ "engine": engine.name(), "block_bytes": block_bytes, "block_count": count, "is_direct": storage.is_direct(), "cases": cases })
                 );
+            } else if !storage.is_direct() {
+                say!("The file system has no direct access: the system's memory of files may have helped.");
             }
         }
     }
     Ok(Outcome::Done)
+}
+
+/// What was asked for, in the order in which it is shown.
+fn chosen(choices: &[EngineChoice]) -> Vec<Engine> {
+    let [hash_memory, hash_disk, value_memory, value_disk] = Engine::CHOICES;
+    let all = [
+        (EngineChoice::Venti, Engine::VENTI),
+        (EngineChoice::HashMemory, hash_memory),
+        (EngineChoice::HashDisk, hash_disk),
+        (EngineChoice::ValueMemory, value_memory),
+        (EngineChoice::ValueDisk, value_disk),
+    ];
+    let is_chosen = |choice: &EngineChoice| choices.is_empty() || choices.contains(choice);
+    all.into_iter().filter(|(choice, _)| is_chosen(choice)).map(|(_, engine)| engine).collect()
 }
 
 fn case_json(result: &CaseResult) -> Result<Value> {
@@ -82,33 +91,14 @@ fn print(result: &CaseResult) {
     let each = |count: u64| count as f64 / result.blocks.max(1) as f64;
     let disk = &result.disk;
     say!(
-        "  {:<24}{:>12.1}{:>10.4}{:>10.4}{:>14.1}{:>14.1}{:>8.2} s",
+        "  {:<24}{:>12.1}{:>10.4}{:>14.1}{:>14.1}{:>10.4}{:>10.4}{:>8.2} s",
         result.case.name(),
         result.rate(),
         each(disk.seeks),
-        each(disk.reads),
         each(disk.read_bytes),
         each(disk.written_bytes),
+        each(result.index.lookups),
+        each(result.index.pages_read),
         result.closing_nanoseconds as f64 / 1e9
     );
-}
-
-/// Lets the system forget what it remembers of the files in a folder, as far as it does.
-fn forget(folder: &Path) {
-    for path in files_below(folder) {
-        if let Ok(file) = File::open(&path) {
-            // Only what is on disk can be forgotten.
-            let _ = file.sync_data();
-            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-        }
-    }
-}
-
-fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.is_dir() { found.extend(files_below(&path)) } else { found.push(path) }
-    }
-    found
 }

@@ -22,6 +22,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> 
         },
         block_bytes: words.block_size,
         count: words.count,
+        among: words.among.unwrap_or(words.count),
         depth: words.depth.into(),
         seed: words.seed,
     };

@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Weak};
 
+use varve_proxy::Watched;
 use varve_serve::venti::VentiServer;
 use varve_store::Store;
 
@@ -14,6 +15,23 @@ pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
     }
     if let Some(store) = Weak::upgrade(store) {
         index_numbers(&store, &mut page);
+    }
+    page.0
+}
+
+/// The same of proxies.
+pub(super) fn proxies_page(watched: &Watched, venti: &Weak<VentiServer>) -> String {
+    let mut page = Text::default();
+    if let Some(server) = Weak::upgrade(venti) {
+        venti_numbers(&server, &mut page);
+    }
+    for metric in watched.metrics() {
+        page.head(metric.name, metric.help, if metric.is_counter { "counter" } else { "gauge" });
+        for sample in metric.samples {
+            let labels: Vec<(&str, &str)> =
+                sample.labels.iter().map(|(label, of)| (*label, of.as_str())).collect();
+            page.labelled(metric.name, &labels, sample.value);
+        }
     }
     page.0
 }
@@ -54,7 +72,7 @@ fn index_numbers(store: &Store, page: &mut Text) {
         page.head("varve_index_buckets", "Buckets of the index, by how full they are in per cent.", "gauge");
         for (number, count) in index.fills.iter().enumerate() {
             let fill = format!("{}-{}", 5 * number, 5 * (number + 1));
-            page.labelled("varve_index_buckets", "fill", &fill, count);
+            page.labelled("varve_index_buckets", &[("fill", &fill)], count);
         }
     }
     let candidates = store.candidates_per_lookup();
@@ -63,7 +81,7 @@ fn index_numbers(store: &Store, page: &mut Text) {
     let last = candidates.len() - 1;
     for (number, count) in candidates.iter().enumerate() {
         let label = if number == last { format!("{number}+") } else { number.to_string() };
-        page.labelled(name, "candidates", &label, count);
+        page.labelled(name, &[("candidates", &label)], count);
     }
 }
 
@@ -85,7 +103,10 @@ impl Text {
         let _ = writeln!(self.0, "{name} {value}");
     }
 
-    fn labelled(&mut self, name: &str, label: &str, of: &str, value: impl Display) {
-        let _ = writeln!(self.0, "{name}{{{label}=\"{of}\"}} {value}");
+    fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let escaped = |of: &str| of.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels: Vec<String> =
+            labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();
+        let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
     }
 }

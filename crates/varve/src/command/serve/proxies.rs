@@ -1,9 +1,9 @@
-//! The door of Venti's protocol before proxies: other servers and stores, behind caches, write buffers and the like.
+//! The doors before proxies: other servers and stores, behind caches, write buffers and the like.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -14,6 +14,7 @@ use varve_proxy::{
     Assembled, BufferSettings, CONFIGURATION_BYTES_MAX, Configuration, Described, Leads, OpenFailure, Outside,
 };
 use varve_remote::{VentiOptions, VentiStore};
+use varve_serve::metrics::MetricsServer;
 use varve_serve::venti::{Inherited, Notice, VentiSettings};
 use varve_store::Store;
 use varve_tree::leads_to;
@@ -21,8 +22,10 @@ use varve_venti::Address;
 use varve_world::World;
 
 use super::venti::{self, VentiDoor};
-use super::{Door, Outcome, end_at_next_signal, tell};
+use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors, tell};
 use crate::arguments::{Arguments, Serve, WrongWords};
+use crate::reading::VentiSnapshots;
+use crate::roots::Roots;
 use crate::session::{self, Home};
 
 /// What the door remembers by itself if nothing is said: the proxies have memory of their own.
@@ -35,22 +38,28 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which proxies are to be served; `None` if the store itself is.
 pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Option<Configuration>> {
-    let is_door = !words.venti.is_empty() || !words.venti_read_only.is_empty();
     let is_server = || matches!(session::home(arguments), Ok(Home::Venti(_)));
-    if !(words.has_proxies() || is_door && is_server()) {
+    if !words.has_proxies() && !is_server() {
         return Ok(None);
     }
-    if words.nbd.is_some() || words.nfs.is_some() || words.webdav.is_some() {
-        bail!(WrongWords(
-            "proxies and Venti servers have blocks, and no list of snapshots: they are served by --venti and --venti-read-only alone".into()
-        ));
-    }
-    if words.metrics.is_some() {
-        bail!(WrongWords("--metrics has the numbers of a store, and proxies have none: leave it out".into()));
+    if words.shows_snapshots() {
+        roots(arguments)?;
     }
     match &words.proxies {
         Some(file) => from_file(file).map(Some),
         None => from_flags(arguments, words).map(Some),
+    }
+}
+
+/// Which snapshots there are: behind proxies are blocks, and no list.
+fn roots(arguments: &Arguments) -> Result<Roots> {
+    match session::home(arguments) {
+        Ok(Home::Venti(address)) => Roots::of(arguments, &address),
+        _ => Roots::named(arguments).ok_or_else(|| {
+            let text = "behind proxies are blocks, and no list of snapshots: for --nbd, --nfs and --webdav name the Venti server whose snapshots are \
+                        meant with --store, or their list with --roots";
+            WrongWords(text.into()).into()
+        }),
     }
 }
 
@@ -187,24 +196,31 @@ pub(super) fn run(
         recent_bytes: words.memory.unwrap_or(RECENT_BYTES),
         ..venti::settings(words)
     };
-    let Some(server) = venti::start(words, inherited, assembled.blocks(), settings)? else {
-        bail!(WrongWords("proxies are served by --venti and --venti-read-only: give an address".into()));
-    };
-    let server = Arc::new(server);
-    let door = Box::new(VentiDoor(Arc::clone(&server)));
-    door.addresses().iter().for_each(|address| say!("serving at {address}"));
-    tell(Notice::Ready);
+    let blocks = assembled.blocks();
+    let list = || Ok(Box::new(VentiSnapshots::open(roots(arguments)?, Arc::clone(&blocks))?) as _);
+    let mut doors = snapshot_doors(words, &blocks, &list)?;
+    let server = venti::start(words, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
+    doors.extend(server.iter().map(|server| Box::new(VentiDoor(Arc::clone(server))) as Box<dyn Door>));
+    let counted = server.as_ref().map_or_else(Weak::new, Arc::downgrade);
+    let metrics = words.metrics.map(|address| {
+        let watched = assembled.watched().clone();
+        let page = move || metrics::proxies_page(&watched, &counted);
+        MetricsServer::start(address, words.expose, Arc::new(page))
+    });
+    let metrics = metrics.transpose()?;
+    announce(&doors, metrics.as_ref());
     for signal in signals.forever() {
+        let counts = || server.as_deref().map(venti::counts).unwrap_or_default();
         match signal {
-            SIGUSR1 | SIGUSR2 => eprint!("{}{}", assembled.report(), venti::counts(&server)),
+            SIGUSR1 | SIGUSR2 => eprint!("{}{}", assembled.watched().report(), counts()),
             _ => break,
         }
     }
     tell(Notice::Stopping);
     end_at_next_signal(signals);
-    let was_written = server.counts().writes > 0;
-    drop(server);
-    door.close();
+    let was_written = server.as_ref().is_some_and(|server| server.counts().writes > 0);
+    drop((server, metrics, blocks));
+    doors.into_iter().for_each(Door::close);
     let synced = assembled.close(was_written);
     for store in machine.stores.into_inner().unwrap_or_else(PoisonError::into_inner) {
         if let Ok(store) = Arc::try_unwrap(store) {

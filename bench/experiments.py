@@ -1,0 +1,355 @@
+"""Repeats the papers' experiments on this machine, and writes their tables and plots into docs/experiments.md.
+
+  script/experiments                 everything: half an hour, needs 5 GB of disk
+  script/experiments PART...         only these; script/experiments --list names them
+  script/experiments --quick         a hundredth of the data, and nothing is written to docs/: does it run at all?
+  script/experiments --render        measures nothing; writes tables and plots of what was measured before
+
+What was measured is kept in docs/experiments/, one file a part. Tables go into docs/experiments.md, between the lines that name them; plots beside
+what was measured. A machine that does nothing else meanwhile gives better figures: a part takes some minutes at the most, so each can be run when it is quiet.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.svg import bars, histogram, number
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+# Bytes of a block: blocks in a store, and how many of them are asked for one by one. The engine keeps 96 MiB of what it has unpacked: a store
+# has to be larger than that by far, and what is asked for one by one must not be all of it.
+SIZES = {512: (400_000, 500), 4096: (400_000, 1_000), 8192: (200_000, 1_000)}
+ENGINES = {
+    "venti": "Venti's algorithm",
+    "hash-memory": "by hash, index in memory",
+    "hash-disk": "by hash, index on disk",
+    "value-memory": "by value, index in memory",
+    "value-disk": "by value, index on disk",
+}
+CASES = {
+    "out-of-order-read": "out-of-order read",
+    "sequential-read": "sequential read",
+    "out-of-order-duplicate": "out-of-order duplicate",
+    "near-duplicate": "near duplicate",
+    "sequential-duplicate": "sequential duplicate",
+    "fresh-write": "fresh write",
+}
+# Foundation, Figure 6, what was measured, in kB/s: Venti's algorithm, by hash, by value. Blocks of 512 bytes, a USB disk.
+FIGURE_6 = {
+    "out-of-order-read": (15, 4.8, 19),
+    "sequential-read": (76, 13_000, 16_000),
+    "out-of-order-duplicate": (79, 6.0, 5.2),
+    "near-duplicate": (22_000, 22_000, 19),
+    "sequential-duplicate": (78, 23_000, 16_000),
+    "fresh-write": (37, 3_800, 7_100),
+}
+STORED, INDEX_MEMORY, MUCH_MEMORY, DEPTHS = "50%", "1M", "256M", (1, 32)
+# Memventi's histograms of candidates, at 68 GB of blocks of 2 KB (section 7.2.4): when written, when read.
+MEMVENTI = {"candidates_when_written": {1: 18_093, 2: 5}, "candidates_when_read": {1: 35_633_951, 2: 36_181, 3: 15}}
+
+
+def main() -> int:
+    chosen = parse()
+    parts = dict(all_parts(chosen.quick))
+    if chosen.list:
+        print("\n".join(parts))
+        return 0
+    unknown = [name for name in chosen.parts if name not in parts]
+    if unknown:
+        print(f"no part {unknown[0]!r}; there are: {', '.join(parts)}", file=sys.stderr)
+        return 2
+    docs = chosen.data / "docs" if chosen.quick else ROOT / "docs"
+    results = docs / "experiments"
+    results.mkdir(parents=True, exist_ok=True)
+    if not chosen.render:
+        if not chosen.no_build:
+            subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "varve"], cwd=ROOT, check=True)
+        work = chosen.data / "work"
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            for name in chosen.parts or parts:
+                print(f"{name} …", flush=True)
+                said = parts[name](work, results)
+                (results / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    render(results, docs)
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="script/experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--data", type=Path, default=TARGET / "experiments", metavar="DIR", help="where stores are made and removed")
+    parser.add_argument("--quick", action="store_true", help="tiny data; tables and plots go to the data folder")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--no-build", action="store_true", help="take target/release/varve as it is")
+    parser.add_argument("--list", action="store_true", help="name the parts, and stop")
+    return parser.parse_args()
+
+
+Part = Callable[[Path, Path], Any]
+
+
+def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
+    """What is measured, by name, in an order in which each part finds what it needs."""
+    smaller = 100 if quick else 1
+    device = ["--size", "16M", "--seconds", "0.1"] if quick else []
+    yield "device", lambda work, _: say("bench", "device", work, *device)
+    for size, (count, sample) in SIZES.items():
+        words = ["--block-size", size, "--incompressible", STORED]
+        asked = ["--blocks", count // smaller, "--sample", max(sample // smaller, 20)]
+        for engine in ENGINES:
+            yield f"foundation-{size}-{engine}", foundation([*words, *asked, "--index-memory", INDEX_MEMORY, "--engine", engine])
+        # The buffer has room for all: what a fresh write costs without its flush.
+        yield f"unflushed-{size}", foundation([*words, *asked, "--index-memory", MUCH_MEMORY, "--engine", "hash-disk,value-disk"])
+        # What blocks take that compress by half, and their directory.
+        disk = count // smaller * (size // 2 + 41)
+        yield f"plan-{size}", plan(["--disk-size", disk, "--block-size", size, "--stored", STORED, "--index-memory", INDEX_MEMORY])
+    for depth in DEPTHS:
+        indexes = "2622:8K,35651:2K" if quick else "262144:8K,35651584:2K" if depth == 1 else "1:8K"
+        words = ["--size", "20M" if quick else "2G", "--depth", depth, "--index-blocks", indexes]
+        yield f"memventi-{depth}", memventi(words)
+
+
+def foundation(words: Sequence[object]) -> Part:
+    return lambda work, _: says("bench", "foundation", work, *words)
+
+
+def memventi(words: Sequence[object]) -> Part:
+    return lambda work, _: say("bench", "memventi", work, *words)
+
+
+def plan(words: Sequence[object]) -> Part:
+    return lambda _, results: say("plan", "--device", results / "device.json", *words)
+
+
+def says(*words: object) -> list[Any]:
+    program = TARGET / "release" / "varve"
+    done = subprocess.run([program, "--json", *map(str, words)], stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def say(*words: object) -> Any:
+    return says(*words)[0]
+
+
+class Results:
+    """What was measured, as far as it was."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def of(self, name: str) -> Any:
+        file = self.folder / f"{name}.json"
+        return json.loads(file.read_text()) if file.is_file() else None
+
+    def cases(self, size: int, engine: str) -> dict[str, Any]:
+        runs = self.of(f"foundation-{size}-{engine}") or []
+        return {case["case"]: case for run in runs for case in run["cases"]}
+
+
+def render(folder: Path, docs: Path) -> None:
+    results = Results(folder)
+    tables = {"disk": disk_table(results), "ratios": ratio_table(results), "unflushed": unflushed_table(results)}
+    for size in SIZES:
+        tables[f"counts-{size}"] = count_table(results, size)
+        tables[f"rates-{size}"] = rate_table(results, size)
+        tables[f"foretold-{size}"] = foretold_table(results, size)
+    tables |= {"table-7-1": table_7_1(results), "candidates": candidate_table(results), "shape": shape_table(results)}
+    for name, plot in plots(results):
+        (folder / f"{name}.svg").write_text(plot)
+    page = docs / "experiments.md"
+    if not page.is_file():
+        page.write_text("".join(f"<!-- {name} -->\n<!-- end -->\n\n" for name in tables))
+    text = page.read_text()
+    for name, rows in tables.items():
+        text = re.sub(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", lambda at: at[1] + rows + at[2], text, flags=re.DOTALL)
+    page.write_text(text)
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def each(case: dict[str, Any], count: int) -> str:
+    return number(count / case["blocks"])
+
+
+def disk_table(results: Results) -> str:
+    device = results.of("device")
+    names = {("read", "sequential"): "sequential read", ("write", "sequential"): "sequential write",
+             ("read", "random"): "random read", ("write", "random"): "random write"}  # fmt: skip
+    rows = [
+        [names[row["action"], row["order"]], f"{row['bytes']:,}", str(row["depth"]), number(row["per_second"]),
+         number(row["per_second"] * row["bytes"] / 1e6)]
+        for row in (device or {"rows": []})["rows"]
+    ]  # fmt: skip
+    return markdown(["", "bytes", "at a time", "a second", "MB/s"], rows)
+
+
+def count_table(results: Results, size: int) -> str:
+    rows = []
+    for case, title in CASES.items():
+        row = [title]
+        for engine in ENGINES:
+            measured = results.cases(size, engine).get(case)
+            if measured is None:
+                row.append("")
+                continue
+            disk, index = measured["disk"], measured["index"]
+            counts = [disk["seeks"], disk["read_bytes"], index["pages_read"]]
+            row.append(" / ".join(each(measured, count) for count in counts))
+        rows.append(row)
+    return markdown(["seeks / bytes read / pages of the index read", *ENGINES.values()], rows)
+
+
+def rate_table(results: Results, size: int) -> str:
+    rows = []
+    for case, title in CASES.items():
+        measured = [results.cases(size, engine).get(case) for engine in ENGINES]
+        rows.append([title, *(number(one["megabytes_per_second"]) if one else "" for one in measured)])
+    return markdown(["MB/s", *ENGINES.values()], rows)
+
+
+def ratios(results: Results, size: int) -> dict[str, list[float]]:
+    """How many times as fast as Venti's algorithm: by hash and by value, here and in the paper."""
+    found = {}
+    for case in CASES:
+        venti, by_hash, by_value = (results.cases(size, engine).get(case) for engine in ("venti", "hash-disk", "value-disk"))
+        if venti and by_hash and by_value:
+            theirs = FIGURE_6[case]
+            ours = [one["megabytes_per_second"] / venti["megabytes_per_second"] for one in (by_hash, by_value)]
+            found[case] = [ours[0], theirs[1] / theirs[0], ours[1], theirs[2] / theirs[0]]
+    return found
+
+
+def ratio_table(results: Results) -> str:
+    found = ratios(results, 512)
+    rows = [
+        [CASES[case], *(number(theirs / 1000) for theirs in FIGURE_6[case]), number(row[1]), number(row[0]), number(row[3]), number(row[2])]
+        for case, row in found.items()
+    ]
+    head = ["blocks of 512 bytes", "paper: Venti, MB/s", "by hash", "by value", "by hash ÷ Venti: paper", "here", "by value ÷ Venti: paper", "here"]
+    return markdown(head, rows)
+
+
+def unflushed_table(results: Results) -> str:
+    rows = []
+    for size in SIZES:
+        row = [f"{size:,} bytes"]
+        for engine in ("hash-disk", "value-disk"):
+            flushed = results.cases(size, engine).get("fresh-write")
+            runs = results.of(f"unflushed-{size}") or []
+            unflushed = {run["engine"]: case for run in runs for case in run["cases"] if case["case"] == "fresh-write"}.get(ENGINES[engine])
+            for one in (flushed, unflushed):
+                row.append(f"{number(one['megabytes_per_second'])}, {each(one, one['disk']['written_bytes'])}" if one else "")
+        rows.append(row)
+    return markdown(["MB/s, bytes written a block", "by hash", "without the flush", "by value", "without the flush"], rows)
+
+
+def foretold(results: Results, size: int) -> dict[tuple[str, str], float]:
+    """The time that was foretold, divided by the time that was measured."""
+    planned = results.of(f"plan-{size}")
+    found = {}
+    for forecast in planned["plan"]["forecasts"] if planned else []:
+        engine = next(name for name, title in ENGINES.items() if title == forecast["engine"])
+        measured = results.cases(size, engine)
+        for choice in forecast["cases"]:
+            if one := measured.get(choice["case"]):
+                found[engine, choice["case"]] = one["megabytes_per_second"] * 1e6 / choice["rate"]
+    return found
+
+
+def foretold_table(results: Results, size: int) -> str:
+    found = foretold(results, size)
+    engines = [engine for engine in ENGINES if engine != "venti"]
+    rows = [[title, *(number(found[engine, case]) if (engine, case) in found else "" for engine in engines)] for case, title in CASES.items()]
+    return markdown([f"foretold ÷ measured time, {size:,} bytes", *(ENGINES[engine] for engine in engines)], rows)
+
+
+def table_7_1(results: Results) -> str:
+    runs = [results.of(f"memventi-{depth}") for depth in DEPTHS]
+    rows = []
+    for place, first in enumerate(runs[0]["table"] if runs[0] else []):
+        row = [first["name"], number(first["memventi_megabytes_per_second"])]
+        row += [number(run["table"][place]["megabytes_per_second"]) if run else "" for run in runs]
+        row += [each(first, first["disk"]["seeks"]), each(first, first["disk"]["read_bytes"])]
+        rows.append(row)
+    return markdown(["", "memventi, MB/s", *(f"{depth} at a time" for depth in DEPTHS), "seeks a block", "bytes read a block"], rows)
+
+
+def shapes(results: Results) -> list[Any]:
+    return (results.of("memventi-1") or {"indexes": []})["indexes"]
+
+
+def candidate_table(results: Results) -> str:
+    rows = []
+    for at, told in (("candidates_when_written", "a new block"), ("candidates_when_read", "a block that is there")):
+        numbers = sorted({0, 1, 2, 3} if at == "candidates_when_written" else {1, 2, 3})
+        for count in numbers:
+            ours = [f"{index['shape'][at].get(str(count), 0):,}" for index in shapes(results)]
+            theirs = MEMVENTI[at].get(count)
+            rows.append([f"{told}: {count}", *ours, "" if theirs is None else f"{theirs:,}"])
+    heads = [f"{index['shape']['block_count']:,} blocks" for index in shapes(results)]
+    return markdown(["candidates", *heads, "memventi, 35,651,584"], rows)
+
+
+def shape_table(results: Results) -> str:
+    rows = []
+    for index in shapes(results):
+        shape = index["shape"]
+        lengths = {int(length): count for length, count in shape["segment_lengths"].items()}
+        slots = {int(slots): count for slots, count in shape["slots_looked_at"].items()}
+        mean = sum(at * count for at, count in slots.items()) / shape["block_count"]
+        rows.append([
+            f"{shape['block_count']:,}", number(shape["memory_bytes"] / 1e6), number(shape["memory_bytes"] / shape["block_count"]), str(shape["fingerprint_bits"]),
+            number(shape["expected_shared"]), f"{sum(lengths.values()):,}", f"{min(lengths):,} to {max(lengths):,}", f"{number(mean)}, {max(slots)}",
+        ])  # fmt: skip
+    head = ["blocks", "MB", "bytes a block", "bits compared", "expected to share them", "segments", "entries of one", "slots looked at: mean, most"]
+    return markdown(head, rows)
+
+
+def plots(results: Results) -> Iterator[tuple[str, str]]:
+    for size in SIZES:
+        seeks = {}
+        for case, title in CASES.items():
+            found = {ENGINES[engine]: results.cases(size, engine).get(case) for engine in ENGINES}
+            seeks[title] = {name: one["disk"]["seeks"] / one["blocks"] for name, one in found.items() if one}
+        if any(seeks.values()):
+            yield f"seeks-{size}", bars(f"Seeks for each block of {size:,} bytes", "seeks", seeks, list(ENGINES.values()))
+    series = ["by hash, here", "by hash, paper", "by value, here", "by value, paper"]
+    compared = {CASES[case]: dict(zip(series, row, strict=True)) for case, row in ratios(results, 512).items()}
+    if compared:
+        yield "against-venti", bars("How many times as fast as Venti's algorithm, blocks of 512 bytes", "times", compared, series)
+    runs = {depth: results.of(f"memventi-{depth}") for depth in DEPTHS}
+    if runs[1]:
+        names = ["memventi", *(f"{depth} at a time" for depth in DEPTHS)]
+        rows = {}
+        for place, row in enumerate(runs[1]["table"]):
+            rows[row["name"]] = {"memventi": row["memventi_megabytes_per_second"]}
+            for depth, run in runs.items():
+                if run:
+                    rows[row["name"]][f"{depth} at a time"] = run["table"][place]["megabytes_per_second"]
+        yield "table-7-1", bars("Memventi's Table 7.1, blocks of 8 KiB", "MB/s", rows, names)
+    for index in shapes(results):
+        shape = index["shape"]
+        count = shape["block_count"]
+        for name, at, across in (
+            ("segments", "segment_lengths", "entries of a segment"),
+            ("slots", "slots_looked_at", "slots that a search for a block looks at"),
+        ):
+            counts = {int(value): times for value, times in shape[at].items()}
+            yield f"{name}-{count}", histogram(f"{across[0].upper()}{across[1:]}, in an index of {count:,} blocks", across, counts)

@@ -1,0 +1,100 @@
+"""Plots as small SVG files: bars beside each other on a logarithmic scale, and histograms. Nothing but the standard library."""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+WIDTH, LEFT, RIGHT, TOP = 860, 190, 90, 64
+COLOURS = ["#8c8c8c", "#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd", "#17becf"]
+
+
+def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], series: Sequence[str]) -> str:
+    """Horizontal bars, a group for each row of a table; what is zero, or not there, has no bar."""
+    values = [value for group in groups.values() for value in group.values() if value > 0]
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    high = max(high, low + 1)
+    bar, gap = 13, 14
+    height = TOP + sum(bar * len(series) + gap for _ in groups) + 34
+
+    def x(value: float) -> float:
+        return LEFT + (math.log10(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    body = []
+    for power in range(low, high + 1):
+        at = x(10.0**power)
+        body.append(f'<line x1="{at:.1f}" y1="{TOP - 4}" x2="{at:.1f}" y2="{height - 30}" stroke="#ddd"/>')
+        body.append(text(at, height - 14, number(10.0**power), "middle"))
+    y = TOP
+    for name, group in groups.items():
+        body.append(text(LEFT - 8, y + bar * len(series) / 2 + 4, name, "end"))
+        for place, one in enumerate(series):
+            value = group.get(one)
+            if value is None:
+                continue
+            top = y + place * bar
+            end = x(value) if value > 0 else LEFT
+            body.append(
+                f'<rect x="{LEFT}" y="{top}" width="{max(end - LEFT, 1):.1f}" height="{bar - 2}" fill="{COLOURS[place % len(COLOURS)]}"/>'
+            )
+            body.append(text(end + 4, top + bar - 3, number(value), "start", 10))
+        y += bar * len(series) + gap
+    return page(f"{title} ({unit}, logarithmic)", series, body, height)
+
+
+def histogram(title: str, across: str, counts: Mapping[int, int], bins: int = 60) -> str:
+    """How often each number occurs, in bins of equal width."""
+    low, high = min(counts), max(counts)
+    width = max(1, math.ceil((high - low + 1) / bins))
+    binned: dict[int, int] = {}
+    for value, count in counts.items():
+        binned[(value - low) // width] = binned.get((value - low) // width, 0) + count
+    height, bottom = 320, 276
+    most, steps = max(binned.values()), (high - low) // width + 1
+    step = (WIDTH - 70 - 30) / steps
+    body = []
+    for share in (0.0, 0.5, 1.0):
+        y = bottom - share * (bottom - TOP)
+        body.append(f'<line x1="70" y1="{y:.1f}" x2="{WIDTH - 30}" y2="{y:.1f}" stroke="#ddd"/>')
+        body.append(text(64, y + 4, number(share * most), "end", 10))
+    for place, count in sorted(binned.items()):
+        tall = count / most * (bottom - TOP)
+        body.append(
+            f'<rect x="{70 + place * step:.2f}" y="{bottom - tall:.1f}" width="{max(step - 1, 0.6):.2f}" height="{tall:.1f}" fill="{COLOURS[1]}"/>'
+        )
+    for place in sorted({0, steps // 4, steps // 2, steps * 3 // 4, steps - 1}):
+        body.append(text(70 + (place + 0.5) * step, bottom + 16, str(low + place * width), "middle", 10))
+    body.append(text(WIDTH / 2, bottom + 34, across, "middle"))
+    return page(title, [], body, height)
+
+
+def page(title: str, series: Sequence[str], body: list[str], height: int) -> str:
+    legend, at = [], 14.0
+    for place, name in enumerate(series):
+        legend.append(f'<rect x="{at:.0f}" y="33" width="11" height="11" fill="{COLOURS[place % len(COLOURS)]}"/>')
+        legend.append(text(at + 15, 43, name, "start", 11))
+        at += 30 + 6.2 * len(name)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+            f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+            text(14, 22, title, "start", 14),
+            *legend,
+            *body,
+            "</svg>\n",
+        ]
+    )
+
+
+def text(x: float, y: float, words: str, anchor: str, size: int = 12) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="#222">{escape(words)}</text>'
+
+
+def number(value: float) -> str:
+    """With three digits at the most that say something, and no power of ten."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    shown = f"{value:.{min(digits, 6)}f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown

@@ -1,0 +1,224 @@
+//! A folder of files whose reading goes past the system's memory of them: what is asked for is asked of the disk, as in a store that is far larger
+//! than memory.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use varve_world::{FileLock, FileName, LockError, RealStorage, Storage};
+
+use crate::device::ALIGNMENT;
+
+/// How many files are held open at most.
+const OPEN_FILES_MAX: usize = 256;
+
+/// The files below a folder. Appends go to the system, which writes them when they are synced, or read; reads and what is written in place
+/// go to the disk at once, where the file system has that.
+pub struct UncachedStorage {
+    inner: RealStorage,
+    root: PathBuf,
+    open_files: Mutex<BTreeMap<FileName, Arc<File>>>,
+    /// Memory to read into: transfers need whole sectors of it.
+    buffers: Mutex<Vec<Vec<u8>>>,
+    is_direct: AtomicBool,
+}
+
+impl UncachedStorage {
+    /// The files below `root`.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self {
+            inner: RealStorage::new(root),
+            root: root.into(),
+            open_files: Mutex::default(),
+            buffers: Mutex::default(),
+            is_direct: AtomicBool::new(true),
+        }
+    }
+
+    /// Whether all went past the system's memory so far.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.is_direct.load(Ordering::Relaxed)
+    }
+
+    fn open_files(&self) -> MutexGuard<'_, BTreeMap<FileName, Arc<File>>> {
+        self.open_files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` where there is no direct access.
+    fn open(&self, name: &FileName) -> io::Result<Option<Arc<File>>> {
+        if let Some(open) = self.open_files().get(name) {
+            return Ok(Some(Arc::clone(open)));
+        }
+        let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
+        let path = self.root.join(name.as_str());
+        match OpenOptions::new().read(true).write(true).custom_flags(direct).open(path) {
+            Ok(file) => {
+                let file = Arc::new(file);
+                let mut open_files = self.open_files();
+                if open_files.len() >= OPEN_FILES_MAX {
+                    open_files.clear();
+                }
+                open_files.insert(name.clone(), Arc::clone(&file));
+                Ok(Some(file))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+            Err(_) => {
+                self.is_direct.store(false, Ordering::Relaxed);
+                Ok(None)
+            }
+        }
+    }
+
+    fn forget(&self, name: &FileName) {
+        self.open_files().remove(name);
+    }
+
+    /// Lends memory that begins and ends with a sector.
+    fn with_buffer<T>(&self, bytes: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = buffers().pop().unwrap_or_default();
+        if memory.len() < bytes + ALIGNMENT {
+            memory.resize(bytes + ALIGNMENT, 0);
+        }
+        let first = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        let done = work(&mut memory[first..first + bytes]);
+        buffers().push(memory);
+        done
+    }
+}
+
+/// Reads until the buffer is full or the file ends; returns how much.
+fn read_sectors(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    // What ends within a sector is the end of the file.
+    while done < into.len() && done.is_multiple_of(ALIGNMENT) {
+        match file.read_at(&mut into[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+impl Storage for UncachedStorage {
+    fn create(&self, file: &FileName) -> io::Result<()> {
+        self.forget(file);
+        self.inner.create(file)
+    }
+
+    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        self.inner.append(file, bytes)
+    }
+
+    fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let is_whole = offset.is_multiple_of(ALIGNMENT as u64) && bytes.len().is_multiple_of(ALIGNMENT);
+        if !is_whole || offset.saturating_add(bytes.len() as u64) > self.inner.length(file)? {
+            return self.inner.overwrite(file, offset, bytes);
+        }
+        let Some(open) = self.open(file)? else { return self.inner.overwrite(file, offset, bytes) };
+        self.with_buffer(bytes.len(), |sectors| {
+            sectors.copy_from_slice(bytes);
+            open.write_all_at(sectors, offset)
+        })
+    }
+
+    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let Some(open) = self.open(file)? else { return self.inner.read_at(file, offset, into) };
+        let sector = ALIGNMENT as u64;
+        let first = offset / sector * sector;
+        let skipped = usize::try_from(offset - first).map_err(io::Error::other)?;
+        let wanted = skipped + into.len();
+        self.with_buffer(wanted.next_multiple_of(ALIGNMENT), |sectors| {
+            let count = read_sectors(&open, first, sectors)?;
+            if count < wanted {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            into.copy_from_slice(&sectors[skipped..wanted]);
+            Ok(())
+        })
+    }
+
+    fn length(&self, file: &FileName) -> io::Result<u64> {
+        self.inner.length(file)
+    }
+
+    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.inner.truncate(file, length)
+    }
+
+    fn sync_soon(&self, file: &FileName) {
+        self.inner.sync_soon(file);
+    }
+
+    fn sync(&self, file: &FileName) -> io::Result<()> {
+        self.inner.sync(file)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.inner.sync_folder(folder)
+    }
+
+    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
+        self.inner.rename(from, to)?;
+        self.forget(from);
+        self.forget(to);
+        Ok(())
+    }
+
+    fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.forget(file);
+        self.inner.remove(file)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
+        self.inner.list(folder)
+    }
+
+    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
+        self.inner.lock(file, holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_contract() {
+        let mut folders = Vec::new();
+        varve_world::contract::check(&mut || {
+            folders.push(tempfile::tempdir().unwrap());
+            UncachedStorage::new(folders.last().unwrap().path())
+        });
+    }
+
+    #[test]
+    fn any_part_of_a_file_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = UncachedStorage::new(folder.path());
+        let file = FileName::new("file").unwrap();
+        storage.create(&file).unwrap();
+        let mut contents: Vec<u8> = (0..30_011_u32).map(|number| (number % 251) as u8).collect();
+        for piece in contents.chunks(7013) {
+            storage.append(&file, piece).unwrap();
+        }
+        contents[8192..16_384].fill(9);
+        storage.overwrite(&file, 8192, &[9; 8192]).unwrap();
+        for (from, to) in
+            [(0, 30_011), (0, 1), (4095, 4097), (5000, 29_999), (30_010, 30_011), (8192, 12_288)]
+        {
+            let mut piece = vec![0; to - from];
+            storage.read_at(&file, from as u64, &mut piece).unwrap();
+            assert!(piece == contents[from..to], "{from}..{to}");
+        }
+        assert!(storage.read_at(&file, 30_000, &mut [0; 12]).is_err());
+    }
+}

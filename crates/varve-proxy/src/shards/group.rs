@@ -1,0 +1,79 @@
+//! Some of the shards, as a store of their own: what the others do is nothing to it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+
+use super::{ScoreRange, Shards};
+use crate::checked::sha1_score;
+
+/// See above. It takes only blocks of its own shards, as its sync asks only those.
+pub(crate) struct ShardGroup {
+    shards: Arc<Shards>,
+    numbers: Range<usize>,
+    scores: ScoreRange,
+}
+
+/// A block was brought to shards that it does not belong to.
+#[derive(Debug, thiserror::Error)]
+#[error("the block belongs to another shard")]
+struct Elsewhere;
+
+impl ShardGroup {
+    /// At most `groups_max` groups, each of neighbours, which are all the shards together.
+    pub(crate) fn all(shards: &Arc<Shards>, groups_max: usize) -> Vec<Self> {
+        let count = shards.count();
+        let groups = count.min(groups_max);
+        let group = |number: usize| {
+            let numbers = number * count / groups..(number + 1) * count / groups;
+            let scores = ScoreRange::part(numbers.clone(), count);
+            Self { shards: Arc::clone(shards), numbers, scores }
+        };
+        (0..groups).map(group).collect()
+    }
+
+    /// The scores that belong to it.
+    pub(crate) fn scores(&self) -> ScoreRange {
+        self.scores
+    }
+}
+
+impl BlockStore for ShardGroup {
+    fn score_bytes(&self) -> usize {
+        self.shards.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.shards.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let scores = self.put_batch(&[block])?;
+        Ok(scores[0])
+    }
+
+    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+        self.shards.get(name)
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.shards.sync_those(&self.numbers)
+    }
+
+    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        if blocks.iter().any(|block| !self.scores.contains(&sha1_score(block.bytes))) {
+            return Err(PutError::Failed { source: Elsewhere.into() });
+        }
+        self.shards.put_batch(blocks)
+    }
+
+    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        self.shards.get_batch(names)
+    }
+
+    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+        self.shards.has_batch(names)
+    }
+}

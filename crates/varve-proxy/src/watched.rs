@@ -1,0 +1,198 @@
+//! How proxies are doing: as lines for people, and as numbers for programs that watch.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::bounded::BoundedStore;
+use crate::buffer::WriteBuffer;
+use crate::cache::Cache;
+use crate::read_ahead::ReadAhead;
+use crate::shards::Shards;
+
+#[derive(Clone)]
+pub(crate) enum Part {
+    Cache(Arc<Cache>),
+    Bounded(Arc<BoundedStore>),
+    Buffer(Arc<WriteBuffer>),
+    Shards(Arc<Shards>),
+    ReadAhead(Arc<ReadAhead>),
+}
+
+/// Proxies that run, by the names that their configuration gives them.
+#[derive(Clone)]
+pub struct Watched(pub(crate) Vec<(String, Part)>);
+
+/// One thing that is measured, of every proxy that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxyMetric {
+    /// What it is called, as Prometheus calls things.
+    pub name: &'static str,
+    /// What it says.
+    pub help: &'static str,
+    /// Whether it is counted up, and never down.
+    pub is_counter: bool,
+    /// Each with its labels.
+    pub samples: Vec<ProxySample>,
+}
+
+/// One number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProxySample {
+    /// What it is of: the name of a label, and its value.
+    pub labels: Vec<(&'static str, String)>,
+    /// How much.
+    pub value: u64,
+}
+
+/// What the names of numbers say; the ends in `_total` are counters.
+const HELP: [(&str, &str); 16] = [
+    ("varve_cache_reads_total", "Blocks that a cache gave, by where it had them from."),
+    ("varve_cache_look_aside_failures_total", "Reads and writes at which a look-aside failed."),
+    ("varve_look_aside_bytes", "Bytes in a bounded look-aside."),
+    ("varve_buffer_waiting_bytes", "Bytes in a write buffer that wait for what is behind it."),
+    ("varve_buffer_room_bytes", "Bytes that a write buffer has room for."),
+    ("varve_buffer_blocked_ways", "Ways out of a write buffer on which nothing gets through."),
+    ("varve_buffer_held_blocks", "Blocks that are refused behind a write buffer, or cannot be read in it."),
+    ("varve_buffer_fault", "1 once a write buffer could not write, so that it takes nothing more."),
+    ("varve_buffer_sent_blocks_total", "Blocks that a write buffer has sent on."),
+    ("varve_buffer_sent_bytes_total", "Bytes that a write buffer has sent on."),
+    ("varve_buffer_refused_writes_total", "Writes that were refused as a write buffer was full."),
+    ("varve_shard_failing", "1 if a shard has failed when it was last asked for something."),
+    ("varve_shard_failures_total", "How often a shard has failed."),
+    ("varve_read_ahead_blocks_total", "Blocks that were fetched ahead."),
+    ("varve_read_ahead_hits_total", "Reads of blocks that had been fetched ahead."),
+    ("varve_read_ahead_misses_total", "Reads of blocks that had not."),
+];
+
+/// A number, with what tells it from others of the same name and proxy.
+type Number = (&'static str, Option<(&'static str, String)>, u64);
+
+impl Watched {
+    /// One thing a line, for people to read.
+    #[must_use]
+    pub fn report(&self) -> String {
+        let mut text = String::new();
+        for (name, part) in &self.0 {
+            for (what, value) in part.report() {
+                let _ = writeln!(text, "{:<44}{value:>16}", format!("{name}: {what}"));
+            }
+        }
+        text
+    }
+
+    /// The numbers as they are now, those of one name together.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<ProxyMetric> {
+        let numbers: Vec<(&String, Number)> = self
+            .0
+            .iter()
+            .flat_map(|(store, part)| part.numbers().into_iter().map(move |n| (store, n)))
+            .collect();
+        let metric = |(name, help): (&'static str, &'static str)| {
+            let own = numbers.iter().filter(|(_, number)| number.0 == name);
+            let sample = |(store, (_, label, value)): &(&String, Number)| {
+                let labels = std::iter::once(("store", store.to_string())).chain(label.clone()).collect();
+                ProxySample { labels, value: *value }
+            };
+            let samples = own.map(sample).collect();
+            ProxyMetric { name, help, is_counter: name.ends_with("_total"), samples }
+        };
+        HELP.into_iter().map(metric).filter(|metric| !metric.samples.is_empty()).collect()
+    }
+}
+
+impl Part {
+    fn numbers(&self) -> Vec<Number> {
+        match self {
+            Self::Cache(cache) => {
+                let counts = cache.counts();
+                let reads =
+                    |from: &str, value| ("varve_cache_reads_total", Some(("from", from.to_owned())), value);
+                vec![
+                    reads("memory", counts.from_memory),
+                    reads("look-aside", counts.from_look_aside),
+                    reads("source", counts.from_source),
+                    ("varve_cache_look_aside_failures_total", None, counts.look_aside_failures),
+                ]
+            }
+            Self::Bounded(bounded) => vec![("varve_look_aside_bytes", None, bounded.used())],
+            Self::Buffer(buffer) => {
+                let status = buffer.status();
+                vec![
+                    ("varve_buffer_waiting_bytes", None, status.waiting_bytes),
+                    ("varve_buffer_room_bytes", None, status.bytes_max),
+                    ("varve_buffer_blocked_ways", None, status.blocked_ways),
+                    ("varve_buffer_held_blocks", None, status.held_blocks),
+                    ("varve_buffer_fault", None, status.fault.is_some().into()),
+                    ("varve_buffer_sent_blocks_total", None, status.sent_blocks),
+                    ("varve_buffer_sent_bytes_total", None, status.sent_bytes),
+                    ("varve_buffer_refused_writes_total", None, status.refused_writes),
+                ]
+            }
+            Self::Shards(shards) => {
+                let numbers = |shard: crate::ShardStatus| {
+                    let label = Some(("shard", shard.name));
+                    let failing = ("varve_shard_failing", label.clone(), shard.is_failing.into());
+                    [failing, ("varve_shard_failures_total", label, shard.failures)]
+                };
+                shards.status().into_iter().flat_map(numbers).collect()
+            }
+            Self::ReadAhead(ahead) => {
+                let counts = ahead.counts();
+                vec![
+                    ("varve_read_ahead_blocks_total", None, counts.ahead),
+                    ("varve_read_ahead_hits_total", None, counts.hits),
+                    ("varve_read_ahead_misses_total", None, counts.misses),
+                ]
+            }
+        }
+    }
+
+    fn report(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Cache(cache) => {
+                let counts = cache.counts();
+                vec![
+                    ("read from memory", counts.from_memory.to_string()),
+                    ("read from the look-aside", counts.from_look_aside.to_string()),
+                    ("read from behind", counts.from_source.to_string()),
+                    ("failures of the look-aside", counts.look_aside_failures.to_string()),
+                ]
+            }
+            Self::Shards(shards) => {
+                let status = shards.status();
+                let failing = status.iter().filter(|shard| shard.is_failing);
+                let names: Vec<&str> = failing.map(|shard| shard.name.as_str()).collect();
+                let mut lines = vec![
+                    ("shards", status.len().to_string()),
+                    ("shards that failed when last asked", names.len().to_string()),
+                ];
+                lines.extend((!names.is_empty()).then(|| ("these", names.join(", "))));
+                lines
+            }
+            Self::Bounded(bounded) => vec![("bytes", bounded.used().to_string())],
+            Self::Buffer(buffer) => {
+                let status = buffer.status();
+                let mut lines = vec![
+                    ("bytes that wait", status.waiting_bytes.to_string()),
+                    ("bytes that it has room for", status.bytes_max.to_string()),
+                    ("blocks sent on", status.sent_blocks.to_string()),
+                    ("bytes sent on", status.sent_bytes.to_string()),
+                    ("blocks that are refused behind", status.held_blocks.to_string()),
+                    ("writes refused, as it was full", status.refused_writes.to_string()),
+                ];
+                lines.extend(status.trouble.map(|trouble| ("nothing gets through", trouble)));
+                lines.extend(status.fault.map(|fault| ("nothing is taken any more", fault)));
+                lines
+            }
+            Self::ReadAhead(ahead) => {
+                let counts = ahead.counts();
+                vec![
+                    ("blocks fetched ahead", counts.ahead.to_string()),
+                    ("reads that found theirs there", counts.hits.to_string()),
+                    ("reads that did not", counts.misses.to_string()),
+                ]
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Who knows which snapshots there are.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use varve_archive::{Archive, Catalog, LoadCatalogError, Snapshot};
+use varve_block::{BlockName, BlockStore};
+use varve_store::Store;
+use varve_world::Clock;
+
+/// The snapshots of a store, or of whoever else keeps blocks, and those that are taken meanwhile.
+pub trait SnapshotList: Send {
+    /// Those that are known.
+    fn snapshots(&self) -> &[Snapshot];
+
+    /// Looks for new ones, and says whether there are any.
+    ///
+    /// # Errors
+    /// When it cannot be looked; what was known before stays known.
+    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>>;
+
+    /// Whose time it is that says when to look again.
+    fn clock(&self) -> Arc<dyn Clock>;
+}
+
+impl<L: SnapshotList + ?Sized> SnapshotList for Box<L> {
+    fn snapshots(&self) -> &[Snapshot] {
+        (**self).snapshots()
+    }
+
+    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        (**self).follow()
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        (**self).clock()
+    }
+}
+
+impl SnapshotList for Archive {
+    fn snapshots(&self) -> &[Snapshot] {
+        Archive::snapshots(self)
+    }
+
+    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        Ok(Archive::follow(self)?)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.store().world().clock)
+    }
+}
+
+/// The snapshots of a store, whose catalogs are read through whatever stands before its blocks.
+pub struct StoreSnapshots {
+    store: Arc<Store>,
+    blocks: Arc<dyn BlockStore>,
+    catalog: Catalog,
+    roots: Vec<BlockName>,
+}
+
+impl StoreSnapshots {
+    /// Reads the catalogs of a store through `blocks`.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`]
+    pub fn open(store: Arc<Store>, blocks: Arc<dyn BlockStore>) -> Result<Self, LoadCatalogError> {
+        let roots = store.catalogs();
+        let catalog = Catalog::load_all(&*blocks, &roots)?;
+        Ok(Self { store, blocks, catalog, roots })
+    }
+}
+
+impl SnapshotList for StoreSnapshots {
+    fn snapshots(&self) -> &[Snapshot] {
+        self.catalog.snapshots()
+    }
+
+    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        self.store.follow()?;
+        let roots = self.store.catalogs();
+        if roots == self.roots {
+            return Ok(false);
+        }
+        self.catalog = Catalog::load_all(&*self.blocks, &roots)?;
+        self.roots = roots;
+        Ok(true)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.store.world().clock)
+    }
+}
