@@ -134,6 +134,9 @@ impl Storage for Spread {
         if !(self.is_spread)(file) {
             return self.own.overwrite(file, offset, bytes);
         }
+        if self.length(file)? < offset.saturating_add(bytes.len() as u64) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let mut rest = bytes;
         for (length, number, at) in self.cut(offset, bytes.len()) {
             let (piece, after) = rest.split_at(length);
