@@ -9,6 +9,7 @@
 //! mutates them for a bounded while, on stable Rust.
 
 pub mod archive;
+pub mod disk_index;
 pub mod forge;
 pub mod golden;
 pub mod image;
@@ -45,6 +46,21 @@ pub const TARGETS: [Target; 34] = [
     Target { name: "entry", run: tree::entry, seeds: tree::entry_seeds },
     Target { name: "pointer_block", run: tree::pointer_block, seeds: tree::pointer_block_seeds },
     Target { name: "checkpoint", run: index::checkpoint, seeds: index::checkpoint_seeds },
+    Target {
+        name: "disk_index_summary",
+        run: disk_index::disk_index_summary,
+        seeds: disk_index::disk_index_summary_seeds,
+    },
+    Target {
+        name: "disk_index_page",
+        run: disk_index::disk_index_page,
+        seeds: disk_index::disk_index_page_seeds,
+    },
+    Target {
+        name: "disk_index_filter",
+        run: disk_index::disk_index_filter,
+        seeds: disk_index::disk_index_filter_seeds,
+    },
     Target { name: "node", run: archive::node, seeds: archive::node_seeds },
     Target { name: "node_list", run: archive::node_list, seeds: archive::node_list_seeds },
     Target { name: "snapshot", run: archive::snapshot, seeds: archive::snapshot_seeds },

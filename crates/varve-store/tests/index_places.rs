@@ -255,6 +255,25 @@ fn a_full_disk_among_them_makes_it_slower_and_no_less() {
     machine.is_as_ever(&names, "space again");
 }
 
+/// A disk of the index fails while the store is written: it goes on by its directories, finds all, and says so.
+#[test]
+fn a_disk_that_goes_while_the_store_is_open_stops_nobody() {
+    let (machine, names) = Machine::filled();
+    let store = machine.open(9, WRITER);
+    machine.disks[1].remove(&entries(&machine.disks[1])[0]).unwrap();
+    machine.disks[1].set_bytes_max(Some(0));
+    for first in (0..COUNT).step_by(7001) {
+        let name = names[usize::try_from(first).unwrap()];
+        assert_eq!(&store.get(&name).unwrap()[..], bytes_of(first));
+    }
+    assert_eq!(put(&store, 9000), names[..9000]);
+    assert_eq!(store.session_growth().0, 0);
+    assert!(store.stats().unwrap().disk_index.unwrap().trouble.is_some());
+    store.close().unwrap();
+    machine.disks[1].set_bytes_max(None);
+    machine.is_as_ever(&names, "a disk that went");
+}
+
 #[test]
 fn a_folder_of_another_store_is_refused_and_left_alone() {
     let (machine, _) = Machine::filled();

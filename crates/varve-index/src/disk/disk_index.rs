@@ -519,7 +519,10 @@ impl DiskIndex {
             return;
         }
         if state.frozen.is_none() {
-            let buffer = Arc::new(std::mem::replace(&mut state.active, Buffer::new()));
+            // After one that was filled comes another one.
+            let is_full = state.active.len() >= self.capacity;
+            let next = if is_full { Buffer::with_room(self.capacity) } else { Buffer::new() };
+            let buffer = Arc::new(std::mem::replace(&mut state.active, next));
             state.frozen = Some(Frozen { buffer, note });
         }
         let generation = state.next_generation;

@@ -130,13 +130,14 @@ impl RunReader {
         let damaged = || ReadRunError::Damaged { file: self.run.file.clone(), page };
         let bytes = self.piece[offset..].first_chunk().ok_or_else(damaged)?;
         let opened = Page::open(bytes, page, self.run.codes).ok_or_else(damaged)?;
-        let last = self.entries.last().copied();
+        let last = self.entries.last().map(|entry| entry.key);
         opened.read_all(&mut self.entries).ok_or_else(damaged)?;
-        // Out of order, the next run would be searched in vain for what is in it.
-        let first = self.entries.first().copied();
-        let is_in_order = last <= first && self.entries.is_sorted();
+        // Out of order, the next run would be searched in vain for what is in it. Of one key the places may come in any order: those that
+        // were written in place do.
+        let first = self.entries.first().map(|entry| entry.key);
+        let is_in_order = last <= first && self.entries.is_sorted_by_key(|entry| entry.key);
         let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
-        if !is_in_order || first.map(|entry| entry.key) != fence {
+        if !is_in_order || first != fence {
             return Err(damaged());
         }
         (self.taken, self.next_page) = (0, page + 1);
