@@ -4,6 +4,7 @@
 
 mod qemu;
 mod sandbox;
+mod venti_server;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -14,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sandbox::{Run, Sandbox};
+use venti_server::{Server, at, command_at, make_store};
 
 /// Where the machine says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +143,23 @@ fn a_machine_comes_up_again_and_again_and_the_archive_is_as_it_was() {
     assert!(fs::read(shot).unwrap().starts_with(b"\x89PNG"), "the screen was drawn");
     let taken = sandbox.run(["cat", "vm"]);
     assert!(taken.stdout == bootable("START ? IS UP", Says::OnItsConsole));
+}
+
+#[test]
+fn a_machine_whose_disk_is_at_a_venti_server_comes_up() {
+    if !has(&[QEMU], "a_machine_whose_disk_is_at_a_venti_server_comes_up") {
+        return;
+    }
+    let sandbox = Sandbox::empty();
+    make_store(&sandbox);
+    fs::write(sandbox.path("vm.raw"), bootable("START ? IS UP", Says::OnItsConsole)).unwrap();
+    let server = Server::start(&sandbox);
+    at(&sandbox, server.address(), &["snapshot", &sandbox.arg("vm.raw"), "--name", "vm"]);
+    let mut command = command_at(&sandbox, server.address());
+    command.args(["boot", "vm", "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
+    let run = Run::new(command.output().unwrap());
+    assert!(run.code == Some(0) && run.text().starts_with("yes: "), "{}{}", run.text(), run.stderr);
+    server.end();
 }
 
 #[test]
