@@ -9,6 +9,7 @@
 //! mutates them for a bounded while, on stable Rust.
 
 pub mod archive;
+pub mod disk_index;
 pub mod forge;
 pub mod golden;
 pub mod image;
@@ -34,7 +35,7 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
-pub const TARGETS: [Target; 33] = [
+pub const TARGETS: [Target; 37] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -45,6 +46,21 @@ pub const TARGETS: [Target; 33] = [
     Target { name: "entry", run: tree::entry, seeds: tree::entry_seeds },
     Target { name: "pointer_block", run: tree::pointer_block, seeds: tree::pointer_block_seeds },
     Target { name: "checkpoint", run: index::checkpoint, seeds: index::checkpoint_seeds },
+    Target {
+        name: "disk_index_summary",
+        run: disk_index::disk_index_summary,
+        seeds: disk_index::disk_index_summary_seeds,
+    },
+    Target {
+        name: "disk_index_page",
+        run: disk_index::disk_index_page,
+        seeds: disk_index::disk_index_page_seeds,
+    },
+    Target {
+        name: "disk_index_filter",
+        run: disk_index::disk_index_filter,
+        seeds: disk_index::disk_index_filter_seeds,
+    },
     Target { name: "node", run: archive::node, seeds: archive::node_seeds },
     Target { name: "node_list", run: archive::node_list, seeds: archive::node_list_seeds },
     Target { name: "snapshot", run: archive::snapshot, seeds: archive::snapshot_seeds },
@@ -67,6 +83,7 @@ pub const TARGETS: [Target; 33] = [
     Target { name: "whack", run: vac::whack, seeds: vac::whack_seeds },
     Target { name: "partitions", run: image::partitions, seeds: image::partitions_seeds },
     Target { name: "ext", run: image::ext, seeds: image::ext_seeds },
+    Target { name: "exfat", run: image::exfat, seeds: image::exfat_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

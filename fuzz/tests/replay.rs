@@ -80,6 +80,9 @@ exercise!(
     entry,
     pointer_block,
     checkpoint,
+    disk_index_summary,
+    disk_index_page,
+    disk_index_filter,
     node,
     node_list,
     snapshot,
@@ -102,6 +105,7 @@ exercise!(
     whack,
     partitions,
     ext,
+    exfat,
     store_files,
 );
 

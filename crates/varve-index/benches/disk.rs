@@ -89,6 +89,16 @@ fn main() {
         through as f64 * 100.0 / LOOKUP_COUNT as f64,
         sum as f64 / LOOKUP_COUNT as f64
     );
+    if let Some(kibibytes) = most_resident() {
+        println!("memory of the process     {kibibytes} KiB at most");
+    }
+}
+
+/// What Linux says of the most memory that this process has had.
+fn most_resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 fn entry(number: u64) -> (Fingerprint, LogAddress) {

@@ -36,6 +36,7 @@ mod memory_index;
 mod pages;
 mod score_index;
 mod segment;
+mod spread;
 mod stats;
 
 pub use checkpoint::{CHECKPOINT_NOTE_BYTES_MAX, ReadCheckpointError};
@@ -44,4 +45,5 @@ pub use disk::{
 };
 pub use memory_index::{BLOCK_COUNT_MAX, FINGERPRINT_BITS_MIN, IndexFull, MemoryIndex};
 pub use score_index::ScoreIndex;
+pub use spread::Spread;
 pub use stats::IndexStats;

@@ -101,9 +101,8 @@ impl ArenaWriter {
         })?;
         log.storage().create(&file).map_err(failed)?;
         log.storage().append(&file, &bytes).map_err(failed)?;
-        let directory_key = Zeroizing::new(log.keys().directory_key(&uid));
-        let data_key = log.keys().is_encrypted().then_some(data_key);
-        let arena = OpenedArena { id, header, data_key, directory_key };
+        let data_key = log.keys().is_encrypted().then_some(&*data_key);
+        let arena = OpenedArena::new(id, header, data_key, log.keys());
         Self::new(log, session, arena, file, bytes.len() as u64, Vec::new())
     }
 

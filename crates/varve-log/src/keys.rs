@@ -6,6 +6,7 @@ use varve_block::{Score, to_hex};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::hpke;
+use crate::kept_keys::{KeptKey, KeyShelf};
 use crate::locked::LockedMemory;
 
 /// Length of a second digest in bytes.
@@ -22,6 +23,7 @@ pub type Digest = [u8; DIGEST_BYTES];
 #[derive(Clone)]
 pub struct LogKeys {
     bytes: Arc<LockedMemory<KeyBytes>>,
+    shelf: Arc<KeyShelf>,
     encrypted: bool,
 }
 
@@ -98,7 +100,7 @@ impl LogKeys {
             bytes.digest = blake3::derive_key("varve 1 digest", &bytes.names);
             bytes.seal = blake3::derive_key("varve 1 seal", &bytes.names);
         });
-        Self { bytes: Arc::new(bytes), encrypted }
+        Self { bytes: Arc::new(bytes), shelf: Arc::default(), encrypted }
     }
 
     /// Whether clumps and pages are encrypted.
@@ -164,8 +166,13 @@ impl LogKeys {
         blake3::derive_key("varve 1 parity file", &[&self.bytes.seal[..], parity_code].concat())
     }
 
-    pub(crate) fn directory_key(&self, uid: &[u8; 16]) -> [u8; 32] {
-        derive_with("varve 1 directory", &self.bytes.names, uid)
+    pub(crate) fn directory_key(&self, uid: &[u8; 16]) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(derive_with("varve 1 directory", &self.bytes.names, uid))
+    }
+
+    /// Keeps the key of a single arena in locked memory, beside those of others.
+    pub(crate) fn keep(&self, key: &[u8; 32]) -> KeptKey {
+        self.shelf.keep(key)
     }
 
     pub(crate) fn wrapping(&self, uid: &[u8; 16]) -> Wrapping<'_> {

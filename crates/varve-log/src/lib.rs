@@ -31,6 +31,7 @@ mod footer;
 mod frames;
 mod header;
 mod hpke;
+mod kept_keys;
 mod keys;
 mod locked;
 mod page;

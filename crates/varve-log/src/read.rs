@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 
 use varve_world::{FileName, Storage};
-use zeroize::Zeroizing;
 
 use crate::arena::{ArenaId, ArenaMap, Granule};
 use crate::cipher::{CODE_BYTES, Message, RecordCipher};
 use crate::content::OpenClumpError;
 use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
+use crate::kept_keys::KeptKey;
 use crate::keys::LogKeys;
 use crate::page::{DirectoryPage, DirectoryPageError};
 use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
@@ -165,11 +165,16 @@ impl ReadLogError {
 pub struct OpenedArena {
     pub(crate) id: ArenaId,
     pub(crate) header: ArenaHeader,
-    pub(crate) data_key: Option<Zeroizing<[u8; 32]>>,
-    pub(crate) directory_key: Zeroizing<[u8; 32]>,
+    data_key: Option<KeptKey>,
+    directory_key: KeptKey,
 }
 
 impl OpenedArena {
+    pub(crate) fn new(id: ArenaId, header: ArenaHeader, data_key: Option<&[u8; 32]>, keys: &LogKeys) -> Self {
+        let directory_key = keys.keep(&keys.directory_key(&header.uid));
+        Self { id, header, data_key: data_key.map(|key| keys.keep(key)), directory_key }
+    }
+
     /// Its number.
     #[must_use]
     pub fn id(&self) -> ArenaId {
@@ -188,11 +193,12 @@ impl OpenedArena {
         session: &[u8; 16],
         encrypted: bool,
     ) -> Option<RecordCipher> {
-        match (encrypted, kind) {
-            (false, _) => Some(RecordCipher::Plain(*self.directory_key)),
-            (true, RecordKind::Page) => Some(RecordCipher::aes_256_gcm(&self.directory_key, session)),
-            (true, RecordKind::Clump) => Some(RecordCipher::aes_256_gcm(self.data_key.as_ref()?, session)),
-        }
+        let aes_256_gcm = |key: &[u8; 32]| RecordCipher::aes_256_gcm(key, session);
+        Some(match (encrypted, kind) {
+            (false, _) => self.directory_key.with(|key| RecordCipher::Plain(*key)),
+            (true, RecordKind::Page) => self.directory_key.with(aes_256_gcm),
+            (true, RecordKind::Clump) => self.data_key.as_ref()?.with(aes_256_gcm),
+        })
     }
 
     pub(crate) fn associated(&self, header: &RecordHeader) -> Vec<u8> {
@@ -259,8 +265,7 @@ impl Log {
         let damaged = |source| ReadLogError::Header { arena: id, source };
         let header = ArenaHeader::decode(&bytes, &self.keys, self.config.store_id, id).map_err(damaged)?;
         let data_key = header.data_key(&bytes, &self.keys).map_err(damaged)?;
-        let directory_key = Zeroizing::new(self.keys.directory_key(&header.uid));
-        Ok(OpenedArena { id, header, data_key, directory_key })
+        Ok(OpenedArena::new(id, header, data_key.as_deref(), &self.keys))
     }
 
     /// Reads and checks an arena's seal, if it has one.

@@ -237,10 +237,21 @@ impl Store {
         Ok(())
     }
 
-    /// What part of the log is in the index now. A crash can take back what of that is not durable yet.
+    /// What part of the log is in the index now. A crash can take back what of that is not durable yet, but for seals: of those only
+    /// the ones are told of that no crash takes back.
     pub(crate) fn coverage(&self, appender: &Appender) -> Coverage {
+        self.coverage_with(appender, appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect())
+    }
+
+    /// The same with all seals: for what is written only when a later sync has made them durable. In a night of many arenas that
+    /// ends with one sync there are no others.
+    pub(crate) fn coverage_once_synced(&self, appender: &Appender) -> Coverage {
+        self.coverage_with(appender, appender.seals().clone())
+    }
+
+    fn coverage_with(&self, appender: &Appender, sealed: Seals) -> Coverage {
         Coverage {
-            sealed: appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect(),
+            sealed,
             part: appender
                 .unsealed()
                 .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }))

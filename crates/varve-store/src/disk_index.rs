@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use varve_index::{DiskIndex, DiskIndexSettings, OpenDiskIndexError, Ready, ScoreIndex};
 use varve_log::{Appender, LogKeys};
-use varve_world::{FileName, World};
+use varve_world::{FileName, Storage, World};
 
 use crate::checkpoint::{Coverage, LoadCheckpointError};
 use crate::config::StoreConfig;
+use crate::places;
 use crate::store::Store;
 
 /// The file that says which file of entries holds.
@@ -35,6 +36,16 @@ fn key(keys: &LogKeys) -> [u8; 32] {
     keys.derive("varve 1 index on disk")
 }
 
+/// Removes all that an index on disk has written; or the file that could not be removed, and why.
+pub(crate) fn remove_files(storage: &dyn Storage) -> Result<(), (FileName, io::Error)> {
+    let is_ours = |file: &FileName| *file == summary_file() || file.as_str().starts_with("index/disk-");
+    let listed = storage.list("index").map_err(|error| (summary_file(), error))?;
+    for file in listed.iter().filter(|file| is_ours(file)) {
+        storage.remove(file).map_err(|error| (file.clone(), error))?;
+    }
+    Ok(())
+}
+
 /// The index that is there; a writer has a session.
 pub(crate) fn load(
     world: &World,
@@ -42,7 +53,9 @@ pub(crate) fn load(
     keys: &LogKeys,
     session: Option<[u8; 16]>,
 ) -> Result<(ScoreIndex, Coverage), LoadCheckpointError> {
-    let open = || DiskIndex::open(Arc::clone(&world.storage), key(keys), settings(config), session);
+    places::tell_of_missing(world, config);
+    let storage = places::index_storage(world, config);
+    let open = || DiskIndex::open(Arc::clone(&storage), key(keys), settings(config), session);
     let (index, note) = match open() {
         Err(error) if !matches!(error, OpenDiskIndexError::Missing) => {
             // One bad reading is no damage, and to make it anew takes long.
@@ -66,15 +79,16 @@ pub(crate) fn empty(
     keys: &LogKeys,
     session: Option<[u8; 16]>,
 ) -> ScoreIndex {
-    let index = DiskIndex::new(Arc::clone(&world.storage), key(keys), settings(config), session);
+    let index = DiskIndex::new(places::index_storage(world, config), key(keys), settings(config), session);
     if config.disk_index.is_plain { index.plain().into() } else { index.into() }
 }
 
 impl Store {
-    /// Lets the index write what it holds in memory, if that has become too much. The index has all that the log has now.
+    /// Lets the index write what it holds in memory, if that has become too much. The index has all that the log has now; what it writes
+    /// is saved behind a sync that begins later.
     pub(crate) fn begin_index_pass(&self, appender: &Appender) {
         if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
-            index.begin(Some(self.coverage(appender).encode()));
+            index.begin(Some(self.coverage_once_synced(appender).encode()));
         }
     }
 

@@ -7,6 +7,7 @@ use varve_world::{FileName, LockError, World};
 use crate::config::{IndexKind, StoreConfig};
 use crate::disk_index;
 use crate::open::OpenError;
+use crate::places;
 use crate::store::Store;
 
 /// Why the index was not changed.
@@ -45,12 +46,11 @@ impl Store {
             move |source| ChooseIndexError::Storage { file, source }
         };
         world.storage.replace(&config_file, config.to_text().as_bytes()).map_err(failed(&config_file))?;
-        let of_disk =
-            |file: &FileName| *file == disk_index::summary_file() || file.as_str().starts_with("index/disk-");
         let listed = world.storage.list("index").map_err(failed(&disk_index::summary_file()))?;
         // An index on disk is made anew even if there was one: it may have been asked for other bits of fingerprints.
-        let is_let_go = |file: &&FileName| of_disk(file) || file.as_str() == "index/checkpoint";
-        for file in listed.iter().filter(is_let_go) {
+        let spread = places::index_storage(world, &config);
+        disk_index::remove_files(spread.as_ref()).map_err(|(file, source)| failed(&file)(source))?;
+        if let Some(file) = listed.iter().find(|file| file.as_str() == "index/checkpoint") {
             world.storage.remove(file).map_err(failed(file))?;
         }
         if listed.is_empty() {

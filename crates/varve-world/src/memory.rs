@@ -19,6 +19,7 @@ struct Inside {
     files: BTreeMap<FileName, Vec<u8>>,
     locks: BTreeMap<FileName, String>,
     bytes_max: Option<usize>,
+    others: BTreeMap<String, MemoryStorage>,
 }
 
 impl MemoryStorage {
@@ -48,6 +49,15 @@ impl MemoryStorage {
     /// From now on appends fail that would let the files' sizes sum to more than this; `None` lifts the limit.
     pub fn set_bytes_max(&self, bytes_max: Option<usize>) {
         self.inside().bytes_max = bytes_max;
+    }
+
+    /// From now on there is this folder elsewhere, or none of this path: its disk is not there.
+    pub fn set_other_folder(&self, path: &str, folder: Option<Self>) {
+        let others = &mut self.inside().others;
+        match folder {
+            Some(folder) => drop(others.insert(path.into(), folder)),
+            None => drop(others.remove(path)),
+        }
     }
 
     /// The files as they are now, independent of what happens to these later, and without their locks: what another
@@ -163,6 +173,13 @@ impl Storage for MemoryStorage {
         }
         inside.locks.insert(file.clone(), holder.into());
         Ok(Box::new(MemoryLock { storage: self.clone(), file: file.clone() }))
+    }
+
+    fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
+        let folder = self.inside().others.get(path).cloned();
+        Ok(Arc::new(
+            folder.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no {path}")))?,
+        ))
     }
 }
 

@@ -268,6 +268,14 @@ impl Storage for RealStorage {
         locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)).map_err(failed)?;
         Ok(Box::new(RealLock { _locked: locked }))
     }
+
+    fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
+        if Path::new(path).is_absolute() {
+            Ok(Arc::new(Self::new(Path::new(path))))
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "not an absolute path"))
+        }
+    }
 }
 
 struct RealLock {

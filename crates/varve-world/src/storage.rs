@@ -1,6 +1,7 @@
 //! The seam between the engine and whatever keeps its files.
 
 use std::io;
+use std::sync::Arc;
 
 /// The name of a file within a store: `/`-separated parts of `A-Z a-z 0-9 . _ -`, none of them empty or starting with a dot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -136,6 +137,15 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// [`LockError::Held`] at once when somebody else has it.
     fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError>;
+
+    /// Another folder of the same world, by its path: on another disk, where hints may be kept. Nothing is made by asking for it;
+    /// whether it is there shows when it is used.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] from a storage that is no folder among others.
+    fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("there is no {path} beside this store")))
+    }
 }
 
 /// A lock that is held.

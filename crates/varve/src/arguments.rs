@@ -329,6 +329,11 @@ pub struct DiskIndex {
     /// With --index disk: what is read ahead after a look-up on disk [default: arena]
     #[arg(long, value_enum)]
     pub index_prefetch: Option<PrefetchChoice>,
+
+    /// With --index disk: a folder for its entries, on another disk; said several times, they are spread over all of them.
+    /// `store` is the store's own folder [default: store]
+    #[arg(long, value_name = "DIR")]
+    pub index_path: Vec<PathBuf>,
 }
 
 /// `varve reindex`

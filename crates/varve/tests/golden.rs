@@ -11,8 +11,9 @@ use std::process::{Command, Stdio};
 use sandbox::{Sandbox, noise};
 use serde_json::Value;
 
-/// The arenas of the first ones are of version 1, those of the others of version 2, with framed clumps.
-const STORES: [&str; 11] = [
+/// The arenas of the first ones are of version 1, those of the others of version 2, with framed clumps. Of version 2 there is one for each
+/// choice of names, comparison, encryption and index.
+const STORES: [&str; 17] = [
     "store-v1/plain",
     "store-v1/encrypted",
     "store-v1/sha1",
@@ -24,6 +25,12 @@ const STORES: [&str; 11] = [
     "store-v2/disk-index",
     "store-v2/by-value",
     "store-v2/by-value-plain",
+    "store-v2/sha1-plain",
+    "store-v2/disk-index-plain",
+    "store-v2/sha1-disk-index",
+    "store-v2/sha1-disk-index-plain",
+    "store-v2/by-value-disk-index",
+    "store-v2/by-value-disk-index-plain",
 ];
 
 fn fixture(name: &str) -> PathBuf {
@@ -108,10 +115,14 @@ fn golden_stores_show_what_they_showed() {
 /// The index on disk is used as it is, and not made again.
 #[test]
 fn a_golden_index_on_disk_is_read() {
-    let (sandbox, _) = opened("store-v2/disk-index");
-    let stats = sandbox.json(["stats"]).remove(0);
-    assert_eq!(stats["index"]["file_blocks"], stats["blocks"]);
-    assert!(stats["blocks"].as_u64() > Some(30), "{stats}");
+    let on_disk: Vec<_> = STORES.into_iter().filter(|name| name.contains("disk-index")).collect();
+    assert_eq!(on_disk.len(), 6);
+    for name in on_disk {
+        let (sandbox, _) = opened(name);
+        let stats = sandbox.json(["stats"]).remove(0);
+        assert_eq!(stats["index"]["file_blocks"], stats["blocks"], "{name}");
+        assert!(stats["blocks"].as_u64() > Some(30), "{name}: {stats}");
+    }
 }
 
 #[test]

@@ -13,7 +13,8 @@ use varve_archive::{
 };
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
-    Access, AuditShare, CompareMode, Encryption, PassphraseCost, ScoreAlgorithm, Secret, Store, StoreConfig,
+    Access, AuditShare, CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm,
+    Secret, Store, StoreConfig,
 };
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
@@ -91,11 +92,17 @@ fn config() -> impl Strategy<Value = StoreConfig> {
         Just((CompareMode::Value, ScoreAlgorithm::Blake3)),
     ];
     let encryption = prop_oneof![Just(Encryption::Aes256Gcm), Just(Encryption::None)];
+    let index = prop_oneof![Just(IndexKind::Memory), Just(IndexKind::Disk)];
     // Small clumps, so that much of an image is in the log before it is synced.
     let clump = prop_oneof![Just(8 << 10), Just(64 << 10), Just(1 << 20)];
-    (names, encryption, clump).prop_map(|((compare, score), encryption, clump)| {
+    (names, encryption, index, clump).prop_map(|((compare, score), encryption, index, clump)| {
         let mut config = StoreConfig::new([5; 16]);
         (config.compare, config.score, config.encryption) = (compare, score, encryption);
+        config.index = index;
+        // So little that it writes now and then, and its filter becomes too small.
+        let memory_bytes = DiskIndexConfig::MEMORY_BYTES_MIN;
+        config.disk_index =
+            DiskIndexConfig { memory_bytes, expected_blocks: 100, ..DiskIndexConfig::default() };
         config.clump_bytes = ClumpBytes::new(clump).unwrap();
         config.arena_map = ArenaMap::new(ARENA_BYTES).unwrap();
         config

@@ -41,10 +41,20 @@ impl Buffer {
         Self::with_homes(SLOTS_FIRST)
     }
 
+    /// One that takes so many entries without growing: no insertion waits until all of them have moved. Memory that is not used yet
+    /// costs nothing.
+    pub(super) fn with_room(entries: usize) -> Self {
+        Self::with_homes(Self::homes_for(entries))
+    }
+
     /// How many entries fit into this much memory.
     pub(super) fn capacity_in(memory_bytes: u64) -> usize {
         let slots = usize::try_from(memory_bytes / SLOT_BYTES as u64).unwrap_or(usize::MAX / SLOTS);
         slots.max(SLOTS_MIN) / SLOTS * ENTRIES
+    }
+
+    fn homes_for(entries: usize) -> usize {
+        entries.div_ceil(ENTRIES) * SLOTS + SLOTS
     }
 
     fn with_homes(home_count: usize) -> Self {
@@ -77,7 +87,7 @@ impl Buffer {
     /// that make it slower.
     pub(super) fn insert(&mut self, entry: Entry, capacity: usize) -> bool {
         if self.table_len >= self.home_count / SLOTS * ENTRIES {
-            let enough = capacity.max(self.table_len + 1).div_ceil(ENTRIES) * SLOTS + SLOTS;
+            let enough = Self::homes_for(capacity.max(self.table_len + 1));
             self.grow((self.home_count * 2).min(enough).max(self.home_count / 8 * 9));
         }
         if self.crowded.contains(&entry) {
@@ -245,6 +255,11 @@ mod tests {
         }
         assert_eq!(buffer.len(), capacity);
         assert!(buffer.memory_bytes() < memory_bytes + 64_000, "{}", buffer.memory_bytes());
+        let mut roomy = Buffer::with_room(capacity);
+        let before = roomy.memory_bytes();
+        buffer.iter().for_each(|entry| assert!(roomy.insert(entry, capacity)));
+        assert_eq!((roomy.memory_bytes(), roomy.len()), (before, capacity));
+        assert!(before < memory_bytes + 64_000, "{before}");
         assert!(capacity as u64 > memory_bytes / 16);
     }
 }

@@ -187,7 +187,7 @@ impl DiskIndex {
         run: Option<NamedRun>,
     ) -> Self {
         let saved = run.as_ref().map(|named| named.identity.clone());
-        let next_generation = saved.as_ref().map_or(1, |saved| saved.generation.saturating_add(1));
+        let next_generation = saved.as_ref().map_or(1, |saved| saved.generation.wrapping_add(1));
         // Two buffers of a quarter each, and the cache; an eighth is left for fences and for what a pass reads and writes.
         Self {
             storage,
@@ -519,11 +519,15 @@ impl DiskIndex {
             return;
         }
         if state.frozen.is_none() {
-            let buffer = Arc::new(std::mem::replace(&mut state.active, Buffer::new()));
+            // After one that was filled comes another one.
+            let is_full = state.active.len() >= self.capacity;
+            let next = if is_full { Buffer::with_room(self.capacity) } else { Buffer::new() };
+            let buffer = Arc::new(std::mem::replace(&mut state.active, next));
             state.frozen = Some(Frozen { buffer, note });
         }
         let generation = state.next_generation;
-        state.next_generation = generation.saturating_add(1);
+        // It comes from the disk; what matters is that the next one is another.
+        state.next_generation = generation.wrapping_add(1);
         let identity = RunIdentity { generation, session, key_bits: self.key_bits };
         let (old, frozen) = (state.run.clone(), state.frozen.clone());
         // By what there is, not by how many keys the filter is said to have: that is a number from the disk.
@@ -763,9 +767,14 @@ fn filter_of(run: &Arc<Run>, expected_blocks: u64) -> Result<Filter, OpenDiskInd
         ReadRunError::Damaged { file, .. } => OpenDiskIndexError::Damaged { file },
         ReadRunError::Storage { file, source, .. } => OpenDiskIndexError::Storage { file, source },
     };
-    while let Some(entry) = reader.peek().map_err(failed)? {
-        filter.insert(entry.key);
-        reader.take();
+    loop {
+        let entries = reader.ready().map_err(failed)?;
+        if entries.is_empty() {
+            break;
+        }
+        entries.iter().for_each(|entry| filter.insert(entry.key));
+        let count = entries.len();
+        reader.take(count);
     }
     Ok(filter)
 }

@@ -68,10 +68,9 @@ impl Run {
         let number = number as u64;
         let mut bytes = [0; PAGE_BYTES];
         let page = self.page(number, &mut bytes)?;
-        let mut entries: Vec<_> = (0..page.len()).map_while(|at| page.entry(at)).collect();
-        if entries.len() != page.len() {
-            return Err(ReadRunError::Damaged { file: self.file.clone(), page: number });
-        }
+        let mut entries = Vec::new();
+        page.read_all(&mut entries)
+            .ok_or_else(|| ReadRunError::Damaged { file: self.file.clone(), page: number })?;
         match entries.binary_search(&entry) {
             Ok(_) => return Ok(Outcome::Known),
             Err(at) => entries.insert(at, entry),

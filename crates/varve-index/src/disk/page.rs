@@ -22,6 +22,8 @@ use super::Entry;
 pub(super) const PAGE_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 24;
 const TAIL_BYTES: usize = 8;
+/// An entry is written as one word.
+const WORD_BYTES: usize = 16;
 /// What entries may take.
 const ENTRIES_BYTES: usize = PAGE_BYTES - HEADER_BYTES - TAIL_BYTES;
 
@@ -93,23 +95,24 @@ impl PageBuilder {
 
     /// The page with number `number`, of what was pushed; the next page begins.
     pub(super) fn finish(&mut self, number: u64) -> [u8; PAGE_BYTES] {
-        let mut page = [0; PAGE_BYTES];
-        let mut rest = page.as_mut_slice();
-        let mut write = |bytes: &[u8]| {
-            if let Some((place, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes.len()) {
-                place.copy_from_slice(bytes);
-                rest = after;
+        let mut page = [0; PAGE_BYTES + WORD_BYTES];
+        let mut write = |at: usize, word: u128| {
+            if let Some(place) = page.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+                *place = word.to_le_bytes();
             }
         };
-        write(&[0; 8]);
-        write(&u16::try_from(self.entries.len()).unwrap_or(u16::MAX).to_le_bytes());
-        write(&[narrow(self.key_bytes), narrow(self.address_bytes), 0, 0, 0, 0]);
-        write(&self.first_key.to_le_bytes());
+        let count = u128::from(u16::try_from(self.entries.len()).unwrap_or(u16::MAX));
+        let widths = u128::from(narrow(self.key_bytes)) << 16 | u128::from(narrow(self.address_bytes)) << 24;
+        write(8, u128::from(self.first_key) << 64 | widths | count);
+        let key_bits = self.key_bytes.saturating_mul(8).min(64);
+        let mut at = HEADER_BYTES;
         for (key, granule) in self.entries.drain(..) {
-            write(key.to_le_bytes().get(..self.key_bytes).unwrap_or_default());
-            write(granule.to_le_bytes().get(..self.address_bytes).unwrap_or_default());
+            // What it writes too much are zeros, and the next one comes over them.
+            write(at, u128::from(granule) << key_bits | u128::from(key));
+            at = at.saturating_add(self.key_bytes).saturating_add(self.address_bytes);
         }
         (self.key_bytes, self.address_bytes) = (0, 0);
+        let mut page = page.first_chunk().copied().unwrap_or([0; PAGE_BYTES]);
         let code = self.codes.code(number, &page);
         if let Some(place) = page.first_chunk_mut() {
             *place = code.to_le_bytes();
@@ -120,6 +123,12 @@ impl PageBuilder {
 
 fn narrow(bytes: usize) -> u8 {
     u8::try_from(bytes).unwrap_or(u8::MAX)
+}
+
+/// The bits of so many bytes.
+fn mask(bytes: usize) -> u64 {
+    let unwanted = 8_usize.saturating_sub(bytes).saturating_mul(8);
+    if unwanted == 64 { 0 } else { u64::MAX >> unwanted }
 }
 
 /// How many bytes a number needs.
@@ -155,6 +164,7 @@ impl<'a> Page<'a> {
         is_sound.then_some(Self { entries, entry_count, key_bytes, address_bytes, first_key, unused_bits })
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entry_count
     }
@@ -170,6 +180,30 @@ impl<'a> Page<'a> {
         let granule = self.word(address_at, self.address_bytes)?;
         let key = self.first_key.wrapping_add(rest << self.unused_bits);
         Some(Entry { key, address: LogAddress::new(granule)? })
+    }
+
+    /// All entries, in the place of what is there; `None` if one of them makes no sense.
+    pub(super) fn read_all(&self, into: &mut Vec<Entry>) -> Option<()> {
+        into.clear();
+        let width = self.key_bytes.checked_add(self.address_bytes)?;
+        let (key_mask, granule_mask) = (mask(self.key_bytes), mask(self.address_bytes));
+        let mut rest = self.entries;
+        while into.len() < self.entry_count {
+            // The last ones, if they are narrow, have no whole word behind them.
+            let (Some(word), Some(granule)) =
+                (rest.first_chunk(), rest.get(self.key_bytes..).and_then(|rest| rest.first_chunk()))
+            else {
+                break;
+            };
+            let key = self.first_key.wrapping_add((u64::from_le_bytes(*word) & key_mask) << self.unused_bits);
+            let address = LogAddress::new(u64::from_le_bytes(*granule) & granule_mask)?;
+            into.push(Entry { key, address });
+            rest = rest.get(width..)?;
+        }
+        for number in into.len()..self.entry_count {
+            into.push(self.entry(number)?);
+        }
+        Some(())
     }
 
     /// The addresses of all entries with this key.
@@ -224,6 +258,9 @@ mod tests {
             let page = Page::open(&bytes, 3, CODES).unwrap();
             assert!((0..page.len()).map(|number| page.entry(number).unwrap()).eq(entries.iter().copied()));
             assert_eq!(page.entry(page.len()), None);
+            let mut all = vec![entry(1, 1)];
+            page.read_all(&mut all).unwrap();
+            assert_eq!(all, entries);
             for wanted in entries {
                 let mut found = Vec::new();
                 page.addresses_of(wanted.key, &mut found);
@@ -238,6 +275,11 @@ mod tests {
         let mut builder = PageBuilder::new(CODES);
         let count = (0..).take_while(|number| builder.push(entry(number << 25, number * 4_000_000))).count();
         assert!(count * 9 > ENTRIES_BYTES - 9, "{count}");
+        let page = builder.finish(3);
+        let mut all = Vec::new();
+        Page::open(&page, 3, CODES).unwrap().read_all(&mut all).unwrap();
+        assert!((0..).zip(&all).all(|(number, found)| *found == entry(number << 25, number * 4_000_000)));
+        assert_eq!((all.len(), page[PAGE_BYTES - TAIL_BYTES..].iter().max()), (count, Some(&0)));
     }
 
     #[test]

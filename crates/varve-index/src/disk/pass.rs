@@ -80,17 +80,41 @@ impl Pass {
 
     /// Takes up to so many entries on their way. Returns whether there are more.
     pub(super) fn step(&mut self, entries: u64) -> Result<bool, PassError> {
-        for _ in 0..entries {
-            let Some(entry) = self.next()? else { return Ok(false) };
-            // Opening after a crash may insert once more what is there already.
-            if self.last == Some(entry) {
+        let mut left = entries;
+        while left > 0 {
+            let buffered = [self.next_in_table, self.next_crowded].into_iter().flatten().min();
+            let Self { old, last, filter, writer, file, .. } = self;
+            let mut take = |entry: Entry| {
+                // Opening after a crash may insert once more what is there already.
+                if *last == Some(entry) {
+                    return Ok(());
+                }
+                *last = Some(entry);
+                if let Some(filter) = filter {
+                    filter.insert(entry.key);
+                }
+                writer.push(entry).map_err(|source| PassError::Write { file: file.clone(), source })
+            };
+            // Between two of the buffer there are many of the run.
+            let mut taken = 0;
+            if let Some(reader) = old {
+                let ready = reader.ready()?;
+                let most = usize::try_from(left).unwrap_or(usize::MAX).min(ready.len());
+                let is_before = |entry: &Entry| buffered.is_none_or(|buffered| *entry <= buffered);
+                for entry in ready.iter().take(most).take_while(|entry| is_before(entry)) {
+                    take(*entry)?;
+                    taken += 1;
+                }
+                reader.take(taken);
+            }
+            if taken > 0 {
+                left -= taken as u64;
                 continue;
             }
-            self.last = Some(entry);
-            if let Some(filter) = &mut self.filter {
-                filter.insert(entry.key);
-            }
-            self.writer.push(entry).map_err(|source| PassError::Write { file: self.file.clone(), source })?;
+            let Some(entry) = buffered else { return Ok(false) };
+            take(entry)?;
+            left -= 1;
+            self.go_on_behind(entry);
         }
         Ok(true)
     }
@@ -101,26 +125,14 @@ impl Pass {
         Ok(Passed { run, filter, generation })
     }
 
-    /// The least of what comes next in the three.
-    fn next(&mut self) -> Result<Option<Entry>, PassError> {
-        let in_run = match &mut self.old {
-            Some(reader) => reader.peek()?,
-            None => None,
-        };
-        let Some(least) = [in_run, self.next_in_table, self.next_crowded].into_iter().flatten().min() else {
-            return Ok(None);
-        };
-        if in_run == Some(least) {
-            if let Some(reader) = &mut self.old {
-                reader.take();
-            }
-        } else if self.next_in_table == Some(least) {
+    /// Goes on behind the least entry of the buffer.
+    fn go_on_behind(&mut self, least: Entry) {
+        if self.next_in_table == Some(least) {
             let next = self.frozen.next_in_table(self.in_table);
             (self.next_in_table, self.in_table) =
                 next.map_or((None, self.in_table), |(entry, next)| (Some(entry), next));
         } else {
             self.next_crowded = self.frozen.next_crowded(Some(least));
         }
-        Ok(Some(least))
     }
 }

@@ -99,17 +99,17 @@ impl RunReader {
         Self { run, piece: Vec::new(), piece_page: 0, entries: Vec::new(), taken: 0, next_page: 0 }
     }
 
-    /// The entry that comes next; `None` at the end.
-    pub(super) fn peek(&mut self) -> Result<Option<Entry>, ReadRunError> {
+    /// Entries that come next, as many as are at hand; none at the end.
+    pub(super) fn ready(&mut self) -> Result<&[Entry], ReadRunError> {
         if self.taken == self.entries.len() && !self.open_next_page()? {
-            return Ok(None);
+            return Ok(&[]);
         }
-        Ok(self.entries.get(self.taken).copied())
+        Ok(self.entries.get(self.taken..).unwrap_or_default())
     }
 
-    /// Goes on behind the entry that was peeked at.
-    pub(super) fn take(&mut self) {
-        self.taken += 1;
+    /// Goes on behind so many of them.
+    pub(super) fn take(&mut self, count: usize) {
+        self.taken += count;
     }
 
     fn open_next_page(&mut self) -> Result<bool, ReadRunError> {
@@ -130,14 +130,14 @@ impl RunReader {
         let damaged = || ReadRunError::Damaged { file: self.run.file.clone(), page };
         let bytes = self.piece[offset..].first_chunk().ok_or_else(damaged)?;
         let opened = Page::open(bytes, page, self.run.codes).ok_or_else(damaged)?;
-        let last = self.entries.last().copied();
-        self.entries.clear();
-        self.entries.extend((0..opened.len()).map_while(|number| opened.entry(number)));
-        // Out of order, the next run would be searched in vain for what is in it.
-        let first = self.entries.first().copied();
-        let is_in_order = last <= first && self.entries.is_sorted();
+        let last = self.entries.last().map(|entry| entry.key);
+        opened.read_all(&mut self.entries).ok_or_else(damaged)?;
+        // Out of order, the next run would be searched in vain for what is in it. Of one key the places may come in any order: those that
+        // were written in place do.
+        let first = self.entries.first().map(|entry| entry.key);
+        let is_in_order = last <= first && self.entries.is_sorted_by_key(|entry| entry.key);
         let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
-        if self.entries.len() != opened.len() || !is_in_order || first.map(|entry| entry.key) != fence {
+        if !is_in_order || first != fence {
             return Err(damaged());
         }
         (self.taken, self.next_page) = (0, page + 1);

@@ -32,8 +32,6 @@ const MAGIC: &[u8; 8] = b"varveID1";
 const HEADER_BYTES: usize = 80;
 const CODE_BYTES: usize = 32;
 const NOTE_BYTES_MAX: u64 = 16 << 20;
-/// There is always a next one.
-const GENERATION_MAX: u64 = u64::MAX >> 1;
 /// A filter is read and written in pieces of so many lines.
 const PIECE_LINES: usize = 16 << 10;
 
@@ -211,8 +209,7 @@ impl Summary {
         let generation = u64::from_le_bytes(*generation);
         // What is made of the count of entries is no larger than what the file of them holds, whoever wrote the summary.
         let entries_max = pages.checked_mul(PAGE_ENTRIES_MAX)?;
-        if magic != MAGIC || note > NOTE_BYTES_MAX || entry_count > entries_max || generation > GENERATION_MAX
-        {
+        if magic != MAGIC || note > NOTE_BYTES_MAX || entry_count > entries_max {
             return None;
         }
         let identity = RunIdentity { generation, session: *session, key_bits };

@@ -22,6 +22,9 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     let cost = session::cost(&words.cost)?;
     Store::create(&world, &config, secret.as_ref(), cost)
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
+    if !words.disk_index.index_path.is_empty() {
+        reindex::choose_places(&world, &words.disk_index, &session::holder())?;
+    }
     let id = to_hex(&config.id);
     if arguments.json {
         say!("{}", json!({ "path": path.to_string_lossy(), "id": id }));

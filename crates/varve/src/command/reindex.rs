@@ -1,5 +1,7 @@
 //! `varve reindex`, and the choice of an index.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_store::{Access, IndexKind, Prefetch, Store, StoreConfig};
@@ -25,6 +27,9 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
     // Whoever cannot open the store cannot change it either.
     drop(open(Access::Read)?);
     let holder = session::holder();
+    if !words.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
+        choose_places(&world, &words.disk_index, &holder)?;
+    }
     Store::choose_index(&world, &config, &holder)
         .with_context(|| format!("cannot change the index of {name}"))?;
     let store = open(Access::Write { holder: &holder })?;
@@ -47,11 +52,12 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
 
 /// Takes what was said of the index into a configuration.
 pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskIndex) -> Result<()> {
-    let DiskIndex { index_memory, index_size, index_fingerprint, index_prefetch } = words;
+    let DiskIndex { index_memory, index_size, index_fingerprint, index_prefetch, index_path } = words;
     let is_any = index_memory.is_some()
         || index_size.is_some()
         || index_fingerprint.is_some()
-        || index_prefetch.is_some();
+        || index_prefetch.is_some()
+        || !index_path.is_empty();
     config.index = match index {
         IndexChoice::Memory if is_any => {
             return Err(WrongWords("--index-memory and the like are for --index disk".into()).into());
@@ -70,4 +76,17 @@ pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskI
         None => disk.prefetch,
     };
     Ok(())
+}
+
+/// Spreads an index on disk over the folders that were said.
+pub(super) fn choose_places(world: &World, words: &DiskIndex, holder: &str) -> Result<()> {
+    let paths = if words.index_path == [Path::new("store")] { &[] } else { words.index_path.as_slice() };
+    let absolute = |path: &PathBuf| -> Result<String> {
+        let path = std::path::absolute(path)
+            .with_context(|| format!("{} is no path of this machine", path.display()))?;
+        let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+        Ok(text.into())
+    };
+    let paths: Vec<_> = paths.iter().map(absolute).collect::<Result<_>>()?;
+    Ok(Store::choose_index_places(world, &paths, holder)?)
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use varve_index::DiskIndexStats;
 use varve_log::ParityPercent;
-use varve_store::CompareMode;
+use varve_store::{CompareMode, IndexPlace};
 
 use super::Outcome;
 use crate::arguments::Arguments;
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "compare": compare,
             "arenas": stats.arena_count,
             "index_bytes": stats.index_bytes,
-            "index": stats.disk_index.as_ref().map_or_else(|| json!({ "kind": "memory" }), disk_index_json),
+            "index": stats.disk_index.as_ref().map_or_else(|| json!({ "kind": "memory" }), |index| disk_index_json(index, archive.store().index_places())),
             "index_bucket_fills": stats.index.as_ref().map(|index| index.fills),
             "index_candidates": stats.index.as_ref().map(|index| index.candidates),
             "parity_percent": percent,
@@ -63,6 +63,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         ] {
             say!("{what:<22}{value:>20}");
         }
+        for place in archive.store().index_places() {
+            let trouble =
+                place.trouble.map(|reason| format!(" (cannot be used: {reason})")).unwrap_or_default();
+            say!("  in {}{trouble}", place.path);
+        }
         if let Some(trouble) = &index.trouble {
             say!("The index is of no use: {trouble}");
         }
@@ -89,8 +94,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn disk_index_json(index: &DiskIndexStats) -> Value {
+fn disk_index_json(index: &DiskIndexStats, places: Vec<IndexPlace>) -> Value {
+    let place = |place: IndexPlace| json!({ "path": place.path, "trouble": place.trouble });
     json!({
+        "places": places.into_iter().map(place).collect::<Vec<_>>(),
         "kind": "disk",
         "filter_bytes": index.filter_bytes,
         "filter_blocks": index.filter_blocks,

@@ -1,0 +1,141 @@
+//! The keys of single arenas, many in one page of locked memory: a large store has thousands of arenas, and systems lock few pages.
+//!
+//! ```text
+//! KeyShelf ─▶ page of 128 keys ◀─ KeptKey (a page and a place in it)
+//! ```
+//!
+//! A key is wiped when it is let go, and its place is given again; a page is unlocked when the last key of it is gone.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::locked::LockedMemory;
+
+const KEY_BYTES: usize = 32;
+/// As many as fill a page of memory, and as a `u128` has bits.
+const KEYS_PER_PAGE: usize = 128;
+
+/// Where keys are kept.
+#[derive(Default)]
+pub(crate) struct KeyShelf {
+    /// Those that have a key in them, and some that had.
+    pages: Mutex<Vec<Weak<Page>>>,
+}
+
+#[derive(Default)]
+struct Page(Mutex<PageInside>);
+
+#[derive(Default)]
+struct PageInside {
+    keys: LockedMemory<Keys>,
+    /// Which places are taken, a bit each.
+    taken: u128,
+}
+
+#[derive(Zeroize)]
+struct Keys([[u8; KEY_BYTES]; KEYS_PER_PAGE]);
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self([[0; KEY_BYTES]; KEYS_PER_PAGE])
+    }
+}
+
+/// A key in locked memory.
+pub(crate) struct KeptKey {
+    page: Arc<Page>,
+    place: usize,
+}
+
+impl KeyShelf {
+    /// Copies a key to locked memory. The original is the caller's to wipe.
+    pub(crate) fn keep(&self, key: &[u8; KEY_BYTES]) -> KeptKey {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        for page in pages.iter().filter_map(Weak::upgrade) {
+            if let Some(place) = page.put(key) {
+                return KeptKey { page, place };
+            }
+        }
+        pages.retain(|page| page.strong_count() > 0);
+        let page = Arc::new(Page::default());
+        pages.push(Arc::downgrade(&page));
+        let place = page.put(key).expect("a new page has room");
+        KeptKey { page, place }
+    }
+}
+
+impl Page {
+    fn inside(&self) -> MutexGuard<'_, PageInside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a key in, and says where it is; `None` if there is no room.
+    fn put(&self, key: &[u8; KEY_BYTES]) -> Option<usize> {
+        let mut inside = self.inside();
+        let place = (!inside.taken).trailing_zeros() as usize;
+        inside.keys.0.get_mut(place)?.copy_from_slice(key);
+        inside.taken |= 1 << place;
+        Some(place)
+    }
+}
+
+impl KeptKey {
+    /// Lets `using` have the key for a moment, from a copy that is wiped then.
+    pub(crate) fn with<T>(&self, using: impl FnOnce(&[u8; KEY_BYTES]) -> T) -> T {
+        let key = Zeroizing::new(self.page.inside().keys.0[self.place]);
+        using(&key)
+    }
+}
+
+impl Drop for KeptKey {
+    fn drop(&mut self) {
+        let mut inside = self.page.inside();
+        inside.keys.0[self.place].zeroize();
+        inside.taken &= !(1 << self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> [u8; KEY_BYTES] {
+        let mut key = [7; KEY_BYTES];
+        key[..8].copy_from_slice(&number.to_le_bytes());
+        key
+    }
+
+    #[test]
+    fn thousands_of_keys_need_few_locked_pages() {
+        let shelf = KeyShelf::default();
+        let kept: Vec<_> = (0..3000).map(|number| shelf.keep(&key(number))).collect();
+        for (number, kept) in kept.iter().enumerate() {
+            kept.with(|found| assert_eq!(*found, key(number)));
+        }
+        let pages = shelf.pages.lock().unwrap().clone();
+        assert_eq!(pages.len(), 3000_usize.div_ceil(KEYS_PER_PAGE));
+        assert_eq!(size_of::<Keys>(), 4096, "a page has nothing but keys");
+        if LockedMemory::<Keys>::default().is_locked() {
+            assert!(pages.iter().all(|page| page.upgrade().unwrap().inside().keys.is_locked()));
+        } else {
+            eprintln!("skipped: memory cannot be locked here (ulimit -l)");
+        }
+        drop(kept);
+        assert!(pages.iter().all(|page| page.upgrade().is_none()), "no page stays locked for nothing");
+    }
+
+    #[test]
+    fn a_key_that_is_let_go_is_wiped_and_its_place_given_again() {
+        let shelf = KeyShelf::default();
+        let [first, second, third] = [1, 2, 3].map(|number| shelf.keep(&key(number)));
+        let (page, place) = (Arc::clone(&second.page), second.place);
+        drop(second);
+        assert_eq!(page.inside().keys.0[place], [0; KEY_BYTES]);
+        let fourth = shelf.keep(&key(4));
+        assert_eq!((fourth.place, Arc::ptr_eq(&fourth.page, &page)), (place, true));
+        for (kept, number) in [(&first, 1), (&third, 3), (&fourth, 4)] {
+            kept.with(|found| assert_eq!(*found, key(number)));
+        }
+    }
+}
