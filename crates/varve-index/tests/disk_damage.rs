@@ -173,6 +173,8 @@ struct Failing {
     inner: MemoryStorage,
     writes_fail: AtomicBool,
     reads_fail: AtomicBool,
+    /// Of the next reading.
+    a_bit_flips: AtomicBool,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
 }
@@ -183,6 +185,7 @@ impl Failing {
             inner: MemoryStorage::new(),
             writes_fail: AtomicBool::new(false),
             reads_fail: AtomicBool::new(false),
+            a_bit_flips: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
         })
@@ -210,7 +213,11 @@ impl Storage for Failing {
             return Err(io::Error::other("no such sector"));
         }
         self.read_bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
-        self.inner.read_at(file, offset, into)
+        self.inner.read_at(file, offset, into)?;
+        if self.a_bit_flips.swap(false, Ordering::Relaxed) {
+            into[into.len() / 3] ^= 8;
+        }
+        Ok(())
     }
 
     fn length(&self, file: &FileName) -> io::Result<u64> {
@@ -294,6 +301,22 @@ fn a_disk_that_cannot_be_read_for_a_while_harms_nothing() {
     assert!(index.trouble().is_some_and(|trouble| trouble.contains("no such sector")));
     storage.reads_fail.store(false, Ordering::Relaxed);
     assert_eq!(check(&index), COUNT);
+}
+
+#[test]
+fn a_bad_reading_in_a_pass_is_no_damage() {
+    let storage = Failing::new();
+    let index = DiskIndex::new(storage.clone(), KEY, SETTINGS, WRITER);
+    insert(&index, 0..COUNT / 2);
+    index.save(b"note".to_vec()).unwrap();
+    for first in (COUNT / 2..COUNT).step_by(1000) {
+        storage.a_bit_flips.store(true, Ordering::Relaxed);
+        insert(&index, first..first + 1000);
+        index.save(b"note".to_vec()).unwrap();
+        assert!(!storage.a_bit_flips.load(Ordering::Relaxed), "a bit was flipped");
+    }
+    assert_eq!((check(&index), index.trouble()), (COUNT, None));
+    assert_eq!(check(&open(&storage.inner).unwrap()), COUNT);
 }
 
 /// Whoever chooses the blocks of a plain store may make many whose fingerprints crowd one place, or are all the same.
