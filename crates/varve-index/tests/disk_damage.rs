@@ -177,6 +177,8 @@ struct Failing {
     a_bit_flips: AtomicBool,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
+    /// The most that one call has taken away.
+    most_removed: AtomicU64,
 }
 
 impl Failing {
@@ -188,7 +190,12 @@ impl Failing {
             a_bit_flips: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            most_removed: AtomicU64::new(0),
         })
+    }
+
+    fn note_removed(&self, bytes: u64) {
+        self.most_removed.fetch_max(bytes, Ordering::Relaxed);
     }
 
     fn write(&self) -> io::Result<()> {
@@ -225,6 +232,7 @@ impl Storage for Failing {
     }
 
     fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.note_removed(self.inner.length(file)? - length);
         self.inner.truncate(file, length)
     }
 
@@ -247,6 +255,7 @@ impl Storage for Failing {
     }
 
     fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.note_removed(self.inner.length(file)?);
         self.inner.remove(file)
     }
 
@@ -366,4 +375,10 @@ fn no_insertion_waits_for_a_whole_pass() {
     let file_bytes = index.stats().file_bytes;
     assert!(file_bytes > 3_000_000, "{file_bytes}");
     assert!(most <= file_bytes / 8, "{most} of {file_bytes} bytes in one step");
+    let removed = storage.most_removed.load(Ordering::Relaxed);
+    assert!(removed > 1 << 20 && removed <= 2 << 20, "{removed} bytes were removed at once");
+    let files = storage.list("index").unwrap();
+    assert!(files.len() <= 3, "a run, the next one, and what is left of the one before: {files:?}");
+    index.save(Vec::new()).unwrap();
+    assert_eq!(storage.list("index").unwrap().len(), 2, "the summary and its run");
 }
