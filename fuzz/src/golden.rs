@@ -6,8 +6,8 @@ use varve_archive::{Catalog, SnapshotContent};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
 use varve_log::ArenaMap;
 use varve_store::{
-    Access, Encryption, Keyring, NewKey, OpenError, PassphraseCost, Role, ScoreAlgorithm, Secret, Store,
-    StoreConfig,
+    Access, CompareMode, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey, OpenError, PassphraseCost,
+    Role, ScoreAlgorithm, Secret, Store, StoreConfig,
 };
 use varve_tree::{ContentWriter, Cutting};
 use varve_world::{MemoryStorage, Random, SeededRandom, World};
@@ -65,10 +65,24 @@ fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
 
 /// Two arenas, the first one sealed; a catalog with one snapshot; a checkpoint of the index.
 fn made(score: ScoreAlgorithm, encryption: Encryption) -> Golden {
-    let storage = MemoryStorage::new();
     let mut config = StoreConfig::new([5; 16]);
-    config.score = score;
-    config.encryption = encryption;
+    (config.score, config.encryption) = (score, encryption);
+    made_with(config)
+}
+
+/// The same, with its index on disk.
+fn made_on_disk(compare: CompareMode) -> Golden {
+    let mut config = StoreConfig::new([5; 16]);
+    (config.compare, config.encryption, config.index) = (compare, Encryption::None, IndexKind::Disk);
+    // So little that it writes all the time.
+    config.disk_index.memory_bytes = DiskIndexConfig::MEMORY_BYTES_MIN;
+    config.disk_index.expected_blocks = 100;
+    made_with(config)
+}
+
+fn made_with(mut config: StoreConfig) -> Golden {
+    let storage = MemoryStorage::new();
+    let encryption = config.encryption;
     config.arena_map = ArenaMap::new(1 << 20).expect("the smallest");
     Store::create(&world(&storage, 1), &config, Some(&secret()), PassphraseCost::default())
         .expect("in memory");
@@ -111,12 +125,14 @@ fn made(score: ScoreAlgorithm, encryption: Encryption) -> Golden {
 }
 
 /// One of each kind.
-pub static GOLDEN: LazyLock<[Golden; 4]> = LazyLock::new(|| {
+pub static GOLDEN: LazyLock<[Golden; 6]> = LazyLock::new(|| {
     [
         made(ScoreAlgorithm::Blake3, Encryption::None),
         made(ScoreAlgorithm::Blake3, Encryption::Aes256Gcm),
         made(ScoreAlgorithm::Sha1, Encryption::None),
         made(ScoreAlgorithm::Sha1, Encryption::Aes256Gcm),
+        made_on_disk(CompareMode::Hash),
+        made_on_disk(CompareMode::Value),
     ]
 });
 

@@ -254,7 +254,7 @@ fn change(storage: &MemoryStorage, files: &[FileName], input: &mut Input<'_>) {
 #[must_use]
 pub fn store_files_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for store in 0..4_u8 {
+    for store in 0..6_u8 {
         for what in 0..8_u8 {
             let file = what % 6;
             seeds.push(vec![store, 0, file, 0, 0x10, 0x27, what, 0, what % 4, 100, 0, what, 1, 0, 0, 0, 0]);

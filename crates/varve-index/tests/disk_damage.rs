@@ -173,8 +173,12 @@ struct Failing {
     inner: MemoryStorage,
     writes_fail: AtomicBool,
     reads_fail: AtomicBool,
+    /// Of the next reading.
+    a_bit_flips: AtomicBool,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
+    /// The most that one call has taken away.
+    most_removed: AtomicU64,
 }
 
 impl Failing {
@@ -183,9 +187,15 @@ impl Failing {
             inner: MemoryStorage::new(),
             writes_fail: AtomicBool::new(false),
             reads_fail: AtomicBool::new(false),
+            a_bit_flips: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            most_removed: AtomicU64::new(0),
         })
+    }
+
+    fn note_removed(&self, bytes: u64) {
+        self.most_removed.fetch_max(bytes, Ordering::Relaxed);
     }
 
     fn write(&self) -> io::Result<()> {
@@ -210,7 +220,11 @@ impl Storage for Failing {
             return Err(io::Error::other("no such sector"));
         }
         self.read_bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
-        self.inner.read_at(file, offset, into)
+        self.inner.read_at(file, offset, into)?;
+        if self.a_bit_flips.swap(false, Ordering::Relaxed) {
+            into[into.len() / 3] ^= 8;
+        }
+        Ok(())
     }
 
     fn length(&self, file: &FileName) -> io::Result<u64> {
@@ -218,6 +232,7 @@ impl Storage for Failing {
     }
 
     fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
+        self.note_removed(self.inner.length(file)? - length);
         self.inner.truncate(file, length)
     }
 
@@ -240,6 +255,7 @@ impl Storage for Failing {
     }
 
     fn remove(&self, file: &FileName) -> io::Result<()> {
+        self.note_removed(self.inner.length(file)?);
         self.inner.remove(file)
     }
 
@@ -296,6 +312,22 @@ fn a_disk_that_cannot_be_read_for_a_while_harms_nothing() {
     assert_eq!(check(&index), COUNT);
 }
 
+#[test]
+fn a_bad_reading_in_a_pass_is_no_damage() {
+    let storage = Failing::new();
+    let index = DiskIndex::new(storage.clone(), KEY, SETTINGS, WRITER);
+    insert(&index, 0..COUNT / 2);
+    index.save(b"note".to_vec()).unwrap();
+    for first in (COUNT / 2..COUNT).step_by(1000) {
+        storage.a_bit_flips.store(true, Ordering::Relaxed);
+        insert(&index, first..first + 1000);
+        index.save(b"note".to_vec()).unwrap();
+        assert!(!storage.a_bit_flips.load(Ordering::Relaxed), "a bit was flipped");
+    }
+    assert_eq!((check(&index), index.trouble()), (COUNT, None));
+    assert_eq!(check(&open(&storage.inner).unwrap()), COUNT);
+}
+
 /// Whoever chooses the blocks of a plain store may make many whose fingerprints crowd one place, or are all the same.
 #[test]
 fn an_enemys_fingerprints_cost_a_bounded_amount_and_harm_nobody() {
@@ -343,4 +375,10 @@ fn no_insertion_waits_for_a_whole_pass() {
     let file_bytes = index.stats().file_bytes;
     assert!(file_bytes > 3_000_000, "{file_bytes}");
     assert!(most <= file_bytes / 8, "{most} of {file_bytes} bytes in one step");
+    let removed = storage.most_removed.load(Ordering::Relaxed);
+    assert!(removed > 1 << 20 && removed <= 2 << 20, "{removed} bytes were removed at once");
+    let files = storage.list("index").unwrap();
+    assert!(files.len() <= 3, "a run, the next one, and what is left of the one before: {files:?}");
+    index.save(Vec::new()).unwrap();
+    assert_eq!(storage.list("index").unwrap().len(), 2, "the summary and its run");
 }

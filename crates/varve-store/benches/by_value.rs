@@ -1,5 +1,6 @@
 //! By value against by hash: blocks of 8 KiB are put fresh, put again in order and out of order, and read in order and out of order
-//! (`--blocks N` for another count). Real files, whatever the machine has cached of them, one thread.
+//! (`--blocks N` for another count). Real files, whatever the machine has cached of them, one thread. The two stores take turns, so that what
+//! else the machine does meets both.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -21,7 +22,9 @@ const BLOCK_COUNT_TEST: u64 = 500;
 /// Foundation's "Sort-1024": so many reads are sorted at a time.
 const BATCH_COUNT: usize = 1024;
 const BLOCK_BYTES: usize = 8192;
-/// Reading is done so often; the fastest counts.
+/// A store takes so many batches, and then it is the other one's turn.
+const TURN_BATCHES: usize = 2;
+/// Reading is done so often, by stores that were opened anew.
 const ROUNDS: usize = 3;
 
 const PHASES: [&str; 5] = ["fresh", "again, in order", "again, shuffled", "read, in order", "read, shuffled"];
@@ -35,8 +38,7 @@ fn main() {
     );
     for encryption in [Encryption::Aes256Gcm, Encryption::None] {
         for is_random in [true, false] {
-            let hash = measure(CompareMode::Hash, encryption, block_count, is_random);
-            let value = measure(CompareMode::Value, encryption, block_count, is_random);
+            let [hash, value] = measure(encryption, block_count, is_random);
             let kind = match encryption {
                 Encryption::Aes256Gcm => "encrypted",
                 Encryption::None => "plain",
@@ -57,78 +59,119 @@ fn main() {
     }
 }
 
-/// MiB a second, and how often the index was asked, for each phase.
-fn measure(
-    compare: CompareMode,
-    encryption: Encryption,
-    block_count: u64,
-    is_random: bool,
-) -> Vec<(f64, u64)> {
-    let folder = tempfile::tempdir_in(".").expect("a temporary folder can be made");
-    let mut config = StoreConfig::new([7; 16]);
-    (config.compare, config.encryption) = (compare, encryption);
-    let key = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
-    let secret = (encryption == Encryption::Aes256Gcm).then_some(&key);
-    Store::create(&World::real(folder.path()), &config, secret, PassphraseCost::default())
-        .expect("an empty folder");
-    let open =
-        |access| Store::open(World::real(folder.path()), secret, access, &mut |_| ()).expect("it is a store");
-    let write = Access::Write { holder: "a bench" };
+/// A store that is measured.
+struct Measured {
+    folder: tempfile::TempDir,
+    secret: Option<Secret>,
+    store: Option<Store>,
+    scores: Vec<Score>,
+    /// Of the phase that is under way.
+    seconds: f64,
+    asked: u64,
+}
+
+impl Measured {
+    fn new(compare: CompareMode, encryption: Encryption) -> Self {
+        let folder = tempfile::tempdir_in(".").expect("a temporary folder can be made");
+        let mut config = StoreConfig::new([7; 16]);
+        (config.compare, config.encryption) = (compare, encryption);
+        let key = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
+        let secret = (encryption == Encryption::Aes256Gcm).then_some(key);
+        Store::create(&World::real(folder.path()), &config, secret.as_ref(), PassphraseCost::default())
+            .expect("an empty folder");
+        Self { folder, secret, store: None, scores: Vec::new(), seconds: 0.0, asked: 0 }
+    }
+
+    fn open(&mut self, access: Access<'_>) {
+        let world = World::real(self.folder.path());
+        let opened = Store::open(world, self.secret.as_ref(), access, &mut |_| ()).expect("it is a store");
+        self.store = Some(opened);
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("it is open")
+    }
+
+    /// Closes the store; how often its index was asked since it was opened is added up.
+    fn close(&mut self) {
+        self.asked += self.store().candidates_per_lookup().iter().sum::<u64>();
+        self.store.take().expect("it is open").close().expect("the disk has space");
+    }
+
+    fn put(&mut self, batch: &[usize], contents: &[Vec<u8>], is_new: bool) {
+        let blocks: Vec<_> =
+            batch.iter().map(|at| Block { block_type: BlockType::DATA, bytes: &contents[*at] }).collect();
+        let started = Instant::now();
+        let scores = self.store().put_batch(&blocks).expect("the disk has space");
+        self.seconds += started.elapsed().as_secs_f64();
+        if is_new {
+            self.scores.extend(scores);
+        }
+    }
+
+    fn sync(&mut self) {
+        let started = Instant::now();
+        self.store().sync().expect("the disk has space");
+        self.seconds += started.elapsed().as_secs_f64();
+    }
+
+    fn read(&mut self, batch: &[usize], contents: &[Vec<u8>]) {
+        let name = |at: &usize| BlockName { score: self.scores[*at], block_type: BlockType::DATA };
+        let names: Vec<_> = batch.iter().map(name).collect();
+        let started = Instant::now();
+        for (at, found) in batch.iter().zip(self.store().get_batch(&names)) {
+            assert_eq!(found.expect("it was put")[..16], contents[*at][..16]);
+        }
+        self.seconds += started.elapsed().as_secs_f64();
+    }
+
+    /// MiB a second, and how often the index was asked; the next phase begins.
+    fn result(&mut self, block_count: usize) -> (f64, u64) {
+        let mebibytes = (block_count * BLOCK_BYTES) as f64 / f64::from(1 << 20);
+        let result = (mebibytes / self.seconds, self.asked);
+        (self.seconds, self.asked) = (0.0, 0);
+        result
+    }
+}
+
+/// MiB a second, and how often the index was asked, for each phase: by hash, and by value.
+fn measure(encryption: Encryption, block_count: u64, is_random: bool) -> [Vec<(f64, u64)>; 2] {
+    let mut stores =
+        [CompareMode::Hash, CompareMode::Value].map(|compare| Measured::new(compare, encryption));
     let contents: Vec<Vec<u8>> = (0..block_count).map(|number| content(number, is_random)).collect();
     let in_order: Vec<usize> = (0..contents.len()).collect();
     let shuffled = shuffled(contents.len());
-    let mut phases = Vec::new();
-    let mut scores = Vec::new();
+    let mut phases = [Vec::new(), Vec::new()];
     for (order, is_new) in [(&in_order, true), (&in_order, false), (&shuffled, false)] {
-        let store = open(write);
-        let (rate, found) = timed(&store, || {
-            let mut found = Vec::with_capacity(order.len());
-            for batch in order.chunks(BATCH_COUNT) {
-                let blocks: Vec<_> = batch
-                    .iter()
-                    .map(|at| Block { block_type: BlockType::DATA, bytes: &contents[*at] })
-                    .collect();
-                found.extend(store.put_batch(&blocks).expect("the disk has space"));
-            }
-            store.sync().expect("the disk has space");
-            found
-        });
-        if is_new {
-            scores = found;
-        } else {
-            assert_eq!(store.session_growth().0, 0, "all of them are there");
+        stores.iter_mut().for_each(|store| store.open(Access::Write { holder: "a bench" }));
+        in_turns(&mut stores, order, &mut |store, batch| store.put(batch, &contents, is_new));
+        for (store, phases) in stores.iter_mut().zip(&mut phases) {
+            store.sync();
+            assert_eq!(store.store().session_growth().0, if is_new { block_count } else { 0 });
+            store.close();
+            phases.push(store.result(order.len()));
         }
-        phases.push(rate);
-        store.close().expect("the disk has space");
     }
     for order in [&in_order, &shuffled] {
-        let rounds = (0..ROUNDS).map(|_| {
-            let store = open(Access::Read);
-            timed(&store, || read(&store, order, &scores, &contents)).0
-        });
-        phases.push(rounds.max_by(|one, other| one.0.total_cmp(&other.0)).expect("there are rounds"));
+        for _ in 0..ROUNDS {
+            stores.iter_mut().for_each(|store| store.open(Access::Read));
+            in_turns(&mut stores, order, &mut |store, batch| store.read(batch, &contents));
+            stores.iter_mut().for_each(Measured::close);
+        }
+        for (store, phases) in stores.iter_mut().zip(&mut phases) {
+            phases.push(store.result(order.len() * ROUNDS));
+        }
     }
     phases
 }
 
-fn read(store: &Store, order: &[usize], scores: &[Score], contents: &[Vec<u8>]) {
-    for batch in order.chunks(BATCH_COUNT) {
-        let names: Vec<_> =
-            batch.iter().map(|at| BlockName { score: scores[*at], block_type: BlockType::DATA }).collect();
-        for (at, found) in batch.iter().zip(store.get_batch(&names)) {
-            assert_eq!(found.expect("it was put")[..16], contents[*at][..16]);
+/// Does the same work in both stores, each being the first of the two in every second turn.
+fn in_turns(stores: &mut [Measured; 2], order: &[usize], work: &mut dyn FnMut(&mut Measured, &[usize])) {
+    for (turn, of_turn) in order.chunks(BATCH_COUNT * TURN_BATCHES).enumerate() {
+        for at in [turn % 2, 1 - turn % 2] {
+            of_turn.chunks(BATCH_COUNT).for_each(|batch| work(&mut stores[at], batch));
         }
     }
-}
-
-fn timed<T>(store: &Store, work: impl FnOnce() -> T) -> ((f64, u64), T) {
-    let asked = |store: &Store| -> u64 { store.candidates_per_lookup().iter().sum() };
-    let (before, started) = (asked(store), Instant::now());
-    let done = work();
-    let seconds = started.elapsed().as_secs_f64();
-    let mebibytes =
-        (block_count(BLOCK_COUNT, BLOCK_COUNT_TEST) * BLOCK_BYTES as u64) as f64 / f64::from(1 << 20);
-    ((mebibytes / seconds, asked(store) - before), done)
 }
 
 fn content(number: u64, is_random: bool) -> Vec<u8> {

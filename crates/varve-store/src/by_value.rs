@@ -6,13 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use varve_block::{
     Block, BlockName, BlockType, CLUMP_NAME_BYTES, ClumpName, GetError, PLACED_SCORE_BYTES, PlacedName,
     PutError, Score,
 };
 use varve_log::{AppendError, NamedBlock};
-use varve_world::Task;
 
 use crate::placement::blocks_max;
 use crate::put::failed;
@@ -21,14 +19,6 @@ use crate::store::{Admission, FullDraft, Pending, PendingPlace, Store, Writer};
 /// With so many blocks at the most is one compared. Whoever chooses blocks with one fingerprint, for which they need the store's key,
 /// has them stored twice.
 const CANDIDATES_MAX: usize = 16;
-
-/// Fewer blocks than these are read sooner than a thread has begun.
-const SHARE_MIN: usize = 64;
-
-/// In which clump a block was first written.
-fn clump_of(name: &BlockName) -> Option<ClumpName> {
-    PlacedName::of(&name.score).map(|placed| placed.clump)
-}
 
 /// A block that is being put.
 struct Putting<'a> {
@@ -95,10 +85,8 @@ impl Store {
         puts: &mut [Putting<'_>],
         candidates: BTreeMap<BlockName, Vec<usize>>,
     ) -> Result<(), PutError> {
-        let mut candidates: Vec<_> = candidates.into_iter().collect();
-        candidates.sort_by_key(|(name, _)| clump_of(name));
-        let names: Vec<_> = candidates.iter().map(|(name, _)| *name).collect();
-        for (found, (name, numbers)) in self.get_on_all_cores(&names).into_iter().zip(candidates) {
+        let names: Vec<_> = candidates.keys().copied().collect();
+        for (found, (name, numbers)) in self.get_blocks(&names).into_iter().zip(candidates) {
             let found = match found {
                 Ok(bytes) => Some(bytes),
                 Err(GetError::Failed { source, .. }) => return Err(PutError::Failed { source }),
@@ -118,31 +106,6 @@ impl Store {
             }
         }
         Ok(())
-    }
-
-    /// Reads blocks that come in the order of their clumps, on as many cores as there are: unpacking is what takes time. Each has clumps of its
-    /// own, so that none is unpacked twice.
-    fn get_on_all_cores(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
-        let workers = self.world.workers.as_ref();
-        let share = names.len().div_ceil(workers.width()).max(SHARE_MIN);
-        let mut shares: Vec<&[BlockName]> = Vec::new();
-        let mut rest = names;
-        while !rest.is_empty() {
-            let most = share.min(rest.len());
-            let last = clump_of(&rest[most - 1]);
-            let more = rest[most..].iter().take_while(|name| clump_of(name) == last).count();
-            let (taken, after) = rest.split_at(most + more);
-            shares.push(taken);
-            rest = after;
-        }
-        if shares.len() < 2 {
-            return self.get_blocks(names);
-        }
-        let mut found: Vec<_> = shares.iter().map(|_| Vec::new()).collect();
-        let tasks = shares.iter().zip(&mut found);
-        let tasks = tasks.map(|(names, found)| Box::new(|| *found = self.get_blocks(names)) as Task<'_>);
-        workers.run_all(tasks.collect());
-        found.into_iter().flatten().collect()
     }
 
     /// Blocks in the log that have a block's fingerprint, type and size, and were not compared with it yet: those that are

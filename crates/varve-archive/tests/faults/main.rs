@@ -36,6 +36,7 @@ mod shrink;
 mod steps;
 mod target;
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -75,15 +76,30 @@ fn seeds_that_failed_once() {
     }
 }
 
+fn few_seeds() -> Vec<Seed> {
+    let each = |number| [Seed::new(number), Seed::old(number).with_disk_index()];
+    let some = |number| {
+        let seed = Seed::new(number);
+        [seed.by_value(), Seed::new(number + 1).with_disk_index().by_value()]
+    };
+    (0..FEW_SEEDS).flat_map(each).chain((0..FEW_SEEDS).step_by(2).flat_map(some)).collect()
+}
+
 #[test]
 fn a_few_seeds() {
-    for number in 0..FEW_SEEDS {
-        must_survive(Seed::new(number));
-        must_survive(Seed::old(number).with_disk_index());
-    }
-    for number in (0..FEW_SEEDS).step_by(2) {
-        must_survive(Seed::new(number).by_value());
-    }
+    few_seeds().into_iter().for_each(|seed| drop(must_survive(seed)));
+}
+
+/// Every way to choose what names blocks, how they are compared, whether they are encrypted and where the index is.
+#[test]
+fn the_few_seeds_have_stores_of_every_kind() {
+    let kind_of = |seed| {
+        let config = Schedule::draw(seed).config();
+        format!("{:?} {:?} {:?} {:?}", config.score, config.compare, config.encryption, config.index)
+    };
+    let kinds: BTreeSet<_> = few_seeds().into_iter().map(kind_of).collect();
+    // SHA-1 is for comparing by hash.
+    assert_eq!(kinds.len(), (2 + 1) * 2 * 2, "{kinds:#?}");
 }
 
 #[test]
@@ -122,8 +138,8 @@ fn replay() {
 }
 
 /// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come as many short ones as
-/// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every `VARVE_FAULT_VALUE` fresh seeds one is run
-/// by value as well. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
+/// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every
+/// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
 /// their index on disk. Those that failed once come before all others. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
@@ -142,7 +158,8 @@ fn many_seeds() {
     let each_by_value = setting::<u64>("VARVE_FAULT_VALUE");
     let and_by_value = |seed: Seed| {
         let is_one = each_by_value.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
-        [Some(seed), is_one.then(|| seed.by_value())].into_iter().flatten()
+        let by_value = if seed.number.is_multiple_of(4) { seed.with_disk_index() } else { seed }.by_value();
+        [Some(seed), is_one.then_some(by_value)].into_iter().flatten()
     };
     let fresh = fresh.flat_map(and_by_value);
     let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);

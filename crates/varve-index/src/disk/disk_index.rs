@@ -12,6 +12,7 @@ use super::Entry;
 use super::buffer::Buffer;
 use super::filter::Filter;
 use super::nearby::Nearby;
+use super::outdated::Outdated;
 use super::pass::{Pass, PassError};
 use super::run::{ReadRunError, Run, RunReader};
 use super::stats::{Counters, DiskIndexStats};
@@ -94,6 +95,7 @@ pub struct DiskIndex {
     pass: Mutex<Option<Pass>>,
     state: RwLock<State>,
     nearby: Mutex<Nearby>,
+    outdated: Outdated,
     counters: Counters,
 }
 
@@ -212,6 +214,7 @@ impl DiskIndex {
                 is_incomplete: false,
             }),
             nearby: Mutex::new(Nearby::new(settings.memory_bytes / 8 * 3)),
+            outdated: Outdated::default(),
             counters: Counters::default(),
         }
     }
@@ -547,6 +550,7 @@ impl DiskIndex {
 
     /// Does a share of the pass, as large as the insertion of so many entries asks for: it ends when the active buffer is half full.
     fn advance(&self, entries: u64) {
+        self.outdated.cut();
         if let Ok(mut slot) = self.pass.try_lock()
             && let Some(pass) = slot.as_mut()
         {
@@ -596,8 +600,7 @@ impl DiskIndex {
         let unsaved = old.filter(|old| !state.is_saved(old));
         drop(state);
         if let Some(old) = unsaved {
-            // What stays is removed when the index is opened again.
-            let _ = self.storage.remove(&old.run.file);
+            self.outdated.add(old.run);
         }
         Ok(())
     }
@@ -692,6 +695,7 @@ impl DiskIndex {
         }
         let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
         drop(state);
+        self.outdated.remove();
         ready.map_or(Ok(()), |ready| self.save_run(ready))
     }
 

@@ -21,6 +21,7 @@ mod disk_index;
 mod filter;
 mod in_place;
 mod nearby;
+mod outdated;
 mod page;
 mod pass;
 mod run;

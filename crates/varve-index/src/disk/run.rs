@@ -122,26 +122,41 @@ impl RunReader {
             let rest = usize::try_from(page_count - page).unwrap_or(usize::MAX).saturating_mul(PAGE_BYTES);
             self.piece.resize(rest.min(PIECE_BYTES), 0);
             (self.piece_page, offset) = (page, 0);
-            self.run
-                .storage
-                .read_at(&self.run.file, page * PAGE_BYTES as u64, &mut self.piece)
-                .map_err(|source| ReadRunError::Storage { file: self.run.file.clone(), page, source })?;
+            self.read(0)?;
         }
-        let damaged = || ReadRunError::Damaged { file: self.run.file.clone(), page };
-        let bytes = self.piece[offset..].first_chunk().ok_or_else(damaged)?;
-        let opened = Page::open(bytes, page, self.run.codes).ok_or_else(damaged)?;
         let last = self.entries.last().map(|entry| entry.key);
-        opened.read_all(&mut self.entries).ok_or_else(damaged)?;
-        // Out of order, the next run would be searched in vain for what is in it. Of one key the places may come in any order: those that
-        // were written in place do.
-        let first = self.entries.first().map(|entry| entry.key);
-        let is_in_order = last <= first && self.entries.is_sorted_by_key(|entry| entry.key);
-        let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
-        if !is_in_order || first != fence {
-            return Err(damaged());
+        if !self.take_page(page, offset, last) {
+            // One bad reading is no damage.
+            self.read(offset)?;
+            if !self.take_page(page, offset, last) {
+                return Err(ReadRunError::Damaged { file: self.run.file.clone(), page });
+            }
         }
         (self.taken, self.next_page) = (0, page + 1);
         Ok(true)
+    }
+
+    /// Reads the piece, from this place in it on.
+    fn read(&mut self, offset: usize) -> Result<(), ReadRunError> {
+        let page = self.piece_page + (offset / PAGE_BYTES) as u64;
+        self.run
+            .storage
+            .read_at(&self.run.file, page * PAGE_BYTES as u64, &mut self.piece[offset..])
+            .map_err(|source| ReadRunError::Storage { file: self.run.file.clone(), page, source })
+    }
+
+    /// Takes the entries of the page at this place of the piece; returns whether they make sense behind the last key.
+    fn take_page(&mut self, page: u64, offset: usize, last: Option<u64>) -> bool {
+        let bytes = self.piece[offset..].first_chunk();
+        let opened = bytes.and_then(|bytes| Page::open(bytes, page, self.run.codes));
+        if opened.and_then(|opened| opened.read_all(&mut self.entries)).is_none() {
+            return false;
+        }
+        // Out of order, the next run would be searched in vain for what is in it. Of one key the places may come in any order: those that
+        // were written in place do.
+        let first = self.entries.first().map(|entry| entry.key);
+        let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
+        last <= first && self.entries.is_sorted_by_key(|entry| entry.key) && first == fence
     }
 }
 
