@@ -18,7 +18,7 @@ Cold means /proc/sys/vm/drop_caches for root; others only take the files concern
 How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how. So is how a past day is
 looked at (look-random, look-listing, look-sequential): bench/looking.py; and disks over NBD, past nights that are booted and machines
 that run (nbd, boot, night): bench/machines.py; blocks over Venti's protocol (venti): bench/venti.py; and
-what was foretold of them (plan): bench/planning.py.
+what was foretold of them (plan): bench/planning.py. How fast the tests of faults are (faults): bench/faults.py.
 
 The data comes from script/workloads; what that cannot make here is skipped, and so is a tool that is not installed: both by name.
 """
@@ -30,7 +30,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import looking, machines, planning, upkeep, venti
+from bench import faults, looking, machines, planning, upkeep, venti
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -93,6 +93,14 @@ def main() -> int:
     for name in [*looking.LOOK, "restic mount", "borg mount"]:
         if name in skipped:
             print(f"{name}: skipped: {skipped[name]}")
+    rates: list[faults.Rate] = []
+    if "faults" in chosen.scenarios:
+        try:
+            rates = faults.measure(ROOT, chosen.rounds, chosen.quick)
+            write_json(chosen.json, versions, skipped, results, pairs, looks, rates)
+            print(faults.table(rates), flush=True)
+        except upkeep.CannotMeasure as reason:
+            print(f"faults: skipped: {reason}")
     print(f"\nall measurements: {chosen.json}")
     return 1 if any(isinstance(result, Failure) for result in results) else 0
 
@@ -101,7 +109,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + machines.NAMES + venti.NAMES + planning.NAMES + looking.LOOK
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + machines.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -121,6 +129,7 @@ def parse() -> argparse.Namespace:
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
         print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside what `varve plan` foretells of them")
         print(f"  {', '.join(machines.NAMES)}: disks over NBD, past nights that are booted, machines that run")
+        print(f"  {', '.join(faults.NAMES)}: how many simulated operations a second the tests of faults make")
         print("tools:\n  varve")
         for tool in PEERS:
             print(f"  {tool.name:<10} {tool.note}".rstrip())

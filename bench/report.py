@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from bench.faults import Rate
 from bench.looking import Look
 from bench.rounds import Failure, Measurement
 from bench.scenarios import Scenario
@@ -82,6 +83,7 @@ def write_json(
     results: list[Measurement | Failure],
     kept: Iterable[Pair] = (),
     looks: Iterable[Look] = (),
+    rates: Iterable[Rate] = (),
 ) -> None:
     whole = {
         "machine": machine(),
@@ -90,6 +92,7 @@ def write_json(
         "measurements": [asdict(result) for result in results if isinstance(result, Measurement)],
         "upkeep": [asdict(pair) for pair in kept],
         "looking": [asdict(look) for look in looks],
+        "faults": [asdict(rate) for rate in rates],
         "failures": [asdict(result) for result in results if isinstance(result, Failure)],
     }
     path.write_text(json.dumps(whole, indent=1) + "\n")

@@ -12,6 +12,7 @@ use varve_remote::{VentiOptions, VentiStore};
 use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
 use varve_store::{
     Access, Encryption, Keyring, PassphraseCost, Permission, RebuildProgress, Secret, Store, StoreConfig,
+    WithheldError,
 };
 use varve_venti::Address;
 use varve_world::{Clock, MemoryStorage, RealClock, RealStorage, Storage, World};
@@ -319,7 +320,13 @@ pub fn write_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
 
 /// Says that the newest snapshots may be missing: a list of the others looks as if it were whole.
 fn notice_lost_end(store: &Store, name: &str) {
-    if store.end_is_lost() {
+    if let Err(WithheldError { arena, offset }) = store.check_nothing_withheld() {
+        // It may be there all the same: nothing is said to be lost.
+        eprintln!(
+            "varve: {name}: the disk does not give what is at offset {offset} of arena {arena}: the newest snapshots may be missing here"
+        );
+        eprintln!("hint: look after the disk; `varve verify` says what else it does not give");
+    } else if store.end_is_lost() {
         eprintln!(
             "varve: {name} has lost the end of its log: the newest snapshots may be missing, and cannot be named"
         );

@@ -62,6 +62,11 @@ fn follow(machine: &mut Machine, place: Place) {
     let is_open = matches!(place, Place::OpenHeader | Place::OpenEnd);
     assert_eq!(listed.code, Some(0), "{place:?}: {}", listed.stderr);
     assert!(is_open || listed.text().contains("second"), "{place:?}: {}", listed.text());
+    // Nobody takes what is listed for all there is.
+    assert_eq!(listed.stderr.contains("may be missing here"), is_open, "{place:?}: {}", listed.stderr);
+    let stats = sandbox.json(["stats"]).remove(0);
+    let withheld_in = stats["withheld"]["arena"].as_u64().map(|arena| format!("{arena:010}.arena"));
+    assert_eq!(withheld_in.as_deref(), is_open.then_some(file), "{place:?}: {stats}");
     // A program can tell it from what was changed.
     let verified = sandbox.run(["verify", "--data", "--json"]);
     let verified: serde_json::Value = serde_json::from_slice(&verified.stdout).unwrap();

@@ -8,7 +8,7 @@ use varve_archive::Progress;
 use varve_block::with_causes;
 use varve_remote::Target;
 use varve_replica::{
-    DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, Source,
+    DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, Source, WrongLength,
 };
 use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
@@ -121,6 +121,7 @@ fn one(
         return Ok(outcome);
     }
     let (present, planned) = (plan.present_bytes, plan.damaged.len());
+    let wrong: Vec<_> = left_wrong(words, &plan).map(|wrong| wrong.object.to_string()).collect();
     let shown = Shown::start(text, progress, arguments.quiet);
     let workers = RealWorkers::new(usize::from(words.jobs));
     let done = plan.apply(source, there, options, &workers, &Transfer(Arc::clone(progress)));
@@ -133,8 +134,18 @@ fn one(
         eprintln!("hint: `varve verify` says what that harms; everything else was replicated");
         outcome = Outcome::Found;
     }
-    print_done(arguments, &done, text, present);
+    if !wrong.is_empty() {
+        eprintln!(
+            "hint: `varve verify --replica {text}` says what is still missing there; `--replace OBJECT` uploads it again"
+        );
+    }
+    print_done(arguments, &done, text, (present, &wrong));
     Ok(outcome)
+}
+
+/// The objects of a wrong length that stay as they are.
+fn left_wrong<'a>(words: &'a Replicate, plan: &'a ReplicationPlan) -> impl Iterator<Item = &'a WrongLength> {
+    plan.wrong.iter().filter(|wrong| !words.replaced.contains(&wrong.object.to_string()))
 }
 
 /// Says what was noticed before anything was done.
@@ -160,7 +171,7 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
         eprintln!("varve: arena {arena} is missing here; the replica has it");
         outcome = Outcome::Found;
     }
-    for wrong in plan.wrong.iter().filter(|wrong| !words.replaced.contains(&wrong.object.to_string())) {
+    for wrong in left_wrong(words, plan) {
         eprintln!(
             "varve: {} at the replica has {} bytes, and should have {}; what it lacks is uploaded beside it if possible",
             wrong.object, wrong.bytes, wrong.expected
@@ -196,7 +207,7 @@ fn print_dry_run(arguments: &Arguments, plan: &ReplicationPlan, text: &str) {
     }
 }
 
-fn print_done(arguments: &Arguments, done: &Replicated, text: &str, present: u64) {
+fn print_done(arguments: &Arguments, done: &Replicated, text: &str, (present, wrong): (u64, &[String])) {
     let total = present + done.uploaded_bytes;
     if arguments.json {
         let value = json!({
@@ -205,12 +216,14 @@ fn print_done(arguments: &Arguments, done: &Replicated, text: &str, present: u64
             "uploaded_bytes": done.uploaded_bytes,
             "total_bytes": total,
             "damaged_arenas": done.damaged.iter().map(|damage| damage.arena.0).collect::<Vec<_>>(),
+            "wrong_objects": wrong,
             "removed_keys": done.removed_keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
         say!("{value}");
     } else if !arguments.quiet {
         say!(
-            "{text} is up to date: {} uploaded in {} objects, {} in all",
+            "{text} is up to date{}: {} uploaded in {} objects, {} in all",
+            if wrong.is_empty() { "" } else { ", but for the objects above" },
             show::bytes(done.uploaded_bytes),
             done.object_count,
             show::bytes(total)

@@ -36,6 +36,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
             "parity_percent": percent,
             "parity_bytes": stats.parity_bytes,
             "parity_arenas": stats.parity_count,
+            "end_is_lost": archive.store().end_is_lost(),
+            "withheld": archive.store().check_nothing_withheld().err().map(
+                |withheld| json!({ "arena": withheld.arena.0, "offset": withheld.offset })
+            ),
         });
         say!("{value}");
         return Ok(Outcome::Done);

@@ -16,7 +16,8 @@ pub struct Row {
     /// What the program says, word by word.
     pub quotes: Vec<String>,
     pub says_nothing: bool,
-    /// The commands that lead back.
+    /// The way back, and the commands in it.
+    pub way: String,
     pub commands: Vec<String>,
 }
 
@@ -35,9 +36,9 @@ fn section(title: &str) -> &'static str {
     rest.split("\n## ").next().unwrap()
 }
 
-pub fn rows() -> Vec<Row> {
-    let lines =
-        section("A part of the store is damaged").lines().filter(|line| line.starts_with('|')).skip(2);
+/// The lines of a section's table.
+pub fn rows_of(title: &str) -> Vec<Row> {
+    let lines = section(title).lines().filter(|line| line.starts_with('|')).skip(2);
     let row = |line: &str| {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [what, says, way] = cells[..] else { panic!("not three cells: {line}") };
@@ -46,6 +47,7 @@ pub fn rows() -> Vec<Row> {
             what: what.into(),
             quotes: between(says, '"'),
             says_nothing: says.starts_with("nothing"),
+            way: way.into(),
             commands,
         }
     };
