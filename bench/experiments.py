@@ -1,6 +1,6 @@
 """Repeats the papers' experiments on this machine, and writes their tables and plots into docs/experiments.md.
 
-  script/experiments                 everything: half an hour, needs 5 GB of disk
+  script/experiments                 everything: a quarter of an hour on a quiet machine, needs 5 GB of disk
   script/experiments PART...         only these; script/experiments --list names them
   script/experiments --quick         a hundredth of the data, and nothing is written to docs/: does it run at all?
   script/experiments --render        measures nothing; writes tables and plots of what was measured before
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 # Bytes of a block: blocks in a store, and how many of them are asked for one by one. The engine keeps 96 MiB of what it has unpacked: a store
 # has to be larger than that by far, and what is asked for one by one must not be all of it.
-SIZES = {512: (400_000, 500), 4096: (400_000, 1_000), 8192: (200_000, 1_000)}
+SIZES = {512: (150_000, 500), 4096: (400_000, 1_000), 8192: (100_000, 500)}
 ENGINES = {
     "venti": "Venti's algorithm",
     "hash-memory": "by hash, index in memory",
@@ -249,15 +249,17 @@ def ratio_table(results: Results) -> str:
 def unflushed_table(results: Results) -> str:
     rows = []
     for size in SIZES:
+        runs = results.of(f"unflushed-{size}")
+        if not runs:
+            continue
         row = [f"{size:,} bytes"]
         for engine in ("hash-disk", "value-disk"):
             flushed = results.cases(size, engine).get("fresh-write")
-            runs = results.of(f"unflushed-{size}") or []
             unflushed = {run["engine"]: case for run in runs for case in run["cases"] if case["case"] == "fresh-write"}.get(ENGINES[engine])
             for one in (flushed, unflushed):
                 row.append(f"{number(one['megabytes_per_second'])}, {each(one, one['disk']['written_bytes'])}" if one else "")
         rows.append(row)
-    return markdown(["MB/s, bytes written a block", "by hash", "without the flush", "by value", "without the flush"], rows)
+    return markdown(["MB/s, bytes written a block", "by hash", "without the flush", "by value", "without the flush"], rows) if rows else ""
 
 
 def foretold(results: Results, size: int) -> dict[tuple[str, str], float]:
@@ -275,6 +277,8 @@ def foretold(results: Results, size: int) -> dict[tuple[str, str], float]:
 
 def foretold_table(results: Results, size: int) -> str:
     found = foretold(results, size)
+    if not found:
+        return ""
     engines = [engine for engine in ENGINES if engine != "venti"]
     rows = [[title, *(number(found[engine, case]) if (engine, case) in found else "" for engine in engines)] for case, title in CASES.items()]
     return markdown([f"foretold ÷ measured time, {size:,} bytes", *(ENGINES[engine] for engine in engines)], rows)

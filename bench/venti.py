@@ -82,8 +82,9 @@ class Venti:
         with self.ours(begin=False) as address:
             make_cold(self.work / "store")
             seconds = self.load(address, "read", seed, "--order", "random", "--among", among, count=count)
-        quick = ["--size", "16M", "--seconds", "0.1"] if among < BLOCK_COUNT else []
-        said = self.say("bench", "device", self.work, *quick)
+        remove(self.work / "store")
+        words = ["--size", "16M", "--seconds", "0.1"] if among < BLOCK_COUNT else ["--seconds", "1"]
+        said = self.say("bench", "device", self.work, *words)
         wanted = {"action": "read", "order": "random", "bytes": 16 << 10, "depth": DEPTH}
         [rate] = [row["per_second"] for row in said["rows"] if wanted.items() <= row.items()]
         return seconds, count / rate

@@ -1,14 +1,16 @@
-//! Disks: partition tables, and ext file systems.
+//! Disks: partition tables, and the file systems of ext and exFAT.
 //!
 //! An input is a list of sectors, each after its number; all other sectors of the disk are zeros. So a change of the input is nearly
 //! always one of something that is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use varve_image::{BlockOwners, Disk, ExtFileSystem, FileKind, FileSystem, LeaveOut, LeftOut, ReadAt};
+use varve_image::{
+    BlockOwners, Disk, ExtFileSystem, FileId, FileKind, FileSystem, LeaveOut, LeftOut, ReadAt,
+};
 
 const SECTOR_BYTES: usize = 512;
 const RECORD_BYTES: usize = 2 + SECTOR_BYTES;
@@ -73,9 +75,8 @@ pub fn partitions_seeds() -> Vec<Vec<u8>> {
     vec![include_bytes!("../disks/mbr").to_vec(), include_bytes!("../disks/gpt").to_vec()]
 }
 
-/// A file system, with all that is in it.
-pub fn ext(bytes: &[u8]) {
-    let Ok(files) = ExtFileSystem::open(Arc::new(Sectors::parse(bytes))) else { return };
+/// All that is in a file system, as far as a bound.
+fn wade(files: &dyn FileSystem, look_at: &mut dyn FnMut(FileId)) {
     let (mut seen, mut waiting) = (BTreeSet::new(), vec![files.root()]);
     while let Some(id) = waiting.pop().filter(|_| seen.len() < STEPS_MAX) {
         let Ok(status) = files.status(id) else { continue };
@@ -83,7 +84,8 @@ pub fn ext(bytes: &[u8]) {
             continue;
         }
         let _ = files.xattrs(id);
-        let _ = files.runs(id);
+        let _ = files.places(id);
+        look_at(id);
         match status.kind {
             FileKind::Folder => {
                 let _ = files.children(id, 0, &mut |child| {
@@ -105,6 +107,12 @@ pub fn ext(bytes: &[u8]) {
             _ => {}
         }
     }
+}
+
+/// A file system, with all that is in it.
+pub fn ext(bytes: &[u8]) {
+    let Ok(files) = ExtFileSystem::open(Arc::new(Sectors::parse(bytes))) else { return };
+    wade(&files, &mut |id| drop(files.runs(id)));
     let _ = files.free_blocks();
     let _ = BlockOwners::scan(&files);
 }
@@ -117,4 +125,98 @@ pub fn ext_seeds() -> Vec<Vec<u8>> {
         include_bytes!("../disks/ext4").to_vec(),
         include_bytes!("../disks/ext4-checksums").to_vec(),
     ]
+}
+
+/// An exFAT file system, with all that is in it.
+pub fn exfat(bytes: &[u8]) {
+    let mut sectors = Sectors::parse(bytes);
+    sectors.seal_exfat();
+    let disk = Disk::open(Arc::new(sectors));
+    let Some(volume) = disk.volume("p0") else { return };
+    if let Ok(files) = volume.open_file_system() {
+        wade(files.as_ref(), &mut |_| {});
+    }
+}
+
+/// With folders that lie in one piece and in several, long names, entries that were removed, and an end that was never written.
+#[must_use]
+pub fn exfat_seeds() -> Vec<Vec<u8>> {
+    vec![include_bytes!("../disks/exfat").to_vec()]
+}
+
+/// A file's first entry, and how many bytes an entry has.
+const EXFAT_FILE: u8 = 0x85;
+const EXFAT_ENTRY_BYTES: usize = 32;
+/// The boot region's sectors, of which the last has the checksum of the others; its copy has as many.
+const EXFAT_BOOT_SECTORS: u64 = 12;
+
+impl Sectors {
+    /// Gives both boot regions, and the entries of each file, the checksums that they should have.
+    fn seal_exfat(&mut self) {
+        for first in [0, EXFAT_BOOT_SECTORS] {
+            let last = first + EXFAT_BOOT_SECTORS - 1;
+            let region = self.bytes(first * SECTOR_BYTES as u64..last * SECTOR_BYTES as u64);
+            // What changes while it is in use does not count.
+            let counted = region.iter().enumerate().filter(|(at, _)| !matches!(at, 106 | 107 | 112));
+            let sum = counted.fold(0_u32, |sum, (_, byte)| sum.rotate_right(1).wrapping_add((*byte).into()));
+            let mut sealed = [0; SECTOR_BYTES];
+            sealed.as_chunks_mut::<4>().0.fill(sum.to_le_bytes());
+            self.0.insert(last, sealed);
+        }
+        let numbers: Vec<u64> = self.0.range(2 * EXFAT_BOOT_SECTORS..).map(|(number, _)| *number).collect();
+        for number in numbers {
+            for at in (0..SECTOR_BYTES).step_by(EXFAT_ENTRY_BYTES) {
+                let start = number * SECTOR_BYTES as u64 + at as u64;
+                let [kind, more, ..] = self.0[&number][at..] else { continue };
+                let entries_bytes = EXFAT_ENTRY_BYTES as u64 * (u64::from(more) + 1);
+                if kind != EXFAT_FILE || start + entries_bytes > DISK_BYTES {
+                    continue;
+                }
+                let entries = self.bytes(start..start + entries_bytes);
+                let counted = entries.iter().enumerate().filter(|(at, _)| !matches!(at, 2 | 3));
+                let sum =
+                    counted.fold(0_u16, |sum, (_, byte)| sum.rotate_right(1).wrapping_add((*byte).into()));
+                if let Some(sector) = self.0.get_mut(&number) {
+                    sector[at + 2..at + 4].copy_from_slice(&sum.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn bytes(&self, range: Range<u64>) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(range.end - range.start).expect("it is in memory")];
+        self.read_at(range.start, &mut bytes).expect("it is inside the disk");
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(bytes: &[u8]) -> Vec<Vec<u8>> {
+        let mut sectors = Sectors::parse(bytes);
+        sectors.seal_exfat();
+        let disk = Disk::open(Arc::new(sectors));
+        let files = disk.volume("p0").expect("no table").open_file_system().expect("it is sealed");
+        let mut names = Vec::new();
+        let mut take = |child: varve_image::Child| {
+            names.push(child.name);
+            ControlFlow::Continue(())
+        };
+        files.children(files.root(), 0, &mut take).expect("its entries are sealed");
+        names
+    }
+
+    #[test]
+    fn what_is_changed_in_exfat_gets_past_its_checksums() {
+        let mut seed = exfat_seeds().remove(0);
+        assert!(names(&seed).contains(&b"sparse".to_vec()), "{:?}", names(&seed));
+        // A letter of a name, and the number of the volume.
+        let name: Vec<u8> = "sparse".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let at = seed.windows(name.len()).position(|bytes| bytes == name).expect("it is there");
+        seed[at] = b'S';
+        seed[2 + 100] ^= 1;
+        assert!(names(&seed).contains(&b"Sparse".to_vec()), "{:?}", names(&seed));
+    }
 }

@@ -35,7 +35,7 @@ pub struct Target {
 }
 
 /// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
-pub const TARGETS: [Target; 36] = [
+pub const TARGETS: [Target; 37] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -83,6 +83,7 @@ pub const TARGETS: [Target; 36] = [
     Target { name: "whack", run: vac::whack, seeds: vac::whack_seeds },
     Target { name: "partitions", run: image::partitions, seeds: image::partitions_seeds },
     Target { name: "ext", run: image::ext, seeds: image::ext_seeds },
+    Target { name: "exfat", run: image::exfat, seeds: image::exfat_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

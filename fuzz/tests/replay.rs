@@ -105,6 +105,7 @@ exercise!(
     whack,
     partitions,
     ext,
+    exfat,
     store_files,
 );
 

@@ -19,6 +19,8 @@ pub struct Catalog {
     snapshots: Vec<Snapshot>,
     /// The roots before, the first of which that can be read is the one, if this process may not read them itself.
     unread: Option<Vec<Score>>,
+    /// Whether blocks are lost of a catalog that was added by somebody who may not read: it is not in this one.
+    lacks_added: bool,
 }
 
 /// How many roots a reader follows at most: with a new one every night, some thousand years.
@@ -48,6 +50,11 @@ pub enum LoadCatalogError {
     /// A snapshot in it makes no sense.
     #[error(transparent)]
     Snapshot(#[from] DecodeSnapshotError),
+    /// The next catalog would be without what somebody has added.
+    #[error(
+        "a catalog that a write-only key has added cannot be read, and the next one would be without its snapshots"
+    )]
+    LacksAdded,
 }
 
 /// Whether a catalog could not be read for a reason that may pass: the store failed, or the disk does not give what is there.
@@ -59,6 +66,18 @@ fn may_come_back(error: &LoadCatalogError) -> bool {
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound);
+        }
+        next = error.source();
+    }
+    false
+}
+
+/// Whether blocks are missing or damaged. Else they are what their writer has put.
+fn is_lost(error: &LoadCatalogError) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if error.is::<GetError>() {
+            return true;
         }
         next = error.source();
     }
@@ -90,9 +109,10 @@ impl Catalog {
 
     /// Reads the catalogs that these roots lead to, as one. The first is that of somebody who could read the one before it; the others
     /// were added since, the oldest first, by writers who may not read: what one of them leaves out, or spoils, hides nothing of the others.
+    /// Of those, what is lost is left out; see [`Catalog::require_all`].
     ///
     /// # Errors
-    /// [`LoadCatalogError`].
+    /// [`LoadCatalogError`]. If the first is lost there is no catalog: the others do not tell what was in it.
     pub fn load_all(blocks: &dyn BlockStore, roots: &[BlockName]) -> Result<Self, LoadCatalogError> {
         let mut catalog = Self::default();
         let (mut passed, mut known) = (BTreeSet::new(), BTreeSet::new());
@@ -107,8 +127,12 @@ impl Catalog {
                 }
                 // What cannot be read now may be read later: nothing may be decided by it.
                 Err(error) if may_come_back(&error) => return Err(error),
+                Err(error) if Some(root) == roots.first() && is_lost(&error) => return Err(error),
                 Err(error) if Some(root) == roots.first() => failure = Some(error),
-                Err(error) => tracing::error!(%root, %error, "a catalog that was added cannot be read"),
+                Err(error) => {
+                    tracing::error!(%root, %error, "a catalog that was added cannot be read");
+                    catalog.lacks_added |= is_lost(&error);
+                }
             }
         }
         match failure {
@@ -116,6 +140,14 @@ impl Catalog {
             Some(error) if catalog.snapshots.is_empty() => Err(error),
             _ => Ok(catalog),
         }
+    }
+
+    /// Whether the next catalog may take the place of this one: nothing that was added is left out of it.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError::LacksAdded`].
+    pub fn require_all(self) -> Result<Self, LoadCatalogError> {
+        if self.lacks_added { Err(LoadCatalogError::LacksAdded) } else { Ok(self) }
     }
 
     /// A catalog that can be added to and not be read, after these roots: the newest first, and after it those that come next if a
@@ -364,8 +396,18 @@ mod tests {
         }
         let loaded = Catalog::load_all(&store, &roots).unwrap();
         assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(loaded.require_all().is_ok(), "what makes no sense was never there");
+        // What is lost is another matter: what was in it nobody knows, and the next catalog would be without it.
+        assert!(store.lose(&honest));
+        let loaded = Catalog::load_all(&store, &roots).unwrap();
+        assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 3]);
+        assert!(matches!(loaded.require_all(), Err(LoadCatalogError::LacksAdded)));
         assert!(store.lose(&base));
         assert!(Catalog::load_all(&store, &[base]).is_err());
+        assert!(
+            Catalog::load_all(&store, &roots).is_err(),
+            "those that were added tell nothing of the first"
+        );
     }
 
     #[test]

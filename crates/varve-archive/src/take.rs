@@ -108,14 +108,15 @@ struct Content {
 }
 
 impl Archive {
-    /// Reads the catalog of a store. With a key that may not read, it can only be added to, and shows nothing but what was
+    /// Reads the catalog of a store. One that is open to be written is not given with less than all of it. With a key that may not read, it can only be added to, and shows nothing but what was
     /// added since.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn open(store: Store) -> Result<Self, LoadCatalogError> {
         let catalog = if store.role().allows(Permission::Read) {
-            Catalog::load_all(&store, &store.catalogs())?
+            let catalog = Catalog::load_all(&store, &store.catalogs())?;
+            if store.is_open_to_write() { catalog.require_all()? } else { catalog }
         } else {
             Catalog::unread(&store.newest_catalogs())
         };

@@ -28,8 +28,10 @@ use crate::edge::{Deadline, sleep};
 use crate::private_folder::PrivateFolder;
 use crate::qmp::{Qmp, QmpError};
 
-/// How often QEMU is asked whether something has ended.
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long QEMU is left alone before it is asked again whether something has ended: most of it takes less than a millisecond, and each pause is
+/// twice as long as the one before.
+const PAUSE_MIN: Duration = Duration::from_micros(500);
+const PAUSE_MAX: Duration = Duration::from_millis(16);
 
 /// What keeps a moment from being held.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +142,7 @@ fn add_scratch(
 
 /// Waits until a job that ends by itself has ended.
 fn finish_job(qmp: &mut Qmp, id: &str) -> Result<(), HoldError> {
-    let deadline = Deadline::after(Duration::from_secs(60));
+    let (deadline, mut pauses) = (Deadline::after(Duration::from_secs(60)), Pauses::default());
     loop {
         let job = find(&qmp.execute("query-jobs", json!({}))?, id);
         match job.as_ref().and_then(|job| job["status"].as_str()) {
@@ -149,10 +151,26 @@ fn finish_job(qmp: &mut Qmp, id: &str) -> Result<(), HoldError> {
                 let said = job.as_ref().and_then(|job| job["error"].as_str());
                 return said.map_or(Ok(()), |said| Err(HoldError::Job { said: said.into() }));
             }
-            Some(_) if deadline.left().is_some() => sleep(PAUSE),
+            Some(_) if deadline.left().is_some() => pauses.wait(),
             Some(status) => return Err(HoldError::Job { said: format!("it is still {status}") }),
             None => return Err(HoldError::Job { said: "it has forgotten about it".into() }),
         }
+    }
+}
+
+/// The pauses between questions whether something has ended.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSE_MIN)
+    }
+}
+
+impl Pauses {
+    fn wait(&mut self) {
+        sleep(self.0);
+        self.0 = (2 * self.0).min(PAUSE_MAX);
     }
 }
 
@@ -244,7 +262,7 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
         names.filter(|name| is_ours(name)).map(str::to_owned).collect()
     };
     let mut count = 0;
-    let deadline = Deadline::after(Duration::from_secs(60));
+    let (deadline, mut pauses) = (Deadline::after(Duration::from_secs(60)), Pauses::default());
     loop {
         let exports = qmp.execute("query-block-exports", json!({}))?;
         let jobs = qmp.execute("query-jobs", json!({}))?;
@@ -279,7 +297,7 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
             let said = format!("{left} parts of an earlier night are in use and cannot be removed");
             return Err(QmpError::Refused { command: "blockdev-del".into(), said });
         }
-        sleep(PAUSE);
+        pauses.wait();
     }
     let sets = refused_is_well(qmp.execute("query-fdsets", json!({})))?.unwrap_or_default();
     for set in sets.as_array().into_iter().flatten() {

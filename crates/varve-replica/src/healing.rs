@@ -51,7 +51,7 @@ impl Healing {
     }
 
     /// Stores blocks again in `store`, which is open to be written: those of `names` that it cannot read and a replica has, but for
-    /// roots of the catalog, which the next snapshot writes anew. They are durable when this returns. Says how many they were.
+    /// roots of the catalog that are not the only one that counts: the next snapshot writes them anew. They are durable when this returns. Says how many they were.
     ///
     /// # Errors
     /// [`HealError`].

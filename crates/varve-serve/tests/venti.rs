@@ -458,3 +458,81 @@ fn a_server_that_ends_answers_what_was_asked() {
     assert_eq!(client.socket.read(&mut [0]).unwrap(), 0);
     ending.join().unwrap();
 }
+
+/// What nobody's client sends, each on a connection of its own: that one ends, and nobody else notices.
+#[test]
+fn streams_that_are_none_end_their_own_connection_and_no_other() {
+    let settings = VentiSettings {
+        hello_timeout: Duration::from_secs(2),
+        partial_timeout: Duration::from_secs(2),
+        send_timeout: Duration::from_secs(2),
+        ..VentiSettings::default()
+    };
+    let blocks = Arc::new(Blocks::default());
+    let server = serve(&blocks, Access::ReadWrite, settings);
+    let mut good = Client::new(&server);
+    good.write(b"before").unwrap();
+    let after_hello = |bytes: &[u8]| {
+        let mut stream = b"venti-04-garbage\n".to_vec();
+        let hello = varve_venti::ClientHello::anonymous(Version::V04);
+        Request::Hello(hello).encode(Version::V04, 0, &mut stream).unwrap();
+        stream.extend_from_slice(bytes);
+        stream
+    };
+    let mut write = Vec::new();
+    let data = Bytes::from_static(&[5; 3000]);
+    Request::Write { wire_type: WireType::DATA, data }.encode(Version::V04, 1, &mut write).unwrap();
+    let mut same_tag = Vec::new();
+    for _ in 0..200 {
+        // Of two hundred with one tag, some come before the first is answered.
+        read(b"before").encode(Version::V04, 7, &mut same_tag).unwrap();
+    }
+    let mut noise = Vec::new();
+    let mut state = 1_u64;
+    for _ in 0..100_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.extend_from_slice(&state.to_le_bytes()[4..]);
+    }
+    let pings: Vec<u8> =
+        (0..1_000_000_u32).flat_map(|number| [0, 0, 0, 2, 2, number.to_le_bytes()[0]]).collect();
+    let streams: Vec<(&str, Vec<u8>)> = vec![
+        ("nothing", Vec::new()),
+        ("another protocol", b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".to_vec()),
+        ("an unknown version", b"venti-77-x\n".to_vec()),
+        ("a line that does not end", vec![b'v'; 1 << 20]),
+        ("a version line of noise", noise.clone()),
+        ("no hello", [&b"venti-04-x\n"[..], &write].concat()),
+        ("a hello that is cut off", b"venti-04-x\n\0\0\0\x20\x04\0\0\x02".to_vec()),
+        ("a message that is cut off", after_hello(&write[..write.len() - 1])),
+        ("a length that is cut off", after_hello(&[0, 0])),
+        ("the largest length", after_hello(&[0xff; 64])),
+        ("a message without a tag", after_hello(&[0, 0, 0, 1, 2])),
+        ("one tag twice", after_hello(&same_tag)),
+        ("noise", after_hello(&noise)),
+        ("a flood of pings", after_hello(&pings)),
+    ];
+    for (what, stream) in streams {
+        let mut socket = connect(&server);
+        // It may hang up in the middle of it, or take no more before its answers are taken.
+        let mut taken = socket.try_clone().unwrap();
+        let taking = std::thread::Builder::new().spawn(move || {
+            let mut answers = Vec::new();
+            drop(taken.read_to_end(&mut answers));
+            answers.len()
+        });
+        drop(socket.write_all(&stream).and_then(|()| socket.shutdown(Shutdown::Write)));
+        let answered = taking.unwrap().join().unwrap();
+        assert!(answered <= 6 * 1_000_000 + (1 << 16), "{what}: {answered} bytes are answered");
+        assert_eq!(good.ask(&read(b"before")), Ok(Reply::Read(Bytes::from_static(b"before"))), "{what}");
+    }
+    // A flood that takes no answers waits, and is left alone in the end.
+    let mut flood = connect(&server);
+    flood.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let flooded = flood.write_all(&after_hello(&pings.repeat(20)));
+    assert!(flooded.is_err(), "120 MB of requests were taken, and no answer");
+    good.write(b"after").unwrap();
+    while server.counts().clients > 1 {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    assert_eq!(blocks.blocks.lock().unwrap().len(), 2, "and nothing else was stored");
+}

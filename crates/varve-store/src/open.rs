@@ -297,9 +297,9 @@ impl Store {
             }
             Some(lock) => {
                 self.take_log_end(&ids, (unsealed, is_damaged), coverage, scans, lock)?;
-                self.judge_withheld();
             }
         }
+        self.judge_withheld();
         Ok(())
     }
 

@@ -253,9 +253,7 @@ impl Store {
 
     /// Stores blocks for which the arena that is written anew has no room in the one that is being written.
     fn put_elsewhere(&self, writer: &Writer, blocks: &[(BlockName, Bytes)]) -> Result<(), RepairError> {
-        let newest = self.catalogs();
-        let is_kept = |name: &BlockName| name.block_type != BlockType::CATALOG || newest.last() == Some(name);
-        let kept: Vec<_> = blocks.iter().filter(|(name, _)| is_kept(name)).cloned().collect();
+        let kept: Vec<_> = blocks.iter().filter(|(name, _)| self.hides_nothing(name)).cloned().collect();
         for (name, _) in &kept {
             // Where the directory says that it is, it is not for long.
             self.lost.add(*name);
@@ -280,20 +278,25 @@ impl Store {
     /// Stores blocks under the names that they have had, which they have lost their places for, and says how many it has stored. `blocks` come from a
     /// copy of this very store: in a by-value store, what a name says of their bytes is too little to believe anybody else.
     ///
-    /// Roots of the catalog are passed over. The last one in the log is the newest one: an old one that comes after it would hide what was
-    /// listed since. Who misses one writes the catalog again, as a whole.
+    /// Roots of the catalog are passed over, but for the newest if it is alone. The last one in the log is the newest one: an old one that
+    /// comes after it would hide what was listed since. Who misses one writes the catalog again, as a whole.
     ///
     /// # Errors
     /// [`PutError`]; some may have been stored.
     pub fn put_back(&self, blocks: &[(BlockName, Bytes)]) -> Result<u64, PutError> {
         let reason = || PutError::ReadOnly { reason: "it was opened to be read".into() };
         let writer = self.writer.as_ref().ok_or_else(reason)?;
-        let is_no_root = |(name, _): &&(BlockName, Bytes)| name.block_type != BlockType::CATALOG;
-        let blocks: Vec<_> = blocks.iter().filter(is_no_root).cloned().collect();
+        let blocks: Vec<_> = blocks.iter().filter(|(name, _)| self.hides_nothing(name)).cloned().collect();
         if !blocks.is_empty() {
             self.put_named(writer, &blocks)?;
         }
         Ok(blocks.len() as u64)
+    }
+
+    /// Whether a block may be stored once more, at the end of the log: anything but a root of the catalog, and that too if there is no other
+    /// that counts.
+    fn hides_nothing(&self, name: &BlockName) -> bool {
+        name.block_type != BlockType::CATALOG || self.catalogs() == [*name]
     }
 
     /// What is whole of a clump, with the names that it had.

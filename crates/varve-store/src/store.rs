@@ -211,6 +211,12 @@ impl Store {
         &self.world
     }
 
+    /// Whether it was opened to be written.
+    #[must_use]
+    pub fn is_open_to_write(&self) -> bool {
+        self.writer.is_some()
+    }
+
     /// The newest catalog root in the log, as far as pages name it: after a sync, the last one that was put.
     #[must_use]
     pub fn last_catalog(&self) -> Option<BlockName> {

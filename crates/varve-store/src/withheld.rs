@@ -1,4 +1,4 @@
-//! What the disk did not give when the store was opened to be written, and what follows from it.
+//! What the disk did not give when the store was opened, and what follows from it.
 //!
 //! It may come back: a loose cable gives the same errors as a sector that is gone. So what is there is left alone, and the next arena is
 //! begun. That is right only if the new one hides nothing and is built on nothing that power loss may take:
@@ -8,7 +8,8 @@
 //!   lies behind that place: whoever wrote it knew what was before.
 //! - What follows the last mark of durability may be in the page cache only. Mostly an opening writes it anew; that needs all of it.
 //!
-//! If one of the two cannot be excluded the store takes nothing until `repair` has settled the matter.
+//! If one of the two cannot be excluded the store takes nothing until `repair` has settled the matter. Whoever only reads may be shown a
+//! catalog without the newest snapshots then, and has to be told.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,7 +85,7 @@ impl Withheld {
 }
 
 impl Store {
-    /// Decides, once all is read, whether anything may be added.
+    /// Decides, once all is read, whether anything may be added, and whether what is listed may lack the newest.
     pub(crate) fn judge_withheld(&mut self) {
         let map = self.log.config().map;
         let is_final = |address: &LogAddress| {
@@ -101,11 +102,12 @@ impl Store {
         let place = hidden.or(self.withheld.not_durable);
         self.withheld.reason = place.map(|(arena, offset)| WithheldError { arena, offset });
         if let Some(reason) = &self.withheld.reason {
-            tracing::error!(%reason, "the store can be read, and takes nothing");
+            tracing::error!(%reason, "the newest snapshots may be missing");
         }
     }
 
-    /// Why nothing may be added, if that is so: the disk does not give something that may matter.
+    /// Why nothing may be added, if that is so: the disk does not give something that may matter. A store that is only read may lack the newest
+    /// snapshots then.
     ///
     /// # Errors
     /// [`WithheldError`].

@@ -4,15 +4,18 @@
 
 mod qemu;
 mod sandbox;
+mod venti_server;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sandbox::{Run, Sandbox};
+use venti_server::{Server, at, command_at, make_store};
 
 /// Where the machine says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +146,23 @@ fn a_machine_comes_up_again_and_again_and_the_archive_is_as_it_was() {
 }
 
 #[test]
+fn a_machine_whose_disk_is_at_a_venti_server_comes_up() {
+    if !has(&[QEMU], "a_machine_whose_disk_is_at_a_venti_server_comes_up") {
+        return;
+    }
+    let sandbox = Sandbox::empty();
+    make_store(&sandbox);
+    fs::write(sandbox.path("vm.raw"), bootable("START ? IS UP", Says::OnItsConsole)).unwrap();
+    let server = Server::start(&sandbox);
+    at(&sandbox, server.address(), &["snapshot", &sandbox.arg("vm.raw"), "--name", "vm"]);
+    let mut command = command_at(&sandbox, server.address());
+    command.args(["boot", "vm", "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
+    let run = Run::new(command.output().unwrap());
+    assert!(run.code == Some(0) && run.text().starts_with("yes: "), "{}{}", run.text(), run.stderr);
+    server.end();
+}
+
+#[test]
 fn what_a_machine_writes_can_be_kept_and_gone_on_with() {
     if !has(&[QEMU, "qemu-img"], "what_a_machine_writes_can_be_kept_and_gone_on_with") {
         return;
@@ -262,6 +282,48 @@ fn a_machine_ends_with_the_program() {
     boot(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "1"]);
 }
 
+#[test]
+fn a_machine_whose_writes_find_no_room_waits_until_there_is_some() {
+    let name = "a_machine_whose_writes_find_no_room_waits_until_there_is_some";
+    if !has(&[QEMU, "qemu-img"], name) {
+        return;
+    }
+    let sandbox = archived("START ? IS UP", Says::OnItsConsole);
+    let small = sandbox.arg("small");
+    fs::create_dir(&small).unwrap();
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "tmpfs", &small]).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    // Enough for an image of which nothing was written yet, which has three pieces of 64 KiB, and for no piece more.
+    const ROOM_BYTES: u64 = 240 << 10;
+    if !mount(&format!("size={ROOM_BYTES}")) {
+        eprintln!("skipped as nothing can be mounted: {name}");
+        return;
+    }
+    let kept = format!("{small}/kept.qcow2");
+    let run =
+        boot(&sandbox, &["vm", "--keep", &kept, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "600"]);
+    let said = format!("{}{}", run.text(), run.stderr);
+    assert!(run.code == Some(1) && said.contains("finds no room"), "{said}");
+
+    let mut program = command(&sandbox, &["--keep", &kept, "--no-kvm", "--vnc"]);
+    let mut shown = Shown(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut complaints = BufReader::new(shown.0.stderr.take().unwrap()).lines();
+    let is_told = complaints.any(|line| line.unwrap().contains("it goes on as soon as there is some"));
+    assert!(is_told, "it ends without a word");
+    let used = || fs::metadata(&kept).unwrap().blocks() * 512;
+    assert!(used() <= ROOM_BYTES);
+    assert!(mount("remount,size=8m"));
+    wait_until("the machine goes on", || used() > ROOM_BYTES);
+    qemu::tool("kill", &["-TERM", &shown.0.id().to_string()]);
+    assert_eq!(shown.0.wait().unwrap().code(), Some(0));
+    // It was in the middle of its first start.
+    comes_up(&sandbox, &["--keep", &kept, "--no-kvm", "--check", "START 2 IS UP", "--timeout", "120"]);
+    qemu::tool("umount", &[&small]);
+}
+
 /// The program, running a machine on a screen that others may look at.
 struct Shown(std::process::Child);
 
@@ -286,7 +348,7 @@ fn its_screen_is_shown_with_vnc() {
     let mut screen = TcpStream::connect(at.unwrap_or_else(|| panic!("{line:?}"))).unwrap();
     let mut banner = [0; 12];
     screen.read_exact(&mut banner).unwrap();
-    assert_eq!(&banner[..4], b"RFB ");
+    assert_eq!(&banner[..7], b"RFB 003");
     assert!(Command::new("kill").args(["-TERM", &shown.0.id().to_string()]).status().unwrap().success());
     assert_eq!(shown.0.wait().unwrap().code(), Some(0));
     assert_eq!(fs::read_dir(sandbox.path("tmp")).unwrap().count(), 0, "nothing is left behind");

@@ -163,7 +163,10 @@ fn a_new_night_appears_and_takes_the_name() {
     assert_eq!(manifest(&mount.path("2026/05/01/home")), first);
     let mut open = File::open(mount.path("2026/05/01/home/deep/noise.bin")).unwrap();
 
-    // Another one on the same day: the older one gives way.
+    // Another one on the same day: the older one gives way, and so does what leads to it, though the kernel remembers links.
+    let by_id = mount.path("by-id").join(&names(&mount.path("by-id"))[0]);
+    let leads_to = |path: &str| fs::read_link(&by_id).is_ok_and(|target| target == Path::new(path));
+    assert!(leads_to("../2026/05/01/home"));
     fs::write(source.join("deep/noise.bin"), noise(9, 300_000)).unwrap();
     let second = manifest(&source);
     sandbox.ok(["snapshot", &sandbox.arg("home"), "--time", "2026-05-01T22:00:00Z"]);
@@ -171,6 +174,7 @@ fn a_new_night_appears_and_takes_the_name() {
     wait_until("it has the name", || {
         fs::read(mount.path("2026/05/01/home/deep/noise.bin")).is_ok_and(|bytes| bytes == noise(9, 300_000))
     });
+    wait_until("its link leads to where it is now", || leads_to("../2026/05/01/home.102030"));
     assert_eq!(names(&mount.path("2026/05/01")), ["home", "home.102030"]);
     assert_eq!(manifest(&mount.path("2026/05/01/home")), second);
     assert_eq!(manifest(&mount.path("2026/05/01/home.102030")), first);
@@ -226,6 +230,55 @@ fn a_damaged_block_is_an_error_of_its_file_alone() {
         assert!(complaints.contains("damaged"), "{complaints}");
     }
     assert_eq!(names(&mount.path("latest/home")).len(), 8);
+    mount.end("-TERM");
+}
+
+#[test]
+fn a_damaged_block_of_a_disk_is_an_error_of_the_reads_that_it_hits_alone() {
+    let name = "a damaged block of a disk under a mount";
+    if !can_mount(name) {
+        return;
+    }
+    if !has("mkfs.ext4") {
+        eprintln!("skipped: {name}, which needs mkfs.ext4");
+        return;
+    }
+    const PIECE: usize = 4096;
+    let sandbox = Sandbox::encrypted();
+    let (tree, image) = (sandbox.arg("tree"), sandbox.arg("vm.img"));
+    fs::create_dir(&tree).unwrap();
+    let files: Vec<_> =
+        (0..8_u64).map(|number| (format!("file-{number}"), noise(40 + number, 150 * PIECE))).collect();
+    for (name, bytes) in &files {
+        fs::write(Path::new(&tree).join(name), bytes).unwrap();
+    }
+    tool("mkfs.ext4", ["-q", "-F", "-d", &tree, &image, "16M"]);
+    sandbox.ok(["snapshot", &image]);
+    // In the middle of an arena that has nothing but what these files hold.
+    let arena = &sandbox.arenas()[2];
+    write_at(arena, fs::metadata(arena).unwrap().len() / 2, &[0x55; 64]);
+    let mount = mounted(&sandbox, &[]);
+    let mut bad = BTreeSet::new();
+    let mut piece = [0; PIECE];
+    for (name, bytes) in &files {
+        let file = File::open(mount.path("latest/vm/p0").join(name)).unwrap();
+        for (number, wanted) in bytes.chunks(PIECE).enumerate() {
+            match file.read_exact_at(&mut piece, (number * PIECE) as u64) {
+                Ok(()) => assert!(piece == wanted, "{name}, {number}"),
+                Err(error) => {
+                    let is_damage = error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+                    assert!(is_damage, "{name}, {number}: {error}");
+                    bad.insert((name, number));
+                }
+            }
+        }
+    }
+    // What was packed together with it, and nothing else.
+    assert!((1..=16).contains(&bad.len()), "{bad:?}");
+    let complaints = mount.running.complaints();
+    for said in ["a file cannot be read", "in snapshot vm (", " p0", "arena 2"] {
+        assert!(complaints.contains(said), "{said}: {complaints}");
+    }
     mount.end("-TERM");
 }
 

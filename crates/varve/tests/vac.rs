@@ -13,7 +13,10 @@ use sandbox::Sandbox;
 use serde_json::Value;
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, from_hex};
 use varve_store::{Access, Store};
-use varve_tree::{FixedWriter, VacFolderBuilder, VacMode, VacRecord, VacShape, put_vac_root};
+use varve_tree::{
+    Entry, FixedWriter, VENTI_ENTRY_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry,
+    put_vac_root,
+};
 use varve_world::{RealClock, RealRandom, RealStorage, RealWorkers, World};
 
 const ARCHIVES: [&str; 7] =
@@ -375,4 +378,156 @@ fn vac_needs_its_own_scores_and_one_folder() {
         assert_eq!(sandbox.run(words).code, Some(2));
     }
     assert!(!Path::new(&file).exists());
+}
+
+/// A tree as only somebody hostile, or a fault, writes one: forty bytes of an entry as they are on the disk.
+fn raw_entry(depth: u8, size: u64, score: &[u8]) -> Entry {
+    let mut bytes = [0; VENTI_ENTRY_BYTES];
+    bytes[4..8].copy_from_slice(&[0x1f, 0xf4, 0x20, 0x00]);
+    bytes[8] = 1 | depth << 2;
+    bytes[14..20].copy_from_slice(&size.to_be_bytes()[2..]);
+    bytes[20..].copy_from_slice(score);
+    VentiEntry::decode(&bytes).unwrap().unwrap().tree
+}
+
+#[test]
+fn trees_that_make_no_sense_take_nothing_with_them() {
+    let sandbox = store_with(&[]);
+    let store = opened(&sandbox);
+    let put = |depth: u8, bytes: &[u8]| {
+        let block_type = BlockType::at_depth(BlockKind::Data, depth).unwrap();
+        store.put(Block { block_type, bytes }).unwrap().as_bytes().to_vec()
+    };
+    let (missing, leaf) = (vec![0x55; 20], put(0, &[b'x'; 8192]));
+    let pointers = |count: usize, score: &[u8]| score.repeat(count);
+    // Each pointer of a block of 409 leads to the same block below, and so on down.
+    let mut bomb = leaf.clone();
+    for depth in 1..=4 {
+        bomb = put(depth, &pointers(409, &bomb));
+    }
+    let mut chain = put(0, b"deep");
+    for depth in 1..=6 {
+        chain = put(depth, &chain);
+    }
+    let zeros = put(0, b"");
+    let long = put(0, &[b'y'; 9000]);
+    let trees = [
+        ("a missing block", raw_entry(0, 100, &missing)),
+        ("missing blocks below", raw_entry(1, 3 * 8192, &put(1, &pointers(3, &missing)))),
+        ("a leaf that is too long", raw_entry(1, 2 * 8192, &put(1, &[long, leaf.clone()].concat()))),
+        ("a pointer block that is too long", raw_entry(1, 20 * 8192, &put(1, &pointers(500, &leaf)))),
+        ("a pointer block that is too short", raw_entry(1, 20 * 8192, &put(1, &pointers(3, &leaf)))),
+        ("a part of a pointer", raw_entry(1, 3 * 8192, &put(1, &pointers(3, &leaf)[..50]))),
+        ("a pointer block for a leaf", raw_entry(2, 3 * 8192, &put(1, &pointers(3, &leaf)))),
+        ("deeper than it has to be", raw_entry(6, 4, &chain)),
+        ("the largest hole", raw_entry(4, 1 << 47, &zeros)),
+        ("the same everywhere", raw_entry(4, 8192 * 409_u64.pow(4), &bomb)),
+    ];
+    let shape = VacShape::default();
+    let mut builder = VacFolderBuilder::new(&store, shape);
+    let record = |name: &str, entry: u32, mode: u32| VacRecord {
+        name: name.into(),
+        entry,
+        meta_entry: entry + 1,
+        mode: VacMode(mode),
+        mtime: 1,
+        ..VacRecord::default()
+    };
+    let push = |builder: &mut VacFolderBuilder<'_>, name: &str, tree: &Entry| {
+        let bytes = record(name, builder.next_entry(), 0o644).encode().unwrap();
+        assert!(builder.push_record(name.as_bytes(), &bytes, bytes.len()).unwrap());
+        assert!(builder.push_file(tree).unwrap(), "{name}");
+    };
+    let mut file = FixedWriter::new(&store, shape.data());
+    file.write(b"as it was").unwrap();
+    let good = file.finish().unwrap();
+    let mut named: Vec<(&str, Entry)> = trees.to_vec();
+    named.extend([("a good one", good), ("zzz, the last one, is good", good)]);
+    named.sort_by_key(|(name, _)| *name);
+    for (name, tree) in &named {
+        push(&mut builder, name, tree);
+    }
+    let folder = builder.finish().unwrap();
+    let root = record("/", 0, 0x8000 | 0o755);
+    let score = put_vac_root(&store, shape, &folder, &root, None).unwrap().unwrap();
+    store.close().unwrap();
+    let line = format!("vac:{score}");
+
+    let listed = sandbox.run(["ls", &line]);
+    assert!(listed.text().contains("the same everywhere"), "{}{}", listed.text(), listed.stderr);
+    // The good ones, and of the others what there is: never anything else, nor a place where it ends by itself only.
+    let allowed = 1 << 20;
+    for (name, _) in &named {
+        let words = format!("ulimit -v 4000000; exec \"$0\" \"$@\" | head -c {allowed}");
+        let mut command = Command::new("sh");
+        let own = sandbox.command();
+        command.args(["-c", &words]).arg(own.get_program()).args(own.get_args());
+        let read = command.args(["cat", &format!("{line}:{name}")]).output().unwrap();
+        let said = String::from_utf8_lossy(&read.stderr).into_owned();
+        assert!(!said.contains("panicked"), "{name}: {said}");
+        match *name {
+            "a good one" | "zzz, the last one, is good" => assert_eq!(read.stdout, b"as it was", "{said}"),
+            "deeper than it has to be" => {
+                assert!(read.stdout == b"deep" || said.contains("deeper"), "{said}")
+            }
+            // What is too much of it does not lie over what comes next.
+            "a leaf that is too long" => {
+                let cut = [[b'y'; 8192], [b'x'; 8192]].concat();
+                assert!(read.stdout == cut || !said.is_empty(), "{} bytes", read.stdout.len());
+            }
+            "a pointer block that is too long" => {
+                assert!(read.stdout == vec![b'x'; 20 * 8192] || !said.is_empty(), "{}", read.stdout.len());
+            }
+            "the largest hole" => assert!(read.stdout == vec![0; allowed], "{said}"),
+            "the same everywhere" => assert!(read.stdout == vec![b'x'; allowed], "{said}"),
+            "a pointer block that is too short" | "a part of a pointer" => {
+                // What no whole pointer leads to is zeros, as Venti's trees are cut, and as plan9port reads them.
+                let (there, zeros) = if name.contains("part") { (2, 1) } else { (3, 17) };
+                let whole = [vec![b'x'; there * 8192], vec![0; zeros * 8192]].concat();
+                assert!(read.stdout == whole, "{} bytes, {said}", read.stdout.len());
+            }
+            _ => assert!(!said.is_empty(), "{name}: {} bytes, and no complaint", read.stdout.len()),
+        }
+    }
+}
+
+#[test]
+fn folders_within_folders_without_end_are_an_error_of_what_lies_too_deep() {
+    let sandbox = store_with(&[]);
+    let store = opened(&sandbox);
+    let shape = VacShape::default();
+    let record = |name: &str, entry: u32, mode: u32| VacRecord {
+        name: name.into(),
+        entry,
+        meta_entry: entry + 1,
+        mode: VacMode(mode),
+        mtime: 1,
+        ..VacRecord::default()
+    };
+    let mut folder = VacFolderBuilder::new(&store, shape).finish().unwrap();
+    for _ in 0..1000 {
+        let mut above = VacFolderBuilder::new(&store, shape);
+        let bytes = record("below", above.next_entry(), 0x8000 | 0o755).encode().unwrap();
+        assert!(above.push_record(b"below", &bytes, bytes.len()).unwrap());
+        assert!(above.push_folder(&folder.0, &folder.1).unwrap());
+        folder = above.finish().unwrap();
+    }
+    let root = record("/", 0, 0x8000 | 0o755);
+    let score = put_vac_root(&store, shape, &folder, &root, None).unwrap().unwrap();
+    store.close().unwrap();
+    let line = format!("vac:{score}");
+    for words in [&["ls", "-R", &line][..], &["restore", &line, &sandbox.arg("out")]] {
+        let run = sandbox.run(words);
+        assert!(matches!(run.code, Some(0 | 1)), "{words:?}: {:?} {}", run.code, run.stderr);
+        assert!(!run.stderr.contains("panicked"), "{words:?}: {}", run.stderr);
+    }
+    // It came as deep as a path may be, and no deeper.
+    let mut at = sandbox.path("out");
+    let mut depth = 0;
+    while at.join("below").is_dir() {
+        at = at.join("below");
+        depth += 1;
+    }
+    assert!(depth > 100, "{depth}");
+    sandbox::tool("rm", ["-rf", &sandbox.arg("out")]);
 }

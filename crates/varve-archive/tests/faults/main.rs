@@ -137,9 +137,9 @@ fn replay() {
     }
 }
 
-/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come, of those without damage and
-/// replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every `VARVE_FAULT_VALUE` fresh seeds one is run
-/// by value as well, each fourth one with the index on disk. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
+/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come as many short ones as
+/// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every
+/// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
 /// their index on disk. Those that failed once come before all others. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
@@ -163,9 +163,14 @@ fn many_seeds() {
     };
     let fresh = fresh.flat_map(and_by_value);
     let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);
+    let short = counted("VARVE_FAULT_SHORT").map(|number| match number % 4 {
+        1 => Seed::short(number).with_disk_index(),
+        3 => Seed::short(number).by_value(),
+        _ => Seed::short(number),
+    });
     let on_disk = counted("VARVE_FAULT_DISK").map(|number| Seed::old(number).with_disk_index());
     let old = counted("VARVE_FAULT_OLD").map(Seed::old);
-    let seeds = Mutex::new(failed_seeds().into_iter().chain(fresh).chain(on_disk).chain(old));
+    let seeds = Mutex::new(failed_seeds().into_iter().chain(fresh).chain(short).chain(on_disk).chain(old));
     let report = Mutex::new(Report::default());
     let failures = Mutex::new(Vec::new());
     let (is_over, told) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -18,6 +18,8 @@ const FIRST_TO_WITHHOLD: u64 = 1000;
 pub struct Seed {
     pub number: u64,
     pub is_old: bool,
+    /// Whether few steps are drawn: so many more stores are tried in the same time.
+    pub is_short: bool,
     /// Whether the store has its index on disk. All else is drawn as without.
     pub has_disk_index: bool,
     /// Whether the store compares by value. All else is drawn as without.
@@ -52,11 +54,15 @@ pub struct Step {
 
 impl Seed {
     pub fn new(number: u64) -> Self {
-        Self { number, is_old: false, has_disk_index: false, is_by_value: false }
+        Self { number, is_old: false, is_short: false, has_disk_index: false, is_by_value: false }
     }
 
     pub fn old(number: u64) -> Self {
         Self { is_old: true, ..Self::new(number) }
+    }
+
+    pub fn short(number: u64) -> Self {
+        Self { is_short: true, ..Self::new(number) }
     }
 
     pub fn with_disk_index(self) -> Self {
@@ -75,7 +81,8 @@ impl FromStr for Seed {
         let (text, is_by_value) = text.strip_prefix("value ").map_or((text, false), |text| (text, true));
         let (text, has_disk_index) = text.strip_prefix("disk ").map_or((text, false), |text| (text, true));
         let (text, is_old) = text.strip_prefix("old ").map_or((text, false), |text| (text, true));
-        Ok(Self { number: text.trim().parse()?, is_old, has_disk_index, is_by_value })
+        let (text, is_short) = text.strip_prefix("short ").map_or((text, false), |text| (text, true));
+        Ok(Self { number: text.trim().parse()?, is_old, is_short, has_disk_index, is_by_value })
     }
 }
 
@@ -84,7 +91,8 @@ impl fmt::Display for Seed {
         let index = if self.has_disk_index { "disk " } else { "" };
         let age = if self.is_old { "old " } else { "" };
         let compare = if self.is_by_value { "value " } else { "" };
-        write!(f, "{compare}{index}{age}{}", self.number)
+        let length = if self.is_short { "short " } else { "" };
+        write!(f, "{compare}{index}{age}{length}{}", self.number)
     }
 }
 
@@ -95,7 +103,7 @@ impl Schedule {
         let clump_bytes = [4 << 10, 16 << 10, 128 << 10, 1 << 20][draw.index(4)];
         // How often something goes wrong differs from seed to seed: some should come far.
         let calm = 2 + draw.below(6);
-        let step_count = 4 + draw.index(28);
+        let step_count = if seed.is_short { 3 + draw.index(8) } else { 4 + draw.index(28) };
         let (is_sha1, is_plain) = (draw.once_in(4), draw.once_in(4));
         let create = if draw.once_in(8) { vec![strike(&mut draw, 30)] } else { Vec::new() };
         let parity_percent = match seed.is_old {
@@ -103,8 +111,8 @@ impl Schedule {
             false => [0, 0, 10, 30, 100][draw.index(5)],
         };
         let mut steps: Vec<_> = (0..step_count).map(|_| Step::draw(&mut draw, calm, seed.is_old)).collect();
-        if !seed.is_old && seed.number >= FIRST_TO_WITHHOLD {
-            for _ in 0..draw.below(4) {
+        if !seed.is_old && (seed.is_short || seed.number >= FIRST_TO_WITHHOLD) {
+            for _ in 0..draw.below(if seed.is_short { 2 } else { 4 }) {
                 steps.insert(draw.index(steps.len() + 1), Step::withhold(&mut draw));
             }
         }

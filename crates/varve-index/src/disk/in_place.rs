@@ -1,4 +1,4 @@
-//! Entries written in place: each to its page, as Venti writes them to its buckets (Quinlan and Dorward 2002, section 5). A page is
+//! Entries written in place: each to its page, as Venti writes them to its buckets (Quinlan and Dorward 2002). A page is
 //! read, and written again with the entry in it; a pass leaves half of each page free for that.
 //!
 //! What a crash leaves of a page that was being written is damage like any other: its code tells. The note of a run says what part

@@ -102,6 +102,9 @@ fn check_once(
                 return Ok(None);
             }
             is_up = is_on_screen(wanted, &machine.screen_text());
+            if !is_up && machine.waits_for_room() {
+                ended = Some("it stands still: what it writes finds no room".into());
+            }
         }
         if is_up || is_late || ended.is_some() || (watch.is_cancelled)() {
             break;

@@ -243,6 +243,16 @@ impl Emulator {
         is_stuck || said.contains("KVM internal error") || said.contains("emulation failure")
     }
 
+    /// Whether the guest stands still because something that it writes finds no room. QEMU stops it before it would notice.
+    pub fn waits_for_room(&mut self) -> bool {
+        self.monitor.execute("query-status", json!({})).is_ok_and(|status| status["status"] == "io-error")
+    }
+
+    /// Lets a guest go on that waited for room: what found none is written again. Where there still is none, it waits again.
+    pub fn try_again(&mut self) {
+        drop(self.monitor.execute("cont", json!({})));
+    }
+
     /// What QEMU has complained of.
     #[must_use]
     pub fn said(&self) -> String {

@@ -52,8 +52,9 @@ enum Place {
     Day(i16, u8, u8),
     Latest,
     ById,
-    /// A link to a snapshot, at this depth.
-    Link(SnapshotId),
+    /// A link to a snapshot, and to where that lay when the link was shown: the kernel remembers of a number where it leads, so
+    /// one that leads elsewhere has another.
+    Link(SnapshotId, Arc<[u8]>),
     /// The folder of a disk.
     Disk(Arc<Night>),
     /// The bytes of a volume, or of a whole disk.
@@ -87,7 +88,7 @@ impl Place {
             Self::Day(year, month, day) => fixed(3, &[&year.to_le_bytes()[..], &[*month, *day]].concat()),
             Self::Latest => fixed(4, b""),
             Self::ById => fixed(5, b""),
-            Self::Link(id) => fixed(6, &id.0),
+            Self::Link(id, path) => fixed(6, &[&id.0[..], path].concat()),
             Self::Disk(night) => fixed(7, &night.snapshot.id.0),
             Self::Raw(night, part) => {
                 let part = part.map_or(0, |part| u64::from(part) + 1).to_le_bytes();
@@ -99,7 +100,7 @@ impl Place {
 
     fn kind(&self) -> FileKind {
         match self {
-            Self::Link(_) => FileKind::SymbolicLink,
+            Self::Link(..) => FileKind::SymbolicLink,
             Self::Raw(..) => FileKind::File,
             _ => FileKind::Folder,
         }
@@ -227,7 +228,10 @@ impl Days {
     fn listed(&self, place: &Place) -> Result<Vec<(Vec<u8>, Place)>, FileSystemError> {
         let calendar = self.calendar();
         let two = |number: u8| format!("{number:02}").into_bytes();
-        let links = |(name, snapshot): (&[u8], &Snapshot)| (name.to_vec(), Place::Link(snapshot.id));
+        let links = |(name, snapshot): (&[u8], &Snapshot)| {
+            let path = calendar.path(&snapshot.id).unwrap_or_default();
+            (name.to_vec(), Place::Link(snapshot.id, path.into()))
+        };
         Ok(match place {
             Place::Root => {
                 let fixed = [(b"by-id".to_vec(), Place::ById), (b"latest".to_vec(), Place::Latest)];
@@ -249,7 +253,7 @@ impl Days {
             Place::Latest => calendar.latest().map(links).collect(),
             Place::ById => calendar.by_id().map(links).collect(),
             Place::Disk(night) => self.listed_disk(night)?,
-            Place::Link(_) | Place::Raw(..) | Place::Inside { .. } => {
+            Place::Link(..) | Place::Raw(..) | Place::Inside { .. } => {
                 return Err(FileSystemError::Absent { what: "folder of this number".into() });
             }
         })
@@ -350,7 +354,7 @@ impl FileSystem for Days {
             Place::Inside { night, part, file } => {
                 return self.inside(night, *part, |files| files.status(*file));
             }
-            Place::Link(id) => {
+            Place::Link(id, _) => {
                 let target = self.target(id)?;
                 let time = self.calendar().snapshot(id).map_or(Timestamp(0), |snapshot| snapshot.time);
                 self.own_status(kind, 0o777, target.len() as u64, time)
@@ -462,7 +466,7 @@ impl FileSystem for Days {
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
         match self.place(link)? {
             Place::Inside { night, part, file } => self.inside(&night, part, |files| files.link_target(file)),
-            Place::Link(id) => self.target(&id),
+            Place::Link(id, _) => self.target(&id),
             _ => Err(FileSystemError::Absent { what: "symbolic link of this number".into() }),
         }
     }

@@ -44,7 +44,7 @@ thread_local! {
 pub(super) struct Adapter {
     files: Arc<dyn Served>,
     lookups: Lookups,
-    /// Whether the kernel is to decide who may do what.
+    /// Whether the kernel is to decide who may do what: then it remembers access control lists.
     checks_permissions: bool,
     needs_no_open: bool,
 }
@@ -249,7 +249,9 @@ fn answer_bytes(found: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_PARALLEL_DIROPS;
+        // Where a link leads does not change: else every path that goes through `latest` would ask for it once more.
+        let mut wanted =
+            InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
         if self.checks_permissions {
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }

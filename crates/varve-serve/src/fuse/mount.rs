@@ -14,6 +14,12 @@ use crate::Served;
 /// How many requests are answered at the same time, at least: most of them wait for a disk.
 const THREADS_MIN: usize = 4;
 
+/// The map of users where every one is who they are.
+const EVERY_USER: [&str; 3] = ["0", "0", "4294967295"];
+/// From the kernel: reading, and entering folders, whatever modes say.
+const DAC_OVERRIDE: u64 = 1 << 1;
+const DAC_READ_SEARCH: u64 = 1 << 2;
+
 /// How a file system is to be mounted.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -104,7 +110,8 @@ pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mou
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     config.n_threads = Some((2 * cores).max(THREADS_MIN));
-    let session = fuser::spawn_mount(Adapter::new(files, options.allow_other), &at, &config);
+    let checks_permissions = options.allow_other || reads_everything();
+    let session = fuser::spawn_mount(Adapter::new(files, checks_permissions), &at, &config);
     match session {
         Ok(session) => Ok(Mounted { at, session: Some(session) }),
         Err(source) if options.allow_other && source.kind() == io::ErrorKind::PermissionDenied => {
@@ -112,6 +119,22 @@ pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mou
         }
         Err(source) => Err(MountError::Refused { at, source }),
     }
+}
+
+/// Whether whoever mounts may read every file whatever its mode says: root of the whole system, with the rights of root. That the kernel checks
+/// modes then changes nothing, and only where it does it remembers access control lists, for which `ls -l` asks at every file.
+fn reads_everything() -> bool {
+    let own = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+    rustix::process::geteuid().is_root()
+        && own("uid_map").split_whitespace().eq(EVERY_USER)
+        && has_rights(&own("status"), DAC_OVERRIDE | DAC_READ_SEARCH)
+}
+
+/// Whether a process has all these capabilities, by what its `status` in `/proc` says.
+fn has_rights(status: &str, wanted: u64) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    effective.is_some_and(|effective| effective & wanted == wanted)
 }
 
 impl Mounted {
@@ -170,4 +193,20 @@ fn detach(at: &Path) -> io::Result<()> {
     // Only root may do that alone.
     let done = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(at).status()?;
     if done.success() { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_those_in_effect() {
+        let both = DAC_OVERRIDE | DAC_READ_SEARCH;
+        let status =
+            |effective: &str| format!("CapPrm:\t0\nCapEff:\t{effective}\nCapBnd:\t000001ffffffffff\n");
+        assert!(has_rights(&status("000001ffffffffff"), both));
+        assert!(!has_rights(&status("0000000000000002"), both));
+        assert!(!has_rights(&status("0000000000000000"), both));
+        assert!(!has_rights("", both));
+    }
 }

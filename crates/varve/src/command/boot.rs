@@ -30,6 +30,10 @@ const LEAVES_BYTES: u64 = 128 << 20;
 const GIVES_UP_WITHIN: Duration = Duration::from_secs(120);
 /// How often a machine is looked at that somebody uses.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often, at most, a machine is asked whether it waits for room, and let go on if it does.
+const ROOM_EVERY: Duration = Duration::from_secs(2);
+const NO_ROOM: &str =
+    "varve: the machine stands still: what it writes finds no room; it goes on as soon as there is some";
 const AGAIN: &str =
     "varve: KVM has given up on this machine: it is started again in software, which is slower";
 
@@ -333,12 +337,23 @@ fn use_machine(words: &Boot, starter: &mut Starter, is_cancelled: &Arc<AtomicBoo
 #[expect(clippy::disallowed_methods, reason = "a machine that somebody uses lives in real time")]
 fn wait_for_end(machine: &mut Emulator, is_cancelled: &AtomicBool) -> bool {
     let started = Instant::now();
+    let (mut asked_for_room, mut waits_for_room) = (started, false);
     loop {
         if machine.ended().is_some() || is_cancelled.load(Ordering::Relaxed) {
             return true;
         }
         if started.elapsed() < GIVES_UP_WITHIN && machine.has_given_up() {
             return false;
+        }
+        if asked_for_room.elapsed() >= ROOM_EVERY {
+            asked_for_room = Instant::now();
+            let waited = std::mem::replace(&mut waits_for_room, machine.waits_for_room());
+            if waits_for_room {
+                if !waited {
+                    eprintln!("{NO_ROOM}\r");
+                }
+                machine.try_again();
+            }
         }
         std::thread::sleep(LOOK_EVERY);
     }
