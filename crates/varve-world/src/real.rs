@@ -266,7 +266,7 @@ impl Storage for RealStorage {
             Err(error) => return Err(failed(error.into())),
         }
         locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)).map_err(failed)?;
-        Ok(Box::new(RealLock { _locked: locked }))
+        Ok(Box::new(RealLock { locked }))
     }
 
     fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
@@ -279,10 +279,18 @@ impl Storage for RealStorage {
 }
 
 struct RealLock {
-    _locked: File,
+    locked: File,
 }
 
 impl FileLock for RealLock {}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // A child that another thread is just starting has this file open, too, until it has become its own program. Closing ours
+        // would leave it locked for as long; unlocking does not. Should that fail, closing is what is left.
+        let _ = rustix::fs::flock(&self.locked, rustix::fs::FlockOperation::Unlock);
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -307,6 +315,20 @@ mod tests {
             folders.push(tempfile::tempdir().unwrap());
             RealStorage::new(folders.last().unwrap().path())
         });
+    }
+
+    #[test]
+    fn a_lock_ends_although_a_child_still_has_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = RealStorage::new(folder.path());
+        let name = FileName::new("lock").unwrap();
+        let locked = File::create(folder.path().join("lock")).unwrap();
+        rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        // What a child gets is such a second handle of the same open file.
+        let of_the_child = locked.try_clone().unwrap();
+        drop(RealLock { locked });
+        storage.lock(&name, "the next one").unwrap();
+        drop(of_the_child);
     }
 
     #[test]
