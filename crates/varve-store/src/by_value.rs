@@ -10,7 +10,7 @@ use varve_block::{
     Block, BlockName, BlockType, CLUMP_NAME_BYTES, ClumpName, GetError, PLACED_SCORE_BYTES, PlacedName,
     PutError, Score,
 };
-use varve_log::{AppendError, NamedBlock};
+use varve_log::{AppendError, NamedBlock, PageBlock};
 
 use crate::placement::blocks_max;
 use crate::put::failed;
@@ -124,15 +124,14 @@ impl Store {
         }
         let probe = put.probe();
         let mut take = |address| {
-            match self.directory.blocks_at(address) {
-                Ok(blocks) => found.extend(
-                    blocks
-                        .into_iter()
-                        .filter(|block| self.namer.may_be(&block.name, &probe))
-                        .filter(|block| block.size as usize == put.block.bytes.len())
-                        .map(|block| block.name)
-                        .filter(|name| is_new(name) && !self.lost.contains(name)),
-                ),
+            let size = put.block.bytes.len();
+            let is_like =
+                |block: &PageBlock| block.size as usize == size && self.namer.may_be(&block.name, &probe);
+            match self.directory.blocks_at(address, is_like) {
+                Ok(blocks) => {
+                    let names = blocks.into_iter().map(|block| block.name);
+                    found.extend(names.filter(|name| is_new(name) && !self.lost.contains(name)));
+                }
                 Err(error) if error.is_damage() => {
                     tracing::warn!(%error, "a directory page is damaged; storing what it may name again");
                 }

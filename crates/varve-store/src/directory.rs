@@ -306,14 +306,18 @@ impl Directory {
         }
     }
 
-    /// What the page says of the blocks in the clump at `address`; nothing, if it names none there.
+    /// What the page says of those blocks in the clump at `address` that are wanted; nothing, if it names none there.
     ///
     /// # Errors
     /// [`ReadLogError`] when the page cannot be read.
-    pub(crate) fn blocks_at(&self, address: LogAddress) -> Result<Vec<PageBlock>, ReadLogError> {
+    pub(crate) fn blocks_at(
+        &self,
+        address: LogAddress,
+        is_wanted: impl FnMut(&PageBlock) -> bool,
+    ) -> Result<Vec<PageBlock>, ReadLogError> {
         let (arena, granule) = self.log.config().map.locate(address);
         let page = self.page(arena, granule)?;
-        Ok(page.map(|page| page.blocks_of(granule).collect()).unwrap_or_default())
+        Ok(page.map(|page| page.blocks_of(granule).filter(is_wanted).collect()).unwrap_or_default())
     }
 
     fn named_by(&self, id: ArenaId, page: &DirectoryPage) -> impl Iterator<Item = (BlockName, LogAddress)> {
