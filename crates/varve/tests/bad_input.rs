@@ -173,8 +173,14 @@ fn a_run_that_is_cut_short_leaves_what_was_there() {
         input.write_all(&new[..7 << 20]).unwrap();
         assert!(until(|| sandbox.arenas().len() >= arenas_before + 3), "it writes while it reads");
         kill_process(Pid::from_child(&child), signal).unwrap();
-        // Once it has had a moment to hear of it; a killed one no longer reads.
-        let _ = input.write_all(&new[7 << 20..]);
+        // A thread of its own hears of it, and may have to wait for a processor: the rest comes a little at a time. Who was killed
+        // no longer reads.
+        for piece in new[7 << 20..].chunks(16 << 10) {
+            if input.write_all(piece).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         drop(input);
         let run = Run::new(child.wait_with_output().unwrap());
         assert_ne!(run.code, Some(0), "{signal:?}: {}", run.stderr);
