@@ -252,9 +252,19 @@ impl Case {
 
     /// Whether one of these has struck since the step began.
     pub fn has_struck_one_of(&self, faults: &[Fault]) -> bool {
+        self.has_struck_after(&self.struck_before, faults)
+    }
+
+    /// Whether a sync has failed since the log was opened to be written. Until it is opened so once more, the end of it that can be read
+    /// may be in memory alone.
+    pub fn has_sync_failed_since_opening(&self) -> bool {
+        self.has_struck_after(&self.struck_at_opening, &[Fault::SyncError])
+    }
+
+    fn has_struck_after(&self, before: &Struck, faults: &[Fault]) -> bool {
         let now = self.disk.tally().struck;
         let count = |struck: &BTreeMap<Fault, u64>, fault| struck.get(fault).copied().unwrap_or(0);
-        faults.iter().any(|fault| count(&now, fault) > count(&self.struck_before.here, fault))
+        faults.iter().any(|fault| count(&now, fault) > count(&before.here, fault))
     }
 
     /// An error is no failure if something struck, or the disk is full.

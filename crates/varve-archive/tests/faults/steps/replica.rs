@@ -35,6 +35,9 @@ impl Case {
         if self.writer.is_none() && self.next_snapshot.is_multiple_of(2) {
             self.open_writer()?;
         }
+        if self.has_sync_failed_since_opening() {
+            self.second_home.may_have_parted = true;
+        }
         let promised = self.model.durable.clone();
         if let Err(first) = self.replicate_all() {
             let (NotReplicated::Parted(text) | NotReplicated::Failed(text)) = &first;
