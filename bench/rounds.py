@@ -4,13 +4,12 @@ The speed of a disk changes from one minute to the next, most of all in a virtua
 each measurement of a tool: before it in odd rounds, after it in even ones.
 """
 
-import filecmp
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure import CommandFailed, Cost, logical_bytes, make_cold, make_warm, occupied_bytes, remove, run
+from bench.measure import CommandFailed, Cost, is_same, logical_bytes, make_cold, make_warm, occupied_bytes, remove, run
 from bench.scenarios import Action, Scenario, Step
 from bench.tools import Place, Tool
 
@@ -134,7 +133,7 @@ class Turn:
                 command = command_or_none
         self.prepare(step, source)
         cost = run(command, then_sync=None if step.action == Action.DISCARD else self.place.root)
-        if step.action == Action.RESTORE and not filecmp.cmp(source, into / source.name, shallow=False):
+        if step.action == Action.RESTORE and not is_same(source, into / source.name):
             raise CommandFailed(f"{step.row}: what came back differs from {step.source}")
         remove(into)
         return cost
