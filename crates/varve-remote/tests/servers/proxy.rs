@@ -126,7 +126,8 @@ fn carry_up(mut client: TcpStream, mut server: TcpStream, fault: Option<Fault>) 
         };
         let passed = taken.min(limit - carried);
         if server.write_all(&piece[..passed]).is_err() {
-            break;
+            end(&client, &server, true);
+            return;
         }
         carried += passed;
         if carried >= limit {
@@ -167,7 +168,9 @@ fn carry_down(
         };
         let passed = bytes.len().min(limit - carried);
         if client.write_all(&bytes[..passed]).is_err() {
-            break;
+            // Or the server would wait for ever for room in a connection that nobody reads: `open` holds it, too.
+            end(&client, &server, true);
+            return;
         }
         carried += passed;
         if carried >= limit {
