@@ -1,10 +1,11 @@
 //! The list of all snapshots, itself stored in the log: the last thing that a finished snapshot writes.
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::io;
 
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+use varve_block::{
+    Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, causes,
+};
 use varve_store::CatalogRoot;
 use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
 
@@ -62,26 +63,14 @@ fn may_come_back(error: &LoadCatalogError) -> bool {
     if matches!(error, LoadCatalogError::Root(GetError::Failed { .. })) {
         return true;
     }
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound);
-        }
-        next = error.source();
-    }
-    false
+    let from_disk = causes(error).find_map(|error| error.downcast_ref::<io::Error>());
+    from_disk
+        .is_some_and(|error| !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound))
 }
 
 /// Whether blocks are missing or damaged. Else they are what their writer has put.
 fn is_lost(error: &LoadCatalogError) -> bool {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if error.is::<GetError>() {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    causes(error).any(|error| error.is::<GetError>())
 }
 
 /// Why a snapshot was not added. The catalog in the store is as it was.

@@ -1,6 +1,12 @@
-//! An error with its causes, in one line.
+//! An error with its causes, one by one or in one line.
 
 use std::error::Error;
+use std::iter::successors;
+
+/// An error, what has caused it, and so on down.
+pub fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |error| (*error).source())
+}
 
 /// An error and what has caused it, in one line. A layer that says what the one below it says is shown once.
 #[must_use]

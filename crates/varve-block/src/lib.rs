@@ -20,7 +20,7 @@ mod store;
 
 pub use address::{Fingerprint, LogAddress};
 pub use block_type::{BlockKind, BlockType};
-pub use causes::with_causes;
+pub use causes::{causes, with_causes};
 pub use hex::{FromHexError, from_hex, to_hex};
 pub use memory::MemoryBlockStore;
 pub use placed::{

@@ -11,6 +11,7 @@ use varve_archive::{
     Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, Machine, Progress, Request,
     ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
 };
+use varve_block::with_causes;
 use varve_image::{LeaveOut, LeftOut, Ranges};
 use varve_store::Permission;
 use varve_tree::{Earlier, Entry};
@@ -219,17 +220,14 @@ pub fn archive_night(
         // cut short, it still goes then.
         Ok(()) => scratch.iter().for_each(|file| drop(file.set_len(0))),
         Err(error) => {
-            let said =
-                format!("not all could be removed from QEMU, the next run tries again: {}", chain_of(&error));
+            let said = format!(
+                "not all could be removed from QEMU, the next run tries again: {}",
+                with_causes(&error)
+            );
             (watch.warn)(&said);
         }
     }
     taken
-}
-
-fn chain_of(error: &dyn std::error::Error) -> String {
-    let below = error.source().map(|source| format!(": {}", chain_of(source)));
-    format!("{error}{}", below.unwrap_or_default())
 }
 
 /// Which drives are meant.
@@ -427,7 +425,7 @@ impl Night<'_> {
         let thawed = frozen.map_or(Ok(()), crate::agent::Frozen::thaw);
         done?;
         if let Err(error) = thawed {
-            (self.watch.warn)(&format!("the guest may still be frozen: {}", chain_of(&error)));
+            (self.watch.warn)(&format!("the guest may still be frozen: {}", with_causes(&error)));
         }
         Ok(time)
     }
@@ -490,7 +488,7 @@ impl Night<'_> {
         };
         let mut reading = planned.reading.clone();
         let mut read_whole = |damage: &dyn std::error::Error| {
-            let reason = format!("the night before is damaged: {}", chain_of(damage));
+            let reason = format!("the night before is damaged: {}", with_causes(damage));
             reading = Reading::Whole { reason };
         };
         let taken = match before_tonight {

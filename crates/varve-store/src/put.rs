@@ -1,10 +1,11 @@
 //! Putting: blocks are named, looked up, gathered into drafts, and drafts become clumps.
 
 use std::collections::BTreeSet;
-use std::error::Error;
 use std::sync::Arc;
 
-use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score};
+use varve_block::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score, with_causes,
+};
 use varve_log::{AppendError, Appended, Appender, ArenaId, Digest, NamedBlock};
 
 use crate::config::CompareMode;
@@ -276,17 +277,6 @@ impl Admission {
             }
         }
     }
-}
-
-/// What went wrong, with what that came from: all that later callers are told.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 pub(crate) fn failed(error: AppendError) -> PutError {

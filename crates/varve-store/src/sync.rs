@@ -2,10 +2,10 @@
 
 use std::sync::PoisonError;
 
+use varve_block::with_causes;
 use varve_index::DiskIndex;
 use varve_log::{AppendError, Appender, SyncLogError};
 
-use crate::put::with_causes;
 use crate::store::{Durable, Store, Writer};
 
 impl Store {

@@ -17,7 +17,7 @@ use varve_tree::{
     Entry, FixedWriter, VENTI_ENTRY_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry,
     put_vac_root,
 };
-use varve_world::{RealClock, RealRandom, RealStorage, RealWorkers, World};
+use varve_world::{RealWorkers, World};
 
 const ARCHIVES: [&str; 7] =
     ["dated", "full", "incremental", "large-blocks", "merged", "small-blocks", "stdin"];
@@ -42,13 +42,21 @@ fn unpacked(name: &str) -> Vec<u8> {
 }
 
 fn opened(sandbox: &Sandbox) -> Store {
-    let world = World {
-        storage: std::sync::Arc::new(RealStorage::new(sandbox.store())),
-        clock: std::sync::Arc::new(RealClock),
-        random: std::sync::Arc::new(RealRandom),
-        workers: std::sync::Arc::new(RealWorkers::new(1)),
-    };
+    let workers = std::sync::Arc::new(RealWorkers::new(1));
+    let world = World { workers, ..World::real(sandbox.store()) };
     Store::open(world, None, Access::Write { holder: "a test" }, &mut |_| {}).unwrap()
+}
+
+/// What a folder of vac's says of a child, or an archive of its root.
+fn record(name: &str, entry: u32, mode: u32) -> VacRecord {
+    VacRecord {
+        name: name.into(),
+        entry,
+        meta_entry: entry + 1,
+        mode: VacMode(mode),
+        mtime: 1,
+        ..VacRecord::default()
+    }
 }
 
 /// A store of SHA-1 scores, with the blocks of these archives.
@@ -425,14 +433,6 @@ fn trees_that_make_no_sense_take_nothing_with_them() {
     ];
     let shape = VacShape::default();
     let mut builder = VacFolderBuilder::new(&store, shape);
-    let record = |name: &str, entry: u32, mode: u32| VacRecord {
-        name: name.into(),
-        entry,
-        meta_entry: entry + 1,
-        mode: VacMode(mode),
-        mtime: 1,
-        ..VacRecord::default()
-    };
     let push = |builder: &mut VacFolderBuilder<'_>, name: &str, tree: &Entry| {
         let bytes = record(name, builder.next_entry(), 0o644).encode().unwrap();
         assert!(builder.push_record(name.as_bytes(), &bytes, bytes.len()).unwrap());
@@ -496,14 +496,6 @@ fn folders_within_folders_without_end_are_an_error_of_what_lies_too_deep() {
     let sandbox = store_with(&[]);
     let store = opened(&sandbox);
     let shape = VacShape::default();
-    let record = |name: &str, entry: u32, mode: u32| VacRecord {
-        name: name.into(),
-        entry,
-        meta_entry: entry + 1,
-        mode: VacMode(mode),
-        mtime: 1,
-        ..VacRecord::default()
-    };
     let mut folder = VacFolderBuilder::new(&store, shape).finish().unwrap();
     for _ in 0..1000 {
         let mut above = VacFolderBuilder::new(&store, shape);

@@ -5,7 +5,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
 
-use varve_block::{Fingerprint, LogAddress};
+use varve_block::{Fingerprint, LogAddress, with_causes};
 use varve_world::{FileName, Storage};
 
 use super::Entry;
@@ -420,7 +420,7 @@ impl DiskIndex {
     fn note_unreadable(&self, error: &ReadRunError) {
         let mut state = self.state_mut();
         if state.trouble.is_none() {
-            state.trouble = Some(describe(error));
+            state.trouble = Some(with_causes(error));
         }
         if matches!(error, ReadRunError::Damaged { .. }) {
             state.is_incomplete = true;
@@ -609,7 +609,7 @@ impl DiskIndex {
     fn give_up(&self, file: &FileName, error: &PassError) {
         let _ = self.storage.remove(file);
         let mut state = self.state_mut();
-        state.trouble = Some(describe(error));
+        state.trouble = Some(with_causes(error));
         state.retry_len = state.active.len() + self.capacity / 8;
         if let PassError::Read(ReadRunError::Damaged { .. }) = error {
             state.is_incomplete = true;
@@ -677,7 +677,7 @@ impl DiskIndex {
             return Ok(());
         }
         let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = |error: &dyn std::error::Error| SaveDiskIndexError::Pass { reason: describe(error) };
+        let failed = |error: &dyn std::error::Error| SaveDiskIndexError::Pass { reason: with_causes(error) };
         let unfinished = self.state().frozen.is_some();
         if unfinished {
             self.begin_in(&mut slot, None);
@@ -781,10 +781,4 @@ fn filter_of(run: &Arc<Run>, expected_blocks: u64) -> Result<Filter, OpenDiskInd
         reader.take(count);
     }
     Ok(filter)
-}
-
-/// An error with all that led to it.
-fn describe(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
