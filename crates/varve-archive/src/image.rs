@@ -15,5 +15,5 @@ pub use cached_blocks::CachedBlocks;
 pub use part::ImagePart;
 pub use read::ImageReader;
 pub use restore::{ImageSink, RestoreImageError, fill_image, restore_image, write_image};
-pub use served::{ServedImage, Told, ToldRun};
+pub use served::{Place, PlaceError, ServedImage, Told, ToldRun};
 pub use source::{ImageSource, OpenSourceError};

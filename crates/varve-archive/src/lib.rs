@@ -49,8 +49,8 @@ pub use folder::{
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,
-    OpenSourceError, RestoreImageError, ServedImage, Told, ToldRun, archive_image, fill_image, image_shape,
-    restore_image, write_image,
+    OpenSourceError, Place, PlaceError, RestoreImageError, ServedImage, Told, ToldRun, archive_image,
+    fill_image, image_shape, restore_image, write_image,
 };
 pub use inside::{ImageFiles, ListedVolume};
 pub use machine::{Firmware, Machine, MachineDrive};

@@ -96,7 +96,7 @@ impl Agent {
 
     fn send(&mut self, command: &str, arguments: &Value, before: &[u8]) -> Result<(), AgentError> {
         let line = json!({ "execute": command, "arguments": arguments });
-        let sent = self.lines.send(before, &line, None, self.patience);
+        let sent = self.lines.send(before, &[line], None, self.patience);
         sent.map_err(|source| AgentError::Line { command: command.into(), source })
     }
 

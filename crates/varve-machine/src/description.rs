@@ -11,45 +11,61 @@ const UEFI_WORDS: [&str; 4] = ["ovmf", "edk2", "aavmf", "efi"];
 
 /// Describes a machine; what QEMU does not tell stays empty.
 pub(crate) fn describe(qmp: &mut Qmp, drives: &[Drive]) -> Result<Machine, QmpError> {
-    let name = ask(qmp, "query-name", json!({}))?;
-    let uuid = ask(qmp, "query-uuid", json!({}))?;
-    let target = ask(qmp, "query-target", json!({}))?;
-    let memory = ask(qmp, "query-memory-size-summary", json!({}))?;
-    let cpus = ask(qmp, "query-cpus-fast", json!({}))?;
+    let [name, uuid, target, memory, cpus] = qmp.execute_together([
+        ("query-name", json!({})),
+        ("query-uuid", json!({})),
+        ("query-target", json!({})),
+        ("query-memory-size-summary", json!({})),
+        ("query-cpus-fast", json!({})),
+    ])?;
+    let (name, uuid, target) = (known(name)?, known(uuid)?, known(target)?);
+    let (memory, cpus) = (known(memory)?, known(cpus)?);
     let cpus = cpus.as_array().cloned().unwrap_or_default();
-    let cpu_path = cpus.first().and_then(|cpu| cpu["qom-path"].as_str()).unwrap_or_default().to_owned();
-    let board = property(qmp, "/machine", "type")?;
+    let cpu_path = cpus.first().and_then(|cpu| cpu["qom-path"].as_str()).unwrap_or_default();
+    let machine = "/machine";
+    let asked = [(machine, "type"), (machine, "pflash0"), (machine, "firmware"), (cpu_path, "type")];
+    let [board, flash, firmware_file, processor] = texts(qmp, asked)?;
     let architecture = text(&target["arch"]);
     let bytes = |key: &str| memory[key].as_u64().unwrap_or(0);
     Ok(Machine {
         name: text(&name["name"]),
         uuid: parse_uuid(&text(&uuid["UUID"])),
-        processor: without_ending(&property(qmp, &cpu_path, "type")?, &format!("-{architecture}-cpu")),
+        processor: without_ending(&processor, &format!("-{architecture}-cpu")),
         board: without_ending(&board, "-machine"),
         cpu_count: cpus.len() as u64,
         memory: bytes("base-memory").saturating_add(bytes("plugged-memory")),
-        firmware: firmware(qmp, &architecture)?,
-        drives: drives.iter().map(|drive| describe_drive(qmp, drive)).collect::<Result<_, _>>()?,
+        firmware: firmware(&architecture, &flash, &firmware_file),
+        drives: describe_drives(qmp, drives)?,
         architecture,
     })
 }
 
-fn describe_drive(qmp: &mut Qmp, drive: &Drive) -> Result<MachineDrive, QmpError> {
-    let mut described = MachineDrive {
-        name: drive.name.clone(),
-        size: drive.size,
-        file: drive.file.clone(),
-        format: drive.format.clone(),
-        ..MachineDrive::default()
-    };
-    let Some(path) = &drive.device_path else { return Ok(described) };
-    described.device = property(qmp, path, "type")?;
-    let boot_index = ask(qmp, "qom-get", json!({ "path": path, "property": "bootindex" }))?;
-    described.boot_index = boot_index.as_i64().and_then(|index| u64::try_from(index).ok());
-    if !described.device.starts_with("virtio-blk") {
-        let bus = property(qmp, path, "parent_bus")?;
-        let controller = bus.rsplit_once('/').map_or("", |(controller, _)| controller);
-        described.controller = property(qmp, controller, "type")?;
+fn describe_drives(qmp: &mut Qmp, drives: &[Drive]) -> Result<Vec<MachineDrive>, QmpError> {
+    let path = |drive: &Drive| drive.device_path.clone().unwrap_or_default();
+    let of_each = |name| drives.iter().map(move |drive| (path(drive), name));
+    let asked: Vec<_> = of_each("type").chain(of_each("bootindex")).chain(of_each("parent_bus")).collect();
+    let answers = properties(qmp, &asked)?;
+    let answer = |which: usize, number: usize| answers.get(which * drives.len() + number);
+    let mut described = Vec::with_capacity(drives.len());
+    // Of a drive on a bus, where the controller of the bus is; empty for others.
+    let mut controllers = Vec::with_capacity(drives.len());
+    for (number, drive) in drives.iter().enumerate() {
+        let device = answer(0, number).map(text).unwrap_or_default();
+        let bus = answer(2, number).map(text).unwrap_or_default();
+        let is_on_bus = drive.device_path.is_some() && !device.starts_with("virtio-blk");
+        controllers.push((if is_on_bus { above(&bus) } else { String::new() }, "type"));
+        described.push(MachineDrive {
+            name: drive.name.clone(),
+            size: drive.size,
+            file: drive.file.clone(),
+            format: drive.format.clone(),
+            boot_index: answer(1, number).and_then(Value::as_i64).and_then(|index| u64::try_from(index).ok()),
+            device,
+            ..MachineDrive::default()
+        });
+    }
+    for (drive, controller) in described.iter_mut().zip(properties(qmp, &controllers)?) {
+        drive.controller = text(&controller);
     }
     Ok(described)
 }
@@ -57,44 +73,54 @@ fn describe_drive(qmp: &mut Qmp, drive: &Drive) -> Result<MachineDrive, QmpError
 /// Whether a thread of its own does the drive's reading and writing.
 pub(crate) fn has_thread(qmp: &mut Qmp, drive: &Drive) -> Result<bool, QmpError> {
     let Some(path) = &drive.device_path else { return Ok(false) };
-    let bus = property(qmp, path, "parent_bus")?;
+    let [bus, own] = texts(qmp, [(path, "parent_bus"), (path, "iothread")])?;
     // Of a drive on a SCSI bus it is the controller that has the thread.
-    let controller = bus.rsplit_once('/').map_or("", |(controller, _)| controller).to_owned();
-    let above = controller.strip_suffix("/virtio-backend").unwrap_or_default().to_owned();
-    for place in [path, &controller, &above] {
-        if !property(qmp, place, "iothread")?.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let controller = above(&bus);
+    let backend_of = controller.strip_suffix("/virtio-backend").unwrap_or_default();
+    let above = texts(qmp, [(controller.as_str(), "iothread"), (backend_of, "iothread")])?;
+    Ok(!own.is_empty() || above.iter().any(|thread| !thread.is_empty()))
 }
 
-fn firmware(qmp: &mut Qmp, architecture: &str) -> Result<Firmware, QmpError> {
-    if !property(qmp, "/machine", "pflash0")?.is_empty() {
-        return Ok(Firmware::Uefi);
-    }
-    let file = property(qmp, "/machine", "firmware")?.to_lowercase();
+/// What a path is below.
+fn above(path: &str) -> String {
+    path.rsplit_once('/').map_or_else(String::new, |(above, _)| above.to_owned())
+}
+
+fn firmware(architecture: &str, flash: &str, file: &str) -> Firmware {
+    let file = file.to_lowercase();
+    let is_uefi = !flash.is_empty() || UEFI_WORDS.iter().any(|word| file.contains(word));
     let is_x86 = matches!(architecture, "x86_64" | "i386");
-    Ok(match UEFI_WORDS.iter().any(|word| file.contains(word)) {
+    match is_uefi {
         true => Firmware::Uefi,
         false if is_x86 => Firmware::Bios,
         false => Firmware::Unknown,
-    })
+    }
 }
 
 /// An answer, or nothing where this QEMU does not know the question.
-fn ask(qmp: &mut Qmp, command: &str, arguments: Value) -> Result<Value, QmpError> {
-    match qmp.execute(command, arguments) {
+fn known(answer: Result<Value, QmpError>) -> Result<Value, QmpError> {
+    match answer {
         Err(QmpError::Refused { .. }) => Ok(Value::Null),
         answer => answer,
     }
 }
 
-fn property(qmp: &mut Qmp, path: &str, name: &str) -> Result<String, QmpError> {
-    if path.is_empty() {
-        return Ok(String::new());
-    }
-    Ok(text(&ask(qmp, "qom-get", json!({ "path": path, "property": name }))?))
+/// Properties of QEMU's objects: path and name. Nothing is asked of a path that is empty, nor said of it.
+fn properties(qmp: &mut Qmp, of: &[(String, &str)]) -> Result<Vec<Value>, QmpError> {
+    let is_asked = |(path, _): &&(String, &str)| !path.is_empty();
+    let question = |(path, name): &(String, &str)| ("qom-get", json!({ "path": path, "property": name }));
+    let questions: Vec<_> = of.iter().filter(is_asked).map(question).collect();
+    let mut answers = qmp.execute_all(&questions)?.into_iter();
+    of.iter()
+        .map(|of| if is_asked(&of) { answers.next().map_or(Ok(Value::Null), known) } else { Ok(Value::Null) })
+        .collect()
+}
+
+/// The same of those that are text.
+fn texts<const COUNT: usize>(qmp: &mut Qmp, of: [(&str, &str); COUNT]) -> Result<[String; COUNT], QmpError> {
+    let of = of.map(|(path, name)| (path.to_owned(), name));
+    let answers: Vec<String> = properties(qmp, &of)?.iter().map(text).collect();
+    Ok(answers.try_into().expect("there is an answer to each question"))
 }
 
 fn text(value: &Value) -> String {

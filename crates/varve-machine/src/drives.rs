@@ -30,8 +30,11 @@ pub(crate) struct Drive {
 
 /// All drives that have something in them, in the machine's order.
 pub(crate) fn list(qmp: &mut Qmp) -> Result<Vec<Drive>, QmpError> {
-    let blocks = qmp.execute("query-block", json!({}))?;
-    let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+    let [blocks, nodes] = qmp.execute_together([
+        ("query-block", json!({})),
+        ("query-named-block-nodes", json!({ "flat": true })),
+    ])?;
+    let (blocks, nodes) = (blocks?, nodes?);
     let lacks = |what| QmpError::Lacks { command: "query-block".into(), what };
     let blocks = blocks.as_array().ok_or(lacks("list of drives"))?;
     let mut drives: Vec<Drive> = Vec::new();

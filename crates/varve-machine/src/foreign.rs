@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use varve_archive::{ServedImage, ToldRun};
+use varve_archive::{Place, PlaceError, ServedImage, ToldRun};
 
 pub use header::ImageFormat;
 pub use layer::LayerError;
@@ -108,6 +108,10 @@ impl ServedImage for ForeignImage {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.disk.read_at(offset, into)
+    }
+
+    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+        self.disk.read_all(places)
     }
 
     fn held_still(&self) -> io::Result<bool> {

@@ -78,16 +78,17 @@ impl JsonLines {
         &self.path
     }
 
-    /// Writes a line, and passes an open file along with its first byte.
+    /// Writes lines, and passes an open file along with the first byte.
     pub(crate) fn send(
         &mut self,
         before: &[u8],
-        line: &Value,
+        lines: &[Value],
         file: Option<BorrowedFd<'_>>,
         patience: Duration,
     ) -> Result<(), LineError> {
         let deadline = Deadline::after(patience);
-        let bytes = [before, line.to_string().as_bytes(), b"\n"].concat();
+        let mut bytes = before.to_vec();
+        lines.iter().for_each(|line| bytes.extend_from_slice(format!("{line}\n").as_bytes()));
         let mut rest = bytes.as_slice();
         let mut files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
         while !rest.is_empty() {

@@ -11,7 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use varve_archive::{ImageReader, ServedImage, Told, ToldRun};
+use varve_archive::{ImageReader, Place, PlaceError, ServedImage, Told, ToldRun};
 use varve_image::{LeaveOut, LeftOut, Ranges, ReadAt};
 
 /// Where an earlier night may not be as the disk was, because it was left out there.
@@ -91,6 +91,10 @@ impl<D: ServedImage> ServedImage for NeverUnchanged<D> {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.disk.read_at(offset, into)
+    }
+
+    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+        self.disk.read_all(places)
     }
 
     fn held_still(&self) -> io::Result<bool> {

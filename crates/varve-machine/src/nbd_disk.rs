@@ -1,15 +1,17 @@
 //! A disk behind a server of network block devices: read over a few connections, with many requests under way on each.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use varve_archive::{ImageSink, ServedImage, Told, ToldRun};
+use varve_archive::{ImageSink, Place, PlaceError, ServedImage, Told, ToldRun};
 use varve_nbd::{
     BASE_ALLOCATION, BLOCK_ZERO, Chunk, ClientNegotiation, Command, CommandFlags, Connected, Extent, Replies,
-    Wanted,
+    Reply, Wanted,
 };
 
 /// How many bytes one request reads. A piece of an image is read with sixteen of them under way.
@@ -152,17 +154,40 @@ impl ServedImage for NbdDisk {
         }
         let (start, stop) = (offset / alignment * alignment, end.next_multiple_of(alignment).min(self.size));
         if (start, stop) == (offset, end) {
-            return self.with_connection(|connection| connection.read(offset, into, self.request_bytes));
+            return self.ask_for(&mut [Place { offset, into }]).map_err(|error| error.source);
         }
         let mut wider = vec![0; usize::try_from(stop - start).map_err(io::Error::other)?];
-        self.with_connection(|connection| connection.read(start, &mut wider, self.request_bytes))?;
+        self.ask_for(&mut [Place { offset: start, into: &mut wider }]).map_err(|error| error.source)?;
         let skipped = usize::try_from(offset - start).map_err(io::Error::other)?;
         into.copy_from_slice(&wider[skipped..skipped + into.len()]);
         Ok(())
     }
+
+    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+        let alignment = u64::from(self.alignment);
+        let is_whole = |place: &Place<'_>| {
+            let end = place.offset + place.into.len() as u64;
+            let ends_well = end.is_multiple_of(alignment) || end == self.size;
+            place.offset.is_multiple_of(alignment) && ends_well && end <= self.size
+        };
+        if places.iter().all(is_whole) {
+            return self.ask_for(places);
+        }
+        places.iter_mut().try_for_each(|Place { offset, into }| {
+            self.read_at(*offset, into).map_err(|source| PlaceError { offset: *offset, source })
+        })
+    }
 }
 
 impl NbdDisk {
+    /// Fills places that begin and end where the server lets them, over one connection.
+    fn ask_for(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+        let mut failed_at = places.first().map_or(0, |place| place.offset);
+        let read =
+            self.with_connection(|connection| connection.read(places, self.request_bytes, &mut failed_at));
+        read.map_err(|source| PlaceError { offset: failed_at, source })
+    }
+
     /// Makes durable what was written.
     ///
     /// # Errors
@@ -205,36 +230,44 @@ impl Connection {
         Ok((Self { socket, replies, allocation, changes: changes.transpose()? }, info))
     }
 
-    /// Fills `into`, with up to sixteen requests or so under way.
-    fn read(&mut self, offset: u64, into: &mut [u8], request_bytes: u32) -> io::Result<()> {
+    /// Fills places that come one after the other, with up to so many requests under way. `failed_at` is which of them went wrong, if one did.
+    fn read(&mut self, places: &mut [Place<'_>], request_bytes: u32, failed_at: &mut u64) -> io::Result<()> {
         const UNDER_WAY_MAX: usize = 32;
-        let (mut asked, mut requests) = (0, Vec::new());
+        let mut unasked = Requests::of(places, request_bytes);
+        // What was asked for by which request, and is not there yet.
+        let mut asked = BTreeMap::new();
+        let mut requests = Vec::new();
         loop {
-            while asked < into.len() && self.replies.unanswered_count() < UNDER_WAY_MAX {
-                let length = (into.len() - asked).min(request_bytes as usize);
-                let command = Command::Read {
-                    offset: offset + asked as u64,
-                    length: u32::try_from(length).map_err(io::Error::other)?,
-                };
-                self.replies.ask(command, CommandFlags::default(), &mut requests);
-                asked += length;
+            while self.replies.unanswered_count() < UNDER_WAY_MAX
+                && let Some((offset, length)) = unasked.next()
+            {
+                let command = Command::Read { offset, length };
+                let cookie = self.replies.ask(command, CommandFlags::default(), &mut requests);
+                asked.insert(cookie, offset);
+            }
+            if let Some(offset) = asked.values().next() {
+                *failed_at = *offset;
             }
             self.socket.write_all(&requests).map_err(late)?;
             requests.clear();
             if self.replies.unanswered_count() == 0 {
                 return Ok(());
             }
-            self.answer(&mut |chunk| match chunk {
-                Chunk::Data { offset: place, bytes } => {
-                    let target = target(into, offset, place, bytes.len())?;
-                    target.copy_from_slice(&bytes);
-                    Ok(())
+            self.answer(&mut |Reply { cookie, done, chunk }| {
+                let offset = if done { asked.remove(&cookie) } else { asked.get(&cookie).copied() };
+                let taken = match chunk {
+                    Chunk::Data { offset, bytes } => {
+                        target(places, offset, bytes.len()).map(|into| into.copy_from_slice(&bytes))
+                    }
+                    Chunk::Hole { offset, length } => {
+                        target(places, offset, length as usize).map(|into| into.fill(0))
+                    }
+                    other => refusal(&other),
+                };
+                if let (Err(_), Some(offset)) = (&taken, offset) {
+                    *failed_at = offset;
                 }
-                Chunk::Hole { offset: place, length } => {
-                    target(into, offset, place, length as usize)?.fill(0);
-                    Ok(())
-                }
-                _ => Ok(()),
+                taken
             })?;
         }
     }
@@ -259,7 +292,7 @@ impl Connection {
         self.replies.ask(command, CommandFlags::default(), &mut request);
         self.socket.write_all(&request).map_err(late)?;
         while self.replies.unanswered_count() > 0 {
-            self.answer(&mut |_| Ok(()))?;
+            self.answer(&mut |reply| refusal(&reply.chunk))?;
         }
         Ok(())
     }
@@ -279,7 +312,8 @@ impl Connection {
         let (mut allocation, mut changes) = (Vec::new(), Vec::new());
         while self.replies.unanswered_count() > 0 {
             let (allocation_id, changes_id) = (self.allocation, self.changes);
-            self.answer(&mut |chunk| {
+            self.answer(&mut |Reply { chunk, .. }| {
+                refusal(&chunk)?;
                 if let Chunk::Status { context, extents } = chunk {
                     if Some(context) == allocation_id {
                         allocation = extents;
@@ -301,17 +335,48 @@ impl Connection {
     }
 
     /// Takes what comes next, and hands over what of it has come whole.
-    fn answer(&mut self, take: &mut dyn FnMut(Chunk) -> io::Result<()>) -> io::Result<()> {
+    fn answer(&mut self, take: &mut dyn FnMut(Reply) -> io::Result<()>) -> io::Result<()> {
         let bytes = some(&mut self.socket)?;
         self.replies.receive(&bytes);
         while let Some(reply) = self.replies.next_reply().map_err(io::Error::other)? {
-            if let Chunk::Error { code, message, offset } = &reply.chunk {
-                let place = offset.map_or_else(String::new, |offset| format!(" at {offset}"));
-                return Err(io::Error::other(format!("the server answers with {code}{place} {message}")));
-            }
-            take(reply.chunk)?;
+            take(reply)?;
         }
         Ok(())
+    }
+}
+
+/// An error, where the server answers with one.
+fn refusal(chunk: &Chunk) -> io::Result<()> {
+    let Chunk::Error { code, message, offset } = chunk else { return Ok(()) };
+    let place = offset.map_or_else(String::new, |offset| format!(" at {offset}"));
+    Err(io::Error::other(format!("the server answers with {code}{place} {message}")))
+}
+
+/// The requests that it takes to read places, in order.
+struct Requests {
+    /// From where to where, of each place, as far as it was not asked for.
+    left: Vec<Range<u64>>,
+    request_bytes: u32,
+}
+
+impl Requests {
+    fn of(places: &[Place<'_>], request_bytes: u32) -> Self {
+        let range = |place: &Place<'_>| place.offset..place.offset + place.into.len() as u64;
+        Self { left: places.iter().rev().map(range).collect(), request_bytes }
+    }
+}
+
+impl Iterator for Requests {
+    type Item = (u64, u32);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.left.pop_if(|range| range.is_empty()).is_some() {}
+        let range = self.left.last_mut()?;
+        let offset = range.start;
+        let length =
+            u32::try_from(range.end - offset).map_or(self.request_bytes, |left| left.min(self.request_bytes));
+        range.start += u64::from(length);
+        Some((offset, length))
     }
 }
 
@@ -341,13 +406,15 @@ fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ToldRun>
     runs
 }
 
-/// The part of `into`, which begins at `offset` of the disk, for so many bytes from `place` on.
-fn target(into: &mut [u8], offset: u64, place: u64, length: usize) -> io::Result<&mut [u8]> {
-    let from = place.checked_sub(offset).and_then(|from| usize::try_from(from).ok());
-    let range = from.and_then(|from| Some(from..from.checked_add(length)?));
-    range
-        .and_then(|range| into.get_mut(range))
-        .ok_or_else(|| wrong("the server sends what was not asked for"))
+/// Where so many bytes from `offset` of the disk on belong, in one of the places.
+fn target<'a>(places: &'a mut [Place<'_>], offset: u64, length: usize) -> io::Result<&'a mut [u8]> {
+    let number = places.partition_point(|place| place.offset <= offset).checked_sub(1);
+    let place = number.and_then(|number| places.get_mut(number));
+    let part = place.and_then(|place| {
+        let from = usize::try_from(offset.checked_sub(place.offset)?).ok()?;
+        place.into.get_mut(from..from.checked_add(length)?)
+    });
+    part.ok_or_else(|| wrong("the server sends what was not asked for"))
 }
 
 /// Bytes that have come: at least one.
@@ -406,10 +473,28 @@ mod tests {
 
     #[test]
     fn a_server_cannot_write_elsewhere() {
-        let mut bytes = [0; 10];
-        assert!(target(&mut bytes, 100, 105, 5).is_ok());
-        for (place, length) in [(99, 1), (105, 6), (u64::MAX, 1), (100, usize::MAX)] {
-            assert!(target(&mut bytes, 100, place, length).is_err());
+        let mut bytes = [[0; 10], [0; 10]];
+        let [first, second] = &mut bytes;
+        let mut places = [Place { offset: 100, into: first }, Place { offset: 200, into: second }];
+        for (offset, value) in [(105, 1), (200, 2)] {
+            target(&mut places, offset, 5).unwrap().fill(value);
         }
+        for (offset, length) in [(99, 1), (105, 6), (u64::MAX, 1), (100, usize::MAX), (111, 1), (199, 2)] {
+            assert!(target(&mut places, offset, length).is_err(), "{offset}");
+        }
+        assert_eq!(bytes, [[0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 0, 0, 0, 0, 0]]);
+        assert!(target(&mut [], 0, 0).is_err());
+    }
+
+    #[test]
+    fn places_are_asked_for_in_pieces() {
+        let (mut long, mut none, mut short) = ([0; 25], [0; 0], [0; 3]);
+        let places = [
+            Place { offset: 100, into: &mut long },
+            Place { offset: 130, into: &mut none },
+            Place { offset: 200, into: &mut short },
+        ];
+        let requests: Vec<_> = Requests::of(&places, 10).collect();
+        assert_eq!(requests, [(100, 10), (110, 10), (120, 5), (200, 3)]);
     }
 }

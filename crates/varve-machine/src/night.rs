@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, Machine, Progress, Request,
-    ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
+    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, Machine, Place, PlaceError, Progress,
+    Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
 };
 use varve_block::with_causes;
 use varve_image::{LeaveOut, LeftOut, Ranges};
@@ -570,6 +570,12 @@ impl ServedImage for HeldDisk {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.check_room()?;
         self.disk.read_at(offset, into)
+    }
+
+    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+        let first = places.first().map_or(0, |place| place.offset);
+        self.check_room().map_err(|source| PlaceError { offset: first, source })?;
+        self.disk.read_all(places)
     }
 
     fn held_still(&self) -> io::Result<bool> {

@@ -127,27 +127,37 @@ fn add_scratch(
     let number_of_set = set["fdset-id"].as_u64();
     let number_of_set =
         number_of_set.ok_or(QmpError::Lacks { command: "add-fd".into(), what: "fdset-id" })?;
-    qmp.execute(
-        "blockdev-add",
-        json!({ "driver": "file", "node-name": file_node, "filename": format!("/dev/fdset/{number_of_set}") }),
-    )?;
+    // The file has no name, and is gone with whoever holds it: so nobody is to wait until the disk has it.
+    let file_options = json!({
+        "driver": "file", "node-name": file_node, "filename": format!("/dev/fdset/{number_of_set}"),
+        "cache": { "no-flush": true },
+    });
     let job = format!("{}c", part(store, number));
     let options = json!({ "driver": "qcow2", "file": file_node, "size": drive.size });
-    qmp.execute("blockdev-create", json!({ "job-id": job, "options": options }))?;
-    finish_job(qmp, &job)?;
+    let [added, begun, jobs] = qmp.execute_together([
+        ("blockdev-add", file_options),
+        ("blockdev-create", json!({ "job-id": job, "options": options })),
+        ("query-jobs", json!({})),
+    ])?;
+    added?;
+    begun?;
+    wait_for_job(qmp, &job, jobs?)?;
     let scratch = json!({ "driver": "qcow2", "node-name": node, "file": file_node, "backing": drive.node });
-    qmp.execute("blockdev-add", scratch)?;
+    let [dismissed, added] =
+        qmp.execute_together([("job-dismiss", json!({ "id": job })), ("blockdev-add", scratch)])?;
+    dismissed?;
+    added?;
     Ok(())
 }
 
-/// Waits until a job that ends by itself has ended.
-fn finish_job(qmp: &mut Qmp, id: &str) -> Result<(), HoldError> {
+/// Waits until a job that ends by itself has ended; `jobs` is what was said of all jobs last. It has to be dismissed then, as [`dismantle`]
+/// does where it has failed.
+fn wait_for_job(qmp: &mut Qmp, id: &str, mut jobs: Value) -> Result<(), HoldError> {
     let (deadline, mut pauses) = (Deadline::after(Duration::from_secs(60)), Pauses::default());
     loop {
-        let job = find(&qmp.execute("query-jobs", json!({}))?, id);
+        let job = find(&jobs, id);
         match job.as_ref().and_then(|job| job["status"].as_str()) {
             Some("concluded") => {
-                qmp.execute("job-dismiss", json!({ "id": id }))?;
                 let said = job.as_ref().and_then(|job| job["error"].as_str());
                 return said.map_or(Ok(()), |said| Err(HoldError::Job { said: said.into() }));
             }
@@ -155,6 +165,7 @@ fn finish_job(qmp: &mut Qmp, id: &str) -> Result<(), HoldError> {
             Some(status) => return Err(HoldError::Job { said: format!("it is still {status}") }),
             None => return Err(HoldError::Job { said: "it has forgotten about it".into() }),
         }
+        jobs = qmp.execute("query-jobs", json!({}))?;
     }
 }
 
@@ -261,51 +272,69 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
         let names = list.as_array().into_iter().flatten().filter_map(|part| part[key].as_str());
         names.filter(|name| is_ours(name)).map(str::to_owned).collect()
     };
-    let mut count = 0;
+    let (mut count, mut left_before) = (0, usize::MAX);
     let (deadline, mut pauses) = (Deadline::after(Duration::from_secs(60)), Pauses::default());
-    loop {
-        let exports = qmp.execute("query-block-exports", json!({}))?;
-        let jobs = qmp.execute("query-jobs", json!({}))?;
-        let nodes = qmp.execute("query-named-block-nodes", json!({ "flat": true }))?;
+    let sets = loop {
+        let [exports, jobs, nodes, sets] = qmp.execute_together([
+            ("query-block-exports", json!({})),
+            ("query-jobs", json!({})),
+            ("query-named-block-nodes", json!({ "flat": true })),
+            ("query-fdsets", json!({})),
+        ])?;
+        let (exports, jobs, nodes) = (exports?, jobs?, nodes?);
         let (our_exports, our_jobs) = (ours(&exports, "id"), ours(&jobs, "id"));
         let mut our_nodes = ours(&nodes, "node-name");
         let left = our_exports.len() + our_jobs.len() + our_nodes.len();
         if left == 0 {
-            break;
+            break refused_is_well(sets)?.unwrap_or_default();
         }
         count = count.max(left);
-        for export in &our_exports {
-            refused_is_well(qmp.execute("block-export-del", json!({ "id": export, "mode": "hard" })))?;
-        }
-        for job in &our_jobs {
-            let is_over = find(&jobs, job).is_some_and(|job| job["status"].as_str() == Some("concluded"));
-            let command = if is_over { "job-dismiss" } else { "job-cancel" };
-            refused_is_well(qmp.execute(command, json!({ "id": job })))?;
-        }
-        if our_exports.is_empty() && our_jobs.is_empty() {
-            // The server may go once nothing is exported; if it serves others, it stays.
-            if exports.as_array().is_none_or(Vec::is_empty) {
-                refused_is_well(qmp.execute("nbd-server-stop", json!({})))?;
-            }
-            // What stands on a file goes before the file, whose name is longer.
-            our_nodes.sort_by_key(String::len);
-            for node in &our_nodes {
-                refused_is_well(qmp.execute("blockdev-del", json!({ "node-name": node })))?;
-            }
-        }
         if deadline.left().is_none() {
             let said = format!("{left} parts of an earlier night are in use and cannot be removed");
             return Err(QmpError::Refused { command: "blockdev-del".into(), said });
         }
-        pauses.wait();
-    }
-    let sets = refused_is_well(qmp.execute("query-fdsets", json!({})))?.unwrap_or_default();
-    for set in sets.as_array().into_iter().flatten() {
-        let files = set["fds"].as_array().into_iter().flatten();
-        let is_our_file = |file: &Value| file["opaque"].as_str().is_some_and(is_ours);
-        if files.clone().count() > 0 && files.clone().all(is_our_file) {
-            refused_is_well(qmp.execute("remove-fd", json!({ "fdset-id": set["fdset-id"] })))?;
+        // As long as something goes, nothing is waited for. After a pause, what was seen before it is not gone by.
+        if left >= left_before {
+            pauses.wait();
+            left_before = usize::MAX;
+            continue;
         }
+        left_before = left;
+        let mut commands = Vec::new();
+        for export in &our_exports {
+            commands.push(("block-export-del", json!({ "id": export, "mode": "hard" })));
+        }
+        for job in &our_jobs {
+            let is_over = find(&jobs, job).is_some_and(|job| job["status"].as_str() == Some("concluded"));
+            commands.push((if is_over { "job-dismiss" } else { "job-cancel" }, json!({ "id": job })));
+        }
+        if our_exports.is_empty() && our_jobs.is_empty() {
+            // The server may go once nothing is exported; if it serves others, it stays.
+            if exports.as_array().is_none_or(Vec::is_empty) {
+                commands.push(("nbd-server-stop", json!({})));
+            }
+            // What stands on a file goes before the file, whose name is longer.
+            our_nodes.sort_by_key(String::len);
+            commands.extend(our_nodes.iter().map(|node| ("blockdev-del", json!({ "node-name": node }))));
+        }
+        for done in qmp.execute_all(&commands)? {
+            refused_is_well(done)?;
+        }
+    };
+    let is_ours_alone = |set: &&Value| {
+        let mut files = set["fds"].as_array().into_iter().flatten().peekable();
+        let is_our_file = |file: &Value| file["opaque"].as_str().is_some_and(is_ours);
+        files.peek().is_some() && files.all(is_our_file)
+    };
+    let removals: Vec<_> = sets
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(is_ours_alone)
+        .map(|set| ("remove-fd", json!({ "fdset-id": set["fdset-id"] })))
+        .collect();
+    for done in qmp.execute_all(&removals)? {
+        refused_is_well(done)?;
     }
     Ok(count)
 }

@@ -1,4 +1,5 @@
-//! QEMU's monitor protocol: commands to a running machine, one at a time, and their answers.
+//! QEMU's monitor protocol: commands to a running machine, and their answers. QEMU does one after the other; those that do not wait for each
+//! other's answers are sent together, since most of what a command takes is the way there and back.
 //!
 //! Invariant: after an error other than [`QmpError::Refused`] nobody knows what the machine has done, and the connection is
 //! not used again; [`Qmp::again`] makes a new one.
@@ -12,6 +13,9 @@ use serde_json::{Value, json};
 use crate::edge::Deadline;
 use crate::json_lines::{JsonLines, LineError};
 
+/// How many commands are under way at most: so few that a socket takes all of their lines, and nobody waits to send what the other end does
+/// not take because it waits itself.
+const TOGETHER_MAX: usize = 32;
 /// The oldest QEMU that has all the commands that are used here.
 const VERSION_MIN: (u64, u64) = (5, 2);
 
@@ -137,35 +141,74 @@ impl Qmp {
         arguments: Value,
         file: Option<BorrowedFd<'_>>,
     ) -> Result<Value, QmpError> {
-        let answered = self.ask(command, arguments, file);
-        match answered {
-            Ok(mut answer) => {
-                if let Some(error) = answer.get("error") {
-                    let said = error["desc"].as_str().unwrap_or("it gives no reason").to_owned();
-                    return Err(QmpError::Refused { command: command.into(), said });
-                }
-                Ok(answer["return"].take())
-            }
-            Err(source) => {
-                self.is_lost = true;
-                Err(QmpError::Line { command: command.into(), source })
-            }
+        let mut answers = self.ask(&[(command, arguments)], file)?;
+        answers.pop().expect("there is an answer to each command")
+    }
+
+    /// Has commands done, in order, each whatever became of those before it. The answers, in the same order: what QEMU says, or
+    /// [`QmpError::Refused`].
+    ///
+    /// # Errors
+    /// Any other [`QmpError`].
+    pub fn execute_all(
+        &mut self,
+        commands: &[(&str, Value)],
+    ) -> Result<Vec<Result<Value, QmpError>>, QmpError> {
+        let mut answers = Vec::with_capacity(commands.len());
+        for some in commands.chunks(TOGETHER_MAX) {
+            answers.extend(self.ask(some, None)?);
         }
+        Ok(answers)
+    }
+
+    /// The same for as many commands as the caller has names for the answers.
+    ///
+    /// # Errors
+    /// As [`Self::execute_all`].
+    pub fn execute_together<const COUNT: usize>(
+        &mut self,
+        commands: [(&str, Value); COUNT],
+    ) -> Result<[Result<Value, QmpError>; COUNT], QmpError> {
+        let answers = self.execute_all(&commands)?;
+        Ok(answers.try_into().expect("there is an answer to each command"))
     }
 
     fn ask(
         &mut self,
-        command: &str,
-        arguments: Value,
+        commands: &[(&str, Value)],
         file: Option<BorrowedFd<'_>>,
-    ) -> Result<Value, LineError> {
-        if self.is_lost {
-            return Err(LineError::Closed { path: self.lines.path().into() });
+    ) -> Result<Vec<Result<Value, QmpError>>, QmpError> {
+        let first_id = self.next_id + 1;
+        let lines: Vec<Value> = (first_id..)
+            .zip(commands)
+            .map(|(id, (command, arguments))| json!({ "execute": command, "arguments": arguments, "id": id }))
+            .collect();
+        self.next_id += lines.len() as u64;
+        let sent = match self.is_lost {
+            true => Err(LineError::Closed { path: self.lines.path().into() }),
+            false => self.lines.send(&[], &lines, file, self.patience),
+        };
+        let mut answers = Vec::with_capacity(commands.len());
+        let mut failure = sent.err();
+        for (id, (command, _)) in (first_id..).zip(commands) {
+            let answer = failure.take().map_or_else(|| self.answer(id), Err);
+            let mut answer = answer.map_err(|source| {
+                self.is_lost = true;
+                QmpError::Line { command: (*command).into(), source }
+            })?;
+            answers.push(match answer.get("error") {
+                Some(error) => {
+                    let said = error["desc"].as_str().unwrap_or("it gives no reason").to_owned();
+                    Err(QmpError::Refused { command: (*command).into(), said })
+                }
+                None => Ok(answer["return"].take()),
+            });
         }
-        self.next_id += 1;
-        let id = self.next_id;
-        let line = json!({ "execute": command, "arguments": arguments, "id": id });
-        self.lines.send(&[], &line, file, self.patience)?;
+        Ok(answers)
+    }
+
+    /// The answer to the command that was sent with this number.
+    fn answer(&mut self, id: u64) -> Result<Value, LineError> {
         let deadline = Deadline::after(self.patience);
         loop {
             let answer = self.lines.receive(deadline, self.patience)?;
@@ -253,6 +296,93 @@ mod tests {
         assert!(problem(GREETING, agreed(r#"{"surprise": {}}"#)).contains("not asked"));
         assert!(problem(GREETING, agreed(&"[".repeat(100_000))).contains("no line of JSON"));
         assert!(problem(GREETING, agreed(&" ".repeat(LINE_BYTES))).contains("more than"));
+    }
+
+    /// A machine that takes all of some commands before it says anything, and then says each of these.
+    #[allow(clippy::disallowed_methods, reason = "the other end needs a thread")]
+    fn talk_together(count: usize, lines: &[&str]) -> (Result<Vec<String>, QmpError>, bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("qmp");
+        let listener = UnixListener::bind(&path).unwrap();
+        let said = lines.join("\n");
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut commands = BufReader::new(socket.try_clone().unwrap()).lines();
+            let _ = writeln!(socket, "{GREETING}");
+            commands.next();
+            let _ = socket.write_all(b"{\"return\": {}, \"id\": 1}\n");
+            let taken: Vec<_> = commands.by_ref().take(count).map(Result::unwrap).collect();
+            let _ = writeln!(socket, "{said}");
+            let _ = commands.count();
+            taken
+        });
+        let mut qmp = Qmp::connect(&path, Duration::from_millis(300)).unwrap();
+        let commands: Vec<_> = (0..count).map(|number| ("query-name", json!({ "number": number }))).collect();
+        let answers = qmp.execute_all(&commands);
+        let is_lost = qmp.is_lost();
+        drop(qmp);
+        let taken = server.join().unwrap();
+        assert_eq!(taken.len(), count, "all were sent before the first was answered");
+        let say = |answer: Result<Value, QmpError>| {
+            answer.map_or_else(|error| error.to_string(), |said| said.to_string())
+        };
+        (answers.map(|answers| answers.into_iter().map(say).collect()), is_lost)
+    }
+
+    #[test]
+    fn what_is_asked_together_is_answered_in_order() {
+        let lines = [
+            r#"{"return": "a", "id": 2}"#,
+            r#"{"event": "STOP"}"#,
+            r#"{"error": {"desc": "No."}, "id": 3}"#,
+            r#"{"return": "c", "id": 4}"#,
+        ];
+        let (answers, is_lost) = talk_together(3, &lines);
+        assert_eq!(answers.unwrap(), ["\"a\"", "QEMU refused query-name: No.", "\"c\""]);
+        assert!(!is_lost, "to refuse one of them is to answer it");
+        let none = talk_together(0, &[]);
+        assert_eq!((none.0.unwrap().len(), none.1), (0, false));
+    }
+
+    #[test]
+    fn a_machine_that_does_not_answer_all_or_in_another_order_is_left() {
+        let problem = |lines: &[&str]| {
+            let (answers, is_lost) = talk_together(2, lines);
+            assert!(is_lost);
+            std::error::Error::source(&answers.unwrap_err()).unwrap().to_string()
+        };
+        let (first, second) = (r#"{"return": 1, "id": 2}"#, r#"{"return": 2, "id": 3}"#);
+        assert!(problem(&[second, first]).contains("not asked"), "in another order");
+        assert!(problem(&[first, first]).contains("not asked"), "the same twice");
+        assert!(problem(&[first]).contains("no answer"), "only some");
+        assert!(problem(&[first, "nonsense"]).contains("no line of JSON"));
+    }
+
+    #[test]
+    fn long_answers_to_many_commands_do_not_make_both_ends_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("qmp");
+        let listener = UnixListener::bind(&path).unwrap();
+        #[allow(clippy::disallowed_methods, reason = "the other end needs a thread")]
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let commands = BufReader::new(socket.try_clone().unwrap()).lines();
+            let _ = writeln!(socket, "{GREETING}");
+            for line in commands.map_while(Result::ok) {
+                let question: Value = serde_json::from_str(&line).unwrap();
+                // More than a socket holds, all together.
+                let answer = json!({ "return": "x".repeat(100_000), "id": question["id"] });
+                writeln!(socket, "{answer}").unwrap();
+            }
+        });
+        let mut qmp = Qmp::connect(&path, Duration::from_secs(60)).unwrap();
+        let long = "y".repeat(200);
+        let commands: Vec<_> =
+            (0..TOGETHER_MAX * 2 + 1).map(|_| ("query-name", json!({ "x": long }))).collect();
+        let answers = qmp.execute_all(&commands).unwrap();
+        assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), commands.len());
+        drop(qmp);
+        server.join().unwrap();
     }
 
     const LINE_BYTES: usize = (16 << 20) + (1 << 15);

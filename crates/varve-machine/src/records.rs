@@ -14,11 +14,13 @@ pub(crate) fn can_persist(qmp: &mut Qmp, drive: &Drive, name: RecordName) -> Res
     }
     let name = name.to_string();
     let trial = json!({ "node": drive.node, "name": name, "persistent": true, "disabled": true });
-    if refused_is_well(qmp.execute("block-dirty-bitmap-add", trial))?.is_none() {
-        return Ok(false);
-    }
-    remove(qmp, drive, &name)?;
-    Ok(true)
+    // Nothing else has this name: so if the first is refused, the other finds nothing to remove.
+    let [added, removed] = qmp.execute_together([
+        ("block-dirty-bitmap-add", trial),
+        ("block-dirty-bitmap-remove", json!({ "node": drive.node, "name": name })),
+    ])?;
+    refused_is_well(removed)?;
+    Ok(refused_is_well(added)?.is_some())
 }
 
 /// Makes one record of the one that was stopped and the one that goes on from it.

@@ -10,11 +10,16 @@ use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerEr
 use varve_world::{Task, Workers};
 
 use super::leave_out::blank;
-use super::source::{ImageSource, Piece, Pieces};
+use super::served::{Place, PlaceError};
+use super::source::{ImageSource, PIECE_BYTES, Piece, Pieces};
 use crate::progress::Progress;
 
 /// The size of pointer blocks. `docs/decisions/0004-block-sizes.md` has the measurement.
 const POINTER_BYTES: u32 = 4 << 10;
+
+/// Small pieces are claimed and read many at a time, until they have so many bytes: with the last of them it may be a piece more.
+const BATCH_BYTES: u64 = PIECE_BYTES / 2;
+const BATCH_PIECES_MAX: usize = 64;
 
 /// An image that is in the store, though not yet durable.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -149,7 +154,7 @@ impl Job<'_> {
     fn work(&self) {
         let mut buffer = Vec::new();
         loop {
-            match self.one_piece(&mut buffer) {
+            match self.one_batch(&mut buffer) {
                 Ok(true) if lock(&self.failure).is_none() => {}
                 Ok(_) => return,
                 Err(error) => {
@@ -160,47 +165,89 @@ impl Job<'_> {
         }
     }
 
-    /// Claims a piece and stores it; false if there is none.
-    fn one_piece(&self, buffer: &mut Vec<u8>) -> Result<bool, ArchiveImageError> {
+    /// Claims some pieces and stores them; false if there are none.
+    fn one_batch(&self, buffer: &mut Vec<u8>) -> Result<bool, ArchiveImageError> {
         if self.progress.is_cancelled() {
             return Err(ArchiveImageError::Cancelled);
         }
-        let Some((number, piece)) = self.claim()? else { return Ok(false) };
-        let leaves = match piece {
-            Piece::Hole { bytes } => {
+        let (first, pieces) = self.claim()?;
+        if pieces.is_empty() {
+            return Ok(false);
+        }
+        self.read(&pieces, buffer)?;
+        // Of what was read only the last piece of an image is not a whole number of blocks: so all of it is cut as each piece would be.
+        let mut scores = self.store(buffer)?.into_iter();
+        let mut assembled = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let bytes = piece.len();
+            let leaf_count = bytes.div_ceil(u64::from(self.shape.leaf_bytes));
+            let leaves = match piece {
+                Piece::Hole { .. } => Leaves::Zeros { leaf_count },
+                Piece::Unchanged { .. } => Leaves::Unchanged { leaf_count },
+                Piece::Bytes(read) => Leaves::Scores(self.store(&read)?),
+                Piece::Data { .. } => {
+                    let count = usize::try_from(leaf_count).expect("pieces are small");
+                    Leaves::Scores(scores.by_ref().take(count).collect())
+                }
+            };
+            if matches!(leaves, Leaves::Zeros { .. } | Leaves::Unchanged { .. }) {
                 self.progress.add_bytes_done(bytes);
-                Leaves::Zeros { leaf_count: bytes.div_ceil(u64::from(self.shape.leaf_bytes)) }
             }
-            Piece::Unchanged { bytes } => {
-                self.progress.add_bytes_done(bytes);
-                Leaves::Unchanged { leaf_count: bytes.div_ceil(u64::from(self.shape.leaf_bytes)) }
-            }
-            Piece::Bytes(bytes) => self.store(&bytes)?,
-            Piece::Data { offset, bytes } => {
-                buffer.resize(usize::try_from(bytes).expect("pieces are small"), 0);
-                self.source.read_at(offset, buffer).map_err(|source| self.read_failed(offset, source))?;
-                blank(buffer, offset, self.source.left_out());
-                self.store(buffer)?
-            }
-        };
-        lock(&self.assembly).add(number, leaves)?;
+            assembled.push(leaves);
+        }
+        let mut assembly = lock(&self.assembly);
+        (first..).zip(assembled).try_for_each(|(number, leaves)| assembly.add(number, leaves))?;
         Ok(true)
     }
 
-    fn claim(&self) -> Result<Option<(u64, Piece)>, ArchiveImageError> {
+    /// Pieces in order, and the number of the first of them.
+    fn claim(&self) -> Result<(u64, Vec<Piece>), ArchiveImageError> {
         let mut claims = lock(&self.claims);
-        let offset = claims.pieces.offset();
-        let piece = claims.pieces.next().map_err(|source| self.read_failed(offset, source))?;
-        let Some(piece) = piece else { return Ok(None) };
-        claims.number += 1;
-        Ok(Some((claims.number - 1, piece)))
+        let first = claims.number;
+        let (mut pieces, mut bytes) = (Vec::new(), 0);
+        while pieces.len() < BATCH_PIECES_MAX && bytes < BATCH_BYTES {
+            let offset = claims.pieces.offset();
+            let piece = claims.pieces.next().map_err(|source| self.read_failed(offset, source))?;
+            let Some(piece) = piece else { break };
+            if matches!(piece, Piece::Data { .. } | Piece::Bytes(_)) {
+                bytes += piece.len();
+            }
+            claims.number += 1;
+            pieces.push(piece);
+        }
+        Ok((first, pieces))
     }
 
-    fn store(&self, bytes: &[u8]) -> Result<Leaves, ArchiveImageError> {
+    /// Makes `buffer` what has to be read of these pieces, one after the other.
+    fn read(&self, pieces: &[Piece], buffer: &mut Vec<u8>) -> Result<(), ArchiveImageError> {
+        let data = pieces.iter().filter_map(|piece| match piece {
+            Piece::Data { offset, bytes } => {
+                Some((*offset, usize::try_from(*bytes).expect("pieces are small")))
+            }
+            _ => None,
+        });
+        buffer.resize(data.clone().map(|(_, bytes)| bytes).sum(), 0);
+        let mut rest = buffer.as_mut_slice();
+        let mut places = Vec::new();
+        for (offset, bytes) in data {
+            let (into, after) = rest.split_at_mut(bytes);
+            places.push(Place { offset, into });
+            rest = after;
+        }
+        if places.is_empty() {
+            return Ok(());
+        }
+        let read = self.source.read_all(&mut places);
+        read.map_err(|PlaceError { offset, source }| self.read_failed(offset, source))?;
+        places.iter_mut().for_each(|place| blank(place.into, place.offset, self.source.left_out()));
+        Ok(())
+    }
+
+    fn store(&self, bytes: &[u8]) -> Result<Vec<Score>, ArchiveImageError> {
         let scores = put_leaves(self.blocks, &self.shape, bytes)?;
         self.progress.add_bytes_read(bytes.len() as u64);
         self.progress.add_bytes_done(bytes.len() as u64);
-        Ok(Leaves::Scores(scores))
+        Ok(scores)
     }
 
     fn read_failed(&self, offset: u64, source: io::Error) -> ArchiveImageError {

@@ -11,7 +11,7 @@ use varve_image::{Ranges, ReadAt};
 use varve_tree::Entry;
 
 use super::leave_out::part_of;
-use super::served::{ServedImage, Told};
+use super::served::{Place, PlaceError, ServedImage, Told};
 
 /// How much is claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -170,12 +170,19 @@ impl ImageSource {
         Pieces { source: self, block_bytes: u64::from(block_bytes), offset: 0, data_end: 0 }
     }
 
-    /// Fills `into` from `offset` on.
-    pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    /// Fills places that come one after the other.
+    pub(super) fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
         match &self.kind {
-            Kind::Placed { file, .. } => file.read_exact_at(into, offset),
-            Kind::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
-            Kind::Served { image, .. } => image.read_at(offset, into),
+            Kind::Placed { file, .. } => places.iter_mut().try_for_each(|Place { offset, into }| {
+                file.read_exact_at(into, *offset).map_err(|source| PlaceError { offset: *offset, source })
+            }),
+            Kind::Stream(_) => match places {
+                [] => Ok(()),
+                [place, ..] => {
+                    Err(PlaceError { offset: place.offset, source: io::ErrorKind::Unsupported.into() })
+                }
+            },
+            Kind::Served { image, .. } => image.read_all(places),
         }
     }
 }
@@ -225,7 +232,7 @@ pub(super) enum Piece {
 }
 
 impl Piece {
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Self::Data { bytes, .. } | Self::Hole { bytes } | Self::Unchanged { bytes } => *bytes,
             Self::Bytes(bytes) => bytes.len() as u64,
