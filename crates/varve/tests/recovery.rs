@@ -269,11 +269,9 @@ fn follow_there(row: &Row, spoil: Spoil) {
     let (replica, spoiled) = (sandbox.path("replica"), spoil(&mut sandbox));
     let name = |object: &PathBuf| object.strip_prefix(&replica).unwrap().to_str().unwrap().to_owned();
     let mut replaced = spoiled.iter().map(name);
-    // What is somebody else's is not looked into: this machine would remember it as the newest that it has seen.
     let ways: [&[&str]; 2] =
         [&["replicate", "replica", "--dry-run"], &["verify", "--replica", "replica", "--data"]];
-    let ways = &ways[..if row.way.contains("ANOTHER") { 1 } else { 2 }];
-    let runs: Vec<_> = ways.iter().map(|words| sandbox.run(*words)).collect();
+    let runs = ways.map(|words| sandbox.run(words));
     let said: String = runs.iter().map(|run| format!("{}{}", run.text(), run.stderr)).collect();
     assert!(!row.quotes.is_empty(), "{what}: the page does not say what the program says");
     for quote in &row.quotes {

@@ -18,10 +18,12 @@ use super::replicate::Transfer;
 use super::verify::{describe, harm_as_json};
 use crate::arguments::{Arguments, Verify};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{session, show, target};
+use crate::session::{self, History};
+use crate::{show, target};
 
 /// What the comparison with the store itself says.
 struct Compared {
+    history: History,
     behind_bytes: u64,
     complaints: Vec<String>,
 }
@@ -51,7 +53,8 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         };
         compared.complaints.retain(|complaint| !is_told(complaint));
     }
-    let is_older = session::notice_rollback(&store, text);
+    let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
+    let is_older = session::notice_rollback(&store, &there, history, text);
     // What is whole leads to what is whole: only where something was found is it worth walking all snapshots.
     let (harm, unread) =
         if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
@@ -83,7 +86,9 @@ fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
     let plan = match ReplicationPlan::new(source, &there, &ReplicateOptions::default()) {
         Ok(plan) => plan,
         Err(error @ (ReplicateError::Diverged { .. } | ReplicateError::Ahead { .. })) => {
-            return Ok(Compared { behind_bytes: 0, complaints: vec![error.to_string()] });
+            let is_other = matches!(error, ReplicateError::Diverged { .. });
+            let history = if is_other { History::Other } else { History::Own };
+            return Ok(Compared { history, behind_bytes: 0, complaints: vec![error.to_string()] });
         }
         Err(error) => return Err(error.into()),
     };
@@ -98,7 +103,7 @@ fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
     for setting in &plan.settings {
         complaints.push(format!("{}: it is missing, or is not the store's", setting.file));
     }
-    Ok(Compared { behind_bytes: plan.bytes(), complaints })
+    Ok(Compared { history: History::Own, behind_bytes: plan.bytes(), complaints })
 }
 
 /// What the findings harm, and why that could not be told in full.
