@@ -45,8 +45,12 @@ CORES = 2
 def main() -> int:
     chosen = parse()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    # What script/need has had from the registries of Go and Python.
+    os.environ["PATH"] += f":{(TARGET / 'tools' / 'bin').resolve()}"
     skipped: dict[str, str] = {}
-    tools, versions = find_tools(chosen.tools, chosen.no_build, skipped)
+    # The tests of faults are a program of their own.
+    needs_tools = any(name not in faults.NAMES for name in chosen.scenarios)
+    tools, versions = find_tools(chosen.tools if needs_tools else [], chosen.no_build, skipped)
     scenarios = find_scenarios(chosen.scenarios, chosen.data, chosen.quick, skipped)
     for name, version in versions.items():
         print(f"{name}: {version}")

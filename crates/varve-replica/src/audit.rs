@@ -9,11 +9,12 @@ use varve_log::{
     ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
     RecordHeader,
 };
+use varve_remote::TargetError;
 use varve_store::{Damage, DamageKind, Store};
 use varve_world::{FileName, Random, SeededRandom, Task, World};
 
 use crate::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
-use crate::name::{SegmentEnd, SegmentName};
+use crate::name::{KEYS, SegmentEnd, SegmentName};
 use crate::observer::Observer;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::Replica;
@@ -59,6 +60,9 @@ pub enum FindingKind {
     /// One of the small files is not there.
     #[error("it is missing")]
     Missing,
+    /// A file of `keys/` makes no sense.
+    #[error("this key is damaged")]
+    DamagedKey,
     /// An object that belongs to no replica.
     #[error("it belongs to no replica")]
     Stranger,
@@ -118,6 +122,9 @@ pub enum AuditError {
     /// Something could not be read, for a reason that may pass.
     #[error("the replica cannot be read")]
     Read(#[from] ReadLogError),
+    /// A small object could not be fetched.
+    #[error("the replica cannot be read")]
+    Target(#[from] TargetError),
     /// No random numbers could be drawn.
     #[error("the system gives no random bytes")]
     Random(#[source] std::io::Error),
@@ -149,6 +156,12 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
     for wanted in [MARK, FORMAT_PAGE] {
         if !replica.settings().keys().any(|file| file.as_str() == wanted) {
             audit.findings.push(about_object(FileName::new(wanted).ok(), FindingKind::Missing));
+        }
+    }
+    for file in replica.settings().keys().filter(|file| file.folder() == KEYS) {
+        let contents = replica.read_setting(file)?;
+        if !Store::is_sound_key(file, &contents) {
+            audit.findings.push(about_object(Some(file.clone()), FindingKind::DamagedKey));
         }
     }
     for stranger in replica.strangers() {

@@ -47,6 +47,6 @@ pub use records::RecordsDamage;
 pub use remembered::{RememberError, Remembered};
 pub use replica::{OpenReplicaError, Replica};
 pub use replicate::{DamagedHere, PlannedSetting, ReplicateError, ReplicateOptions, ReplicationPlan, Source};
-pub use seen::Seen;
+pub use seen::{Seen, name_for_notes};
 pub use storage::ReplicaStorage;
 pub use upload::Replicated;

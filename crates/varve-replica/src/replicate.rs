@@ -11,7 +11,7 @@ use varve_log::{
     RecoverError, Seal, Seals,
 };
 use varve_remote::{Target, TargetError};
-use varve_store::StoreConfig;
+use varve_store::{Store, StoreConfig};
 use varve_world::{FileName, LockError, World};
 
 use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment};
@@ -77,6 +77,16 @@ pub enum ReplicateError {
         /// Something that is there.
         object: FileName,
     },
+    /// Somebody has put an object of another store's replica among this one's.
+    #[error(
+        "{object} belongs to store {theirs}: it does not belong here, and hides what this store has there. Nothing was changed"
+    )]
+    ForeignObject {
+        /// Which.
+        object: FileName,
+        /// The identity that it claims.
+        theirs: String,
+    },
     /// Another copy of the store has written its own continuation there.
     #[error(
         "the replica holds another history of this store: arena {arena} goes on differently there ({object}). \
@@ -137,6 +147,8 @@ pub struct PlannedSetting {
     pub file: FileName,
     /// What is in it.
     pub contents: Bytes,
+    /// Whether it takes the place of what is there.
+    pub replaces: bool,
 }
 
 /// An arena of the store itself that is damaged: what is damaged is not replicated.
@@ -155,6 +167,8 @@ pub struct DamagedHere {
 pub struct ReplicationPlan {
     /// Small files to be put, in this order, before all segments.
     pub settings: Vec<PlannedSetting>,
+    /// Small files at the target that are not the store's, and stay so unless they are to be replaced: without them the replica does not open.
+    pub wrong_settings: Vec<FileName>,
     /// Segments to be put, in this order.
     pub segments: Vec<PlannedSegment>,
     /// How much of the log is at the target already, in bytes.
@@ -189,9 +203,9 @@ impl ReplicationPlan {
         options: &ReplicateOptions,
     ) -> Result<Self, ReplicateError> {
         let listing = Listing::read(target.as_ref())?;
-        check_identity(source, target.as_ref(), &listing)?;
+        check_identity(source, target.as_ref(), &listing, &options.replace)?;
         let mut plan = Self::default();
-        plan.settings(source, target.as_ref(), &listing)?;
+        plan.settings(source, target.as_ref(), &listing, &options.replace)?;
         let unknown = plan.arenas(source, &listing, options)?;
         if let Some(first) = unknown.into_iter().min() {
             let replica = Replica::of(Arc::clone(target), listing);
@@ -217,6 +231,7 @@ impl ReplicationPlan {
         source: Source<'_>,
         target: &dyn Target,
         listing: &Listing,
+        replace: &BTreeSet<FileName>,
     ) -> Result<(), ReplicateError> {
         let storage = source.world.storage.as_ref();
         let read = |file: &FileName| {
@@ -230,13 +245,15 @@ impl ReplicationPlan {
             Err(failed(io::Error::other("it reads differently from one time to the next")))
         };
         let is_there = |name: &str| listing.settings.keys().any(|file| file.as_str() == name);
-        if !is_there(MARK) {
+        let is_replaced = |name: &str| is_there(name) && replace.iter().any(|file| file.as_str() == name);
+        let is_wanted = |name: &str| !is_there(name) || is_replaced(name);
+        if is_wanted(MARK) {
             let contents = Bytes::from(mark_text(&source.config.id));
-            self.settings.push(PlannedSetting { file: plain(MARK), contents });
+            self.settings.push(PlannedSetting { file: plain(MARK), contents, replaces: is_replaced(MARK) });
         }
-        if !is_there(FORMAT_PAGE) {
-            let file = plain(FORMAT_PAGE);
-            self.settings.push(PlannedSetting { contents: read(&file)?, file });
+        if is_wanted(FORMAT_PAGE) {
+            let (file, replaces) = (plain(FORMAT_PAGE), is_replaced(FORMAT_PAGE));
+            self.settings.push(PlannedSetting { contents: read(&file)?, file, replaces });
         }
         let mut there = Vec::new();
         for file in listing.keys() {
@@ -249,19 +266,34 @@ impl ReplicationPlan {
         for file in here.into_iter().filter(|file| file.as_str().ends_with(".toml")) {
             let contents = read(&file)?;
             if !there.iter().any(|(_, other)| *other == contents) {
-                let file = if is_there(file.as_str()) { renamed(&file, &contents) } else { file };
-                self.settings.push(PlannedSetting { file, contents: contents.clone() });
+                let (replaces, other) = (is_replaced(file.as_str()), renamed(&file, &contents));
+                if !is_there(file.as_str()) || replaces {
+                    self.settings.push(PlannedSetting { file, contents: contents.clone(), replaces });
+                } else if Store::is_sound_key(&other, &contents) {
+                    // Early keys are called by numbers, and are good under any name.
+                    self.settings.push(PlannedSetting {
+                        file: other,
+                        contents: contents.clone(),
+                        replaces: false,
+                    });
+                } else if read_setting(target, &file, listing.settings[&file])? != contents {
+                    // Nobody but its own maker gives a key its name: what is there was this key.
+                    self.wrong_settings.push(file);
+                }
             }
             known.insert(contents);
         }
+        let is_own = |file: &FileName| {
+            self.wrong_settings.contains(file) || self.settings.iter().any(|setting| setting.file == *file)
+        };
         self.extra_keys = there
             .into_iter()
-            .filter(|(_, contents)| !known.contains(contents))
+            .filter(|(file, contents)| !known.contains(contents) && !is_own(file))
             .map(|(file, _)| file)
             .collect();
-        if !is_there(CONFIG) {
-            let file = plain(CONFIG);
-            self.settings.push(PlannedSetting { contents: read(&file)?, file });
+        if is_wanted(CONFIG) {
+            let (file, replaces) = (plain(CONFIG), is_replaced(CONFIG));
+            self.settings.push(PlannedSetting { contents: read(&file)?, file, replaces });
         }
         Ok(())
     }
@@ -397,12 +429,19 @@ pub(crate) fn check_identity(
     source: Source<'_>,
     target: &dyn Target,
     listing: &Listing,
+    replace: &BTreeSet<FileName>,
 ) -> Result<(), ReplicateError> {
     let ours = to_hex(&source.config.id);
     let foreign = |theirs: String| ReplicateError::ForeignStore { theirs, ours: ours.clone() };
-    let mark = read_mark(target, &listing.settings)?;
+    let is_replaced = |name: &str| replace.iter().any(|file| file.as_str() == name);
+    // What is to be replaced may be damaged; but one of the two has to say whose replica this is.
+    let (skips_config, skips_mark) = (is_replaced(CONFIG), is_replaced(MARK) && !is_replaced(CONFIG));
+    let mark = if skips_mark { None } else { read_mark(target, &listing.settings)? };
     if let Some(theirs) = mark.as_ref().filter(|theirs| **theirs != ours) {
         return Err(foreign(theirs.clone()));
+    }
+    if skips_config && mark.is_some() {
+        return Ok(());
     }
     if let Some(config) = read_config(target, &listing.settings)? {
         if config.id != source.config.id {
@@ -429,6 +468,13 @@ pub(crate) fn tell_apart(
     unknown: &Segment,
 ) -> Result<ReplicateError, ReplicateError> {
     let (arena, object) = (unknown.name.arena, unknown.name.file_name());
+    if unknown.name.offset == 0 {
+        let bytes = replica.target().get(&object, 0..unknown.bytes.min(ArenaHeader::BYTES))?;
+        if let Some(theirs) = ArenaHeader::claimed_store(&bytes).filter(|theirs| *theirs != source.config.id)
+        {
+            return Ok(ReplicateError::ForeignObject { object, theirs: to_hex(&theirs) });
+        }
+    }
     let diverged = ReplicateError::Diverged { arena, object: object.clone() };
     let ahead = ReplicateError::Ahead { arena, object };
     for id in source.log.arenas()?.into_iter().rev() {

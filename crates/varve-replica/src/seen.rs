@@ -30,11 +30,15 @@ pub struct Seen {
     pub end: u64,
 }
 
+/// What a target is called in the names of notes about it.
+#[must_use]
+pub fn name_for_notes(target: &dyn Target) -> String {
+    to_hex(&blake3::hash(target.to_string().as_bytes()).as_bytes()[..8])
+}
+
 /// The note of one target.
 fn file(target: &dyn Target) -> FileName {
-    let hash = blake3::hash(target.to_string().as_bytes());
-    FileName::new(&format!("index/replica-{}", to_hex(&hash.as_bytes()[..8])))
-        .expect("digits make a good name")
+    FileName::new(&format!("index/replica-{}", name_for_notes(target))).expect("digits make a good name")
 }
 
 fn mac(keys: &LogKeys, body: &[u8]) -> blake3::Hash {

@@ -53,7 +53,8 @@ impl ReplicationPlan {
         observer.set_total(self.bytes());
         let mut done = Replicated { damaged: self.damaged, ..Replicated::default() };
         for setting in &self.settings {
-            match target.put(&setting.file, setting.contents.clone(), PutMode::Create) {
+            let mode = if setting.replaces { PutMode::Replace } else { PutMode::Create };
+            match target.put(&setting.file, setting.contents.clone(), mode) {
                 Ok(()) => done.object_count += 1,
                 // Whoever was faster is told apart below, when all is looked at again.
                 Err(TargetError::Exists { .. }) => {}
@@ -278,7 +279,7 @@ fn check_after(
     put: Vec<&PlannedSegment>,
 ) -> Result<Listing, ReplicateError> {
     let after = Listing::read(target.as_ref())?;
-    check_identity(source, target.as_ref(), &after)?;
+    check_identity(source, target.as_ref(), &after, &BTreeSet::new())?;
     let there: BTreeSet<&Segment> = after.arenas.values().flat_map(|all| all.values().flatten()).collect();
     let mut expected: BTreeSet<Segment> =
         before.arenas.values().flat_map(|all| all.values().flatten()).cloned().collect();

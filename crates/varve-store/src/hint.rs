@@ -3,7 +3,7 @@
 
 use std::io;
 
-use varve_world::FileName;
+use varve_world::{FileName, Storage};
 
 use crate::store::Store;
 
@@ -27,8 +27,18 @@ impl Hint {
 impl Store {
     /// What a hint of at most `body_bytes_max` says.
     pub(crate) fn read_hint(&self, hint: &Hint, body_bytes_max: usize) -> Option<Vec<u8>> {
+        self.read_hint_in(self.world.storage.as_ref(), hint, body_bytes_max)
+    }
+
+    /// What a hint says that lies somewhere else.
+    pub(crate) fn read_hint_in(
+        &self,
+        storage: &dyn Storage,
+        hint: &Hint,
+        body_bytes_max: usize,
+    ) -> Option<Vec<u8>> {
         let bytes_max = body_bytes_max.saturating_add(MAC_BYTES) as u64;
-        let mut contents = self.world.storage.read_whole(&hint.file(), bytes_max).ok()?;
+        let mut contents = storage.read_whole(&hint.file(), bytes_max).ok()?;
         let (body, mac) = contents.split_last_chunk::<MAC_BYTES>()?;
         if self.hint_mac(hint, body) != *mac {
             return None;

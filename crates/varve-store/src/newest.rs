@@ -11,6 +11,7 @@
 use std::sync::atomic::Ordering;
 
 use varve_log::{ArenaId, ArenaState, ReadLogError};
+use varve_world::Storage;
 
 use crate::hint::Hint;
 use crate::store::Store;
@@ -85,9 +86,19 @@ impl Store {
     }
 
     fn noted_page(&self) -> Option<(ArenaId, [u8; 16])> {
-        let note = self.read_hint(&NEWEST, BODY_BYTES)?;
+        self.noted_page_in(self.world.storage.as_ref())
+    }
+
+    fn noted_page_in(&self, storage: &dyn Storage) -> Option<(ArenaId, [u8; 16])> {
+        let note = self.read_hint_in(storage, &NEWEST, BODY_BYTES)?;
         let (arena, code) = note.split_first_chunk()?;
         Some((ArenaId(u64::from_le_bytes(*arena)), code.try_into().ok()?))
+    }
+
+    /// Whether a page was noted as the last one.
+    #[must_use]
+    pub fn has_noted_newest(&self) -> bool {
+        self.noted_page().is_some()
     }
 
     /// Whether the page that was noted last is still in the log; true if none was noted.
@@ -95,7 +106,19 @@ impl Store {
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
     pub fn newest_is_there(&self) -> Result<bool, ReadLogError> {
-        let Some((arena, code)) = self.noted_page() else { return Ok(true) };
+        self.is_there(self.noted_page())
+    }
+
+    /// Whether the page that was noted last in another storage, for another copy of this log, is in this one too; true if none was noted.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when its arena cannot be read.
+    pub fn has_newest_noted_in(&self, storage: &dyn Storage) -> Result<bool, ReadLogError> {
+        self.is_there(self.noted_page_in(storage))
+    }
+
+    fn is_there(&self, noted: Option<(ArenaId, [u8; 16])>) -> Result<bool, ReadLogError> {
+        let Some((arena, code)) = noted else { return Ok(true) };
         let arena = self.directory.arena(arena)?;
         Ok(match self.log.state(&arena) {
             Ok(ArenaState::Sealed { pages, .. }) => pages.iter().any(|row| row.code == code),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use varve_log::{Log, LogConfig, LogKeys};
-use varve_world::World;
+use varve_world::{FileName, World};
 
 use crate::config::{Encryption, StoreConfig};
 use crate::keyring;
@@ -25,5 +25,11 @@ impl Store {
             LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
         let log = Log::new(Arc::clone(&world.storage), keys, log_config);
         Ok((config, log))
+    }
+
+    /// Whether a file of `keys/` makes sense under this name. What it wraps is not looked at: that takes a secret.
+    #[must_use]
+    pub fn is_sound_key(file: &FileName, contents: &[u8]) -> bool {
+        keyring::is_sound(file, contents)
     }
 }

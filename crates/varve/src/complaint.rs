@@ -5,7 +5,7 @@ use varve_archive::{RestoreFolderError, RestoreImageError, SelectError};
 use varve_block::with_causes;
 use varve_log::AppendError;
 use varve_machine::RestoreForeignError;
-use varve_replica::ReplicateError;
+use varve_replica::{OpenReplicaError, ReplicateError};
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 use crate::arguments::WrongWords;
@@ -33,6 +33,21 @@ fn hint(error: &Error) -> Option<&'static str> {
     for cause in error.chain() {
         if let Some(OpenError::NotAStore) = cause.downcast_ref() {
             return Some("`varve -s PATH init` makes a store there");
+        }
+        let of_replica = match cause.downcast_ref() {
+            Some(ReplicateError::Open(error)) => Some(error),
+            _ => cause.downcast_ref::<OpenReplicaError>(),
+        };
+        match (of_replica, cause.downcast_ref()) {
+            (Some(OpenReplicaError::Config(_)), _) | (_, Some(ReplicateError::ForeignConfig)) => {
+                return Some(
+                    "`varve replicate TARGET --replace config.toml` puts the store's there; a copy of the file does as well",
+                );
+            }
+            (Some(OpenReplicaError::Mark), _) => {
+                return Some("`varve replicate TARGET --replace replica.toml` puts it there again");
+            }
+            _ => {}
         }
         let is_config_damaged =
             matches!(cause.downcast_ref(), Some(ConfigError::Parse(_) | ConfigError::Value { .. }));
@@ -67,6 +82,9 @@ fn hint(error: &Error) -> Option<&'static str> {
         match cause.downcast_ref() {
             Some(ReplicateError::Ahead { .. }) => {
                 return Some("`varve clone TARGET FOLDER` brings the newer state into another folder");
+            }
+            Some(ReplicateError::ForeignObject { .. }) => {
+                return Some("remove it there by hand; who has put it there can do worse");
             }
             Some(ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. }) => {
                 return Some("name another folder or prefix as the target of this store");

@@ -9,7 +9,7 @@ use indicatif::ProgressBar;
 use varve_archive::{Archive, Catalog, OwnerNames};
 use varve_block::{BlockName, BlockStore, to_hex};
 use varve_remote::{VentiOptions, VentiStore};
-use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage};
+use varve_replica::{Healing, RangeCache, Remembered, Replica, ReplicaStorage, name_for_notes};
 use varve_store::{
     Access, Encryption, Keyring, PassphraseCost, Permission, RebuildProgress, Secret, Store, StoreConfig,
     WithheldError,
@@ -27,6 +27,8 @@ const VERIFY_CACHE_BYTES: u64 = 64 << 20;
 const VENTI_VARIABLE: &str = "$venti";
 const PASSPHRASE: &str = "VARVE_PASSPHRASE";
 const FROM_PASSPHRASE: &str = "VARVE_FROM_PASSPHRASE";
+/// Below a store's folder in the cache: a folder for each replica, with what was seen there.
+const SEEN: &str = "seen";
 const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -107,6 +109,8 @@ fn only_read(text: &str) -> anyhow::Error {
 pub struct ReplicaHome {
     pub replica: Arc<Replica>,
     pub world: World,
+    /// What this machine has seen at other replicas of the store.
+    seen_elsewhere: Vec<RealStorage>,
 }
 
 /// Opens a target as the world of a store that is only read.
@@ -114,16 +118,30 @@ pub fn replica_home(arguments: &Arguments, text: &str) -> Result<ReplicaHome> {
     let there = target::open(text, None)?;
     let context = || format!("cannot open the replica {text}");
     let replica = Arc::new(Replica::open(there).with_context(context)?);
-    let id = to_hex(&replica.config().with_context(context)?.id);
-    let own: Option<Arc<dyn Storage>> =
-        cache_folder(arguments).map(|folder| Arc::new(RealStorage::new(&folder.join(id))) as _);
+    let id = replica.config().with_context(context)?.id;
+    let own = cache_folder(arguments).map(|folder| folder.join(to_hex(&id)));
+    // Two copies of a store may go different ways: what is seen at the replica of one says nothing of the other's.
+    let place = name_for_notes(replica.target().as_ref());
+    let seen = own.as_ref().map(|own| own.join(SEEN).join(place));
+    let mut elsewhere = own.as_deref().map(seen_in).unwrap_or_default();
+    elsewhere.retain(|folder| Some(folder) != seen.as_ref());
     // Who verifies asks the replica itself, and not what was there once; what is read twice is kept while it lasts.
     let cache = match arguments.command {
         Command::Verify(_) => Some(RangeCache::new(Arc::new(MemoryStorage::new()), VERIFY_CACHE_BYTES)),
-        _ => own.clone().map(|own| RangeCache::new(own, arguments.cache_size)),
+        _ => own.map(|own| RangeCache::new(Arc::new(RealStorage::new(&own)), arguments.cache_size)),
     };
-    let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), cache, own));
-    Ok(ReplicaHome { replica, world: World { storage, ..World::real(Path::new("")) } })
+    let hints = seen.map(|seen| Arc::new(RealStorage::new(&seen)) as Arc<dyn Storage>);
+    let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), cache, hints));
+    let world = World { storage, ..World::real(Path::new("")) };
+    let seen_elsewhere = elsewhere.iter().map(|folder| RealStorage::new(folder)).collect();
+    Ok(ReplicaHome { replica, world, seen_elsewhere })
+}
+
+/// The folders that tell what was seen at the replicas of a store, below its folder in the cache; that one too: builds before 0.1.0 kept one
+/// note for all of them, there.
+fn seen_in(own: &Path) -> Vec<PathBuf> {
+    let places = std::fs::read_dir(own.join(SEEN)).into_iter().flatten().flatten();
+    std::iter::once(own.to_owned()).chain(places.map(|place| place.path())).collect()
 }
 
 /// Where this machine keeps what it has read and seen of replicas.
@@ -135,34 +153,58 @@ fn cache_folder(arguments: &Arguments) -> Option<PathBuf> {
     found.or_else(|| named("HOME").map(|folder| folder.join(".cache/varve")))
 }
 
-/// Notices a replica that is older than what this machine has seen of its store, and remembers what it sees now.
-pub fn notice_rollback(store: &Store, text: &str) -> bool {
-    match store.newest_is_there() {
-        Ok(true) => {
-            if let Err(error) = store.note_newest_seen() {
-                tracing::warn!(%error, "what is at the replica could not be noted");
-            }
-            false
-        }
-        Ok(false) | Err(_) => {
-            eprintln!(
-                "varve: {text} does not have the newest that this machine has seen of the store: it was put back to an \
-                 older state, has lost its end, or was not brought up to date"
-            );
-            true
-        }
+/// What is known of the history that a replica holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// Nothing but what this machine has seen at replicas.
+    Unknown,
+    /// It is that of a store that it was compared with.
+    Own,
+    /// It is not that of the store that it was compared with.
+    Other,
+}
+
+/// Notices a replica that is older than what this machine has seen of its store, and remembers what it sees now. What is at a replica of
+/// another history is not remembered: the place may be one's own, to be cleared of what somebody else has put there.
+pub fn notice_rollback(store: &Store, there: &ReplicaHome, history: History, text: &str) -> bool {
+    if history == History::Other {
+        return false;
     }
+    if !store.newest_is_there().unwrap_or(false) {
+        eprintln!(
+            "varve: {text} does not have the newest that this machine has seen there: it was put back to an older state, or has lost \
+             its end"
+        );
+        return true;
+    }
+    // Who has seen a place knows what to expect of it. Of a new one the others tell, if nothing better does.
+    let is_new = history == History::Unknown && !store.has_noted_newest();
+    let lacks = |seen: &RealStorage| !store.has_newest_noted_in(seen).unwrap_or(false);
+    if is_new && there.seen_elsewhere.iter().any(lacks) {
+        eprintln!(
+            "varve: {text} does not have the newest that this machine has seen at another replica of the store: it was put back to an \
+             older state, was not brought up to date, or holds another history of the store"
+        );
+        eprintln!("hint: `varve -s STORE verify --replica {text}` compares it with the store itself");
+        return true;
+    }
+    if let Err(error) = store.note_newest_seen() {
+        tracing::warn!(%error, "what is at the replica could not be noted");
+    }
+    false
 }
 
 /// Forgets what this machine has seen at replicas of a store that goes another way from now on.
 pub fn forget_seen(arguments: &Arguments, store_id: &[u8; 16]) {
     let Some(folder) = cache_folder(arguments) else { return };
-    let seen = folder.join(to_hex(store_id)).join("index/newest");
-    match std::fs::remove_file(&seen) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            tracing::warn!(%error, file = %seen.display(), "what was seen of the store cannot be forgotten");
+    for seen in seen_in(&folder.join(to_hex(store_id))) {
+        let seen = seen.join("index/newest");
+        match std::fs::remove_file(&seen) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%error, file = %seen.display(), "what was seen of the store cannot be forgotten");
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
 
@@ -214,8 +256,8 @@ pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
         }
         Home::Replica(text) => {
             let home = replica_home(arguments, &text)?;
-            let store = open_store(arguments, home.world, &text, Access::Read)?;
-            notice_rollback(&store, &text);
+            let store = open_store(arguments, home.world.clone(), &text, Access::Read)?;
+            notice_rollback(&store, &home, History::Unknown, &text);
             Ok(store)
         }
         Home::Venti(address) => Err(only_blocks(&address)),

@@ -311,6 +311,67 @@ fn a_replica_that_was_put_back_is_noticed() {
     assert_eq!(ok_at(&sandbox, "replica", &["snapshots"]).lines().count(), 4);
 }
 
+/// Two copies of a store have gone different ways. Whoever looks at the replica of the other one is told, and knows its own as before.
+#[test]
+fn another_historys_replica_changes_nothing_that_is_remembered() {
+    let mut sandbox = replicated();
+    copy_folder(&sandbox.path("replica"), &sandbox.path("old"));
+    copy_folder(sandbox.store(), &sandbox.path("copy"));
+    let own = sandbox.store().to_owned();
+    sandbox.snapshot_bytes("disk", &noise(6, 200_000));
+    sandbox.ok(["replicate", "replica"]);
+    sandbox.set_store(sandbox.path("copy"));
+    sandbox.snapshot_bytes("theirs", &noise(7, 900_000));
+    sandbox.ok(["replicate", "their replica"]);
+    sandbox.set_store(own);
+
+    // It is seen first, and again between one's own.
+    for _ in 0..2 {
+        let audited = sandbox.run(["verify", "--replica", "their replica", "--data"]);
+        assert_eq!(audited.code, Some(1), "{}", audited.text());
+        assert!(audited.text().contains("holds another history of this store"), "{}", audited.text());
+        assert!(!audited.text().contains("all is well") && audited.stderr.is_empty(), "{}", audited.stderr);
+        assert!(ok_at(&sandbox, "replica", &["snapshots"]).contains("disk"));
+        for words in [&["verify", "--replica", "replica"][..], &["verify", "--replica", "replica", "--data"]]
+        {
+            assert!(sandbox.ok(words).contains("all is well"));
+        }
+    }
+    // Without a store to compare with, nobody knows more than what was seen; the first place stays what it was.
+    let read = at(&sandbox, "their replica", &["snapshots"]);
+    assert_eq!(read.code, Some(0), "{}", read.stderr);
+    assert!(read.stderr.contains("another history") && read.text().contains("theirs"), "{}", read.stderr);
+    ok_at(&sandbox, "replica", &["snapshots"]);
+    assert!(sandbox.ok(["verify", "--replica", "replica"]).contains("all is well"));
+    // And what was seen there is remembered as well as ever: not even their history in the same place hides it.
+    for put_back in ["old", "their replica"] {
+        fs::remove_dir_all(sandbox.path("replica")).unwrap();
+        copy_folder(&sandbox.path(put_back), &sandbox.path("replica"));
+        let audited = sandbox.run(["verify", "--replica", "replica"]);
+        assert_eq!(audited.code, Some(1), "{put_back}: {}", audited.text());
+        let read = at(&sandbox, "replica", &["snapshots"]);
+        assert!(read.stderr.contains("put back"), "{put_back}: {}", read.stderr);
+    }
+}
+
+/// A place that was never seen before is held against what was seen at others.
+#[test]
+fn a_second_replica_that_is_behind_is_noticed_when_it_is_first_seen() {
+    let sandbox = replicated();
+    copy_folder(&sandbox.path("replica"), &sandbox.path("old"));
+    sandbox.snapshot_bytes("disk", &noise(6, 200_000));
+    sandbox.ok(["replicate", "replica"]);
+    ok_at(&sandbox, "replica", &["snapshots"]);
+    for _ in 0..2 {
+        let read = at(&sandbox, "old", &["snapshots"]);
+        assert!(read.stderr.contains("was not brought up to date"), "{}", read.stderr);
+    }
+    // The store knows that it is only behind.
+    assert!(sandbox.ok(["verify", "--replica", "old"]).contains("it is behind the store by"));
+    sandbox.ok(["replicate", "old"]);
+    ok_at(&sandbox, "old", &["snapshots"]);
+}
+
 #[expect(clippy::disallowed_methods, reason = "the moment is chosen by the clock")]
 fn wait(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));

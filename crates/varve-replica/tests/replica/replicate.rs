@@ -1,11 +1,13 @@
 //! Replicating: as the log grows, stopped anywhere, by two at a time, and by two who must not.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{ReplicateError, ReplicateOptions};
 use varve_store::{Access, Encryption, Store};
+use varve_world::FileName;
 
 use crate::sample::{
     Failing, Sample, arenas_at, contents, name, open_store, random_bytes, secret, segments, shared, small,
@@ -360,27 +362,68 @@ fn a_replica_that_was_put_back_is_noticed() {
     assert!(sample.plan(&there, &small()).unwrap().lost_there.is_some(), "emptied");
 }
 
+/// The first keys of early stores are called by a number, and not bound to it.
 #[test]
-fn keys_are_added_beside_those_that_are_there() {
+fn early_keys_are_added_beside_those_that_are_there() {
     let sample = Sample::of_nights(1);
+    let own = sample.storage.names().into_iter().find(|file| file.folder() == "keys").unwrap();
+    let own = String::from_utf8(sample.storage.contents(&own).unwrap()).unwrap();
+    let unbound =
+        |line: &&str| !["id", "role", "created", "label", "check"].contains(&line.split(' ').next().unwrap());
+    let early: String = own.split_inclusive('\n').filter(unbound).collect();
+    let file = name("keys/0000.toml");
+    sample.storage.set_contents(&file, early.clone().into_bytes());
     let target = MemoryTarget::new();
     let there = shared(target.clone());
     sample.replicate(&there).unwrap();
-    let file = sample.storage.names().into_iter().find(|file| file.folder() == "keys").unwrap();
-    let old = sample.storage.contents(&file).unwrap();
-    let mut changed = old.clone();
-    changed.extend_from_slice(b"# another wrapping\n");
-    sample.storage.set_contents(&file, changed.clone());
+    let changed = format!("{early}# another wrapping\n");
+    sample.storage.set_contents(&file, changed.clone().into_bytes());
     let plan = sample.plan(&there, &small()).unwrap();
-    assert_eq!(plan.extra_keys, std::slice::from_ref(&file));
+    assert_eq!((plan.extra_keys.as_slice(), plan.wrong_settings), (std::slice::from_ref(&file), vec![]));
     sample.replicate(&there).unwrap();
-    assert_eq!(target.list("keys").unwrap().len(), 2, "the old key is there still: nobody said to remove it");
+    assert_eq!(target.list("keys").unwrap().len(), 3, "the old key is there still: nobody said to remove it");
     open_store(&there);
     let done =
         sample.replicate_with(&there, &ReplicateOptions { delete_extra_keys: true, ..small() }, 1).unwrap();
     assert_eq!(done.removed_keys, [file]);
     let left = target.list("keys").unwrap();
-    assert_eq!(left.len(), 1);
-    assert_eq!(contents(&target, &left[0]), changed);
+    assert_eq!(left.len(), 2);
+    assert!(left.iter().any(|object| contents(&target, object) == changed));
     assert_eq!(sample.replicate(&there).unwrap().object_count, 0);
+}
+
+#[test]
+fn damaged_settings_there_are_named_and_only_replaced_when_that_is_said() {
+    let sample = Sample::of_nights(1);
+    let target = MemoryTarget::new();
+    let there = shared(target.clone());
+    sample.replicate(&there).unwrap();
+    let key = sample.storage.names().into_iter().find(|file| file.folder() == "keys").unwrap();
+    let text = |file: &FileName| {
+        let object = target.list("").unwrap().into_iter().find(|object| object.name == *file).unwrap();
+        contents(&target, &object)
+    };
+    for file in [key.clone(), name("config.toml"), name("replica.toml")] {
+        let whole = text(&file);
+        for damaged in [&b"rubbish"[..], &whole[..whole.len() / 2], b""] {
+            target.set(&file, Some(bytes::Bytes::copy_from_slice(damaged)));
+            let before = target.list("").unwrap();
+            let told = sample.replicate(&there).map(|_| sample.plan(&there, &small()).unwrap());
+            match told {
+                Ok(plan) => assert_eq!((plan.wrong_settings, plan.extra_keys), (vec![key.clone()], vec![])),
+                Err(error) => assert!(file != key, "{error}"),
+            }
+            assert_eq!(target.list("").unwrap(), before, "{file}: nothing was changed");
+            let replace = BTreeSet::from([file.clone()]);
+            let done = sample.replicate_with(&there, &ReplicateOptions { replace, ..small() }, 1).unwrap();
+            assert_eq!((done.object_count, text(&file)), (1, whole.clone()), "{file}");
+            open_store(&there);
+        }
+    }
+    // Where neither says whose replica it is, nothing is replaced.
+    for file in ["config.toml", "replica.toml"] {
+        target.set(&name(file), Some("rubbish".into()));
+    }
+    let replace = BTreeSet::from(["config.toml", "replica.toml"].map(name));
+    sample.replicate_with(&there, &ReplicateOptions { replace, ..small() }, 1).unwrap_err();
 }

@@ -121,7 +121,11 @@ fn one(
         return Ok(outcome);
     }
     let (present, planned) = (plan.present_bytes, plan.damaged.len());
-    let wrong: Vec<_> = left_wrong(words, &plan).map(|wrong| wrong.object.to_string()).collect();
+    let wrong: Vec<_> = left_wrong(words, &plan)
+        .map(|wrong| &wrong.object)
+        .chain(&plan.wrong_settings)
+        .map(ToString::to_string)
+        .collect();
     let shown = Shown::start(text, progress, arguments.quiet);
     let workers = RealWorkers::new(usize::from(words.jobs));
     let done = plan.apply(source, there, options, &workers, &Transfer(Arc::clone(progress)));
@@ -176,6 +180,10 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
             "varve: {} at the replica has {} bytes, and should have {}; what it lacks is uploaded beside it if possible",
             wrong.object, wrong.bytes, wrong.expected
         );
+        outcome = Outcome::Found;
+    }
+    for file in &plan.wrong_settings {
+        eprintln!("varve: {file} at the replica is not the store's: --replace {file} puts it there again");
         outcome = Outcome::Found;
     }
     if !words.delete_extra_keys && !arguments.quiet {

@@ -18,10 +18,12 @@ use super::replicate::Transfer;
 use super::verify::{describe, harm_as_json};
 use crate::arguments::{Arguments, Verify};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{session, show, target};
+use crate::session::{self, History};
+use crate::{show, target};
 
 /// What the comparison with the store itself says.
 struct Compared {
+    history: History,
     behind_bytes: u64,
     complaints: Vec<String>,
 }
@@ -33,7 +35,12 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         None => None,
     };
     let secret = session::secret_of(arguments, &there.world, text)?;
-    let context = || format!("cannot open the replica {text}");
+    // What the store knows of it may be why it does not open.
+    let known = compared.as_ref().map(|compared| compared.complaints.join("; ")).unwrap_or_default();
+    let context = || match known.as_str() {
+        "" => format!("cannot open the replica {text}"),
+        known => format!("cannot open the replica {text}: {known}"),
+    };
     let (_, log) = Store::unlock(&there.world, secret.as_ref()).with_context(context)?;
     let store =
         Store::open(there.world.clone(), secret.as_ref(), Access::Read, &mut |_| {}).with_context(context)?;
@@ -51,7 +58,8 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         };
         compared.complaints.retain(|complaint| !is_told(complaint));
     }
-    let is_older = session::notice_rollback(&store, text);
+    let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
+    let is_older = session::notice_rollback(&store, &there, history, text);
     // What is whole leads to what is whole: only where something was found is it worth walking all snapshots.
     let (harm, unread) =
         if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
@@ -82,8 +90,17 @@ fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
     let there = target::open(text, None)?;
     let plan = match ReplicationPlan::new(source, &there, &ReplicateOptions::default()) {
         Ok(plan) => plan,
-        Err(error @ (ReplicateError::Diverged { .. } | ReplicateError::Ahead { .. })) => {
-            return Ok(Compared { behind_bytes: 0, complaints: vec![error.to_string()] });
+        Err(
+            error @ (ReplicateError::Diverged { .. }
+            | ReplicateError::Ahead { .. }
+            | ReplicateError::ForeignObject { .. }),
+        ) => {
+            let history = match error {
+                ReplicateError::Diverged { .. } => History::Other,
+                ReplicateError::Ahead { .. } => History::Own,
+                _ => History::Unknown,
+            };
+            return Ok(Compared { history, behind_bytes: 0, complaints: vec![error.to_string()] });
         }
         Err(error) => return Err(error.into()),
     };
@@ -95,10 +112,11 @@ fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
         let (object, bytes, expected) = (&wrong.object, wrong.bytes, wrong.expected);
         complaints.push(format!("{object}: it has {bytes} bytes, and should have {expected}"));
     }
-    for setting in &plan.settings {
-        complaints.push(format!("{}: it is missing, or is not the store's", setting.file));
+    let wrong = plan.wrong_settings.iter();
+    for file in plan.settings.iter().map(|setting| &setting.file).chain(wrong) {
+        complaints.push(format!("{file}: it is missing, or is not the store's"));
     }
-    Ok(Compared { behind_bytes: plan.bytes(), complaints })
+    Ok(Compared { history: History::Own, behind_bytes: plan.bytes(), complaints })
 }
 
 /// What the findings harm, and why that could not be told in full.

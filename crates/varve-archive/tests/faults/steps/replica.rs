@@ -105,7 +105,8 @@ impl Case {
         let target = self.second_home.target.shared();
         let options = ReplicateOptions { segment_bytes: SEGMENT_BYTES, replace, delete_extra_keys: false };
         let plan = ReplicationPlan::new(source, &target, &options)?;
-        let wrong = plan.wrong.iter().map(|wrong| wrong.object.clone()).collect();
+        let wrong =
+            plan.wrong.iter().map(|wrong| &wrong.object).chain(&plan.wrong_settings).cloned().collect();
         let done = plan.apply(source, &target, &options, &InlineWorkers, &())?;
         match done.damaged.first() {
             Some(damage) => {
