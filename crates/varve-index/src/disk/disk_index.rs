@@ -448,15 +448,12 @@ impl DiskIndex {
         if must_wait(&self.state()) {
             self.make_room();
         }
-        // In order they go through the buffer and the filter from one end to the other, and miss fewer of the processor's caches.
-        let entry_of = |(fingerprint, address)| Entry { key: self.key_of(fingerprint), address };
-        let mut in_order: Vec<_> = entries.iter().copied().map(entry_of).collect();
-        in_order.sort_unstable();
         let added = {
             let mut state = self.state_mut();
             let is_full = must_wait(&state) || (state.is_incomplete && state.active.len() > full_len);
             let mut added = 0;
-            for entry in in_order {
+            for (fingerprint, address) in entries {
+                let entry = Entry { key: self.key_of(*fingerprint), address: *address };
                 if is_full {
                     state.note_key(entry.key);
                 } else if state.active.insert(entry, self.buffer_capacity()) {
