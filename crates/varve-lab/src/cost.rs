@@ -89,6 +89,10 @@ pub(crate) mod engine {
     pub(crate) const PAGE_ENTRY_BYTES: f64 = 33.0;
     /// A frame of a disk image, before compression.
     pub(crate) const FRAME_BYTES: f64 = 32_768.0;
+    /// A frame of blocks that do not compress.
+    pub(crate) const LONELY_FRAME_BYTES: f64 = 8192.0;
+    /// Blocks of which more than this share is left after compression are stored as they are.
+    pub(crate) const INCOMPRESSIBLE_SHARE: f64 = 0.97;
     /// What is read of a clump to learn where its frames are.
     pub(crate) const CLUMP_TABLE_BYTES: f64 = 4096.0;
     /// A page of the index on disk.
@@ -126,7 +130,9 @@ impl Shape {
     }
 
     fn frame_bytes(&self) -> f64 {
-        engine::FRAME_BYTES.max(self.block_bytes)
+        let is_lonely = self.stored_share > engine::INCOMPRESSIBLE_SHARE;
+        let goal = if is_lonely { engine::LONELY_FRAME_BYTES } else { engine::FRAME_BYTES };
+        goal.max(self.block_bytes)
     }
 
     fn arena_blocks(&self) -> f64 {

@@ -18,8 +18,9 @@ const CLUMP_OVERHEAD_BYTES: u64 = 1 << 10;
 const CLUMP_BLOCKS_MAX: usize = 4096;
 const BLOCK_BYTES_MEAN_MIN: usize = 256;
 const CLUMP_BLOCKS_MIN: usize = 16;
-/// Shortest frames and blocks in them: what a clump takes for its table of frames is less than this share of it.
-const FRAMES_SHARE: u64 = 256;
+/// Shortest frames and blocks in them: what a clump takes for its table of frames is less than this share of it. Two frames of 8 KiB, one
+/// after the other, have more than that together, and each costs a row and a count.
+const FRAMES_SHARE: u64 = 96;
 
 /// What a draft will be called when it is a clump, and where it belongs.
 #[derive(Debug, Clone, Copy)]

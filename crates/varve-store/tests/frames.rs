@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 const WRITER: Access<'_> = Access::Write { holder: "a test" };
 const BLOCK_BYTES: usize = 8 << 10;
 const BLOCK_COUNT: usize = 64;
-/// Frames of random bytes have 32 KiB.
+/// Frames of what is read in pieces have 32 KiB.
 const BLOCKS_EACH: usize = 4;
 
 fn secret() -> Secret {
@@ -34,6 +34,7 @@ fn sample(encryption: Encryption) -> (MemoryStorage, Vec<BlockName>, Vec<Vec<u8>
     let world = World::deterministic(Arc::new(storage.clone()), 1);
     Store::create(&world, &config, Some(&secret()), PassphraseCost::default()).unwrap();
     let store = open(&storage, 2, WRITER);
+    store.expect_reads_in_pieces(true);
     let random = SeededRandom::new(3);
     let blocks: Vec<Vec<u8>> = (0..BLOCK_COUNT)
         .map(|_| {
