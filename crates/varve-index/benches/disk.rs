@@ -30,17 +30,17 @@ fn main() {
     let index = DiskIndex::new(Arc::clone(&storage), [1; 32], settings, Some([2; 16]));
 
     let started = Instant::now();
-    let (mut longest, mut longest_running, mut most_memory) = (0.0_f64, 0.0_f64, 0);
+    let mut most_memory = 0;
+    let mut insertions = Vec::new();
     for first in (0..block_count).step_by(PAGE_COUNT) {
         let page: Vec<_> = (first..(first + PAGE_COUNT as u64).min(block_count)).map(entry).collect();
-        let (begun, waited) = (Instant::now(), waited_for_a_core());
+        let (begun, before) = (Instant::now(), scheduled());
         index.insert_all(&page);
         if index.is_due() {
             index.begin(None);
         }
-        let seconds = begun.elapsed().as_secs_f64();
-        longest = longest.max(seconds);
-        longest_running = longest_running.max(seconds - (waited_for_a_core() - waited));
+        let (seconds, after) = (begun.elapsed().as_secs_f64(), scheduled());
+        insertions.push(Insertion { seconds, ran: after.0 - before.0, waited: after.1 - before.1 });
         if first % (PAGE_COUNT as u64 * 64) == 0 {
             most_memory = most_memory.max(index.stats().memory_bytes);
         }
@@ -48,11 +48,7 @@ fn main() {
     let built = started.elapsed().as_secs_f64();
     println!("blocks                    {block_count}");
     println!("built                     {built:.1} s, {:.0} ns a block", built * 1e9 / block_count as f64);
-    println!(
-        "longest insertion         {:.1} ms, of {PAGE_COUNT} blocks; {:.1} ms without what it waited for a core",
-        longest * 1e3,
-        longest_running * 1e3
-    );
+    print_longest(&mut insertions);
     let started = Instant::now();
     index.save(b"all".to_vec()).expect("the disk has space");
     println!("saved                     {:.2} s", started.elapsed().as_secs_f64());
@@ -100,11 +96,38 @@ fn main() {
     }
 }
 
-/// How many seconds this thread could have run and had no core, as Linux says: other programs' doing. None, if it does not say.
-fn waited_for_a_core() -> f64 {
+/// How long a page of blocks took to be inserted.
+struct Insertion {
+    seconds: f64,
+    /// How many of these this thread ran, and how many it could have run and had no core: the rest it waited for the disk.
+    ran: f64,
+    waited: f64,
+}
+
+fn print_longest(insertions: &mut [Insertion]) {
+    insertions.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    let milliseconds = |place: usize| insertions.get(place).map_or(0.0, |one| one.seconds * 1e3);
+    if let Some(longest) = insertions.first() {
+        println!(
+            "longest insertion         {:.1} ms, of {PAGE_COUNT} blocks; it ran {:.1} of them, and had no core for {:.1}",
+            milliseconds(0),
+            longest.ran * 1e3,
+            longest.waited * 1e3
+        );
+    }
+    println!(
+        "a hundred take longer than {:.1} ms; one in a hundred takes longer than {:.1}, and every other one than {:.1}",
+        milliseconds(100),
+        milliseconds(insertions.len() / 100),
+        milliseconds(insertions.len() / 2)
+    );
+}
+
+/// How many seconds this thread has run, and how many it could have run and had no core, as Linux says. None, if it does not say.
+fn scheduled() -> (f64, f64) {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = told.split(' ').nth(1).and_then(|field| field.parse::<f64>().ok());
-    nanoseconds.unwrap_or(0.0) / 1e9
+    let mut fields = told.split(' ').map(|field| field.trim().parse::<f64>().unwrap_or(0.0) / 1e9);
+    (fields.next().unwrap_or(0.0), fields.next().unwrap_or(0.0))
 }
 
 /// What Linux says of the most memory that this process has had.

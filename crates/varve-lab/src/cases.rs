@@ -477,7 +477,14 @@ mod tests {
             let again = of(Case::SequentialDuplicate);
             assert!(again.disk.seeks * 10 < again.blocks, "{engine:?}: {again:?}");
             // By value they are compared with what is stored; by hash what is in memory tells.
-            assert_eq!(of(Case::NearDuplicate).disk.reads > 0, engine.by_value, "{engine:?}");
+            let near = of(Case::NearDuplicate);
+            if engine.by_value {
+                assert!(near.disk.reads > 0, "{engine:?}");
+            } else {
+                // An index on disk is asked once more until what stands near is brought in.
+                let most = if engine.index == IndexKind::Disk { near.blocks / 20 } else { 0 };
+                assert!(near.disk.reads <= most, "{engine:?}: {near:?}");
+            }
             let [single, in_a_row] = [Case::OutOfOrderRead, Case::SequentialRead].map(of);
             assert_eq!(single.blocks, WORKLOAD.sample_count as u64);
             let reads = |result: &CaseResult| result.disk.reads * 1000 / result.blocks;

@@ -154,10 +154,9 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
         Cost { seeks: 1.0 / engine::PAGE_BLOCKS, read_bytes: engine::PAGE_ENTRY_BYTES, ..Cost::default() };
     let is_on_disk = engine.index == IndexKind::Disk;
     let by_value = engine.by_value;
-    // One page of the index, and the directory of the arena that it leads to.
+    // One page of the index. What stands beside the block comes in only if look-ups lead on.
     let look_up = if is_on_disk {
-        let pages = (shape.neighbours() / engine::PAGE_BLOCKS).ceil();
-        Cost { seeks: 2.0, read_bytes: engine::INDEX_PAGE_BYTES + pages * page_bytes, ..Cost::default() }
+        Cost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..Cost::default() }
     } else {
         Cost::default()
     };
@@ -189,10 +188,9 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
         (Case::OutOfOrderRead, true) => single,
         (Case::SequentialRead, false) => look_up_of_many + in_a_row,
         (Case::SequentialRead, true) => in_a_row,
-        // Where the look-up has read the directory, the page is in memory.
-        (Case::OutOfOrderDuplicate, false) if is_on_disk => look_up + hashed,
-        (Case::OutOfOrderDuplicate, false) => page + hashed,
-        (Case::OutOfOrderDuplicate, true) => look_up + single + hashed,
+        // A page of the directory tells whether the block is where the index says.
+        (Case::OutOfOrderDuplicate, false) => look_up + page + hashed,
+        (Case::OutOfOrderDuplicate, true) => look_up + page + single + hashed,
         (Case::NearDuplicate, false) => hashed,
         (Case::NearDuplicate, true) => single + hashed,
         (Case::SequentialDuplicate, false) if is_on_disk => look_up_of_many + hashed,

@@ -32,6 +32,7 @@ use std::ops::Range;
 
 use varve_block::{CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PlacedName, Score};
 
+use crate::buckets::{Buckets, SCAN_MAX};
 use crate::cipher::{CODE_BYTES, Message};
 use crate::clump::{BLOCK_COUNT_MAX, CONTENT_BYTES_MAX};
 use crate::compress::Codec;
@@ -78,15 +79,23 @@ pub(crate) struct FrameTable {
 /// What a table says of its blocks' names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Marks {
-    /// The first bytes of their hashes: where a block cannot be.
-    Hashes(Vec<[u8; MARK_BYTES]>),
+    /// The first bytes of their hashes: where a block cannot be. If they are many, also which of them are alike.
+    Hashes(Vec<[u8; MARK_BYTES]>, Option<Buckets>),
     /// Their names.
     Places(ClumpName, Vec<[u8; PLACED_MARK_BYTES]>),
 }
 
 impl Default for Marks {
     fn default() -> Self {
-        Self::Hashes(Vec::new())
+        Self::Hashes(Vec::new(), None)
+    }
+}
+
+impl Marks {
+    fn of_hashes(marks: Vec<[u8; MARK_BYTES]>) -> Self {
+        let keys = marks.iter().map(|mark| u16::from_be_bytes(*mark));
+        let buckets = (marks.len() > SCAN_MAX).then(|| Buckets::new(keys));
+        Self::Hashes(marks, buckets)
     }
 }
 
@@ -172,7 +181,7 @@ impl FrameTable {
             let clump = ClumpName::from_bytes(decoder.array()?);
             Marks::Places(clump, decoder.0.as_chunks().0.to_vec())
         } else {
-            Marks::Hashes(decoder.0.as_chunks().0.to_vec())
+            Marks::of_hashes(decoder.0.as_chunks().0.to_vec())
         };
         let fits = start == header.body_bytes
             && to_usize(first_block) == block_count
@@ -197,9 +206,15 @@ impl FrameTable {
     /// The places at which a block with this score may be, in order.
     pub(crate) fn places_of(&self, score: &Score) -> impl Iterator<Item = FramePlace> + '_ {
         let blocks: Vec<u32> = match &self.marks {
-            Marks::Hashes(marks) => {
+            Marks::Hashes(marks, None) => {
                 let wanted = mark(score);
                 (0..).zip(marks).filter(|(_, mark)| **mark == wanted).map(|(block, _)| block).collect()
+            }
+            Marks::Hashes(marks, Some(buckets)) => {
+                let wanted = mark(score);
+                let is_it = |number: &&u16| marks.get(usize::from(**number)) == Some(&wanted);
+                let like = buckets.like(u16::from_be_bytes(wanted));
+                like.iter().filter(is_it).map(|number| u32::from(*number)).collect()
             }
             Marks::Places(clump, marks) => {
                 let wanted = PlacedName::of(score).filter(|name| name.clump == *clump);
@@ -226,7 +241,10 @@ impl FrameTable {
     pub(crate) fn memory_bytes(&self) -> usize {
         let each_row = size_of::<FrameRow>().saturating_add(8);
         let marks = match &self.marks {
-            Marks::Hashes(marks) => marks.len().saturating_mul(MARK_BYTES),
+            Marks::Hashes(marks, buckets) => {
+                let buckets = buckets.as_ref().map_or(0, Buckets::memory_bytes);
+                marks.len().saturating_mul(MARK_BYTES).saturating_add(buckets)
+            }
             Marks::Places(_, marks) => marks.len().saturating_mul(PLACED_MARK_BYTES),
         };
         self.rows.len().saturating_mul(each_row).saturating_add(marks)
@@ -333,6 +351,30 @@ mod tests {
             prop_assert_eq!(read.place(0).unwrap().start, header.table_bytes);
             prop_assert_eq!(read.place(counts.len() - 1).unwrap().end, header.body_bytes);
             prop_assert_eq!(read.place(counts.len()), None);
+        }
+
+        #[test]
+        fn the_places_are_those_that_going_through_all_marks_finds(
+            marks in prop_oneof![
+                prop::collection::vec(any::<[u8; MARK_BYTES]>(), 1..2000),
+                // So many of them are alike that a block may be at several places.
+                prop::collection::vec((0_u8..3, 0_u8..3).prop_map(|(one, two)| [one, two]), 1..2000),
+            ],
+            absent in any::<[u8; MARK_BYTES]>(),
+        ) {
+            let block_count = u32::try_from(marks.len()).unwrap();
+            let first_blocks = vec![0, block_count / 3 + 1];
+            let table = FrameTable { first_blocks, marks: Marks::of_hashes(marks.clone()), ..FrameTable::default() };
+            let scanned = FrameTable { marks: Marks::Hashes(marks.clone(), None), ..table.clone() };
+            for wanted in marks.iter().copied().take(100).chain([absent]) {
+                let mut score = [9; 32];
+                score[..MARK_BYTES].copy_from_slice(&wanted);
+                let score = Score::from(score);
+                let places: Vec<_> = table.places_of(&score).collect();
+                prop_assert_eq!(&places, &scanned.places_of(&score).collect::<Vec<_>>());
+                prop_assert_eq!(places.len(), marks.iter().filter(|mark| **mark == wanted).count());
+            }
+            prop_assert!(table.memory_bytes() >= scanned.memory_bytes());
         }
 
         #[test]

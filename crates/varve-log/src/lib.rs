@@ -22,6 +22,7 @@
 mod append;
 mod arena;
 mod arena_writer;
+mod buckets;
 mod cipher;
 mod clump;
 mod compress;

@@ -23,10 +23,12 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use varve_block::{BlockName, BlockType, PLACED_SCORE_BYTES, Score};
 
 use crate::arena::{ArenaId, Granule};
+use crate::buckets::{Buckets, SCAN_MAX};
 use crate::cipher::CODE_BYTES;
 use crate::clump::{BlockRow, from_size_and_type, size_and_type};
 use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decompress};
@@ -90,9 +92,23 @@ pub struct DirectoryPage {
     scores: Vec<u8>,
     digests: Vec<u8>,
     words: Vec<u32>,
+    by_score: ByScore,
     durable: Granule,
     ledger: Ledger,
 }
+
+/// Which scores are alike, once somebody has looked for one in a clump of many. Follows from the scores, so one page is equal to another
+/// with or without it.
+#[derive(Debug, Clone, Default)]
+struct ByScore(OnceLock<Box<Buckets>>);
+
+impl PartialEq for ByScore {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ByScore {}
 
 /// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -146,6 +162,7 @@ impl DirectoryPage {
         code: [u8; CODE_BYTES],
         rows: &[BlockRow],
     ) {
+        self.by_score = ByScore::default();
         for row in rows {
             self.scores.extend_from_slice(row.name.score.as_bytes());
             self.digests.extend_from_slice(row.digest.as_ref().map_or(&[], |digest| digest.as_slice()));
@@ -203,17 +220,48 @@ impl DirectoryPage {
     /// The block of this name in the clump at `granule`. Only scores are compared until one is the same.
     #[must_use]
     pub fn find(&self, granule: Granule, name: &BlockName) -> Option<PageBlock> {
-        let range = self.range_of(granule)?;
         let wanted = name.score.as_bytes();
-        if wanted.len() != self.score_bytes || wanted.is_empty() {
+        if wanted.len() != self.score_bytes {
             return None;
         }
-        let place_of = |block: usize| block.checked_mul(self.score_bytes);
-        let scores = self.scores.get(place_of(range.start)?..place_of(range.end)?)?;
-        let blocks = range.zip(0_u32..).zip(scores.chunks_exact(self.score_bytes));
-        let same = blocks.filter(|(_, score)| *score == wanted).map(|(block, _)| block);
-        same.filter_map(|(block, ordinal)| self.block(block, granule, ordinal))
-            .find(|block| block.name == *name)
+        self.blocks_like(granule, wanted).find(|block| block.name == *name)
+    }
+
+    /// The blocks of the clump at `granule` whose scores begin with these bytes, in order; none if there are no bytes.
+    pub fn blocks_like<'a>(
+        &'a self,
+        granule: Granule,
+        prefix: &'a [u8],
+    ) -> impl Iterator<Item = PageBlock> + 'a {
+        let range = self.range_of(granule).filter(|_| !prefix.is_empty()).unwrap_or(0..0);
+        let first = range.start;
+        let is_like = move |block: usize| self.score(block).is_some_and(|score| score.starts_with(prefix));
+        let block =
+            move |block: usize| self.block(block, granule, u32::try_from(block.checked_sub(first)?).ok()?);
+        // With fewer blocks it is sooner done to look at all of them.
+        let buckets = (range.len() > SCAN_MAX && prefix.len() > 1).then(|| self.buckets());
+        let (all, few) = match buckets {
+            None => (range, &[][..]),
+            Some(buckets) => {
+                let few = buckets.like(leading(prefix));
+                let begin = few.partition_point(|number| usize::from(*number) < range.start);
+                let end = few.partition_point(|number| usize::from(*number) < range.end);
+                (0..0, few.get(begin..end).unwrap_or_default())
+            }
+        };
+        let numbers = all.chain(few.iter().map(|number| usize::from(*number)));
+        numbers.filter(move |number| is_like(*number)).filter_map(block)
+    }
+
+    fn buckets(&self) -> &Buckets {
+        self.by_score.0.get_or_init(|| {
+            let scores = self.scores.chunks_exact(self.score_bytes.max(1));
+            Box::new(Buckets::new(scores.map(leading)))
+        })
+    }
+
+    fn score(&self, block: usize) -> Option<&[u8]> {
+        self.scores.get(block.checked_mul(self.score_bytes)?..)?.get(..self.score_bytes)
     }
 
     /// Which of its blocks are those of the clump at `granule`.
@@ -225,8 +273,7 @@ impl DirectoryPage {
 
     fn block(&self, block: usize, granule: Granule, ordinal: u32) -> Option<PageBlock> {
         let (size, block_type) = from_size_and_type(*self.words.get(block)?)?;
-        let score = self.scores.get(block.checked_mul(self.score_bytes)?..)?.get(..self.score_bytes)?;
-        let name = BlockName { score: Score::try_from(score).ok()?, block_type };
+        let name = BlockName { score: Score::try_from(self.score(block)?).ok()?, block_type };
         let digest =
             self.digests.get(block.checked_mul(DIGEST_BYTES)?..).and_then(|rest| rest.first_chunk()).copied();
         Some(PageBlock { name, digest, size, granule, ordinal })
@@ -247,7 +294,10 @@ impl DirectoryPage {
     pub fn memory_bytes(&self) -> usize {
         let clumps = self.clumps.len().saturating_mul(size_of::<ClumpRow>());
         let words = self.words.len().saturating_mul(4);
-        [clumps, words, self.scores.len(), self.digests.len()].iter().sum()
+        // Whether it is made already or will be when the page is used.
+        let has_large = self.clumps.iter().any(|clump| to_usize(clump.block_count) > SCAN_MAX);
+        let buckets = if has_large { Buckets::bytes_of(self.words.len()) } else { 0 };
+        [clumps, words, self.scores.len(), self.digests.len(), buckets].iter().sum()
     }
 
     /// Adds the body of its record to `body`.
@@ -316,8 +366,14 @@ impl DirectoryPage {
             return Err(malformed("table"));
         }
         let Header { score_bytes, durable, ledger, .. } = header;
-        Ok(Self { clumps, first_blocks, score_bytes, scores, digests, words, durable, ledger })
+        let by_score = ByScore::default();
+        Ok(Self { clumps, first_blocks, score_bytes, scores, digests, words, by_score, durable, ledger })
     }
+}
+
+/// What the bucket of a score is chosen by.
+fn leading(score: &[u8]) -> u16 {
+    score.first_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes))
 }
 
 struct Header {
@@ -445,6 +501,26 @@ mod tests {
                 }
                 let longer = BlockName { score: Score::try_from(&[7; 32][..52 - width]).unwrap(), ..block.name };
                 prop_assert_eq!(page.find(block.granule, &longer), None);
+            }
+        }
+
+        #[test]
+        fn blocks_are_found_as_by_going_through_their_clump(
+            width in proptest::sample::select(vec![20, 24, 32]),
+            counts in proptest::collection::vec(prop_oneof![1_u32..50, 250_u32..1000], 1..4),
+            kept in 0..=20_usize,
+            asked in any::<u32>(),
+        ) {
+            let page = page(width, &counts);
+            let wanted = row(asked % page.block_count() as u32, width).name;
+            let prefix = &wanted.score.as_bytes()[..kept];
+            let clumps = page.clumps().iter().map(|clump| clump.granule);
+            for granule in clumps.chain([Granule(1)]) {
+                let is_like = |block: &PageBlock| kept > 0 && block.name.score.as_bytes().starts_with(prefix);
+                let scanned: Vec<_> = page.blocks_of(granule).filter(is_like).collect();
+                prop_assert_eq!(page.blocks_like(granule, prefix).collect::<Vec<_>>(), scanned);
+                let first = page.blocks_of(granule).find(|block| block.name == wanted);
+                prop_assert_eq!(page.find(granule, &wanted), first);
             }
         }
 

@@ -173,7 +173,7 @@ impl Log {
             match next {
                 Next::Page { row, page, end } => {
                     found.gap = found.gap.or(broken.take());
-                    found.pages.push((row, page));
+                    found.pages.push((row, *page));
                     found.log_bytes = end.byte_offset();
                     place = end;
                 }
@@ -215,7 +215,7 @@ impl Log {
             if header.kind == RecordKind::Page {
                 let row = PageRow { granule: place, body_bytes: header.body_bytes, code: header.code };
                 return match self.open_page(arena, &header, window) {
-                    Ok(page) => Ok(Next::Page { row, page, end }),
+                    Ok(page) => Ok(Next::Page { row, page: Box::new(page), end }),
                     Err(error) if error.is_damage() => Ok(Next::broken(place, &error)),
                     Err(error) => Err(error),
                 };
@@ -551,7 +551,7 @@ fn is_durable(found: &Recovered, durable: Granule) -> bool {
 
 /// What a step of a scan comes to.
 enum Next {
-    Page { row: PageRow, page: DirectoryPage, end: Granule },
+    Page { row: PageRow, page: Box<DirectoryPage>, end: Granule },
     Broken { at: Granule, is_unreadable: bool },
 }
 

@@ -127,9 +127,9 @@ impl Store {
             let size = put.block.bytes.len();
             let is_like =
                 |block: &PageBlock| block.size as usize == size && self.namer.may_be(&block.name, &probe);
-            match self.directory.blocks_at(address, is_like) {
+            match self.directory.blocks_like(address, &put.fingerprint) {
                 Ok(blocks) => {
-                    let names = blocks.into_iter().map(|block| block.name);
+                    let names = blocks.into_iter().filter(is_like).map(|block| block.name);
                     found.extend(names.filter(|name| is_new(name) && !self.lost.contains(name)));
                 }
                 Err(error) if error.is_damage() => {

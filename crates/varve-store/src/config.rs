@@ -42,9 +42,10 @@ pub enum IndexKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefetch {
-    /// The directory of the arena that it led to, as Foundation does.
+    /// What stands beside it in the directory of the arena that it led to, once another one leads near it: more and more, up to the whole
+    /// directory, which Foundation reads at once.
     Arena,
-    /// The same, after four such look-ups in a row have led to one arena, as Venti does.
+    /// The whole directory, after four such look-ups in a row have led to one arena, as Venti does.
     Four,
     /// Nothing: for blocks that are asked for one by one, nowhere near each other.
     None,

@@ -9,7 +9,8 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use varve_block::{BlockName, ClumpName, LogAddress, PlacedName, Score};
 use varve_log::{
-    Appended, ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenedArena, PageBlock, PageRow, ReadLogError,
+    Appended, ArenaId, ArenaState, ClumpRow, DirectoryPage, Granule, Log, OpenedArena, PageBlock, PageRow,
+    ReadLogError,
 };
 
 use crate::cache::{FixedHasher, cache};
@@ -181,11 +182,11 @@ impl Directory {
         Ok(page.find(granule, name))
     }
 
-    /// What stands in the log beside the clump at `address`, and where: all that its page names, and what the pages after it and
-    /// before it in the same arena name, until there are `blocks_max`.
+    /// What stands in the log beside the clump at `address`, and where: clump by clump from there on, and then back from there, in the same
+    /// arena, until there are `blocks_max`. Three quarters of them are for what comes after it.
     ///
     /// # Errors
-    /// [`ReadLogError`] when the page cannot be read.
+    /// [`ReadLogError`] when the page cannot be read that names the clump.
     pub(crate) fn beside(
         &self,
         address: LogAddress,
@@ -193,18 +194,31 @@ impl Directory {
     ) -> Result<Vec<(BlockName, LogAddress)>, ReadLogError> {
         let (id, granule) = self.log.config().map.locate(address);
         let rows = self.all_rows(id)?;
-        let at = rows.partition_point(|row| row.granule <= granule);
-        let (before, after) = rows.split_at(at.min(rows.len()));
+        let at = rows.partition_point(|row| row.granule <= granule).min(rows.len());
         let mut found = Vec::new();
-        for row in after.iter().chain(before.iter().rev()) {
-            // A page has 4096 blocks, or a few more.
-            if !found.is_empty() && found.len() + 4096 > blocks_max {
+        let mut add = |clump: &ClumpRow, page: &DirectoryPage, enough: usize| {
+            if found.len() < enough {
+                found.extend(self.named_in(id, page, clump.granule));
+            }
+            found.len() < enough
+        };
+        let for_after = blocks_max - blocks_max / 4;
+        for (number, row) in (at..).zip(&rows[at..]) {
+            let page = match self.load(id, row) {
+                Ok(page) => page,
+                Err(error) if number == at => return Err(error),
+                Err(_) => break,
+            };
+            let mut clumps = page.clumps().iter().filter(|clump| clump.granule >= granule);
+            if !clumps.all(|clump| add(clump, &page, for_after)) {
                 break;
             }
-            match self.load(id, row) {
-                Ok(page) => found.extend(self.named_by(id, &page)),
-                Err(error) if found.is_empty() => return Err(error),
-                Err(_) => break,
+        }
+        for row in rows[..rows.len().min(at + 1)].iter().rev() {
+            let Ok(page) = self.load(id, row) else { break };
+            let mut clumps = page.clumps().iter().rev().filter(|clump| clump.granule < granule);
+            if !clumps.all(|clump| add(clump, &page, blocks_max)) {
+                break;
             }
         }
         Ok(found)
@@ -306,23 +320,34 @@ impl Directory {
         }
     }
 
-    /// What the page says of those blocks in the clump at `address` that are wanted; nothing, if it names none there.
+    /// What the page says of those blocks in the clump at `address` whose scores begin so; nothing, if it names none there.
     ///
     /// # Errors
     /// [`ReadLogError`] when the page cannot be read.
-    pub(crate) fn blocks_at(
+    pub(crate) fn blocks_like(
         &self,
         address: LogAddress,
-        is_wanted: impl FnMut(&PageBlock) -> bool,
+        prefix: &[u8],
     ) -> Result<Vec<PageBlock>, ReadLogError> {
         let (arena, granule) = self.log.config().map.locate(address);
         let page = self.page(arena, granule)?;
-        Ok(page.map(|page| page.blocks_of(granule).filter(is_wanted).collect()).unwrap_or_default())
+        Ok(page.map(|page| page.blocks_like(granule, prefix).collect()).unwrap_or_default())
     }
 
     fn named_by(&self, id: ArenaId, page: &DirectoryPage) -> impl Iterator<Item = (BlockName, LogAddress)> {
         let map = self.log.config().map;
         page.blocks().filter_map(move |block| Some((block.name, map.address(id, block.granule)?)))
+    }
+
+    /// What a page names in the clump at `granule`.
+    fn named_in(
+        &self,
+        id: ArenaId,
+        page: &DirectoryPage,
+        granule: Granule,
+    ) -> impl Iterator<Item = (BlockName, LogAddress)> {
+        let address = self.log.config().map.address(id, granule);
+        page.blocks_of(granule).filter_map(move |block| Some((block.name, address?)))
     }
 
     fn all_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {

@@ -2,17 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use varve_block::{BlockName, ClumpName, LogAddress, PlacedName};
 use varve_index::{DiskIndex, Near};
-use varve_log::ArenaId;
+use varve_log::{ArenaId, GRANULE_BYTES};
 
 use crate::config::Prefetch;
 use crate::store::Store;
 
 /// With so many blocks at most a look-up on disk fills the cache: a whole arena, if its blocks are not very small.
 const BESIDE_MAX: u64 = 1 << 16;
+/// With so many it begins, once look-ups lead on: as many as a directory page names.
+const BESIDE_FIRST: u64 = 1 << 12;
+/// Each time that they lead on it is so many times as many.
+const BESIDE_GROWTH: u64 = 4;
+/// A look-up leads on from one that is no farther away than this in the log: the next clump, or the one before.
+const NEAR_GRANULES: u64 = (1 << 20) / GRANULE_BYTES;
+/// So many sequences of look-ups are told apart.
+const SEQUENCES_MAX: usize = 4;
 /// Venti reads ahead after so many look-ups on disk that lead on in one arena.
 const ROW_LENGTH: u32 = 4;
 
@@ -22,6 +30,7 @@ pub(crate) struct Lookups {
     /// Whether somebody was told that the index is of no use.
     is_told: AtomicBool,
     row: Mutex<Row>,
+    sequences: Mutex<Sequences>,
     /// In a store without an index: the clumps that are not where their names say, once that was asked.
     moved: Mutex<Option<BTreeMap<ClumpName, Vec<LogAddress>>>>,
 }
@@ -32,6 +41,51 @@ struct Row {
     arena: Option<ArenaId>,
     last: Option<LogAddress>,
     length: u32,
+}
+
+/// Where look-ups on disk have led lately, the last one at the end. One that leads nowhere near the others is likely to be alone, and what
+/// stands beside it is left alone as well: that is a thousand times the work of the look-up itself.
+#[derive(Debug, Default)]
+struct Sequences(Vec<Sequence>);
+
+#[derive(Debug, Clone, Copy)]
+struct Sequence {
+    /// Where the last look-up led.
+    last: LogAddress,
+    /// The last place beside it that was remembered: what comes after that is asked for next, if all goes on.
+    end: LogAddress,
+    /// How many blocks were to be remembered.
+    blocks: u64,
+}
+
+impl Sequences {
+    /// Notes a look-up on disk that led to `place`. Returns how many blocks beside it are worth to be remembered.
+    fn note(&mut self, place: LogAddress) -> u64 {
+        let at = self.0.iter().rposition(|sequence| sequence.leads_to(place));
+        let before = at.map(|at| self.0.remove(at));
+        let blocks = before
+            .map_or(0, |before| before.blocks.saturating_mul(BESIDE_GROWTH).clamp(BESIDE_FIRST, BESIDE_MAX));
+        if self.0.len() >= SEQUENCES_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(Sequence { last: place, end: place, blocks });
+        blocks
+    }
+
+    /// Notes how far has been remembered what stands beside `place`.
+    fn note_end(&mut self, place: LogAddress, end: LogAddress) {
+        if let Some(sequence) = self.0.iter_mut().rfind(|sequence| sequence.last == place) {
+            sequence.end = end;
+        }
+    }
+}
+
+impl Sequence {
+    fn leads_to(&self, place: LogAddress) -> bool {
+        let is_after_end =
+            place.granule().checked_sub(self.end.granule()).is_some_and(|gap| gap <= NEAR_GRANULES);
+        is_after_end || self.last.granule().abs_diff(place.granule()) <= NEAR_GRANULES
+    }
 }
 
 impl Store {
@@ -113,11 +167,11 @@ impl Store {
         self.candidate_counters.note(places.len());
         if found.is_from_disk || !found.is_complete {
             for place in &places {
-                if !found.is_complete || self.should_read_ahead(*place) {
-                    self.remember_beside(index, *place);
-                } else {
-                    index.remember([(self.namer.fingerprint(name), *place)]);
+                let blocks = if found.is_complete { self.ahead_of(*place) } else { BESIDE_MAX };
+                if blocks > 0 {
+                    self.remember_beside(index, *place, blocks);
                 }
+                index.remember([(self.namer.fingerprint(name), *place)]);
             }
         }
         places
@@ -135,28 +189,74 @@ impl Store {
         *self.lookups.moved.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn should_read_ahead(&self, place: LogAddress) -> bool {
+    /// How many blocks beside one that was looked up on disk are worth to be remembered.
+    fn ahead_of(&self, place: LogAddress) -> u64 {
         match self.config.disk_index.prefetch {
-            Prefetch::Arena => return true,
-            Prefetch::None => return false,
-            Prefetch::Four => {}
+            Prefetch::Arena => self.lookups.sequences().note(place),
+            Prefetch::None => 0,
+            Prefetch::Four => {
+                let (arena, _) = self.log.config().map.locate(place);
+                let mut row = self.lookups.row.lock().unwrap_or_else(PoisonError::into_inner);
+                let leads_on = row.arena == Some(arena) && row.last.is_some_and(|last| last <= place);
+                let length = if leads_on { row.length + 1 } else { 1 };
+                *row = Row { arena: Some(arena), last: Some(place), length };
+                if length >= ROW_LENGTH { BESIDE_MAX } else { 0 }
+            }
         }
-        let (arena, _) = self.log.config().map.locate(place);
-        let mut row = self.lookups.row.lock().unwrap_or_else(PoisonError::into_inner);
-        let leads_on = row.arena == Some(arena) && row.last.is_some_and(|last| last <= place);
-        *row =
-            Row { arena: Some(arena), last: Some(place), length: if leads_on { row.length + 1 } else { 1 } };
-        row.length >= ROW_LENGTH
     }
 
-    fn remember_beside(&self, index: &DiskIndex, place: LogAddress) {
-        let blocks_max = usize::try_from(index.remember_max().min(BESIDE_MAX)).unwrap_or(usize::MAX);
-        match self.directory.beside(place, blocks_max) {
+    fn remember_beside(&self, index: &DiskIndex, place: LogAddress, blocks: u64) {
+        let blocks = usize::try_from(index.remember_max().min(blocks)).unwrap_or(usize::MAX);
+        match self.directory.beside(place, blocks) {
             Ok(beside) => {
                 index.remember(beside.iter().map(|(name, place)| (self.namer.fingerprint(name), *place)));
+                if let Some(end) = beside.iter().map(|(_, place)| *place).max() {
+                    self.lookups.sequences().note_end(place, end);
+                }
             }
             // Whoever asked for the block meets the same, and says so.
             Err(error) => tracing::debug!(%error, "what stands beside a block cannot be read"),
         }
+    }
+}
+
+impl Lookups {
+    fn sequences(&self) -> MutexGuard<'_, Sequences> {
+        self.sequences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(granule: u64) -> LogAddress {
+        LogAddress::new(granule).unwrap()
+    }
+
+    #[test]
+    fn what_leads_on_brings_in_more_and_more_and_what_is_alone_nothing() {
+        let mut sequences = Sequences::default();
+        for number in 0..1000 {
+            assert_eq!(sequences.note(place(number * 3 * NEAR_GRANULES)), 0, "{number}");
+        }
+        assert_eq!(sequences.0.len(), SEQUENCES_MAX);
+        // Two walk on, in turns: the first two look-ups of each lead to neighbours, and then each to what comes after what was remembered.
+        let (mut one, mut other) = (1 << 30, 1 << 32);
+        let mut asked = Vec::new();
+        for _ in 0..6 {
+            for at in [&mut one, &mut other] {
+                let blocks = sequences.note(place(*at));
+                asked.push(blocks);
+                sequences.note_end(place(*at), place(*at + blocks * 16));
+                *at += blocks * 16 + 100;
+            }
+        }
+        assert_eq!(
+            asked,
+            [0, 0, 4096, 4096, 1 << 14, 1 << 14, 1 << 16, 1 << 16, 1 << 16, 1 << 16, 1 << 16, 1 << 16]
+        );
+        // In the midst of what was remembered, where it has been let go since, all begins anew.
+        assert_eq!(sequences.note(place(one - (1 << 19))), 0);
     }
 }

@@ -146,6 +146,46 @@ fn many_blocks_are_found_and_none_is_stored_twice() {
 }
 
 /// Venti's own algorithm keeps every promise, and asks the disk for every block.
+/// What one look-up brings into memory is paid for by those that come after it, and single ones come after nothing.
+#[test]
+fn duplicates_out_of_order_bring_nothing_in_and_those_in_order_all() {
+    const COUNT: u64 = 40_000;
+    let storage = created(&config());
+    // They do not compress: what is far apart here is far apart in the log.
+    let bytes_of = |number: u64| {
+        let words = (0..128).map(|word| (number * 128 + word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        words.map(|word| word ^ word >> 29).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
+    };
+    let put = |store: &Store, numbers: &[u64]| {
+        let contents: Vec<_> = numbers.iter().map(|number| bytes_of(*number)).collect();
+        let blocks: Vec<_> =
+            contents.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
+        store.put_batch(&blocks).unwrap();
+    };
+    let in_order: Vec<_> = (0..COUNT).collect();
+    let store = open(&storage, 2, WRITER);
+    in_order.chunks(256).for_each(|numbers| put(&store, numbers));
+    store.sync().unwrap();
+    store.close().unwrap();
+
+    // Each a fifth of what is on disk away from the one before, and a bit.
+    let store = open(&storage, 3, WRITER);
+    let on_disk = store.stats().unwrap().disk_index.unwrap().file_blocks;
+    assert!(on_disk > COUNT / 3, "{on_disk}");
+    (0..400).for_each(|number| put(&store, &[number * (on_disk / 5 + 301) % on_disk]));
+    let after = store.stats().unwrap().disk_index.unwrap();
+    assert_eq!((new_blocks(&store), after.page_reads > 390), (0, true), "{after:?}");
+    assert!(after.remembered <= after.page_reads, "none but itself: {after:?}");
+    store.close().unwrap();
+
+    let store = open(&storage, 4, WRITER);
+    in_order.chunks(256).for_each(|numbers| put(&store, numbers));
+    let after = store.stats().unwrap().disk_index.unwrap();
+    assert_eq!(new_blocks(&store), 0);
+    assert!(after.page_reads * 100 < after.lookups, "{after:?}");
+    store.close().unwrap();
+}
+
 #[test]
 fn a_plain_index_finds_all_and_is_asked_on_disk_each_time() {
     let mut config = config();

@@ -303,9 +303,9 @@ pub enum IndexChoice {
 /// What is read ahead after a look-up on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PrefetchChoice {
-    /// The directory of the arena that it led to, as Foundation does
+    /// What stands beside it in the directory of the arena that it led to, as soon as another one leads near it; more and more while they lead on
     Arena,
-    /// The same, once four in a row have led to one arena, as Venti does
+    /// All of that at once, when four in a row have led to one arena, as Venti does
     Four,
     /// Nothing, for blocks that are asked for one by one, nowhere near each other
     None,

@@ -1,50 +1,64 @@
-//! The buffer of new entries: a table in order of keys, with gaps, so that it is searched and filled at random and read in order.
+//! The buffer of new entries: a [table](super::table) that grows, and beside it a tree for keys that crowd one place of the table (a
+//! store's blocks may be chosen by an enemy).
 //!
-//! An entry's home is where its key would be if keys were spread evenly. It is at its home or after it, with no gap between.
-//! Keys that crowd one place (a store's blocks may be chosen by an enemy) are kept in a tree beside the table.
+//! Growing, it moves to a larger table a few entries at a time, with insertions: none waits until millions have moved.
 
 use std::collections::BTreeSet;
 
 use varve_block::LogAddress;
 
 use super::Entry;
+use super::table::{Inserted, SLOT_BYTES, Table};
 
 /// Of so many slots, [`ENTRIES`] are taken before the table grows.
 const SLOTS: usize = 20;
 const ENTRIES: usize = 17;
+/// A table that has room for all that a buffer is to take takes so many before it grows: entries come by the thousand, and the last
+/// of them are a few too many.
+const ENTRIES_MAX: usize = 18;
 /// Slots of a new table.
 const SLOTS_FIRST: usize = 1 << 12;
 /// A buffer takes as many entries as go into so many slots, however little memory there is.
 const SLOTS_MIN: usize = 100;
-/// An entry that would be farther from its home goes to the tree.
-const DISTANCE_MAX: usize = 512;
-/// No address. That of the last place of all is the same; it goes to the tree.
-const NOTHING: [u8; 5] = [0; 5];
-/// Bytes of a slot.
-const SLOT_BYTES: usize = 13;
+/// With each insertion so many entries of a table that was outgrown move to the next one: that is an eighth larger at least, so the
+/// last has moved before it is full.
+const MOVES: usize = 16;
 /// About what an entry of the tree takes.
 const CROWDED_BYTES: usize = 40;
 
 /// New entries, in order.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
-    keys: Vec<u64>,
-    /// As many as keys; the complement of an address, so that memory of zeros is an empty table.
-    addresses: Vec<[u8; 5]>,
-    home_count: usize,
-    table_len: usize,
+    table: Table,
+    /// What has not moved to the table yet, since it was made: entries that come after all that are in it.
+    outgrown: Option<Outgrown>,
     crowded: BTreeSet<Entry>,
+}
+
+/// A table whose entries are moving to a larger one, in order. Those from `first` on are only in this one still; those before it stay
+/// where they are, so that what comes after them is found, and count no more.
+#[derive(Debug, Clone)]
+struct Outgrown {
+    table: Table,
+    first: Entry,
+    /// Where `first` is.
+    at: usize,
+    /// How many have not moved.
+    left: usize,
 }
 
 impl Buffer {
     pub(super) fn new() -> Self {
-        Self::with_homes(SLOTS_FIRST)
+        Self::of(Table::new(SLOTS_FIRST))
     }
 
-    /// One that takes so many entries without growing: no insertion waits until all of them have moved. Memory that is not used yet
-    /// costs nothing.
+    /// One that takes so many entries without growing. Memory that is not used yet costs nothing.
     pub(super) fn with_room(entries: usize) -> Self {
-        Self::with_homes(Self::homes_for(entries))
+        Self::of(Table::new(Self::homes_for(entries)))
+    }
+
+    fn of(table: Table) -> Self {
+        Self { table, outgrown: None, crowded: BTreeSet::new() }
     }
 
     /// How many entries fit into this much memory.
@@ -57,20 +71,9 @@ impl Buffer {
         entries.div_ceil(ENTRIES) * SLOTS + SLOTS
     }
 
-    fn with_homes(home_count: usize) -> Self {
-        // What is pushed over the last home has a place of its own.
-        let slot_count = home_count + DISTANCE_MAX;
-        Self {
-            keys: vec![0; slot_count],
-            addresses: vec![NOTHING; slot_count],
-            home_count,
-            table_len: 0,
-            crowded: BTreeSet::new(),
-        }
-    }
-
     pub(super) fn len(&self) -> usize {
-        self.table_len + self.crowded.len()
+        let left = self.outgrown.as_ref().map_or(0, |outgrown| outgrown.left);
+        self.table.len() + left + self.crowded.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -78,51 +81,63 @@ impl Buffer {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        (self.keys.capacity() * size_of::<u64>()
-            + self.addresses.capacity() * size_of::<[u8; 5]>()
-            + self.crowded.len() * CROWDED_BYTES) as u64
+        let outgrown = self.outgrown.as_ref().map_or(0, |outgrown| outgrown.table.memory_bytes());
+        self.table.memory_bytes() + outgrown + (self.crowded.len() * CROWDED_BYTES) as u64
     }
 
     /// Adds an entry; returns whether it was not there. Grows to what `capacity` entries need and not beyond; more than
     /// that make it slower.
     pub(super) fn insert(&mut self, entry: Entry, capacity: usize) -> bool {
-        if self.table_len >= self.home_count / SLOTS * ENTRIES {
-            let enough = Self::homes_for(capacity.max(self.table_len + 1));
-            self.grow((self.home_count * 2).min(enough).max(self.home_count / 8 * 9));
-        }
+        self.grow_towards(capacity);
         if self.crowded.contains(&entry) {
             return false;
         }
-        let home = self.home(entry.key);
-        let mut at = home;
-        while let Some(there) = self.get(at) {
-            if there == entry {
-                return false;
-            }
-            if there > entry {
-                break;
-            }
-            at += 1;
+        let inserted = match &mut self.outgrown {
+            Some(outgrown) if entry >= outgrown.first => outgrown.insert(entry),
+            _ => self.table.insert(entry),
+        };
+        match inserted {
+            Inserted::New => true,
+            Inserted::Known => false,
+            Inserted::TooFar => self.crowded.insert(entry),
         }
-        if at - home > DISTANCE_MAX || entry.address.granule() == LogAddress::END - 1 {
-            return self.crowded.insert(entry);
+    }
+
+    /// Begins a larger table when this one is full, and goes on with what was begun.
+    fn grow_towards(&mut self, capacity: usize) {
+        if let Some(outgrown) = self.outgrown.take() {
+            self.outgrown = self.take_from(outgrown);
+            return;
         }
-        self.put_before(at, entry);
-        self.table_len += 1;
-        true
+        let (homes, len) = (self.table.home_count(), self.table.len());
+        let entries_max = if homes >= Self::homes_for(capacity) { ENTRIES_MAX } else { ENTRIES };
+        if len >= homes / SLOTS * entries_max {
+            let enough = Self::homes_for(capacity.max(len + 1));
+            let larger = Table::new((homes * 2).min(enough).max(homes / 8 * 9));
+            let table = std::mem::replace(&mut self.table, larger);
+            self.outgrown = Outgrown::of(table, 0, len);
+        }
+    }
+
+    /// Takes the next few entries of a table that was outgrown; returns what is left of it.
+    fn take_from(&mut self, outgrown: Outgrown) -> Option<Outgrown> {
+        let Outgrown { table, mut at, mut left, .. } = outgrown;
+        for _ in 0..MOVES {
+            let (entry, next) = table.next(at)?;
+            if matches!(self.table.insert(entry), Inserted::TooFar) {
+                self.crowded.insert(entry);
+            }
+            (at, left) = (next, left - 1);
+        }
+        Outgrown::of(table, at, left)
     }
 
     /// Every address that was inserted for `key`.
     pub(super) fn addresses_of(&self, key: u64, into: &mut Vec<LogAddress>) {
-        let mut at = self.home(key);
-        while let Some(there) = self.get(at) {
-            if there.key > key {
-                break;
-            }
-            if there.key == key {
-                into.push(there.address);
-            }
-            at += 1;
+        into.extend(self.table.entries_of(key).map(|entry| entry.address));
+        if let Some(outgrown) = self.outgrown.as_ref().filter(|outgrown| outgrown.first.key <= key) {
+            let left = outgrown.table.entries_of(key).filter(|entry| *entry >= outgrown.first);
+            into.extend(left.map(|entry| entry.address));
         }
         if !self.crowded.is_empty() {
             let first = Entry { key, address: LogAddress::new(0).expect("the first address") };
@@ -132,9 +147,15 @@ impl Buffer {
         }
     }
 
-    /// The first entry of the table at place `at` or after it, and the place after that.
+    /// The first entry of the tables at place `at` or after it, and the place after that.
     pub(super) fn next_in_table(&self, at: usize) -> Option<(Entry, usize)> {
-        (at..self.keys.len()).find_map(|place| Some((self.get(place)?, place + 1)))
+        if let Some(found) = self.table.next(at) {
+            return Some(found);
+        }
+        let slots = self.table.slot_count();
+        let outgrown = self.outgrown.as_ref()?;
+        let (entry, next) = outgrown.table.next(at.saturating_sub(slots).max(outgrown.at))?;
+        Some((entry, slots + next))
     }
 
     /// The first entry of the tree after `last`.
@@ -152,54 +173,20 @@ impl Buffer {
         });
         in_table.chain(self.crowded.iter().copied())
     }
+}
 
-    fn get(&self, place: usize) -> Option<Entry> {
-        let bytes = self.addresses.get(place).filter(|bytes| **bytes != NOTHING)?;
-        let mut word = [0; 8];
-        word[..5].copy_from_slice(bytes);
-        let granule = !u64::from_le_bytes(word) & (LogAddress::END - 1);
-        Some(Entry { key: self.keys[place], address: LogAddress::new(granule)? })
+impl Outgrown {
+    /// What is left of a table from a place on; `None` if that is nothing.
+    fn of(table: Table, at: usize, left: usize) -> Option<Self> {
+        let (first, next) = table.next(at)?;
+        Some(Self { table, first, at: next - 1, left })
     }
 
-    fn set(&mut self, place: usize, entry: Entry) {
-        let complement = (!entry.address.granule()).to_le_bytes();
-        self.keys[place] = entry.key;
-        self.addresses[place].copy_from_slice(&complement[..5]);
-    }
-
-    /// Puts `entry` at a place, and moves what is there, and all up to the next gap, on by one.
-    fn put_before(&mut self, place: usize, entry: Entry) {
-        let gap = (place..self.keys.len()).find(|at| self.addresses[*at] == NOTHING).unwrap_or_else(|| {
-            self.keys.push(0);
-            self.addresses.push(NOTHING);
-            self.keys.len() - 1
-        });
-        self.keys.copy_within(place..gap, place + 1);
-        self.addresses.copy_within(place..gap, place + 1);
-        self.set(place, entry);
-    }
-
-    fn grow(&mut self, home_count: usize) {
-        let old = std::mem::replace(self, Self::with_homes(home_count));
-        self.crowded = old.crowded.clone();
-        // They come in order, so each goes to its home or behind the one before.
-        let mut next = 0;
-        for place in 0..old.keys.len() {
-            let Some(entry) = old.get(place) else { continue };
-            let at = self.home(entry.key).max(next);
-            if at >= self.keys.len() {
-                self.keys.push(0);
-                self.addresses.push(NOTHING);
-            }
-            self.set(at, entry);
-            next = at + 1;
-        }
-        self.table_len = old.table_len;
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "less than the count of homes")]
-    fn home(&self, key: u64) -> usize {
-        ((u128::from(key) * self.home_count as u128) >> 64) as usize
+    /// Adds an entry that is not before the first one: so that one stays where it is.
+    fn insert(&mut self, entry: Entry) -> Inserted {
+        let inserted = self.table.insert(entry);
+        self.left += usize::from(matches!(inserted, Inserted::New));
+        inserted
     }
 }
 
@@ -232,7 +219,7 @@ mod tests {
         assert_eq!(buffer.len(), model.len());
         assert!(!buffer.crowded.is_empty(), "keys that crowd one place went to the tree");
         let mut all: Vec<_> = buffer.iter().collect();
-        let in_table = &all[..buffer.table_len];
+        let in_table = &all[..buffer.len() - buffer.crowded.len()];
         assert!(in_table.is_sorted());
         all.sort_unstable();
         assert!(all.iter().eq(&model));
@@ -243,6 +230,45 @@ mod tests {
             let expected = model.iter().filter(|entry| entry.key == key(number)).map(|entry| entry.address);
             assert!(expected.eq(found), "{number}");
         }
+    }
+
+    #[test]
+    fn while_it_grows_it_agrees_with_a_set_as_well() {
+        let mut buffer = Buffer::new();
+        let mut model = BTreeSet::new();
+        let mut growing = 0;
+        for number in 0..40_000u64 {
+            // Each key three times, with other places and again with the same.
+            let entry = entry(key(number / 3), number % 3 / 2);
+            assert_eq!(buffer.insert(entry, 35_000), model.insert(entry), "{number}");
+            assert_eq!(buffer.len(), model.len());
+            growing += u64::from(buffer.outgrown.is_some());
+            let asked = key(number.wrapping_mul(7919) % (number / 3 + 1));
+            let mut found = Vec::new();
+            buffer.addresses_of(asked, &mut found);
+            found.sort_unstable();
+            let least = Entry { key: asked, address: LogAddress::new(0).unwrap() };
+            let expected = model.range(least..).take_while(|entry| entry.key == asked);
+            assert!(expected.map(|entry| entry.address).eq(found), "{number}");
+            if buffer.outgrown.is_some() && number % 64 == 0 {
+                let mut all: Vec<_> = buffer.iter().collect();
+                assert!(all[..all.len() - buffer.crowded.len()].is_sorted());
+                all.sort_unstable();
+                assert!(all.iter().eq(&model), "{number}");
+            }
+        }
+        assert!(growing > 500, "{growing}");
+    }
+
+    #[test]
+    fn a_few_too_many_do_not_make_it_grow() {
+        let capacity = Buffer::capacity_in(4 << 20);
+        let mut buffer = Buffer::with_room(capacity);
+        let before = buffer.memory_bytes();
+        for number in 0..(capacity + capacity / 20) as u64 {
+            buffer.insert(entry(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number), capacity);
+        }
+        assert_eq!(buffer.memory_bytes(), before);
     }
 
     #[test]

@@ -15,11 +15,16 @@ use super::nearby::Nearby;
 use super::outdated::Outdated;
 use super::pass::{Pass, PassError};
 use super::run::{ReadRunError, Run, RunReader};
+use super::state::{Frozen, NamedRun, State};
 use super::stats::{Counters, DiskIndexStats};
 use super::summary::{OpenDiskIndexError, RunIdentity, Summary, summary_file};
 
 /// So many entries are taken on in one step, if fewer blocks are inserted.
 const STEP_ENTRIES_MIN: u64 = 1 << 12;
+/// So many are taken on at a time, however many are to be: their keys are kept for a larger filter meanwhile.
+const STEP_ENTRIES_MAX: u64 = 1 << 18;
+/// A larger filter takes so many keys at a time from a pass: whoever asks waits no longer.
+const FILTER_KEYS: usize = 1 << 12;
 /// How often a look-up is tried again because the run was replaced while it was being read.
 const TRIES_MAX: usize = 8;
 
@@ -97,37 +102,6 @@ pub struct DiskIndex {
     nearby: Mutex<Nearby>,
     outdated: Outdated,
     counters: Counters,
-}
-
-struct State {
-    run: Option<NamedRun>,
-    /// What the summary names.
-    saved: Option<RunIdentity>,
-    frozen: Option<Frozen>,
-    active: Buffer,
-    /// How many entries were written in place of the run.
-    placed_count: u64,
-    filter: Filter,
-    next_generation: u64,
-    /// With so many entries in the active buffer a pass that has failed is tried again.
-    retry_len: usize,
-    trouble: Option<String>,
-    /// Whether entries were let go, or the run is damaged: what is not found may be there.
-    is_incomplete: bool,
-}
-
-#[derive(Clone)]
-struct NamedRun {
-    run: Arc<Run>,
-    identity: RunIdentity,
-    /// What part of the log it covers; `None` if that is not known.
-    note: Option<Vec<u8>>,
-}
-
-#[derive(Clone)]
-struct Frozen {
-    buffer: Arc<Buffer>,
-    note: Option<Vec<u8>>,
 }
 
 impl DiskIndex {
@@ -208,6 +182,7 @@ impl DiskIndex {
                 active: Buffer::new(),
                 placed_count: 0,
                 filter,
+                larger_filter: None,
                 next_generation,
                 retry_len: 0,
                 trouble: None,
@@ -293,6 +268,7 @@ impl DiskIndex {
             page_reads: self.counters.page_reads.get(),
             page_writes: self.counters.page_writes.get(),
             false_reads: self.counters.false_reads.get(),
+            remembered: self.counters.remembered.get(),
             passes: self.counters.passes.get(),
             trouble: state.trouble.clone(),
         }
@@ -379,9 +355,12 @@ impl DiskIndex {
     /// Takes note of where blocks are that may be asked for soon.
     pub fn remember(&self, entries: impl IntoIterator<Item = (Fingerprint, LogAddress)>) {
         let mut nearby = self.nearby();
+        let mut count = 0;
         for (fingerprint, address) in entries {
             nearby.insert(fingerprint, address);
+            count += 1;
         }
+        self.counters.remembered.add(count);
     }
 
     /// How many entries it makes sense to remember at a time.
@@ -452,7 +431,7 @@ impl DiskIndex {
         self.counters.page_writes.add(placed.keys.len() as u64);
         {
             let mut state = self.state_mut();
-            placed.keys.iter().for_each(|key| state.filter.insert(*key));
+            placed.keys.iter().for_each(|key| state.note_key(*key));
             state.placed_count += placed.keys.len() as u64;
         }
         if let Some(error) = &placed.failed {
@@ -476,9 +455,9 @@ impl DiskIndex {
             for (fingerprint, address) in entries {
                 let entry = Entry { key: self.key_of(*fingerprint), address: *address };
                 if is_full {
-                    state.filter.insert(entry.key);
+                    state.note_key(entry.key);
                 } else if state.active.insert(entry, self.buffer_capacity()) {
-                    state.filter.insert(entry.key);
+                    state.note_key(entry.key);
                     added += 1;
                 }
             }
@@ -536,13 +515,18 @@ impl DiskIndex {
         // By what there is, not by how many keys the filter is said to have: that is a number from the disk.
         let entries = old.as_ref().map_or(0, |named| named.run.entry_count)
             + frozen.as_ref().map_or(0, |frozen| frozen.buffer.len() as u64);
-        let larger = (state.filter.key_count() > state.filter.capacity())
-            .then(|| Filter::new(state.filter.capacity().max(entries).saturating_mul(2)));
+        if state.filter.key_count() > state.filter.capacity() {
+            let mut larger = Filter::new(state.filter.capacity().max(entries).saturating_mul(2));
+            // Some are there only if a pass has failed.
+            state.active.iter().for_each(|entry| larger.insert(entry.key));
+            state.larger_filter = Some(larger);
+        }
+        let fills_filter = state.larger_filter.is_some();
         drop(state);
         let Some(frozen) = frozen else { return };
         let place = (Arc::clone(&self.storage), identity.file(), generation);
         let old = old.map(|named| named.run);
-        match Pass::begin(place, identity.codes(&self.key), old, frozen.buffer, larger, self.is_plain) {
+        match Pass::begin(place, identity.codes(&self.key), old, frozen.buffer, fills_filter, self.is_plain) {
             Ok(pass) => *slot = Some(pass),
             Err(error) => self.give_up(&identity.file(), &error),
         }
@@ -573,24 +557,35 @@ impl DiskIndex {
     fn step(&self, slot: &mut Option<Pass>, entries: u64) -> Result<(), PassError> {
         let Some(pass) = slot.as_mut() else { return Ok(()) };
         let file = pass.file().clone();
-        match pass.step(entries) {
-            Ok(true) => return Ok(()),
-            Ok(false) => {}
-            Err(error) => {
-                *slot = None;
-                self.give_up(&file, &error);
-                return Err(error);
+        let mut left = entries;
+        loop {
+            let stepped = pass.step(left.min(STEP_ENTRIES_MAX));
+            for keys in pass.take_keys().chunks(FILTER_KEYS) {
+                if let Some(filter) = &mut self.state_mut().larger_filter {
+                    keys.iter().for_each(|key| filter.insert(*key));
+                }
+            }
+            left = left.saturating_sub(STEP_ENTRIES_MAX);
+            match stepped {
+                Ok(true) if left > 0 => {}
+                Ok(true) => return Ok(()),
+                Ok(false) => break,
+                Err(error) => {
+                    *slot = None;
+                    self.give_up(&file, &error);
+                    return Err(error);
+                }
             }
         }
         let Some(pass) = slot.take() else { return Ok(()) };
         let passed = pass.finish().inspect_err(|error| self.give_up(&file, error))?;
         self.counters.passes.add(1);
         let mut state = self.state_mut();
-        let note = state.frozen.take().and_then(|frozen| frozen.note);
-        if let Some(mut filter) = passed.filter {
-            state.active.iter().for_each(|entry| filter.insert(entry.key));
-            state.filter = filter;
-        }
+        // What is let go is let go when nobody waits for the state.
+        let frozen = state.frozen.take();
+        let note = frozen.as_ref().and_then(|frozen| frozen.note.clone());
+        let outdated_filter =
+            state.larger_filter.take().map(|larger| std::mem::replace(&mut state.filter, larger));
         let Some(session) = self.session else { return Ok(()) };
         let identity = RunIdentity { generation: passed.generation, session, key_bits: self.key_bits };
         let named = NamedRun { run: Arc::new(passed.run), identity, note };
@@ -599,6 +594,7 @@ impl DiskIndex {
         (state.trouble, state.retry_len) = (None, 0);
         let unsaved = old.filter(|old| !state.is_saved(old));
         drop(state);
+        drop((frozen, outdated_filter));
         if let Some(old) = unsaved {
             self.outdated.add(old.run);
         }
@@ -609,6 +605,7 @@ impl DiskIndex {
     fn give_up(&self, file: &FileName, error: &PassError) {
         let _ = self.storage.remove(file);
         let mut state = self.state_mut();
+        state.larger_filter = None;
         state.trouble = Some(with_causes(error));
         state.retry_len = state.active.len() + self.capacity / 8;
         if let PassError::Read(ReadRunError::Damaged { .. }) = error {
@@ -740,26 +737,6 @@ impl DiskIndex {
 
     fn nearby(&self) -> MutexGuard<'_, Nearby> {
         self.nearby.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn buffered(&self) -> u64 {
-        self.placed_count
-            + (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.buffer.len())) as u64
-    }
-
-    fn buffered_addresses(&self, key: u64, into: &mut Vec<LogAddress>) {
-        if !self.active.is_empty() {
-            self.active.addresses_of(key, into);
-        }
-        if let Some(frozen) = &self.frozen {
-            frozen.buffer.addresses_of(key, into);
-        }
-    }
-
-    fn is_saved(&self, named: &NamedRun) -> bool {
-        self.saved.as_ref() == Some(&named.identity)
     }
 }
 

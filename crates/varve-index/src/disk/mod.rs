@@ -25,8 +25,10 @@ mod outdated;
 mod page;
 mod pass;
 mod run;
+mod state;
 mod stats;
 mod summary;
+mod table;
 
 use varve_block::LogAddress;
 

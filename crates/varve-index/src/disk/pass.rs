@@ -8,7 +8,6 @@ use varve_world::{FileName, Storage};
 
 use super::Entry;
 use super::buffer::Buffer;
-use super::filter::Filter;
 use super::page::PageCodes;
 use super::run::{ReadRunError, Run, RunReader, RunWriter};
 
@@ -32,8 +31,8 @@ pub(super) struct Pass {
     writer: RunWriter,
     file: FileName,
     last: Option<Entry>,
-    /// A larger filter, if the old one is full.
-    filter: Option<Filter>,
+    /// The keys that were taken on, if a larger filter is to have them.
+    keys: Option<Vec<u64>>,
     pub(super) generation: u64,
     /// Entries to be read, all in all.
     pub(super) entries_total: u64,
@@ -42,7 +41,6 @@ pub(super) struct Pass {
 /// What a pass has made.
 pub(super) struct Passed {
     pub(super) run: Run,
-    pub(super) filter: Option<Filter>,
     pub(super) generation: u64,
 }
 
@@ -52,7 +50,7 @@ impl Pass {
         codes: PageCodes,
         old: Option<Arc<Run>>,
         frozen: Arc<Buffer>,
-        filter: Option<Filter>,
+        fills_filter: bool,
         is_half_empty: bool,
     ) -> Result<Self, PassError> {
         let entries_total = old.as_ref().map_or(0, |run| run.entry_count) + frozen.len() as u64;
@@ -68,7 +66,7 @@ impl Pass {
             writer,
             file,
             last: None,
-            filter,
+            keys: fills_filter.then(Vec::new),
             generation,
             entries_total,
         })
@@ -83,15 +81,15 @@ impl Pass {
         let mut left = entries;
         while left > 0 {
             let buffered = [self.next_in_table, self.next_crowded].into_iter().flatten().min();
-            let Self { old, last, filter, writer, file, .. } = self;
+            let Self { old, last, keys, writer, file, .. } = self;
             let mut take = |entry: Entry| {
                 // Opening after a crash may insert once more what is there already.
                 if *last == Some(entry) {
                     return Ok(());
                 }
                 *last = Some(entry);
-                if let Some(filter) = filter {
-                    filter.insert(entry.key);
+                if let Some(keys) = keys {
+                    keys.push(entry.key);
                 }
                 writer.push(entry).map_err(|source| PassError::Write { file: file.clone(), source })
             };
@@ -119,10 +117,15 @@ impl Pass {
         Ok(true)
     }
 
+    /// The keys that were taken on since this was last asked, for a larger filter; none, if there is none to fill.
+    pub(super) fn take_keys(&mut self) -> Vec<u64> {
+        self.keys.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     pub(super) fn finish(self) -> Result<Passed, PassError> {
-        let Self { writer, file, filter, generation, .. } = self;
+        let Self { writer, file, generation, .. } = self;
         let run = writer.finish().map_err(|source| PassError::Write { file, source })?;
-        Ok(Passed { run, filter, generation })
+        Ok(Passed { run, generation })
     }
 
     /// Goes on behind the least entry of the buffer.

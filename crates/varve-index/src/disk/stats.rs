@@ -31,6 +31,8 @@ pub struct DiskIndexStats {
     pub page_writes: u64,
     /// Those look-ups after which nothing was found: the filter had let them through.
     pub false_reads: u64,
+    /// Entries that were taken into the cache of neighbours.
+    pub remembered: u64,
     /// Runs that were written.
     pub passes: u64,
     /// What keeps it from being used, or written.
@@ -44,6 +46,7 @@ pub(super) struct Counters {
     pub(super) page_reads: Counter,
     pub(super) page_writes: Counter,
     pub(super) false_reads: Counter,
+    pub(super) remembered: Counter,
     pub(super) passes: Counter,
 }
 
