@@ -145,7 +145,6 @@ fn many_blocks_are_found_and_none_is_stored_twice() {
     }
 }
 
-/// Venti's own algorithm keeps every promise, and asks the disk for every block.
 /// What one look-up brings into memory is paid for by those that come after it, and single ones come after nothing.
 #[test]
 fn duplicates_out_of_order_bring_nothing_in_and_those_in_order_all() {
@@ -186,6 +185,7 @@ fn duplicates_out_of_order_bring_nothing_in_and_those_in_order_all() {
     store.close().unwrap();
 }
 
+/// Venti's own algorithm keeps every promise, and asks the disk for every block.
 #[test]
 fn a_plain_index_finds_all_and_is_asked_on_disk_each_time() {
     let mut config = config();
