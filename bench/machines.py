@@ -25,7 +25,7 @@ from bench.upkeep import CannotMeasure, Pair
 NAMES = ["nbd", "boot", "night"]
 DISK_BYTES = 1 << 30
 QUICK_DISK_BYTES = 32 << 20
-# Of the running machine: a small one as machines go. What a night costs whatever has changed, a start and some sixty questions to QEMU,
+# Of the running machine: a small one as machines go. What a night costs whatever has changed, a start and some thirty turns of questions to QEMU,
 # counts the less the larger it is.
 MACHINE_BYTES = 4 << 30
 READ_BYTES = 4096

@@ -1,16 +1,17 @@
 //! Disk images that come back, and sources that do not hold still.
 
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use varve_archive::{
-    ArchiveImageError, ArchivedImage, ImagePart, ImageSource, Progress, archive_image, restore_image,
-    write_image,
+    ArchiveImageError, ArchivedImage, ImagePart, ImageSource, Place, PlaceError, Progress, ServedImage, Told,
+    ToldRun, archive_image, restore_image, write_image,
 };
 use varve_block::MemoryBlockStore;
-use varve_world::InlineWorkers;
+use varve_world::{InlineWorkers, RealWorkers};
 
 const BLOCK_BYTES: u32 = 4096;
 const MIB: u64 = 1 << 20;
@@ -100,5 +101,96 @@ fn an_image_that_shrinks_is_not_archived() {
         let error = archive(&MemoryBlockStore::new(), &source).unwrap_err();
         let ArchiveImageError::Shrank { offset, .. } = error else { panic!("cut to {shrunk}: {error}") };
         assert!(offset <= 9 * MIB, "cut to {shrunk}, noticed at {offset}");
+    }
+}
+
+/// A disk in memory, of which every twentieth block has changed; one of them may be unreadable.
+struct Scattered {
+    bytes: Vec<u8>,
+    has_earlier: bool,
+    bad: Option<u64>,
+}
+
+impl Scattered {
+    const BLOCK_COUNT: u64 = 5000;
+
+    fn has_changed(block: u64) -> bool {
+        block % 20 == 7
+    }
+
+    /// As it was before, and as it is now.
+    fn nights() -> [Vec<u8>; 2] {
+        let night = |number: u64| {
+            (0..Self::BLOCK_COUNT)
+                .flat_map(|block| {
+                    let value = block * 2 + if Self::has_changed(block) { number } else { 0 };
+                    value.to_le_bytes().repeat(BLOCK_BYTES as usize / 8)
+                })
+                .collect()
+        };
+        [night(0), night(1)]
+    }
+}
+
+impl ServedImage for Scattered {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+        if !self.has_earlier {
+            return Ok(ToldRun { told: Told::Data, end: self.size() });
+        }
+        let block = offset / u64::from(BLOCK_BYTES);
+        let has_changed = Self::has_changed(block);
+        let end = (block + 1..Self::BLOCK_COUNT).find(|next| Self::has_changed(*next) != has_changed);
+        let told = if has_changed { Told::Data } else { Told::Unchanged };
+        Ok(ToldRun { told, end: end.unwrap_or(Self::BLOCK_COUNT) * u64::from(BLOCK_BYTES) })
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        if self.bad == Some(offset) {
+            return Err(io::Error::other("it is scratched"));
+        }
+        let start = usize::try_from(offset).unwrap();
+        into.copy_from_slice(&self.bytes[start..start + into.len()]);
+        Ok(())
+    }
+
+    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+        let offsets: Vec<_> = places.iter().map(|place| place.offset).collect();
+        assert!(!places.is_empty() && offsets.is_sorted());
+        assert!(places.len() > 1 || !self.has_earlier || offsets[0] > self.size() * 9 / 10, "one by one");
+        places.iter_mut().try_for_each(|Place { offset, into }| {
+            self.read_at(*offset, into).map_err(|source| PlaceError { offset: *offset, source })
+        })
+    }
+}
+
+#[test]
+fn small_changes_are_read_together_and_fall_into_their_places() {
+    let [before, after] = Scattered::nights();
+    let path = Path::new("disk");
+    for width in [1, 3] {
+        let store = MemoryBlockStore::new();
+        let take = |bytes: &[u8], earlier: Option<&ArchivedImage>, bad| {
+            let disk = Scattered { bytes: bytes.to_vec(), has_earlier: earlier.is_some(), bad };
+            let source = ImageSource::served(Box::new(disk), path, earlier.map(|image| image.entry));
+            let progress = Progress::new();
+            let taken = archive_image(&store, &RealWorkers::new(width), &source, BLOCK_BYTES, &progress);
+            (taken, progress.snapshot().bytes_read)
+        };
+        let first = take(&before, None, None).0.unwrap();
+        let (second, read) = take(&after, Some(&first), None);
+        let second = second.unwrap();
+        assert_eq!(read, Scattered::BLOCK_COUNT / 20 * u64::from(BLOCK_BYTES), "what has changed");
+        assert!(contents(&store, &first) == before && contents(&store, &second) == after, "{width}");
+        assert_eq!(take(&after, None, None).0.unwrap().entry, second.entry, "as if all had been read");
+
+        let bad = 2007 * u64::from(BLOCK_BYTES);
+        match take(&after, Some(&first), Some(bad)).0.unwrap_err() {
+            ArchiveImageError::Read { offset, .. } => assert_eq!(offset, bad),
+            other => panic!("{other}"),
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use varve_block::{BlockKind, BlockStore, PutError, Score};
 use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
@@ -20,6 +20,8 @@ const POINTER_BYTES: u32 = 4 << 10;
 /// Small pieces are claimed and read many at a time, until they have so many bytes: with the last of them it may be a piece more.
 const BATCH_BYTES: u64 = PIECE_BYTES / 2;
 const BATCH_PIECES_MAX: usize = 64;
+/// How many pieces may be stored, and wait for the tree, before it is waited for: a few megabytes of scores.
+const FINISHED_MAX: usize = 1024;
 
 /// An image that is in the store, though not yet durable.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -102,12 +104,8 @@ pub fn archive_image(
         source,
         progress,
         claims: Mutex::new(Claims { number: 0, pieces: source.pieces(block_bytes) }),
-        assembly: Mutex::new(Assembly {
-            builder: FixedBuilder::new(blocks, shape),
-            earlier,
-            next: 0,
-            early: BTreeMap::new(),
-        }),
+        assembly: Mutex::new(Assembly { builder: FixedBuilder::new(blocks, shape), earlier, next: 0 }),
+        finished: Mutex::new(BTreeMap::new()),
         failure: Mutex::new(None),
     };
     let hands = (0..workers.width()).map(|_| Box::new(|| job.work()) as Task<'_>).collect();
@@ -122,6 +120,8 @@ struct Job<'a> {
     progress: &'a Progress,
     claims: Mutex<Claims<'a>>,
     assembly: Mutex<Assembly<'a>>,
+    /// Leaves that are stored, by the number of their piece, and not yet in the tree. Never locked by whoever waits for the tree.
+    finished: Mutex<BTreeMap<u64, Leaves>>,
     failure: Mutex<Option<ArchiveImageError>>,
 }
 
@@ -131,13 +131,13 @@ struct Claims<'a> {
     pieces: Pieces<'a>,
 }
 
-/// The tree, as far as it is known without a gap, and what was finished too early.
+/// The tree, as far as it is known without a gap.
 struct Assembly<'a> {
     builder: FixedBuilder<'a>,
     /// What has not changed is taken from here.
     earlier: Option<Earlier<'a>>,
+    /// The number of the piece that comes next.
     next: u64,
-    early: BTreeMap<u64, Leaves>,
 }
 
 enum Leaves {
@@ -195,9 +195,40 @@ impl Job<'_> {
             }
             assembled.push(leaves);
         }
-        let mut assembly = lock(&self.assembly);
-        (first..).zip(assembled).try_for_each(|(number, leaves)| assembly.add(number, leaves))?;
+        self.assemble(first, assembled)?;
         Ok(true)
+    }
+
+    /// Hands over what was stored, and puts in the tree what it now can be made of. One hand does that, and may have to read and to store for
+    /// it; the others meanwhile go on with the next pieces, unless they are far ahead.
+    fn assemble(&self, first: u64, leaves: Vec<Leaves>) -> Result<(), ArchiveImageError> {
+        let is_far_ahead = {
+            let mut finished = lock(&self.finished);
+            finished.extend((first..).zip(leaves));
+            finished.len() >= FINISHED_MAX
+        };
+        loop {
+            let mut assembly = match self.assembly.try_lock() {
+                Ok(assembly) => assembly,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if is_far_ahead => lock(&self.assembly),
+                // Whoever has it looks again after letting go of it.
+                Err(TryLockError::WouldBlock) => return Ok(()),
+            };
+            while let Some(leaves) = self.take_finished(assembly.next) {
+                assembly.next += 1;
+                assembly.push(leaves)?;
+            }
+            let next = assembly.next;
+            drop(assembly);
+            if !lock(&self.finished).contains_key(&next) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_finished(&self, number: u64) -> Option<Leaves> {
+        lock(&self.finished).remove(&number)
     }
 
     /// Pieces in order, and the number of the first of them.
@@ -275,17 +306,13 @@ impl Job<'_> {
 }
 
 impl Assembly<'_> {
-    fn add(&mut self, number: u64, leaves: Leaves) -> Result<(), ArchiveImageError> {
-        self.early.insert(number, leaves);
-        while let Some(leaves) = self.early.remove(&self.next) {
-            self.next += 1;
-            match leaves {
-                Leaves::Scores(scores) => self.builder.push(&scores)?,
-                Leaves::Zeros { leaf_count } => self.builder.push_zeros(leaf_count)?,
-                Leaves::Unchanged { leaf_count } => {
-                    let earlier = self.earlier.as_mut().expect("only what has an earlier image is unchanged");
-                    self.builder.push_unchanged(earlier, leaf_count)?;
-                }
+    fn push(&mut self, leaves: Leaves) -> Result<(), ArchiveImageError> {
+        match leaves {
+            Leaves::Scores(scores) => self.builder.push(&scores)?,
+            Leaves::Zeros { leaf_count } => self.builder.push_zeros(leaf_count)?,
+            Leaves::Unchanged { leaf_count } => {
+                let earlier = self.earlier.as_mut().expect("only what has an earlier image is unchanged");
+                self.builder.push_unchanged(earlier, leaf_count)?;
             }
         }
         Ok(())
