@@ -125,6 +125,17 @@ impl Directory {
         self.arenas.get_or_insert_with(&id, || self.log.open_arena(id).map(Arc::new))
     }
 
+    /// Reads an arena's header again, of which something could not be read. Says whether it is another one than was known: what was read
+    /// before was not what is there now, and nothing of the arena can be read with that.
+    pub(crate) fn has_other_header(&self, id: ArenaId) -> bool {
+        let Ok(now) = self.log.open_arena(id) else { return false };
+        let is_other = self.arenas.get(&id).is_some_and(|known| known.header() != now.header());
+        if is_other {
+            self.arenas.insert(id, Arc::new(now));
+        }
+        is_other
+    }
+
     /// Notes a page of an arena that has no seal.
     pub(crate) fn note_unsealed(&self, arena: ArenaId, row: PageRow) {
         self.unsealed().entry(arena).or_default().push(row);

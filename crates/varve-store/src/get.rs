@@ -152,8 +152,25 @@ impl Store {
         near
     }
 
-    /// Reads neighbouring clumps of one arena through one window.
+    /// Reads neighbouring clumps of one arena; a second time, if what was known of the arena was wrong.
     fn read_run(&self, run: &[LogAddress], places: &BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
+        self.read_run_once(run, places, wanted);
+        let mut numbers = run.iter().flat_map(|address| &places[address]);
+        let has_failed =
+            numbers.any(|number| wanted[*number].found.is_none() && wanted[*number].damage.is_some());
+        let arena = run.first().map(|address| self.log.config().map.locate(*address).0);
+        if has_failed && arena.is_some_and(|arena| self.directory.has_other_header(arena)) {
+            self.read_run_once(run, places, wanted);
+        }
+    }
+
+    /// Reads neighbouring clumps of one arena through one window.
+    fn read_run_once(
+        &self,
+        run: &[LogAddress],
+        places: &BTreeMap<LogAddress, Vec<usize>>,
+        wanted: &mut [Wanted],
+    ) {
         let map = self.log.config().map;
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
         let arena = match self.directory.arena(map.locate(*first).0) {
