@@ -17,8 +17,10 @@ const BESIDE_MAX: u64 = 1 << 16;
 const BESIDE_FIRST: u64 = 1 << 12;
 /// Each time that they lead on it is so many times as many.
 const BESIDE_GROWTH: u64 = 4;
-/// A look-up leads on from one that is no farther away than this in the log: the next clump, or the one before.
-const NEAR_GRANULES: u64 = (1 << 20) / GRANULE_BYTES;
+/// A look-up leads on from one that is no farther away than this in the log: mostly it is in the same clump.
+const NEAR_GRANULES: u64 = (256 << 10) / GRANULE_BYTES;
+/// The same from the last clump that was remembered, which may be as long as this.
+const NEXT_GRANULES: u64 = (1 << 20) / GRANULE_BYTES;
 /// So many sequences of look-ups are told apart.
 const SEQUENCES_MAX: usize = 4;
 /// Venti reads ahead after so many look-ups on disk that lead on in one arena.
@@ -54,7 +56,7 @@ struct Sequence {
     last: LogAddress,
     /// The last place beside it that was remembered: what comes after that is asked for next, if all goes on.
     end: LogAddress,
-    /// How many blocks were to be remembered.
+    /// How many blocks were to be remembered; none if there was only one look-up.
     blocks: u64,
 }
 
@@ -82,9 +84,9 @@ impl Sequences {
 
 impl Sequence {
     fn leads_to(&self, place: LogAddress) -> bool {
-        let is_after_end =
-            place.granule().checked_sub(self.end.granule()).is_some_and(|gap| gap <= NEAR_GRANULES);
-        is_after_end || self.last.granule().abs_diff(place.granule()) <= NEAR_GRANULES
+        let beyond = place.granule().checked_sub(self.end.granule());
+        (self.blocks > 0 && beyond.is_some_and(|gap| gap <= NEXT_GRANULES))
+            || self.last.granule().abs_diff(place.granule()) <= NEAR_GRANULES
     }
 }
 
