@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ordeal::{Dice, Kind, Ordeal, Tally, asked_for, seed};
+use ordeal::{ARENAS_OF_A_PROOF, Dice, Kind, Ordeal, Tally, asked_for, seed};
 use sandbox::Sandbox;
 
 /// How often each kind of source is met if nobody says; fewer when that would take too long.
@@ -37,11 +37,15 @@ enum Moment {
 }
 
 impl Moment {
-    /// `usual` is how long an undisturbed run takes, and `arenas` how many there are before.
-    fn draw(dice: &mut Dice, usual: Duration, arenas: u64) -> Self {
+    /// `usual` is how long an undisturbed run takes, and `arenas` how many there are before. Of those that `aim_late` half come when much is
+    /// kept: else it is left to chance, and in one of fifty tests no kill comes so late.
+    fn draw(dice: &mut Dice, usual: Duration, arenas: u64, aim_late: bool) -> Self {
         let mut soon =
             |most: Duration| Duration::from_nanos(dice.below(u64::try_from(most.as_nanos()).unwrap().max(1)));
         let (early, late, shortly) = (soon(usual), soon(usual / 6), soon(usual / 20));
+        if aim_late && dice.percent(50) {
+            return Self::Arenas(arenas + ARENAS_OF_A_PROOF, shortly);
+        }
         match dice.below(10) {
             0..=4 => Self::After(early),
             5 | 6 => Self::Arenas(arenas + 1 + dice.below(4), late),
@@ -157,7 +161,8 @@ fn kill_snapshots(kind: Kind) {
         let mut usual = Duration::from_millis(150);
         while goes_on(&tally) && !ordeal.is_old() {
             let arenas = ordeal.arena_count();
-            let moment = Moment::draw(&mut ordeal.dice, usual, arenas);
+            let aim_late = proofs + ordeal.proofs == 0;
+            let moment = Moment::draw(&mut ordeal.dice, usual, arenas, aim_late);
             let situation =
                 format!("seed {seed}, life {lives}, {:?}, kill {}, {moment:?}", ordeal.init(), tally.total());
             let before = Look::at(ordeal.sandbox.store());

@@ -22,6 +22,9 @@ const SIZES: [[&str; 6]; 3] = [
     ["--arena-size", "1M", "--block-size", "4K", "--clump-size", "16K"],
     ["--arena-size", "4M", "--block-size", "1K", "--clump-size", "16K"],
 ];
+/// A run that is stopped after it has begun so many arenas has left so much that storing it again would be noticed: a full arena that has a
+/// successor has a page for all of it, so at least two of these are kept.
+pub const ARENAS_OF_A_PROOF: u64 = 3;
 /// Snapshots that one store takes before a fresh one takes its place, so that checking it stays quick.
 const SNAPSHOTS_MAX: usize = 12;
 
@@ -278,8 +281,7 @@ impl Ordeal {
 
     /// The next snapshot after a stop: it succeeds, and stores nothing a second time.
     pub fn goes_on(&mut self, situation: &str) {
-        // A full arena that has a successor has a page for all of it: at least two of these are kept.
-        if !self.is_done && self.arena_count() >= self.ordered_arenas + 3 {
+        if !self.is_done && self.arena_count() >= self.ordered_arenas + ARENAS_OF_A_PROOF {
             self.proofs += 1;
         }
         self.begin();
