@@ -11,7 +11,7 @@ use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
 
-use crate::listing::{Assembly, CONFIG, FORMAT_PAGE};
+use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, plain};
 use crate::observer::Observer;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::{OpenReplicaError, Replica};
@@ -195,10 +195,6 @@ pub fn clone_replica(
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn plain(name: &str) -> FileName {
-    FileName::new(name).expect("a plain name")
 }
 
 /// The name of a file that is not whole yet: readers of the format ignore it.

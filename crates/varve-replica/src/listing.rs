@@ -93,6 +93,11 @@ pub(crate) const MARK: &str = "replica.toml";
 pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const FORMAT_PAGE: &str = "FORMAT.md";
 
+/// One of these, or a name made of good ones.
+pub(crate) fn plain(name: &str) -> FileName {
+    FileName::new(name).expect("a plain name")
+}
+
 fn is_setting(file: &FileName) -> bool {
     [MARK, CONFIG, FORMAT_PAGE].contains(&file.as_str()) || is_key(file)
 }

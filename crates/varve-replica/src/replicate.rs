@@ -14,7 +14,7 @@ use varve_remote::{Target, TargetError};
 use varve_store::{Store, StoreConfig};
 use varve_world::{FileName, LockError, World};
 
-use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment};
+use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
 use crate::name::{KEYS, SegmentEnd, SegmentName};
 use crate::plan::{PlannedSegment, WrongLength, order_of_upload, plan_arena};
 use crate::records::{ArenaRecords, RecordsDamage};
@@ -244,16 +244,17 @@ impl ReplicationPlan {
             }
             Err(failed(io::Error::other("it reads differently from one time to the next")))
         };
-        let is_there = |name: &str| listing.settings.keys().any(|file| file.as_str() == name);
-        let is_replaced = |name: &str| is_there(name) && replace.iter().any(|file| file.as_str() == name);
-        let is_wanted = |name: &str| !is_there(name) || is_replaced(name);
-        if is_wanted(MARK) {
-            let contents = Bytes::from(mark_text(&source.config.id));
-            self.settings.push(PlannedSetting { file: plain(MARK), contents, replaces: is_replaced(MARK) });
+        let is_there = |file: &FileName| listing.settings.contains_key(file);
+        let is_wanted = |file: &FileName| !is_there(file) || replace.contains(file);
+        // Where a name is taken, only what is to be replaced is wanted.
+        let planned = |file: FileName, contents| PlannedSetting { replaces: is_there(&file), file, contents };
+        let [mark, page, config] = [MARK, FORMAT_PAGE, CONFIG].map(plain);
+        if is_wanted(&mark) {
+            self.settings.push(planned(mark, Bytes::from(mark_text(&source.config.id))));
         }
-        if is_wanted(FORMAT_PAGE) {
-            let (file, replaces) = (plain(FORMAT_PAGE), is_replaced(FORMAT_PAGE));
-            self.settings.push(PlannedSetting { contents: read(&file)?, file, replaces });
+        if is_wanted(&page) {
+            let contents = read(&page)?;
+            self.settings.push(planned(page, contents));
         }
         let mut there = Vec::new();
         for file in listing.keys() {
@@ -266,18 +267,15 @@ impl ReplicationPlan {
         for file in here.into_iter().filter(|file| file.as_str().ends_with(".toml")) {
             let contents = read(&file)?;
             if !there.iter().any(|(_, other)| *other == contents) {
-                let (replaces, other) = (is_replaced(file.as_str()), renamed(&file, &contents));
-                if !is_there(file.as_str()) || replaces {
-                    self.settings.push(PlannedSetting { file, contents: contents.clone(), replaces });
+                let other = renamed(&file, &contents);
+                if is_wanted(&file) {
+                    self.settings.push(planned(file, contents.clone()));
                 } else if Store::is_sound_key(&other, &contents) {
                     // Early keys are called by numbers, and are good under any name.
-                    self.settings.push(PlannedSetting {
-                        file: other,
-                        contents: contents.clone(),
-                        replaces: false,
-                    });
+                    let contents = contents.clone();
+                    self.settings.push(PlannedSetting { file: other, contents, replaces: false });
                 } else if read_setting(target, &file, listing.settings[&file])? != contents {
-                    // Nobody but its own maker gives a key its name: what is there was this key.
+                    // Nobody but its own maker gives a key its name: what is there was this key. One that read wrong once is not wrong.
                     self.wrong_settings.push(file);
                 }
             }
@@ -291,9 +289,9 @@ impl ReplicationPlan {
             .filter(|(file, contents)| !known.contains(contents) && !is_own(file))
             .map(|(file, _)| file)
             .collect();
-        if is_wanted(CONFIG) {
-            let (file, replaces) = (plain(CONFIG), is_replaced(CONFIG));
-            self.settings.push(PlannedSetting { contents: read(&file)?, file, replaces });
+        if is_wanted(&config) {
+            let contents = read(&config)?;
+            self.settings.push(planned(config, contents));
         }
         Ok(())
     }
@@ -413,10 +411,6 @@ pub(crate) fn arena_file_bytes(world: &World, arena: ArenaId) -> Result<u64, Rea
     world.storage.length(&arena.file_name()).map_err(failed)
 }
 
-fn plain(name: &str) -> FileName {
-    FileName::new(name).expect("a plain name")
-}
-
 /// The name for a key whose own name is taken by another key, which is not replaced.
 fn renamed(file: &FileName, contents: &[u8]) -> FileName {
     let stem = file.as_str().strip_suffix(".toml").unwrap_or(file.as_str());
@@ -433,7 +427,7 @@ pub(crate) fn check_identity(
 ) -> Result<(), ReplicateError> {
     let ours = to_hex(&source.config.id);
     let foreign = |theirs: String| ReplicateError::ForeignStore { theirs, ours: ours.clone() };
-    let is_replaced = |name: &str| replace.iter().any(|file| file.as_str() == name);
+    let is_replaced = |name| replace.contains(&plain(name));
     // What is to be replaced may be damaged; but one of the two has to say whose replica this is.
     let (skips_config, skips_mark) = (is_replaced(CONFIG), is_replaced(MARK) && !is_replaced(CONFIG));
     let mark = if skips_mark { None } else { read_mark(target, &listing.settings)? };
