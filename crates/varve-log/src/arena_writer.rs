@@ -56,8 +56,7 @@ impl Session {
 pub(crate) struct ArenaWriter {
     file: FileName,
     arena: OpenedArena,
-    clump_cipher: RecordCipher,
-    page_cipher: RecordCipher,
+    is_encrypted: bool,
     pub(crate) log_bytes: u64,
     pub(crate) durable_bytes: u64,
     /// Whether the file goes on behind `log_bytes`, with a mark that was never made durable.
@@ -129,24 +128,27 @@ impl ArenaWriter {
         log_bytes: u64,
         pages: Vec<PageRow>,
     ) -> Result<Self, AppendError> {
-        let encrypted = log.keys().is_encrypted();
-        let cipher = |kind| {
-            arena.cipher(kind, &session.id, encrypted).ok_or_else(|| AppendError::Failed {
-                reason: format!("arena {} cannot be continued without the key to read it", arena.id()),
-            })
-        };
-        let (clump_cipher, page_cipher) = (cipher(RecordKind::Clump)?, cipher(RecordKind::Page)?);
         let waiting = DirectoryPage::new(log.config().score_bytes);
-        Ok(Self {
+        let writer = Self {
             file,
             arena,
-            clump_cipher,
-            page_cipher,
+            is_encrypted: log.keys().is_encrypted(),
             log_bytes,
             durable_bytes: 0,
             has_stray_mark: false,
             waiting,
             pages,
+        };
+        for kind in [RecordKind::Clump, RecordKind::Page] {
+            writer.cipher(kind, session)?;
+        }
+        Ok(writer)
+    }
+
+    /// Made for each record anew and let go after it: what AES makes of a key is wiped then, but cannot be locked.
+    fn cipher(&self, kind: RecordKind, session: &Session) -> Result<RecordCipher, AppendError> {
+        self.arena.cipher(kind, &session.id, self.is_encrypted).ok_or_else(|| AppendError::Failed {
+            reason: format!("arena {} cannot be continued without the key to read it", self.id()),
         })
     }
 
@@ -218,10 +220,7 @@ impl ArenaWriter {
             table_bytes,
             code: [0; 16],
         };
-        let cipher = match kind {
-            RecordKind::Clump => &self.clump_cipher,
-            RecordKind::Page => &self.page_cipher,
-        };
+        let cipher = self.cipher(kind, session)?;
         let associated = self.arena.associated(&header);
         let sealed_last = match kind {
             RecordKind::Clump if table_bytes > 0 => {
