@@ -1,8 +1,8 @@
 """What it costs to look at a past day: a mounted night of a disk, measured right beside the raw image that it was archived from.
 
-  random      1,000 reads of 4 KiB anywhere in `disk.raw`, with the page cache dropped, beside the same reads of the image itself; and of
-              the mounts of restic and borg, if those are installed and can mount: on Debian
-              `apt-get install restic borgbackup python3-pyfuse3`
+  random      1,000 reads of 4 KiB anywhere in `disk.raw`, with the page cache dropped, beside the same reads of the image itself, once
+              with all its zeros on the disk, as a device has them, and once with holes, which cost it nothing; and of the mounts of restic
+              and borg, if those are installed and can mount: on Debian `apt-get install restic borgbackup python3-pyfuse3`
   listing     `ls -lR` of the Debian root in the mounted night, beside the same of the image mounted from a loop device; with the page cache
               dropped, and once more right after
   sequential  all of `disk.raw` in order, with the page cache dropped, beside the image itself
@@ -56,6 +56,7 @@ class Looking:
         self.program, self.data, self.work = program, data, data / "looking"
         self.peers = [tool for tool in (Restic(), Borg()) if tool.name in tools]
         self.image = data / "days" / "day3.raw"
+        self.full_image = self.work / "full.raw"
         self.place = Place(self.work / "varve")
 
     def varve(self, *words: object) -> Command:
@@ -73,6 +74,7 @@ class Looking:
         run(self.varve("init"))
         for number in (1, 2, 3):
             run(self.varve("snapshot", self.data / "days" / f"day{number}.raw", "--name", "disk"))
+        subprocess.run(["cp", "--sparse=never", self.image, self.full_image], check=True)
 
     def take(self, name: str, round_number: int, skipped: dict[str, str]) -> list[Look]:
         match name:
@@ -93,16 +95,18 @@ class Looking:
 
     def random(self, round_number: int, skipped: dict[str, str]) -> list[Look]:
         row = "1,000 reads of 4 KiB, cold cache"
-        with self.mounted() as night:
-            ours, raw = self.beside(round_number, night / "disk.raw", reads_at_random)
-        looks = [Look("look-random", row, "varve", round_number, ours, raw)]
+        looks = []
+        for name, raw_path in {row: self.full_image, "the same, beside the image with holes": self.image}.items():
+            with self.mounted() as night:
+                ours, raw = self.beside(round_number, night / "disk.raw", reads_at_random, raw_path)
+            looks.append(Look("look-random", name, "varve", round_number, ours, raw))
         for tool in self.peers:
             label = f"{tool.name} mount"
             if label in skipped:
                 continue
             try:
                 with self.peer_mounted(tool) as found:
-                    theirs, raw = self.beside(round_number, found, reads_at_random)
+                    theirs, raw = self.beside(round_number, found, reads_at_random, self.full_image)
                 looks.append(Look("look-random", row, label, round_number, theirs, raw))
             except CannotMeasure as reason:
                 skipped[label] = str(reason)
@@ -112,7 +116,7 @@ class Looking:
         with self.mounted() as night, self.looped() as root:
             volume = next(folder for folder in sorted(night.iterdir()) if (folder / "etc").is_dir())
             # Asked for by name before: whoever looks into a night has come to its root.
-            ours, raw = self.beside(round_number, volume, list_all, beside=root)
+            ours, raw = self.beside(round_number, volume, list_all, root)
             again, raw_again = list_all(volume), list_all(root)
         return [
             Look("look-listing", "ls -lR of a Debian root, cold cache", "varve", round_number, ours, raw),
@@ -121,18 +125,17 @@ class Looking:
 
     def sequential(self, round_number: int) -> list[Look]:
         with self.mounted() as night:
-            ours, raw = self.beside(round_number, night / "disk.raw", read_all)
+            ours, raw = self.beside(round_number, night / "disk.raw", read_all, self.image)
         row = f"disk.raw in order, {self.image.stat().st_size >> 20} MiB, cold cache"
         return [Look("look-sequential", row, "varve", round_number, ours, raw)]
 
-    def beside(self, round_number: int, path: Path, look, beside: Path | None = None) -> tuple[float, float]:
+    def beside(self, round_number: int, path: Path, look, raw_path: Path) -> tuple[float, float]:
         """Both with an empty page cache; the raw one first in odd rounds."""
 
         def cold(path: Path) -> float:
             make_cold(path)
             return look(path)
 
-        raw_path = beside or self.image
         if round_number % 2 == 1:
             raw = cold(raw_path)
             return cold(path), raw
