@@ -4,9 +4,10 @@
   duplicates     the same once more
   reads          of all of them, the second time: from memory
   cold reads     of some of four times as many, here and there, after a start with an empty page cache; beside as many random reads of 16 KiB of the disk itself, as many
-                 at a time (`varve bench device`)
+                 at a time (`varve bench device`); and the same where both have a disk of 8,000 reads a second, if one can be made here: a faster one takes more
+                 processors than some machines have, with the client on them, too
 
-Each but the last is also beside as many bytes through a bare TCP connection on this machine, and, where plan9port is installed (in the folder that PLAN9 names, or in PATH), beside
+Each but the last two is also beside as many bytes through a bare TCP connection on this machine, and, where plan9port is installed (in the folder that PLAN9 names, or in PATH), beside
 its server with arenas on the same disk, measured by the same program.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measure import Command, make_cold, remove, run
+from bench.slow_disk import slow_disk
 from bench.upkeep import CannotMeasure, Figures, Pair
 
 NAMES = ["venti"]
@@ -29,6 +31,7 @@ BLOCK_BYTES = 8 << 10
 BLOCK_COUNT = 32768
 QUICK_BLOCK_COUNT = 256
 COLD_BLOCKS, COLD_READS = 4, 4
+SLOW_READS_PER_SECOND = 8000
 DEPTH = 32
 # The bytes go to another process, as they do to a server.
 TAKE_ALL = """
@@ -62,8 +65,12 @@ class Venti:
         with contextlib.suppress(CannotMeasure), self.theirs() as address:
             others["plan9port's server"] = self.loads(address, round_number)
         others["a snapshot of as many bytes"] = {"fresh writes": self.snapshot()}
-        row = "reads here and there, cold"
-        yield row, f"the disk, {DEPTH} at a time", *self.cold(round_number), self.block_count // COLD_READS * BLOCK_BYTES
+        row, limit, cold_bytes = "reads here and there, cold", f"the disk, {DEPTH} at a time", self.block_count // COLD_READS * BLOCK_BYTES
+        self.fill(round_number)
+        yield row, limit, *self.cold(round_number), cold_bytes
+        with contextlib.suppress(CannotMeasure), slow_disk(self.work, SLOW_READS_PER_SECOND):
+            yield f"{row}, a slow disk", f"{limit}, slow", *self.cold(round_number), cold_bytes
+        remove(self.work / "store")
         for row, seconds in ours.items():
             for limit, limits in others.items():
                 if row in limits:
@@ -74,15 +81,17 @@ class Venti:
         rows = [("fresh writes", "write"), ("duplicates", "write"), ("first reads", "read"), ("cached reads", "read")]
         return {row: self.load(address, action, seed) for row, action in rows}
 
+    def fill(self, seed: int) -> None:
+        """Writes what cold reads are to find."""
+        with self.ours() as address:
+            self.load(address, "write", seed, count=COLD_BLOCKS * self.block_count)
+
     def cold(self, seed: int) -> tuple[float, float]:
         """The seconds of reads of which nothing is in memory, and those that the disk takes for as many."""
         among, count = COLD_BLOCKS * self.block_count, self.block_count // COLD_READS
-        with self.ours() as address:
-            self.load(address, "write", seed, count=among)
         with self.ours(begin=False) as address:
             make_cold(self.work / "store")
             seconds = self.load(address, "read", seed, "--order", "random", "--among", among, count=count)
-        remove(self.work / "store")
         words = ["--size", "16M", "--seconds", "0.1"] if among < BLOCK_COUNT else ["--seconds", "1"]
         said = self.say("bench", "device", self.work, *words)
         wanted = {"action": "read", "order": "random", "bytes": 16 << 10, "depth": DEPTH}
