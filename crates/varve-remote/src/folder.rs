@@ -20,7 +20,7 @@ use varve_world::FileName;
 use crate::leftovers;
 use crate::listing::{Listing, is_folder_of_a_store};
 use crate::trouble::Trouble;
-use crate::{Capabilities, Object, Pace, PutMode, Target, TargetError, edge};
+use crate::{Capabilities, Object, OtherKind, Pace, PutMode, Survey, Target, TargetError, edge};
 
 /// How much is read or written between two looks at the pace.
 const PIECE_BYTES: usize = 256 << 10;
@@ -116,8 +116,12 @@ impl FolderTarget {
 
     fn write(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), Trouble> {
         let path = self.path(name);
-        if mode == PutMode::Create && fs::symlink_metadata(&path).is_ok() {
-            return Err(Trouble::Exists);
+        if let Ok(there) = fs::symlink_metadata(&path) {
+            match other_kind(there.file_type()) {
+                Some(kind) => return Err(Trouble::refused(format!("{kind} lies there in place of a file"))),
+                None if mode == PutMode::Create => return Err(Trouble::Exists),
+                None => {}
+            }
         }
         let folder = path.parent().unwrap_or(&self.root);
         self.make_folders(folder).map_err(Trouble::of_io)?;
@@ -152,7 +156,11 @@ impl FolderTarget {
         }
         match DirBuilder::new().mode(0o700).create(folder) {
             // Another writer came first: its own sync may still be under way.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let text = format!("{} is no folder", folder.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("{} is not there: is the disk mounted?", parent.display());
                 return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
@@ -167,11 +175,30 @@ impl FolderTarget {
         *self.creation.get_or_init(|| try_creation(folder).unwrap_or(Creation::Look))
     }
 
+    /// Lists what is below a folder. What dead writers have left is noted if that is everything.
+    fn listed(&self, folder: &str) -> Result<Listing, TargetError> {
+        let mut listing = Listing::default();
+        match self.walk(folder, &mut listing) {
+            Ok(()) => {
+                if folder.is_empty() {
+                    *self.leftovers() = listing.dead_leftovers();
+                }
+                Ok(listing)
+            }
+            Err(Trouble::Refused(source)) => Err(TargetError::Refused { what: self.to_string(), source }),
+            Err(Trouble::Passing(source, _)) => Err(TargetError::Failed { what: self.to_string(), source }),
+            Err(other) => unreachable!("a walk looks for no single object: {other:?}"),
+        }
+    }
+
     fn walk(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
             let path = if folder.is_empty() { self.root.clone() } else { self.root.join(&folder) };
             let entries = match fs::read_dir(path) {
+                Err(error) if folder.is_empty() && error.kind() == io::ErrorKind::NotADirectory => {
+                    return Err(Trouble::refused("it is no folder"));
+                }
                 Err(error) if is_absent(&error) => continue,
                 entries => entries.map_err(Trouble::of_io)?,
             };
@@ -179,8 +206,7 @@ impl FolderTarget {
                 let entry = entry.map_err(Trouble::of_io)?;
                 let own = entry.file_name();
                 let name = own.to_str().map(|own| join(&folder, own)).unwrap_or_default();
-                let kind = entry.file_type().map_err(Trouble::of_io)?;
-                if kind.is_file() {
+                let Some(kind) = other_kind(entry.file_type().map_err(Trouble::of_io)?) else {
                     match entry.metadata() {
                         Ok(metadata) => {
                             into.push_changed(&name, metadata.len(), Some(metadata.mtime()))?;
@@ -189,11 +215,11 @@ impl FolderTarget {
                         Err(error) if is_absent(&error) => {}
                         Err(error) => return Err(Trouble::of_io(error)),
                     }
-                } else {
-                    into.pass()?;
-                    if kind.is_dir() && is_folder_of_a_store(&name) {
-                        left.push(name);
-                    }
+                    continue;
+                };
+                into.push_other(&name, kind)?;
+                if kind == OtherKind::Folder && is_folder_of_a_store(&name) {
+                    left.push(name);
                 }
             }
         }
@@ -203,6 +229,16 @@ impl FolderTarget {
 
 fn join(folder: &str, own: &str) -> String {
     if folder.is_empty() { own.into() } else { format!("{folder}/{own}") }
+}
+
+/// What lies there; `None` for a plain file, which alone is an object.
+fn other_kind(found: fs::FileType) -> Option<OtherKind> {
+    match found {
+        found if found.is_file() => None,
+        found if found.is_dir() => Some(OtherKind::Folder),
+        found if found.is_symlink() => Some(OtherKind::Link),
+        _ => Some(OtherKind::Special),
+    }
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -301,18 +337,11 @@ impl Target for FolderTarget {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
-        let mut listing = Listing::default();
-        match self.walk(folder, &mut listing) {
-            Ok(()) => {
-                if folder.is_empty() {
-                    *self.leftovers() = listing.dead_leftovers();
-                }
-                Ok(listing.finish(folder))
-            }
-            Err(Trouble::Refused(source)) => Err(TargetError::Refused { what: self.to_string(), source }),
-            Err(Trouble::Passing(source, _)) => Err(TargetError::Failed { what: self.to_string(), source }),
-            Err(other) => unreachable!("a walk looks for no single object: {other:?}"),
-        }
+        Ok(self.listed(folder)?.finish(folder))
+    }
+
+    fn survey(&self) -> Result<Survey, TargetError> {
+        Ok(self.listed("")?.survey())
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
@@ -415,8 +444,30 @@ mod tests {
                 matches!(outcome, Err(TargetError::Refused { .. } | TargetError::Failed { .. })),
                 "{what}: {outcome:?}"
             );
+            for mode in [PutMode::Create, PutMode::Replace] {
+                let outcome = target.put(&name(what), Bytes::new(), mode);
+                assert!(matches!(outcome, Err(TargetError::Refused { .. })), "{what}: {outcome:?}");
+            }
         }
-        assert_eq!(target.list("").unwrap(), []);
+        let survey = target.survey().unwrap();
+        assert_eq!(survey.objects, []);
+        let others: Vec<_> = survey.others.iter().map(|other| (other.name.as_str(), other.kind)).collect();
+        let expected =
+            [("fifo", OtherKind::Special), ("folder", OtherKind::Folder), ("link", OtherKind::Link)];
+        assert_eq!(others, expected);
+    }
+
+    #[test]
+    fn a_file_is_no_place_for_objects() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = FolderTarget::new(&folder.path().join("file"));
+        fs::write(&target.root, "mine").unwrap();
+        let listed = target.list("").unwrap_err();
+        let put = target.put(&name("object"), Bytes::new(), PutMode::Create).unwrap_err();
+        for refused in [listed, put] {
+            let source = std::error::Error::source(&refused).unwrap().to_string();
+            assert!(source.contains("no folder"), "{source}");
+        }
     }
 
     #[test]

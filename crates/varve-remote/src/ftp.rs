@@ -23,7 +23,7 @@ use crate::listing::{Listing, is_folder_of_a_store};
 use crate::location::HostLocation;
 use crate::persistent::Home;
 use crate::trouble::{Trouble, chain};
-use crate::{Capabilities, OpenOptions, Pace, Patience, PutMode, Secret, edge, tls};
+use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode, Secret, edge, tls};
 
 /// How much is sent or taken between two looks at the pace.
 const PIECE_BYTES: usize = 64 << 10;
@@ -350,8 +350,9 @@ impl Connection {
                     into.push_changed(&name(own), bytes, modified)?;
                 }
                 Some(Member::Folder(own)) => {
-                    into.pass()?;
-                    left.extend(Some(name(own)).filter(|name| is_folder_of_a_store(name)));
+                    let name = name(own);
+                    into.push_other(&name, OtherKind::Folder)?;
+                    left.extend(is_folder_of_a_store(&name).then_some(name));
                 }
                 Some(Member::Foreign) => into.pass()?,
                 // Rather no listing than one in which objects are missing.

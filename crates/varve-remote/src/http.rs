@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Body, Client, Request, Response, StatusCode};
+use tokio::task::JoinSet;
 
 use crate::edge::{self, Runtime};
 use crate::leftovers;
@@ -21,6 +22,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// So much of an answer that says what went wrong is read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// No more memory than this is taken for an answer before any of it has come.
+const ROOM_BYTES_MAX: usize = 16 << 20;
 
 /// How much is sent between two looks at the pace.
 const PIECE_BYTES: usize = 64 << 10;
@@ -89,42 +93,60 @@ impl Http {
 
     /// Sends a request for a range (whose header is set), and takes exactly that.
     pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, Trouble> {
-        let mut response = self.client.execute(request).await.map_err(|error| of_client(&error))?;
-        let (skipped, whole) = match response.status() {
-            StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
-            // It sends all of it, range or not.
-            StatusCode::OK => (range.start, response.content_length()),
-            StatusCode::RANGE_NOT_SATISFIABLE => return Err(Trouble::Short),
-            status => {
-                let headers = response.headers().clone();
-                let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
-                return Err(Answer { status, headers, body }.trouble());
-            }
-        };
-        if whole.is_some_and(|whole| whole < range.end) {
-            return Err(Trouble::Short);
+        // By a thread of the runtime, which serves the connection as well: each piece of the answer would have to wake up the caller's, and
+        // of a fast line's pieces that costs more than to copy them. The set ends the task if nobody waits for it any more.
+        let mut taking = JoinSet::new();
+        taking.spawn(take_range(self.client.clone(), request, range, self.down.clone()));
+        match taking.join_next().await {
+            Some(Ok(taken)) => taken,
+            Some(Err(error)) => Err(Trouble::passing(error.to_string())),
+            None => Err(Trouble::passing("nobody has taken the answer")),
         }
-        let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
-        let mut contents = Vec::new();
-        let mut left_to_skip = skipped;
-        while contents.len() < wanted {
-            let Some(mut piece) = response.chunk().await.map_err(|error| of_client(&error))? else {
-                // It ended in good order and yet too early. Only if it never said how long it is, that is its length.
-                return Err(match whole {
-                    Some(_) => Trouble::passing("the answer ended early"),
-                    None => Trouble::Short,
-                });
-            };
-            if let Some(pace) = &self.down {
-                tokio::time::sleep(pace.take(piece.len())).await;
-            }
-            let skip = usize::try_from(left_to_skip).map_or(piece.len(), |left| left.min(piece.len()));
-            left_to_skip -= skip as u64;
-            drop(piece.split_to(skip));
-            contents.extend_from_slice(&piece[..piece.len().min(wanted - contents.len())]);
-        }
-        Ok(contents.into())
     }
+}
+
+/// Sends a request for a range and takes exactly that.
+async fn take_range(
+    client: Client,
+    request: Request,
+    range: Range<u64>,
+    down: Option<Arc<Pace>>,
+) -> Result<Bytes, Trouble> {
+    let mut response = client.execute(request).await.map_err(|error| of_client(&error))?;
+    let (skipped, whole) = match response.status() {
+        StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
+        // It sends all of it, range or not.
+        StatusCode::OK => (range.start, response.content_length()),
+        StatusCode::RANGE_NOT_SATISFIABLE => return Err(Trouble::Short),
+        status => {
+            let headers = response.headers().clone();
+            let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
+            return Err(Answer { status, headers, body }.trouble());
+        }
+    };
+    if whole.is_some_and(|whole| whole < range.end) {
+        return Err(Trouble::Short);
+    }
+    let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+    let mut contents = Vec::with_capacity(wanted.min(ROOM_BYTES_MAX));
+    let mut left_to_skip = skipped;
+    while contents.len() < wanted {
+        let Some(mut piece) = response.chunk().await.map_err(|error| of_client(&error))? else {
+            // It ended in good order and yet too early. Only if it never said how long it is, that is its length.
+            return Err(match whole {
+                Some(_) => Trouble::passing("the answer ended early"),
+                None => Trouble::Short,
+            });
+        };
+        if let Some(pace) = &down {
+            tokio::time::sleep(pace.take(piece.len())).await;
+        }
+        let skip = usize::try_from(left_to_skip).map_or(piece.len(), |left| left.min(piece.len()));
+        left_to_skip -= skip as u64;
+        drop(piece.split_to(skip));
+        contents.extend_from_slice(&piece[..piece.len().min(wanted - contents.len())]);
+    }
+    Ok(contents.into())
 }
 
 /// The length of the whole object, if the answer tells; it must be an answer to the range that was asked for.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_world::FileName;
 
-use crate::{Capabilities, Object, Pace, PutMode, Target, TargetError, edge};
+use crate::{Capabilities, Object, Pace, PutMode, Survey, Target, TargetError, edge};
 
 /// Any target, at a [`Pace`].
 ///
@@ -55,6 +55,10 @@ impl<T: Target> Target for Limited<T> {
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
         self.target.list(folder)
+    }
+
+    fn survey(&self) -> Result<Survey, TargetError> {
+        self.target.survey()
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {

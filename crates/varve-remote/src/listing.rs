@@ -2,9 +2,9 @@
 
 use varve_world::FileName;
 
-use crate::Object;
 use crate::leftovers::Leftovers;
 use crate::trouble::Trouble;
+use crate::{Object, Other, OtherKind, Survey};
 
 /// How many entries a listing may have, folders and foreign files counted: some hundreds of megabytes of memory at worst, and
 /// two petabytes in arenas of half a gigabyte.
@@ -17,12 +17,13 @@ const NAME_BYTES_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     objects: Vec<Object>,
+    others: Vec<Other>,
     entry_count: usize,
     leftovers: Leftovers,
 }
 
 impl Listing {
-    /// Counts an entry that is no object: a folder, or somebody else's file.
+    /// Counts an entry that is nothing to a store.
     pub fn pass(&mut self) -> Result<(), Trouble> {
         self.entry_count += 1;
         if self.entry_count > ENTRY_COUNT_MAX {
@@ -38,6 +39,17 @@ impl Listing {
             && let Ok(name) = FileName::new(name)
         {
             self.objects.push(Object { name, bytes });
+        }
+        Ok(())
+    }
+
+    /// Takes what is no object, unless no store uses such a name.
+    pub fn push_other(&mut self, name: &str, kind: OtherKind) -> Result<(), Trouble> {
+        self.pass()?;
+        if name.len() <= NAME_BYTES_MAX
+            && let Ok(name) = FileName::new(name)
+        {
+            self.others.push(Other { name, kind });
         }
         Ok(())
     }
@@ -59,9 +71,17 @@ impl Listing {
             let prefix = format!("{folder}/");
             self.objects.retain(|object| object.name.as_str().starts_with(&prefix));
         }
-        self.objects.sort();
-        self.objects.dedup_by(|one, other| one.name == other.name);
-        self.objects
+        self.survey().objects
+    }
+
+    /// All that was listed, in order of the names, each once.
+    pub fn survey(self) -> Survey {
+        let Self { mut objects, mut others, .. } = self;
+        objects.sort();
+        objects.dedup_by(|one, other| one.name == other.name);
+        others.sort();
+        others.dedup_by(|one, other| one.name == other.name);
+        Survey { objects, others }
     }
 }
 
@@ -92,6 +112,18 @@ mod tests {
         ["a/x", "ab/y", "a"].iter().for_each(|name| listing.push(name, 1).unwrap());
         let names: Vec<_> = listing.finish("a").into_iter().map(|object| object.name.to_string()).collect();
         assert_eq!(names, ["a/x"]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_kept_apart() {
+        let mut listing = Listing::default();
+        listing.push("keys/a", 1).unwrap();
+        for name in ["keys", ".hidden", "a b", "keys", &"n".repeat(2000)] {
+            listing.push_other(name, OtherKind::Folder).unwrap();
+        }
+        let survey = listing.survey();
+        assert_eq!(survey.objects.len(), 1);
+        assert_eq!(survey.others, [Other { name: FileName::new("keys").unwrap(), kind: OtherKind::Folder }]);
     }
 
     #[test]

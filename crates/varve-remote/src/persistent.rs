@@ -10,7 +10,7 @@ use varve_world::FileName;
 
 use crate::listing::Listing;
 use crate::trouble::Trouble;
-use crate::{Capabilities, Object, PutMode, Target, TargetError, edge};
+use crate::{Capabilities, Object, PutMode, Survey, Target, TargetError, edge};
 
 /// How much of a doubtful object is read at once to see whose it is.
 const COMPARED_BYTES: u64 = 8 << 20;
@@ -134,6 +134,27 @@ impl<H: Home> Persistent<H> {
         }
     }
 
+    /// Lists at least what is below a folder. What dead writers have left is noted if that is everything.
+    fn listed(&self, folder: &str) -> Result<Listing, TargetError> {
+        let outcome = self.persist("listing", |_| {
+            let mut listing = Listing::default();
+            self.home.list(folder, &mut listing)?;
+            if folder.is_empty() {
+                *self.leftovers() = listing.dead_leftovers();
+            }
+            Ok(listing)
+        });
+        let what = || if folder.is_empty() { self.to_string() } else { format!("{self}: {folder}") };
+        outcome.map_err(|trouble| match trouble {
+            Trouble::Refused(source) => TargetError::Refused { what: what(), source },
+            Trouble::Passing(source, _) => TargetError::Failed { what: what(), source },
+            other => {
+                let source = std::io::Error::other(format!("unexpected answer to a listing: {other:?}"));
+                TargetError::Failed { what: what(), source }
+            }
+        })
+    }
+
     fn leftovers(&self) -> MutexGuard<'_, Vec<String>> {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -200,23 +221,11 @@ impl<H: Home> Target for Persistent<H> {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
-        let outcome = self.persist("listing", |_| {
-            let mut listing = Listing::default();
-            self.home.list(folder, &mut listing)?;
-            if folder.is_empty() {
-                *self.leftovers() = listing.dead_leftovers();
-            }
-            Ok(listing.finish(folder))
-        });
-        let what = || if folder.is_empty() { self.to_string() } else { format!("{self}: {folder}") };
-        outcome.map_err(|trouble| match trouble {
-            Trouble::Refused(source) => TargetError::Refused { what: what(), source },
-            Trouble::Passing(source, _) => TargetError::Failed { what: what(), source },
-            other => {
-                let source = std::io::Error::other(format!("unexpected answer to a listing: {other:?}"));
-                TargetError::Failed { what: what(), source }
-            }
-        })
+        Ok(self.listed(folder)?.finish(folder))
+    }
+
+    fn survey(&self) -> Result<Survey, TargetError> {
+        Ok(self.listed("")?.survey())
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {

@@ -33,7 +33,7 @@ use crate::listing::{Listing, is_folder_of_a_store};
 use crate::location::HostLocation;
 use crate::persistent::Home;
 use crate::trouble::Trouble;
-use crate::{Capabilities, OpenOptions, Pace, Patience, PutMode};
+use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode};
 
 /// Every server takes and gives so much in one message.
 const PIECE_BYTES: u32 = 32 << 10;
@@ -349,10 +349,12 @@ async fn take_members(
                 Some(bytes) if member.attrs.is_regular() => {
                     into.push_changed(&name, bytes, member.attrs.mtime.map(i64::from))?;
                 }
-                _ => {
-                    into.pass()?;
-                    folders.extend((member.attrs.is_dir() && is_folder_of_a_store(&name)).then_some(name));
+                _ if member.attrs.is_dir() => {
+                    into.push_other(&name, OtherKind::Folder)?;
+                    folders.extend(is_folder_of_a_store(&name).then_some(name));
                 }
+                _ if member.attrs.is_symlink() => into.push_other(&name, OtherKind::Link)?,
+                _ => into.pass()?,
             }
         }
     }

@@ -35,6 +35,45 @@ pub struct Object {
     pub bytes: u64,
 }
 
+/// Something that lies under a name that an object could have, and is none: only a file is an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Other {
+    /// Its name.
+    pub name: FileName,
+    /// What it is.
+    pub kind: OtherKind,
+}
+
+/// What can lie where an object could.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OtherKind {
+    /// A folder; most of them are there for the objects in them.
+    Folder,
+    /// A symbolic link.
+    Link,
+    /// A pipe, a device, or the like.
+    Special,
+}
+
+impl fmt::Display for OtherKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Folder => "a folder",
+            Self::Link => "a symbolic link",
+            Self::Special => "a special file",
+        })
+    }
+}
+
+/// Everything that lies at a target, as far as a store could use its name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// All objects, in order of their names.
+    pub objects: Vec<Object>,
+    /// What is no object, in order of the names.
+    pub others: Vec<Other>,
+}
+
 /// Why a target did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
@@ -104,6 +143,15 @@ pub trait Target: Send + Sync + fmt::Display {
     /// [`TargetError::Refused`] or [`TargetError::Failed`]. A folder that is not there has no objects.
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError>;
 
+    /// Everything at the place in one listing: all objects, and what is none and lies under such a name.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    fn survey(&self) -> Result<Survey, TargetError> {
+        // What has no folders has nothing but objects.
+        Ok(Survey { objects: self.list("")?, others: Vec::new() })
+    }
+
     /// Removes an object.
     ///
     /// # Errors
@@ -132,6 +180,10 @@ impl<T: Target + ?Sized> Target for Box<T> {
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
         (**self).list(folder)
+    }
+
+    fn survey(&self) -> Result<Survey, TargetError> {
+        (**self).survey()
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {

@@ -25,7 +25,7 @@ use crate::location::HostLocation;
 use crate::persistent::Home;
 use crate::trouble::{Trouble, chain};
 use crate::xml::{self, Step};
-use crate::{Capabilities, OpenOptions, PutMode, Secret};
+use crate::{Capabilities, OpenOptions, OtherKind, PutMode, Secret};
 
 /// How many collections are listed at once.
 const COLLECTIONS_AT_ONCE: usize = 8;
@@ -234,7 +234,7 @@ fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> 
                 if own.is_empty() || own.contains('/') {
                     into.pass()?;
                 } else if is_collection {
-                    into.pass()?;
+                    into.push_other(&name, OtherKind::Folder)?;
                     folders.extend(is_folder_of_a_store(&name).then_some(name));
                 } else {
                     // A server that tells no length has nothing that could be an object.

@@ -9,7 +9,7 @@ use varve_log::{
     ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
     RecordHeader,
 };
-use varve_remote::TargetError;
+use varve_remote::{OtherKind, TargetError};
 use varve_store::{Damage, DamageKind, Store};
 use varve_world::{FileName, Random, SeededRandom, Task, World};
 
@@ -63,6 +63,9 @@ pub enum FindingKind {
     /// A file of `keys/` makes no sense.
     #[error("this key is damaged")]
     DamagedKey,
+    /// What lies there is no object.
+    #[error("{0} lies there in place of this object")]
+    InTheWay(OtherKind),
     /// An object that belongs to no replica.
     #[error("it belongs to no replica")]
     Stranger,
@@ -153,8 +156,13 @@ pub struct Audited<'a> {
 pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Result<Audit, AuditError> {
     let Audited { replica, world, .. } = audited;
     let mut audit = Audit::default();
+    for found in replica.in_the_way() {
+        audit.findings.push(about_object(Some(found.object.clone()), FindingKind::InTheWay(found.kind)));
+    }
     for wanted in [MARK, FORMAT_PAGE] {
-        if !replica.settings().keys().any(|file| file.as_str() == wanted) {
+        let mut known =
+            replica.settings().keys().chain(replica.in_the_way().iter().map(|found| &found.object));
+        if !known.any(|file| file.as_str() == wanted) {
             audit.findings.push(about_object(FileName::new(wanted).ok(), FindingKind::Missing));
         }
     }

@@ -18,8 +18,8 @@ use crate::replica::{OpenReplicaError, Replica};
 use crate::replicate::arena_file_bytes;
 use crate::storage::ReplicaStorage;
 
-/// How much is fetched at once.
-const PIECE_BYTES: u64 = 4 << 20;
+/// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
+const PIECE_BYTES: u64 = 16 << 20;
 const AHEAD_BYTES: usize = 4 << 20;
 /// After so much of an arena the disk is asked to begin writing it, while more of it is fetched.
 const SYNC_SOON_BYTES: u64 = 64 << 20;
@@ -360,7 +360,9 @@ impl Hand<'_> {
                     zeros.into()
                 }
                 _ => {
-                    let end = limit.min(hole.map_or(u64::MAX, |hole| hole.start));
+                    // No further than the object goes: what two objects give would have to be copied together.
+                    let object = assembly.part_at(place).map_or(u64::MAX, |part| part.range().end);
+                    let end = limit.min(object).min(hole.map_or(u64::MAX, |hole| hole.start));
                     self.replica.read_arena(id, place..end).map_err(failed(&id.file_name()))?
                 }
             };

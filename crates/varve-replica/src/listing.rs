@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use varve_log::ArenaId;
-use varve_remote::{Object, Target, TargetError};
+use varve_remote::{Object, OtherKind, Survey, Target, TargetError};
 use varve_world::FileName;
 
 use crate::name::{KEYS, SegmentEnd, SegmentName};
@@ -42,6 +42,18 @@ pub struct Listing {
     pub arenas: BTreeMap<ArenaId, BTreeMap<u32, Vec<Segment>>>,
     /// What belongs to no replica.
     pub strangers: Vec<Object>,
+    /// What lies where an object of a replica should, and is none.
+    pub in_the_way: Vec<InTheWay>,
+}
+
+/// Something that is no object, under the name of one: what should be there is neither found nor put.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {kind} lies there in place of this object, and must be removed or renamed there, by hand")]
+pub struct InTheWay {
+    /// The name of the object.
+    pub object: FileName,
+    /// What lies there.
+    pub kind: OtherKind,
 }
 
 impl Listing {
@@ -50,14 +62,19 @@ impl Listing {
     /// # Errors
     /// [`TargetError`].
     pub fn read(target: &dyn Target) -> Result<Self, TargetError> {
-        Ok(Self::of(target.list("")?))
+        Ok(Self::of(target.survey()?))
     }
 
-    /// Sorts out a list of objects.
+    /// Sorts out what lies there.
     #[must_use]
-    pub fn of(objects: Vec<Object>) -> Self {
+    pub fn of(survey: Survey) -> Self {
         let mut listing = Self::default();
-        for object in objects {
+        for other in survey.others {
+            if is_setting(&other.name) || SegmentName::of_file(&other.name).is_some() {
+                listing.in_the_way.push(InTheWay { object: other.name, kind: other.kind });
+            }
+        }
+        for object in survey.objects {
             if let Some(name) = SegmentName::of_file(&object.name) {
                 let generations = listing.arenas.entry(name.arena).or_default();
                 generations.entry(name.generation).or_default().push(Segment { name, bytes: object.bytes });
@@ -79,6 +96,14 @@ impl Listing {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.settings.is_empty() && self.arenas.is_empty()
+    }
+
+    /// Refuses a place where nothing can be put under the name of an object.
+    ///
+    /// # Errors
+    /// The first that is in the way.
+    pub fn require_clear(&self) -> Result<(), InTheWay> {
+        self.in_the_way.first().cloned().map_or(Ok(()), Err)
     }
 
     /// What the objects of each arena make.
@@ -244,6 +269,7 @@ fn ways(sorted: &[Segment]) -> BTreeMap<(u64, [u8; 16]), Way> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use varve_remote::Other;
 
     use super::*;
 
@@ -364,9 +390,13 @@ mod tests {
         let object = |name: &str| Object { name: FileName::new(name).unwrap(), bytes: 1 };
         let names =
             ["config.toml", "keys/a.toml", "keys/a", "arenas/0000000000.arena", "index/newest", "lock"];
-        let listing = Listing::of(names.map(object).to_vec());
+        let folder = |name: &str| Other { name: FileName::new(name).unwrap(), kind: OtherKind::Folder };
+        let others = ["arenas", "keys", "keys/b.toml", "letters"].map(folder).to_vec();
+        let listing = Listing::of(Survey { objects: names.map(object).to_vec(), others });
         assert_eq!(listing.settings.len(), 2);
         assert_eq!(listing.strangers.len(), 4);
         assert_eq!(listing.keys().count(), 1);
+        let in_the_way = listing.require_clear().unwrap_err();
+        assert_eq!((in_the_way.object.as_str(), listing.in_the_way.len()), ("keys/b.toml", 1));
     }
 }

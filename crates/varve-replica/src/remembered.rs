@@ -48,7 +48,9 @@ impl Remembered {
     pub fn read(storage: &dyn Storage) -> Result<Self, RememberError> {
         match storage.read_whole(&file(), FILE_BYTES_MAX) {
             Ok(text) => toml::from_str(&String::from_utf8_lossy(&text)).map_err(RememberError::Malformed),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(Self::default())
+            }
             Err(error) => Err(RememberError::Storage(error)),
         }
     }

@@ -13,7 +13,7 @@ use varve_remote::{Object, Target, TargetError};
 use varve_store::{ConfigError, StoreConfig};
 use varve_world::FileName;
 
-use crate::listing::{Assembly, CONFIG, Listing, MARK, Segment};
+use crate::listing::{Assembly, CONFIG, InTheWay, Listing, MARK, Segment};
 
 /// The layout of objects that this program reads and writes.
 const LAYOUT: u32 = 1;
@@ -24,6 +24,7 @@ pub struct Replica {
     target: Arc<dyn Target>,
     settings: BTreeMap<FileName, u64>,
     strangers: Vec<Object>,
+    in_the_way: Vec<InTheWay>,
     arenas: BTreeMap<ArenaId, Assembly>,
 }
 
@@ -36,6 +37,9 @@ pub enum OpenReplicaError {
     /// There is no replica, or one whose first upload was stopped before its settings were there.
     #[error("there is no replica here: it has no config.toml")]
     NotAReplica,
+    /// Without this object nothing of it can be read, and something else lies in its place.
+    #[error(transparent)]
+    InTheWay(#[from] InTheWay),
     /// Another program's layout.
     #[error("the replica has layout {layout}; this program reads layout {LAYOUT}: use a newer one")]
     NewerLayout {
@@ -112,14 +116,17 @@ impl Replica {
         let listing = Listing::read(target.as_ref())?;
         read_mark(target.as_ref(), &listing.settings)?;
         if !listing.settings.keys().any(|file| file.as_str() == CONFIG) {
-            return Err(OpenReplicaError::NotAReplica);
+            let mut in_the_way = listing.in_the_way.into_iter();
+            let found = in_the_way.find(|found| found.object.as_str() == CONFIG);
+            return Err(found.map_or(OpenReplicaError::NotAReplica, OpenReplicaError::InTheWay));
         }
         Ok(Self::of(target, listing))
     }
 
     pub(crate) fn of(target: Arc<dyn Target>, listing: Listing) -> Self {
         let arenas = listing.assemble();
-        Self { target, settings: listing.settings, strangers: listing.strangers, arenas }
+        let Listing { settings, strangers, in_the_way, .. } = listing;
+        Self { target, settings, strangers, in_the_way, arenas }
     }
 
     /// Where it is.
@@ -146,6 +153,12 @@ impl Replica {
     #[must_use]
     pub fn strangers(&self) -> &[Object] {
         &self.strangers
+    }
+
+    /// What lies where objects should: what they held cannot be read.
+    #[must_use]
+    pub fn in_the_way(&self) -> &[InTheWay] {
+        &self.in_the_way
     }
 
     /// Its arenas, as their segments make them; those too that a reader does not see.

@@ -14,10 +14,11 @@ use varve_remote::{Target, TargetError};
 use varve_store::{Store, StoreConfig};
 use varve_world::{FileName, LockError, World};
 
-use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
+use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, InTheWay, Listing, MARK, Segment, plain};
 use crate::name::{KEYS, SegmentEnd, SegmentName};
 use crate::plan::{PlannedSegment, WrongLength, order_of_upload, plan_arena};
 use crate::records::{ArenaRecords, RecordsDamage};
+use crate::replaced::{NotReplaceable, require_planned};
 use crate::replica::{OpenReplicaError, Replica, mark_text, read_config, read_mark, read_setting};
 use crate::seen::Seen;
 
@@ -39,7 +40,7 @@ pub struct Source<'a> {
 pub struct ReplicateOptions {
     /// No object is longer, unless it holds a single record that is.
     pub segment_bytes: u64,
-    /// Objects to be put again in place of what is there.
+    /// Objects to be put again in place of what is there; each has to be one that the store can put.
     pub replace: BTreeSet<FileName>,
     /// Remove keys from the target that the store no longer has.
     pub delete_extra_keys: bool,
@@ -60,6 +61,12 @@ pub enum ReplicateError {
     /// What is at the target cannot be read as a replica.
     #[error(transparent)]
     Open(#[from] OpenReplicaError),
+    /// What is no object lies where one has to be.
+    #[error(transparent)]
+    InTheWay(#[from] InTheWay),
+    /// What was to be put again cannot be.
+    #[error(transparent)]
+    NotReplaceable(#[from] NotReplaceable),
     /// Another store replicates there.
     #[error("the target holds a replica of another store, {theirs}; this one is {ours}")]
     ForeignStore {
@@ -204,6 +211,7 @@ impl ReplicationPlan {
     ) -> Result<Self, ReplicateError> {
         let listing = Listing::read(target.as_ref())?;
         check_identity(source, target.as_ref(), &listing, &options.replace)?;
+        listing.require_clear()?;
         let mut plan = Self::default();
         plan.settings(source, target.as_ref(), &listing, &options.replace)?;
         let unknown = plan.arenas(source, &listing, options)?;
@@ -211,6 +219,7 @@ impl ReplicationPlan {
             let replica = Replica::of(Arc::clone(target), listing);
             return Err(tell_apart(source, &replica, &first)?);
         }
+        require_planned(&options.replace, &plan, &listing)?;
         let arenas = listing.assemble();
         let seen = Seen::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
         plan.lost_there = seen.filter(|seen| !seen.is_reached_by(Seen::of(arenas.iter())));
@@ -266,7 +275,7 @@ impl ReplicationPlan {
         let mut known = BTreeSet::new();
         for file in here.into_iter().filter(|file| file.as_str().ends_with(".toml")) {
             let contents = read(&file)?;
-            if !there.iter().any(|(_, other)| *other == contents) {
+            if replace.contains(&file) || !there.iter().any(|(_, other)| *other == contents) {
                 let other = renamed(&file, &contents);
                 if is_wanted(&file) {
                     self.settings.push(planned(file, contents.clone()));

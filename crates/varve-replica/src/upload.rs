@@ -14,8 +14,8 @@ use crate::plan::{PlannedSegment, is_gate, plan_arena};
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::Replica;
 use crate::replicate::{
-    DamagedHere, ReplicateError, ReplicateOptions, ReplicationPlan, Source, arena_file_bytes, check_identity,
-    tell_apart,
+    DamagedHere, PlannedSetting, ReplicateError, ReplicateOptions, ReplicationPlan, Source, arena_file_bytes,
+    check_identity, tell_apart,
 };
 use crate::seen::Seen;
 use crate::segment::take_segment;
@@ -80,6 +80,10 @@ impl ReplicationPlan {
         done.damaged.extend(state.damaged.into_values());
         let put = state.put.iter().map(|number| &self.segments[*number]).collect();
         let after = check_after(source, target, options, &self.listing, put)?;
+        let is_missing = |setting: &&PlannedSetting| !after.settings.contains_key(&setting.file);
+        if let Some(missing) = self.settings.iter().find(is_missing) {
+            return Err(ReplicateError::Vanished { object: missing.file.clone() });
+        }
         if options.delete_extra_keys {
             for key in &self.extra_keys {
                 target.remove(key)?;
@@ -280,6 +284,7 @@ fn check_after(
 ) -> Result<Listing, ReplicateError> {
     let after = Listing::read(target.as_ref())?;
     check_identity(source, target.as_ref(), &after, &BTreeSet::new())?;
+    after.require_clear()?;
     let there: BTreeSet<&Segment> = after.arenas.values().flat_map(|all| all.values().flatten()).collect();
     let mut expected: BTreeSet<Segment> =
         before.arenas.values().flat_map(|all| all.values().flatten()).cloned().collect();

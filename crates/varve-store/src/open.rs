@@ -89,6 +89,9 @@ pub enum OpenError {
     /// There is no `config.toml`.
     #[error("this is not a store: it has no config.toml")]
     NotAStore,
+    /// There is a file, and no folder.
+    #[error("this is not a store: there is a file where its folder should be")]
+    NotAFolder,
     /// There is a log, and no `config.toml`.
     #[error("this store has lost its config.toml")]
     ConfigLost,
@@ -170,13 +173,12 @@ impl Store {
     /// What was chosen when the store was made: readable without a key.
     ///
     /// # Errors
-    /// [`OpenError::NotAStore`], [`OpenError::ConfigLost`], [`OpenError::Config`] or [`OpenError::Storage`].
+    /// [`OpenError::NotAStore`], [`OpenError::NotAFolder`], [`OpenError::ConfigLost`], [`OpenError::Config`] or [`OpenError::Storage`].
     pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
         let read = || match world.storage.read_whole(&name("config.toml"), CONFIG_BYTES_MAX) {
             Ok(text) => Ok(text),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(no_config(world))
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(OpenError::NotAFolder),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_config(world)),
             Err(error) => Err(OpenError::Storage(error)),
         };
         let text = read()?;

@@ -575,6 +575,33 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
     assert!((1..names.len() / 2).contains(&lost), "only what it held is lost: {lost}");
 }
 
+/// What seed 91000645 of `varve-archive/tests/faults` has found: one wrong reading, and nothing of the arena came back from then on.
+#[test]
+fn a_header_that_was_read_as_it_was_before_is_read_again() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let names = fill(&store, 0..150);
+    store.close().unwrap();
+    let file = FileName::new("arenas/0000000001.arena").unwrap();
+    let mut before = storage.contents(&file).unwrap();
+    before[70_000] ^= 1;
+    storage.set_contents(&file, before.clone());
+    let store = open(&storage, 3, WRITER).unwrap();
+    let damage = store.check_arena(ArenaId(1), true).unwrap().damage;
+    store.repair(&RepairPlan::new(&damage)).unwrap();
+    let whole = storage.contents(&file).unwrap();
+    assert_ne!(before[..512], whole[..512], "an arena that is written anew has another header");
+
+    // For one reading, the disk gives what was there before.
+    storage.set_contents(&file, before);
+    store.get(&names[70]).unwrap();
+    storage.set_contents(&file, whole);
+    let lost = |store: &Store| names.iter().filter(|name| store.get(name).is_err()).count();
+    let lost_for_good = lost(&open(&storage, 4, Access::Read).unwrap());
+    assert!((1..10).contains(&lost_for_good), "{lost_for_good}");
+    assert_eq!(lost(&store), lost_for_good, "what the damaged clump held, and nothing else");
+}
+
 #[test]
 fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
     let storage = default_store();

@@ -86,6 +86,11 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some(ReplicateError::ForeignObject { .. }) => {
                 return Some("remove it there by hand; who has put it there can do worse");
             }
+            Some(ReplicateError::NotReplaceable(_)) => {
+                return Some(
+                    "`varve verify --replica TARGET --data` names what is damaged there, as --replace wants it",
+                );
+            }
             Some(ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. }) => {
                 return Some("name another folder or prefix as the target of this store");
             }

@@ -118,6 +118,10 @@ pub fn replica_home(arguments: &Arguments, text: &str) -> Result<ReplicaHome> {
     let there = target::open(text, None)?;
     let context = || format!("cannot open the replica {text}");
     let replica = Arc::new(Replica::open(there).with_context(context)?);
+    // Who verifies is told with all else that was found.
+    if !matches!(arguments.command, Command::Verify(_)) {
+        replica.in_the_way().iter().for_each(|found| eprintln!("varve: {text}: {found}"));
+    }
     let id = replica.config().with_context(context)?.id;
     let own = cache_folder(arguments).map(|folder| folder.join(to_hex(&id)));
     // Two copies of a store may go different ways: what is seen at the replica of one says nothing of the other's.

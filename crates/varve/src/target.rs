@@ -15,7 +15,8 @@ pub fn is_url(text: &str) -> bool {
 
 /// Whether a folder holds a replica, and not a store.
 pub fn is_replica_folder(path: &Path) -> bool {
-    path.join("replica.toml").is_file()
+    // Whatever lies there: who has put a folder in place of the file has not made a store of it.
+    path.join("replica.toml").symlink_metadata().is_ok()
 }
 
 /// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent there.

@@ -55,6 +55,18 @@ fn folders_that_are_no_store() {
 
     sandbox.set_store(sandbox.path("nowhere"));
     assert!(sandbox.fails(1, ["snapshots"]).contains("hint: `varve -s PATH init`"));
+    fs::write(sandbox.path("file"), "mine").unwrap();
+    sandbox.set_store(sandbox.path("file"));
+    for words in
+        [&["snapshots"][..], &["snapshot", "nowhere"], &["verify"], &["repair"], &["replicate", "replica"]]
+    {
+        let told = sandbox.fails(1, words.iter().copied());
+        assert!(
+            told.contains("this is not a store: there is a file where its folder should be"),
+            "{words:?}: {told}"
+        );
+        assert!(!told.contains("init`"), "{told}");
+    }
     fs::create_dir(sandbox.path("strange")).unwrap();
     fs::write(sandbox.path("strange/diary"), "mine").unwrap();
     sandbox.set_store(sandbox.path("strange"));

@@ -378,6 +378,81 @@ fn wait(milliseconds: u64) {
 }
 
 #[test]
+fn a_folder_in_the_place_of_an_object_is_named() {
+    let sandbox = replicated();
+    let key = files(&sandbox.path("replica/keys")).remove(0).0;
+    let segment = segments(&sandbox).remove(1);
+    let segment = segment.strip_prefix(sandbox.path("replica")).unwrap().to_str().unwrap().to_owned();
+    let key = format!("keys/{}", key.to_str().unwrap());
+    for object in ["replica.toml", "config.toml", "FORMAT.md", &key, &segment] {
+        let place = sandbox.path("replica").join(object);
+        let contents = fs::read(&place).unwrap();
+        fs::remove_file(&place).unwrap();
+        fs::create_dir(&place).unwrap();
+        let before = files(&sandbox.path("replica"));
+        let told = format!("{object}: a folder lies there in place of this object");
+        for words in [
+            &["replicate", "replica"][..],
+            &["replicate", "replica", "--dry-run"],
+            &["replicate", "replica", "--replace", object],
+        ] {
+            let refused = sandbox.fails(1, words.iter().copied());
+            assert!(refused.contains(&told) && refused.contains("by hand"), "{words:?}: {refused}");
+        }
+        assert_eq!(files(&sandbox.path("replica")), before, "{object}: nothing is put");
+        let audit = sandbox.run(["verify", "--replica", "replica"]);
+        assert_eq!(audit.code, Some(1), "{object}");
+        assert!(audit.text().contains(&told) || audit.stderr.contains(&told), "{object}: {}", audit.stderr);
+        let clone = sandbox.run(["clone", "replica", "clone"]);
+        assert_eq!(clone.code, Some(1), "{object}");
+        assert!(clone.stderr.contains(&told), "{object}: {}", clone.stderr);
+        let is_needed = ["config.toml", &key].contains(&object);
+        assert_eq!(clone.text().contains("is a store"), !is_needed, "{object}: {}", clone.stderr);
+        drop(fs::remove_dir_all(sandbox.path("clone")));
+        fs::remove_dir(&place).unwrap();
+        assert!(sandbox.ok(["replicate", "replica"]).contains("up to date"));
+        assert_eq!(fs::read(&place).unwrap(), contents, "{object}");
+    }
+    fs::create_dir_all(sandbox.path("new/replica.toml")).unwrap();
+    assert!(sandbox.fails(1, ["replicate", "new"]).contains("replica.toml: a folder lies there"));
+    assert_eq!(files(&sandbox.path("new")), []);
+    fs::write(sandbox.path("file"), "mine").unwrap();
+    for words in [&["replicate", "file"][..], &["clone", "file", "clone"], &["verify", "--replica", "file"]] {
+        assert!(sandbox.fails(1, words.iter().copied()).contains("no folder"), "{words:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_put_again_is_named() {
+    let sandbox = replicated();
+    let segment = segments(&sandbox).remove(0);
+    let segment = segment.strip_prefix(sandbox.path("replica")).unwrap().to_str().unwrap();
+    let before = files(&sandbox.path("replica"));
+    fs::write(sandbox.path("replica/letter"), "mine").unwrap();
+    sandbox.snapshot_bytes("disk", &noise(4, 500_000));
+    for (name, told) in [
+        (
+            "confg.toml",
+            "confg.toml is to be put again, and the target has no such object; config.toml is there",
+        ),
+        (&segment[..segment.len() - 3], &format!("no such object; {segment} is there")),
+        ("nothing-like-it", "nothing-like-it is to be put again, and the target has no such object"),
+        ("letter", "letter is to be put again, and this store has nothing whole to be put in its place"),
+    ] {
+        let refused =
+            sandbox.fails(1, ["replicate", "replica", "--replace", "config.toml", "--replace", name]);
+        assert!(refused.contains(told), "{name}: {refused}");
+    }
+    fs::remove_file(sandbox.path("replica/letter")).unwrap();
+    assert_eq!(files(&sandbox.path("replica")), before, "nothing is put");
+    // What is as it should be is put again all the same, and so is what is gone.
+    let key = format!("keys/{}", files(&sandbox.path("replica/keys"))[0].0.to_str().unwrap());
+    fs::remove_file(sandbox.path("replica/FORMAT.md")).unwrap();
+    let done = sandbox.json(["replicate", "replica", "--replace", &key, "--replace", "FORMAT.md"]).remove(0);
+    assert_eq!(done["objects"], 3);
+}
+
+#[test]
 fn it_may_be_killed_at_any_moment() {
     let sandbox = Sandbox::encrypted();
     sandbox.snapshot_bytes("disk", &noise(8, 12_000_000));

@@ -48,9 +48,10 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
         let checked = if words.unchecked { "nothing of it was checked" } else { "every record checked" };
         say!("{folder} is a store: {} arenas, {}, {checked}", cloned.arena_count, show::bytes(cloned.bytes));
     }
-    if cloned.damaged.is_empty() {
-        return Ok(Outcome::Done);
+    if !cloned.damaged.is_empty() {
+        eprintln!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
+        return Ok(Outcome::Found);
     }
-    eprintln!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
-    Ok(Outcome::Found)
+    // What lies in the place of a small file was told when the replica was opened: the clone is without that file.
+    Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Found })
 }

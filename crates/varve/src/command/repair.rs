@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
 /// Puts back the small files without which the store does not open, as far as a copy has them.
 fn bring_back_settings(arguments: &Arguments, words: &Repair) -> Result<()> {
     let world = World::real(&session::store_folder(arguments)?);
-    if matches!(Store::read_config(&world), Err(OpenError::NotAStore)) {
+    if matches!(Store::read_config(&world), Err(OpenError::NotAStore | OpenError::NotAFolder)) {
         return Ok(());
     }
     for path in &words.from {

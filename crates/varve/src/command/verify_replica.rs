@@ -35,8 +35,10 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         None => None,
     };
     let secret = session::secret_of(arguments, &there.world, text)?;
-    // What the store knows of it may be why it does not open.
-    let known = compared.as_ref().map(|compared| compared.complaints.join("; ")).unwrap_or_default();
+    // What the listing and the store know of it may be why it does not open.
+    let in_the_way = there.replica.in_the_way().iter().map(ToString::to_string);
+    let complaints = compared.iter().flat_map(|compared| compared.complaints.iter().cloned());
+    let known = in_the_way.chain(complaints).collect::<Vec<_>>().join("; ");
     let context = || match known.as_str() {
         "" => format!("cannot open the replica {text}"),
         known => format!("cannot open the replica {text}: {known}"),
@@ -102,6 +104,10 @@ fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
             };
             return Ok(Compared { history, behind_bytes: 0, complaints: vec![error.to_string()] });
         }
+        // The audit finds it, too, and goes on.
+        Err(ReplicateError::InTheWay(_)) => {
+            return Ok(Compared { history: History::Unknown, behind_bytes: 0, complaints: Vec::new() });
+        }
         Err(error) => return Err(error.into()),
     };
     let mut complaints = Vec::new();
@@ -157,7 +163,7 @@ fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Com
     if !audit.findings.is_empty() {
         eprintln!(
             "hint: `varve replicate {text}` uploads what is missing, and with --replace OBJECT what is damaged; what belongs \
-             to no replica must be removed there by hand"
+             to no replica, or lies in the place of an object, must be removed there by hand"
         );
     } else if !arguments.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
         say!(
