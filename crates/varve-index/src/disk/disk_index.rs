@@ -12,7 +12,6 @@ use super::Entry;
 use super::buffer::Buffer;
 use super::filter::Filter;
 use super::nearby::Nearby;
-use super::outdated::Outdated;
 use super::pass::{Pass, PassError};
 use super::run::{ReadRunError, Run, RunReader};
 use super::spare::{Spare, SpareBuffer, SpareFilter};
@@ -104,7 +103,6 @@ pub struct DiskIndex {
     state: RwLock<State>,
     spare: Mutex<Spare>,
     nearby: Mutex<Nearby>,
-    outdated: Outdated,
     counters: Counters,
 }
 
@@ -195,7 +193,6 @@ impl DiskIndex {
             }),
             spare: Mutex::default(),
             nearby: Mutex::new(Nearby::new(settings.memory_bytes / 8 * 3)),
-            outdated: Outdated::default(),
             counters: Counters::default(),
         }
     }
@@ -587,7 +584,6 @@ impl DiskIndex {
 
     /// Does a share of the pass, as large as the insertion of so many entries asks for: it ends when the active buffer is half full.
     fn advance(&self, entries: u64) {
-        self.outdated.cut();
         if let Ok(mut slot) = self.pass.try_lock()
             && let Some(pass) = slot.as_mut()
         {
@@ -653,7 +649,8 @@ impl DiskIndex {
             self.spare().buffer.get_or_insert(again);
         }
         if let Some(old) = unsaved {
-            self.outdated.add(old.run);
+            // What stays is removed when the index is opened again.
+            let _ = self.storage.remove_and_free_soon(&old.run.file);
         }
         Ok(())
     }
@@ -717,7 +714,7 @@ impl DiskIndex {
         let old = self.state_mut().saved.replace(named.identity.clone());
         if let Some(old) = old.filter(|old| *old != named.identity) {
             // What stays is removed when the index is opened again.
-            let _ = self.storage.remove(&old.file());
+            let _ = self.storage.remove_and_free_soon(&old.file());
         }
         Ok(())
     }
@@ -749,7 +746,6 @@ impl DiskIndex {
         }
         let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
         drop(state);
-        self.outdated.remove();
         ready.map_or(Ok(()), |ready| self.save_run(ready))
     }
 

@@ -22,7 +22,6 @@ mod disk_index;
 mod filter;
 mod in_place;
 mod nearby;
-mod outdated;
 mod page;
 mod pass;
 mod run;
