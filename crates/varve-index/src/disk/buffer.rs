@@ -90,6 +90,11 @@ impl Buffer {
         self.len() == 0
     }
 
+    /// Whether it has two tables, one of which it has outgrown.
+    pub(super) fn is_growing(&self) -> bool {
+        self.outgrown.is_some()
+    }
+
     pub(super) fn memory_bytes(&self) -> u64 {
         let outgrown = self.outgrown.as_ref().map_or(0, |outgrown| outgrown.table.memory_bytes());
         self.table.memory_bytes() + outgrown + (self.crowded.len() * CROWDED_BYTES) as u64

@@ -27,6 +27,8 @@ const STEP_ENTRIES_MAX: u64 = 1 << 18;
 const FILTER_KEYS: usize = 1 << 12;
 /// What is needed when the active buffer is full is ready when so many more parts of it, of all that it takes, have come in.
 const READY_PARTS: usize = 4;
+/// A buffer for fewer entries has so few pages that none is made ready beforehand.
+const SPARE_ENTRIES_MIN: usize = 1 << 17;
 /// How often a look-up is tried again because the run was replaced while it was being read.
 const TRIES_MAX: usize = 8;
 
@@ -495,7 +497,10 @@ impl DiskIndex {
         }
         let (is_soon, larger) = {
             let state = self.state();
-            let is_soon = state.frozen.is_none() && state.active.len() >= self.capacity / 2;
+            // Two tables of one that grows and a spare one would be more memory than there is.
+            let has_room = state.frozen.is_none() && !state.active.is_growing();
+            let has_room = has_room && self.capacity >= SPARE_ENTRIES_MIN;
+            let is_soon = has_room && state.active.len() >= self.capacity / 2;
             let room = self.capacity.saturating_sub(state.active.len()) as u64;
             let needs_filter = is_soon && state.needs_larger_filter(room);
             (is_soon, needs_filter.then(|| Self::larger_capacity(&state, state.buffered() + room)))
@@ -512,12 +517,11 @@ impl DiskIndex {
 
     /// The buffer that is filled after this one.
     fn next_buffer(&self) -> Buffer {
-        // After one that was filled comes another one.
-        if self.state().active.len() < self.capacity {
-            return Buffer::new();
-        }
         let spare = self.spare().buffer.take();
-        spare.unwrap_or_else(|| SpareBuffer::new(self.capacity)).finish()
+        // After one that was filled comes another one.
+        let is_full = self.state().active.len() >= self.capacity;
+        let spare = spare.or_else(|| is_full.then(|| SpareBuffer::new(self.capacity)));
+        spare.map_or_else(Buffer::new, SpareBuffer::finish)
     }
 
     /// For how many keys the next filter is, with so many entries that are in no run.
@@ -644,6 +648,7 @@ impl DiskIndex {
         let unsaved = old.filter(|old| !state.is_saved(old));
         drop(state);
         drop(outdated_filter);
+        let frozen = frozen.filter(|_| self.capacity >= SPARE_ENTRIES_MIN);
         let used = frozen.and_then(|frozen| Arc::into_inner(frozen.buffer));
         if let Some(again) = used.and_then(|used| SpareBuffer::again(used, self.capacity)) {
             self.spare().buffer.get_or_insert(again);
