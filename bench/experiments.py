@@ -1,12 +1,15 @@
 """Repeats the papers' experiments on this machine, and writes their tables and plots into docs/experiments.md.
 
-  script/experiments                 everything: a quarter of an hour on a quiet machine, needs 5 GB of disk
+  script/experiments                 everything: half an hour on a quiet machine, needs 5 GB of disk
   script/experiments PART...         only these; script/experiments --list names them
   script/experiments --quick         a hundredth of the data, and nothing is written to docs/: does it run at all?
   script/experiments --render        measures nothing; writes tables and plots of what was measured before
+  script/experiments --from DIR      the same with what was measured in another checkout: its folder docs/experiments
 
 What was measured is kept in docs/experiments/, one file a part. Tables go into docs/experiments.md, between the lines that name them; plots beside
 what was measured. A machine that does nothing else meanwhile gives better figures: a part takes some minutes at the most, so each can be run when it is quiet.
+A part that fails leaves nothing of an earlier run behind, and the others are run all the same. Tables that lack something are named at the end, and
+the exit status is 1 then.
 """
 
 import argparse
@@ -69,7 +72,17 @@ def main() -> int:
     docs = chosen.data / "docs" if chosen.quick else ROOT / "docs"
     results = docs / "experiments"
     results.mkdir(parents=True, exist_ok=True)
-    if not chosen.render:
+    failed = []
+    if chosen.take:
+        there = [name for name in parts if (chosen.take / f"{name}.json").is_file()]
+        if not there:
+            print(f"{chosen.take}: nothing was measured there; name the folder docs/experiments of another checkout", file=sys.stderr)
+            return 2
+        for name in there:
+            (results / f"{name}.json").write_bytes((chosen.take / f"{name}.json").read_bytes())
+        if left := [name for name in parts if name not in there]:
+            print(f"not measured there, and left as they were: {', '.join(left)}", file=sys.stderr)
+    elif not chosen.render:
         if not chosen.no_build:
             subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "varve"], cwd=ROOT, check=True)
         work = chosen.data / "work"
@@ -77,12 +90,21 @@ def main() -> int:
         try:
             for name in chosen.parts or parts:
                 print(f"{name} …", flush=True)
-                said = parts[name](work, results)
-                (results / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")
+                file = results / f"{name}.json"
+                file.unlink(missing_ok=True)
+                try:
+                    file.write_text(json.dumps(parts[name](work, results), indent=1) + "\n")
+                except (subprocess.CalledProcessError, json.JSONDecodeError, IndexError) as error:
+                    failed.append(name)
+                    print(f"{name} has failed: {error}", file=sys.stderr)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    render(results, docs)
-    return 0
+    lacking = render(results, docs)
+    if lacking:
+        print(f"these tables lack something: {', '.join(lacking)}", file=sys.stderr)
+    if failed:
+        print(f"to be run again: script/experiments {' '.join(failed)}", file=sys.stderr)
+    return 1 if lacking or failed else 0
 
 
 def parse() -> argparse.Namespace:
@@ -93,6 +115,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=TARGET / "experiments", metavar="DIR", help="where stores are made and removed")
     parser.add_argument("--quick", action="store_true", help="tiny data; tables and plots go to the data folder")
     parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--from", dest="take", type=Path, metavar="DIR", help="measure nothing; take what was measured there")
     parser.add_argument("--no-build", action="store_true", help="take target/release/varve as it is")
     parser.add_argument("--list", action="store_true", help="name the parts, and stop")
     return parser.parse_args()
@@ -159,7 +182,8 @@ class Results:
         return {case["case"]: case for run in runs for case in run["cases"]}
 
 
-def render(folder: Path, docs: Path) -> None:
+def render(folder: Path, docs: Path) -> list[str]:
+    """Writes plots and tables. Returns the names of those tables that lack something, or have no place in the page."""
     results = Results(folder)
     tables = {"disk": disk_table(results), "ratios": ratio_table(results), "unflushed": unflushed_table(results)}
     for size in SIZES:
@@ -176,6 +200,12 @@ def render(folder: Path, docs: Path) -> None:
     for name, rows in tables.items():
         text = re.sub(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", lambda at: at[1] + rows + at[2], text, flags=re.DOTALL)
     page.write_text(text)
+    return [name for name, rows in tables.items() if f"<!-- {name} -->" not in text or lacks_something(rows)]
+
+
+def lacks_something(table: str) -> bool:
+    rows = table.splitlines()[2:]
+    return not rows or any(not cell.strip() for row in rows for cell in row.split("|")[1:-1])
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -249,9 +279,7 @@ def ratio_table(results: Results) -> str:
 def unflushed_table(results: Results) -> str:
     rows = []
     for size in SIZES:
-        runs = results.of(f"unflushed-{size}")
-        if not runs:
-            continue
+        runs = results.of(f"unflushed-{size}") or []
         row = [f"{size:,} bytes"]
         for engine in ("hash-disk", "value-disk"):
             flushed = results.cases(size, engine).get("fresh-write")
@@ -259,7 +287,7 @@ def unflushed_table(results: Results) -> str:
             for one in (flushed, unflushed):
                 row.append(f"{number(one['megabytes_per_second'])}, {each(one, one['disk']['written_bytes'])}" if one else "")
         rows.append(row)
-    return markdown(["MB/s, bytes written a block", "by hash", "without the flush", "by value", "without the flush"], rows) if rows else ""
+    return markdown(["MB/s, bytes written a block", "by hash", "without the flush", "by value", "without the flush"], rows)
 
 
 def foretold(results: Results, size: int) -> dict[tuple[str, str], float]:
@@ -306,7 +334,7 @@ def candidate_table(results: Results) -> str:
         for count in numbers:
             ours = [f"{index['shape'][at].get(str(count), 0):,}" for index in shapes(results)]
             theirs = MEMVENTI[at].get(count)
-            rows.append([f"{told}: {count}", *ours, "" if theirs is None else f"{theirs:,}"])
+            rows.append([f"{told}: {count}", *ours, "–" if theirs is None else f"{theirs:,}"])
     heads = [f"{index['shape']['block_count']:,} blocks" for index in shapes(results)]
     return markdown(["candidates", *heads, "memventi, 35,651,584"], rows)
 

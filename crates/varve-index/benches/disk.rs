@@ -1,9 +1,10 @@
 //! An index on disk of 100 million blocks (`--blocks N` for another count) within 192 MB and its filter: built, opened again and asked. Real
-//! files; needs 2.5 GB of disk where it is run.
+//! files; needs 2.5 GB of disk where it is run. Behind each insertion comes as much plain writing to memory, which shows the machine's own pauses.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
 mod block_count;
+mod plain_memory;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use varve_index::{DiskIndex, DiskIndexSettings, Near};
 use varve_world::{RealStorage, Storage};
 
 use block_count::block_count;
+use plain_memory::PlainMemory;
 
 const BLOCK_COUNT: u64 = 100_000_000;
 /// What Cargo's test runner gets.
@@ -20,6 +22,8 @@ const BLOCK_COUNT_TEST: u64 = 50_000;
 /// As many as a directory page names.
 const PAGE_COUNT: usize = 4096;
 const LOOKUP_COUNT: u64 = 100_000;
+/// An entry is written to one place of the filter, and to two of a buffer.
+const WRITES: usize = 3 * PAGE_COUNT;
 
 fn main() {
     let block_count = block_count(BLOCK_COUNT, BLOCK_COUNT_TEST);
@@ -29,26 +33,31 @@ fn main() {
     let settings = DiskIndexSettings { memory_bytes, expected_blocks: block_count, fingerprint_bits: 48 };
     let index = DiskIndex::new(Arc::clone(&storage), [1; 32], settings, Some([2; 16]));
 
-    let started = Instant::now();
     let mut most_memory = 0;
     let mut insertions = Vec::new();
+    let stats = index.stats();
+    let mut plain = PlainMemory::new(stats.filter_bytes + stats.memory_bytes_max / 2);
+    let mut pauses = Vec::new();
     for first in (0..block_count).step_by(PAGE_COUNT) {
         let page: Vec<_> = (first..(first + PAGE_COUNT as u64).min(block_count)).map(entry).collect();
-        let (begun, before) = (Instant::now(), scheduled());
+        let (begun, before, faults_before) = (Instant::now(), scheduled(), faults());
         index.insert_all(&page);
         if index.is_due() {
             index.begin(None);
         }
         let (seconds, after) = (begun.elapsed().as_secs_f64(), scheduled());
-        insertions.push(Insertion { seconds, ran: after.0 - before.0, waited: after.1 - before.1 });
+        let faults = faults() - faults_before;
+        insertions.push(Insertion { seconds, ran: after.0 - before.0, waited: after.1 - before.1, faults });
+        pauses.push(plain.write(WRITES).as_secs_f64());
         if first % (PAGE_COUNT as u64 * 64) == 0 {
             most_memory = most_memory.max(index.stats().memory_bytes);
         }
     }
-    let built = started.elapsed().as_secs_f64();
+    let built = insertions.iter().map(|insertion| insertion.seconds).sum::<f64>();
     println!("blocks                    {block_count}");
     println!("built                     {built:.1} s, {:.0} ns a block", built * 1e9 / block_count as f64);
     print_longest(&mut insertions);
+    print_pauses(&mut pauses);
     let started = Instant::now();
     index.save(b"all".to_vec()).expect("the disk has space");
     println!("saved                     {:.2} s", started.elapsed().as_secs_f64());
@@ -92,7 +101,7 @@ fn main() {
         sum as f64 / LOOKUP_COUNT as f64
     );
     if let Some(kibibytes) = most_resident() {
-        println!("memory of the process     {kibibytes} KiB at most");
+        println!("memory of the process     {} KiB at most", kibibytes - plain.bytes() / 1024);
     }
 }
 
@@ -102,6 +111,8 @@ struct Insertion {
     /// How many of these this thread ran, and how many it could have run and had no core: the rest it waited for the disk.
     ran: f64,
     waited: f64,
+    /// How many pages of memory it was the first to touch.
+    faults: u64,
 }
 
 fn print_longest(insertions: &mut [Insertion]) {
@@ -109,10 +120,11 @@ fn print_longest(insertions: &mut [Insertion]) {
     let milliseconds = |place: usize| insertions.get(place).map_or(0.0, |one| one.seconds * 1e3);
     if let Some(longest) = insertions.first() {
         println!(
-            "longest insertion         {:.1} ms, of {PAGE_COUNT} blocks; it ran {:.1} of them, and had no core for {:.1}",
+            "longest insertion         {:.1} ms, of {PAGE_COUNT} blocks; it ran {:.1} of them, had no core for {:.1}, and touched {} new pages of memory",
             milliseconds(0),
             longest.ran * 1e3,
-            longest.waited * 1e3
+            longest.waited * 1e3,
+            longest.faults
         );
     }
     println!(
@@ -121,6 +133,27 @@ fn print_longest(insertions: &mut [Insertion]) {
         milliseconds(insertions.len() / 100),
         milliseconds(insertions.len() / 2)
     );
+    let all: u64 = insertions.iter().map(|one| one.faults).sum();
+    println!("new pages of memory       {all} in all");
+}
+
+fn print_pauses(pauses: &mut [f64]) {
+    pauses.sort_by(|one, other| other.total_cmp(one));
+    let milliseconds = |place: usize| pauses.get(place).map_or(0.0, |seconds| seconds * 1e3);
+    println!(
+        "the machine's own pauses  {WRITES} writes to plain memory take {:.1} ms at most; a hundred take longer than {:.1}, and every other one than {:.2}",
+        milliseconds(0),
+        milliseconds(100),
+        milliseconds(pauses.len() / 2)
+    );
+}
+
+/// How many pages of memory this thread was the first to touch, as Linux says: its minor faults. None, if it does not say.
+fn faults() -> u64 {
+    let told = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    // The name of the thread comes before the last bracket, and may be anything.
+    let fields = told.rsplit(')').next().unwrap_or_default();
+    fields.split_whitespace().nth(7).and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
 /// How many seconds this thread has run, and how many it could have run and had no core, as Linux says. None, if it does not say.

@@ -96,6 +96,25 @@ impl Spread {
     ) -> io::Result<()> {
         self.parts(file).try_for_each(|(place, part)| act(place, &part))
     }
+
+    fn remove_by(
+        &self,
+        file: &FileName,
+        remove: impl Fn(&dyn Storage, &FileName) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if !(self.is_spread)(file) {
+            return remove(&*self.own, file);
+        }
+        let mut is_there = remove(&*self.own, file).is_ok();
+        for place in &self.places {
+            let parts = place.list(file.folder())?;
+            for part in parts.iter().filter(|part| whole_of(part).as_ref() == Some(file)) {
+                remove(&**place, part)?;
+                is_there = true;
+            }
+        }
+        if is_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
 }
 
 impl Storage for Spread {
@@ -224,18 +243,11 @@ impl Storage for Spread {
 
     /// Removes what has this name, and parts of that name that were written for other folders.
     fn remove(&self, file: &FileName) -> io::Result<()> {
-        if !(self.is_spread)(file) {
-            return self.own.remove(file);
-        }
-        let mut is_there = self.own.remove(file).is_ok();
-        for place in &self.places {
-            let parts = place.list(file.folder())?;
-            for part in parts.iter().filter(|part| whole_of(part).as_ref() == Some(file)) {
-                place.remove(part)?;
-                is_there = true;
-            }
-        }
-        if is_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+        self.remove_by(file, |place, part| place.remove(part))
+    }
+
+    fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
+        self.remove_by(file, |place, part| place.remove_and_free_soon(part))
     }
 
     /// As a file of entries whatever is left of one is listed.

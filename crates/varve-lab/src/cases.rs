@@ -481,9 +481,8 @@ mod tests {
             if engine.by_value {
                 assert!(near.disk.reads > 0, "{engine:?}");
             } else {
-                // An index on disk is asked once more until what stands near is brought in.
-                let most = if engine.index == IndexKind::Disk { near.blocks / 20 } else { 0 };
-                assert!(near.disk.reads <= most, "{engine:?}: {near:?}");
+                // The page of the directory that names their neighbour names them as well.
+                assert_eq!((near.disk.reads, near.index.pages_read), (0, 0), "{engine:?}: {near:?}");
             }
             let [single, in_a_row] = [Case::OutOfOrderRead, Case::SequentialRead].map(of);
             assert_eq!(single.blocks, WORKLOAD.sample_count as u64);

@@ -124,6 +124,10 @@ impl Storage for CountedStorage {
         self.inner.remove(file)
     }
 
+    fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
+        self.inner.remove_and_free_soon(file)
+    }
+
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
         self.inner.list(folder)
     }

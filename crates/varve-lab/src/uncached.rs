@@ -178,6 +178,11 @@ impl Storage for UncachedStorage {
         self.inner.remove(file)
     }
 
+    fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
+        self.forget(file);
+        self.inner.remove_and_free_soon(file)
+    }
+
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
         self.inner.list(folder)
     }

@@ -97,7 +97,7 @@ pub struct DirectoryPage {
     ledger: Ledger,
 }
 
-/// Which scores are alike, once somebody has looked for one in a clump of many. Follows from the scores, so one page is equal to another
+/// Which scores are alike, once somebody has looked for one in a clump of many, or in the whole page. Follows from the scores, so one page is equal to another
 /// with or without it.
 #[derive(Debug, Clone, Default)]
 struct ByScore(OnceLock<Box<Buckets>>);
@@ -227,6 +227,23 @@ impl DirectoryPage {
         self.blocks_like(granule, wanted).find(|block| block.name == *name)
     }
 
+    /// The first block of this name in any of its clumps.
+    #[must_use]
+    pub fn find_anywhere(&self, name: &BlockName) -> Option<PageBlock> {
+        let wanted = name.score.as_bytes();
+        if wanted.len() != self.score_bytes || wanted.len() < 2 {
+            return None;
+        }
+        let few = self.buckets().like(leading(wanted)).iter().map(|number| usize::from(*number));
+        few.filter(|number| self.score(*number) == Some(wanted)).find_map(|number| {
+            let after = self.first_blocks.partition_point(|first| to_usize(*first) <= number);
+            let clump = after.checked_sub(1)?;
+            let ordinal = number.checked_sub(to_usize(*self.first_blocks.get(clump)?))?;
+            let granule = self.clumps.get(clump)?.granule;
+            self.block(number, granule, u32::try_from(ordinal).ok()?).filter(|block| block.name == *name)
+        })
+    }
+
     /// The blocks of the clump at `granule` whose scores begin with these bytes, in order; none if there are no bytes.
     pub fn blocks_like<'a>(
         &'a self,
@@ -294,9 +311,8 @@ impl DirectoryPage {
     pub fn memory_bytes(&self) -> usize {
         let clumps = self.clumps.len().saturating_mul(size_of::<ClumpRow>());
         let words = self.words.len().saturating_mul(4);
-        // Whether it is made already or will be when the page is used.
-        let has_large = self.clumps.iter().any(|clump| to_usize(clump.block_count) > SCAN_MAX);
-        let buckets = if has_large { Buckets::bytes_of(self.words.len()) } else { 0 };
+        // Whether they are made already or will be when the page is used.
+        let buckets = Buckets::bytes_of(self.words.len());
         [clumps, words, self.scores.len(), self.digests.len(), buckets].iter().sum()
     }
 
@@ -495,9 +511,12 @@ mod tests {
                 let last = blocks.iter().rfind(|other| other.name.block_type == block.name.block_type);
                 prop_assert_eq!(page.last_of_type(block.name.block_type), last.copied());
                 prop_assert_eq!(page.find(block.granule, &block.name), Some(*block));
+                let first = blocks.iter().find(|other| other.name == block.name);
+                prop_assert_eq!(page.find_anywhere(&block.name), first.copied());
                 let absent = BlockName { block_type: BlockType::CATALOG, ..block.name };
                 if block.name != absent {
                     prop_assert_eq!(page.find(block.granule, &absent), None);
+                    prop_assert_eq!(page.find_anywhere(&absent), None);
                 }
                 let longer = BlockName { score: Score::try_from(&[7; 32][..52 - width]).unwrap(), ..block.name };
                 prop_assert_eq!(page.find(block.granule, &longer), None);

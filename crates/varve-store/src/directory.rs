@@ -31,6 +31,11 @@ fn page_key(arena: ArenaId, row: &PageRow) -> PageKey {
     (arena, row.granule, row.code)
 }
 
+/// The first page after a clump: the one that names it.
+fn row_after(rows: &[PageRow], clump: Granule) -> Option<PageRow> {
+    rows.get(rows.partition_point(|row| row.granule <= clump)).copied()
+}
+
 #[derive(Clone)]
 struct PageWeight;
 
@@ -191,6 +196,16 @@ impl Directory {
         let (arena, granule) = self.log.config().map.locate(address);
         let Some(page) = self.page(arena, granule)? else { return Ok(None) };
         Ok(page.find(granule, name))
+    }
+
+    /// Where a block lies by the page that names the clump at `address`, if that page is in memory.
+    pub(crate) fn find_on_known_page(&self, address: LogAddress, name: &BlockName) -> Option<LogAddress> {
+        let map = self.log.config().map;
+        let (id, granule) = map.locate(address);
+        let unsealed = self.unsealed().get(&id).map(|rows| row_after(rows, granule));
+        let row = unsealed.unwrap_or_else(|| row_after(&self.rows.get(&id)?, granule))?;
+        let found = self.pages.get(&page_key(id, &row))?.find_anywhere(name)?;
+        map.address(id, found.granule)
     }
 
     /// What stands in the log beside the clump at `address`, and where: clump by clump from there on, and then back from there, in the same
@@ -399,11 +414,10 @@ impl Directory {
 
     /// The page that names the clump at `granule`: the first one after it.
     fn page(&self, id: ArenaId, granule: Granule) -> Result<Option<Arc<DirectoryPage>>, ReadLogError> {
-        let after = |rows: &[PageRow]| rows.get(rows.partition_point(|row| row.granule <= granule)).copied();
-        let unsealed = self.unsealed().get(&id).map(|rows| after(rows));
+        let unsealed = self.unsealed().get(&id).map(|rows| row_after(rows, granule));
         let row = match unsealed {
             Some(row) => row,
-            None => after(&self.sealed_rows(id)?),
+            None => row_after(&self.sealed_rows(id)?, granule),
         };
         row.map(|row| self.load(id, &row)).transpose()
     }

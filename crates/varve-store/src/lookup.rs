@@ -8,7 +8,7 @@ use varve_block::{BlockName, ClumpName, LogAddress, PlacedName};
 use varve_index::{DiskIndex, Near};
 use varve_log::{ArenaId, GRANULE_BYTES};
 
-use crate::config::Prefetch;
+use crate::config::{CompareMode, Prefetch};
 use crate::store::Store;
 
 /// With so many blocks at most a look-up on disk fills the cache: a whole arena, if its blocks are not very small.
@@ -72,6 +72,19 @@ impl Sequences {
         }
         self.0.push(Sequence { last: place, end: place, blocks });
         blocks
+    }
+
+    /// Where they have led, the last one first.
+    fn places(&self) -> Vec<LogAddress> {
+        self.0.iter().rev().map(|sequence| sequence.last).collect()
+    }
+
+    /// Notes that one that has led to `before` has gone on to `place` without the disk.
+    fn note_without_disk(&mut self, before: LogAddress, place: LogAddress) {
+        if let Some(at) = self.0.iter().rposition(|sequence| sequence.last == before) {
+            let sequence = self.0.remove(at);
+            self.0.push(Sequence { last: place, end: sequence.end.max(place), ..sequence });
+        }
     }
 
     /// Notes how far has been remembered what stands beside `place`.
@@ -139,8 +152,22 @@ impl Store {
                 self.candidate_counters.note(places.len());
                 (places, true)
             }
+            Near::Some(places) if places.is_empty() => (self.look_beside(name).into_iter().collect(), false),
             Near::Some(places) => (places, false),
         }
+    }
+
+    /// Where a block lies by the directory pages that name what was looked up on disk last, as far as they are in memory: whoever looked for a
+    /// duplicate has read them. One of them tells of thousands of neighbours, and nothing has to be taken in for that.
+    fn look_beside(&self, name: &BlockName) -> Option<LogAddress> {
+        if self.config.compare != CompareMode::Hash || self.config.disk_index.prefetch != Prefetch::Arena {
+            return None;
+        }
+        let before = self.lookups.sequences().places();
+        let find = |before| Some((before, self.directory.find_on_known_page(before, name)?));
+        let (before, place) = before.into_iter().find_map(find)?;
+        self.lookups.sequences().note_without_disk(before, place);
+        Some(place)
     }
 
     /// All places where a block may be. Reads the disk, and what is likely to be asked for next.
@@ -260,5 +287,15 @@ mod tests {
         );
         // In the midst of what was remembered, where it has been let go since, all begins anew.
         assert_eq!(sequences.note(place(one - (1 << 19))), 0);
+    }
+    #[test]
+    fn what_is_found_without_the_disk_leads_on_too() {
+        let mut sequences = Sequences::default();
+        assert_eq!((sequences.note(place(5000)), sequences.note(place(1 << 30))), (0, 0));
+        sequences.note_without_disk(place(5000), place(5000 + 10 * NEAR_GRANULES));
+        assert_eq!(sequences.places(), [place(5000 + 10 * NEAR_GRANULES), place(1 << 30)]);
+        assert_eq!(sequences.note(place(5001 + 10 * NEAR_GRANULES)), BESIDE_FIRST);
+        sequences.note_without_disk(place(77), place(78));
+        assert_eq!(sequences.places().len(), 2, "what was let go meanwhile stays away");
     }
 }

@@ -10,6 +10,7 @@ use crate::{FileName, LockError, Storage};
 /// When a storage breaks its promise; the message says which.
 pub fn check<S: Storage>(fresh: &mut dyn FnMut() -> S) {
     appends_add_up(&fresh());
+    what_is_freed_later_is_gone_at_once(&fresh());
     names_are_kept_apart(&fresh());
     truncation_cuts(&fresh());
     what_is_written_over_stays_in_place(&fresh());
@@ -39,6 +40,18 @@ fn appends_add_up(storage: &impl Storage) {
     assert_eq!(&piece, b"lo wo");
     assert_eq!(storage.read_at(&file, 7, &mut piece).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     assert_eq!(storage.read_at(&file, 700, &mut piece).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+}
+
+fn what_is_freed_later_is_gone_at_once(storage: &impl Storage) {
+    let file = name("freed/file");
+    assert_eq!(storage.remove_and_free_soon(&file).unwrap_err().kind(), ErrorKind::NotFound);
+    for content in [&b"one"[..], b"another"] {
+        storage.create(&file).unwrap();
+        storage.append(&file, content).unwrap();
+        storage.remove_and_free_soon(&file).unwrap();
+        assert_eq!(storage.length(&file).unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(storage.list("freed").unwrap().is_empty());
+    }
 }
 
 fn names_are_kept_apart(storage: &impl Storage) {

@@ -14,6 +14,9 @@ use crate::storage::{FileLock, FileName, LockError, Storage};
 /// How many files are held open at most, to be read again without another open.
 const OPEN_FILES_MAX: usize = 256;
 
+/// So much of a file that was removed is freed at a time: a file system that frees a gigabyte at once keeps others waiting.
+const FREE_BYTES: u64 = 2 << 20;
+
 /// The files below one folder of the machine's file system.
 ///
 /// Files and folders are made for their owner alone. Reads and appends are `pread` and `pwrite`; durable means `fsync`.
@@ -21,6 +24,7 @@ pub struct RealStorage {
     root: PathBuf,
     open_files: Mutex<BTreeMap<FileName, Arc<OpenFile>>>,
     behind: OnceLock<Sender<Arc<OpenFile>>>,
+    freeing: OnceLock<Sender<Arc<OpenFile>>>,
 }
 
 struct OpenFile {
@@ -37,7 +41,12 @@ impl RealStorage {
     /// The files below `root`, which need not exist before the first file is created in it.
     #[must_use]
     pub fn new(root: &Path) -> Self {
-        Self { root: root.into(), open_files: Mutex::default(), behind: OnceLock::new() }
+        Self {
+            root: root.into(),
+            open_files: Mutex::default(),
+            behind: OnceLock::new(),
+            freeing: OnceLock::new(),
+        }
     }
 
     fn path(&self, file: &FileName) -> PathBuf {
@@ -134,6 +143,16 @@ impl OpenFile {
             *failed = Some(error);
         }
     }
+
+    /// Frees the space of a file that has no name any more. What is left when this fails is freed when it is closed.
+    fn free(&self) -> io::Result<()> {
+        let mut length = self.file.metadata()?.len();
+        while length > 0 {
+            length = length.saturating_sub(FREE_BYTES);
+            self.file.set_len(length)?;
+        }
+        Ok(())
+    }
 }
 
 #[expect(
@@ -143,6 +162,17 @@ impl OpenFile {
 fn start_syncing_behind() -> Sender<Arc<OpenFile>> {
     let (sender, receiver) = channel::<Arc<OpenFile>>();
     std::thread::spawn(move || receiver.into_iter().for_each(|open| open.sync_behind()));
+    sender
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one thread that frees the space of what was removed")]
+fn start_freeing() -> Sender<Arc<OpenFile>> {
+    let (sender, receiver) = channel::<Arc<OpenFile>>();
+    std::thread::spawn(move || {
+        for open in receiver {
+            let _ = open.free();
+        }
+    });
     sender
 }
 
@@ -222,6 +252,16 @@ impl Storage for RealStorage {
     fn remove(&self, file: &FileName) -> io::Result<()> {
         self.open_files().remove(file);
         fs::remove_file(self.path(file))
+    }
+
+    fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
+        let open = self.open(file, true);
+        self.remove(file)?;
+        if let Ok(open) = open {
+            // A thread that is gone only means that the space is free at once.
+            drop(self.freeing.get_or_init(start_freeing).send(open));
+        }
+        Ok(())
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {

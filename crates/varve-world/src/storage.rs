@@ -124,6 +124,14 @@ pub trait Storage: Send + Sync {
     /// [`io::ErrorKind::NotFound`] when it is not there.
     fn remove(&self, file: &FileName) -> io::Result<()>;
 
+    /// The same for a file that may be large: its name is gone when this returns, and its space is free soon, without anybody waiting for it.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
+        self.remove(file)
+    }
+
     /// The files of a folder, in order of their names. Files with names that no store uses are left out; a folder that
     /// is not there has no files.
     ///

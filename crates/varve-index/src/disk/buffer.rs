@@ -52,9 +52,19 @@ impl Buffer {
         Self::of(Table::new(SLOTS_FIRST))
     }
 
-    /// One that takes so many entries without growing. Memory that is not used yet costs nothing.
-    pub(super) fn with_room(entries: usize) -> Self {
-        Self::of(Table::new(Self::homes_for(entries)))
+    /// One that takes so many entries without growing, in zeros for all of its slots.
+    pub(super) fn in_memory(keys: Vec<u64>, addresses: Vec<[u8; 5]>, entries: usize) -> Self {
+        Self::of(Table::in_memory(keys, addresses, Self::homes_for(entries)))
+    }
+
+    /// How many slots one has that takes so many entries.
+    pub(super) fn slots_for(entries: usize) -> usize {
+        Table::slots_for(Self::homes_for(entries))
+    }
+
+    /// The memory of its table, as it was left.
+    pub(super) fn into_memory(self) -> (Vec<u64>, Vec<[u8; 5]>) {
+        self.table.into_memory()
     }
 
     fn of(table: Table) -> Self {
@@ -78,6 +88,11 @@ impl Buffer {
 
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether it has two tables, one of which it has outgrown.
+    pub(super) fn is_growing(&self) -> bool {
+        self.outgrown.is_some()
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -192,6 +207,7 @@ impl Outgrown {
 
 #[cfg(test)]
 mod tests {
+    use super::super::spare::SpareBuffer;
     use super::*;
 
     fn entry(key: u64, granule: u64) -> Entry {
@@ -263,7 +279,7 @@ mod tests {
     #[test]
     fn a_few_too_many_do_not_make_it_grow() {
         let capacity = Buffer::capacity_in(4 << 20);
-        let mut buffer = Buffer::with_room(capacity);
+        let mut buffer = SpareBuffer::new(capacity).finish();
         let before = buffer.memory_bytes();
         for number in 0..(capacity + capacity / 20) as u64 {
             buffer.insert(entry(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number), capacity);
@@ -281,7 +297,7 @@ mod tests {
         }
         assert_eq!(buffer.len(), capacity);
         assert!(buffer.memory_bytes() < memory_bytes + 64_000, "{}", buffer.memory_bytes());
-        let mut roomy = Buffer::with_room(capacity);
+        let mut roomy = SpareBuffer::new(capacity).finish();
         let before = roomy.memory_bytes();
         buffer.iter().for_each(|entry| assert!(roomy.insert(entry, capacity)));
         assert_eq!((roomy.memory_bytes(), roomy.len()), (before, capacity));

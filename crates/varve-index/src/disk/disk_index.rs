@@ -12,9 +12,9 @@ use super::Entry;
 use super::buffer::Buffer;
 use super::filter::Filter;
 use super::nearby::Nearby;
-use super::outdated::Outdated;
 use super::pass::{Pass, PassError};
 use super::run::{ReadRunError, Run, RunReader};
+use super::spare::{Spare, SpareBuffer, SpareFilter};
 use super::state::{Frozen, NamedRun, State};
 use super::stats::{Counters, DiskIndexStats};
 use super::summary::{OpenDiskIndexError, RunIdentity, Summary, summary_file};
@@ -25,6 +25,10 @@ const STEP_ENTRIES_MIN: u64 = 1 << 12;
 const STEP_ENTRIES_MAX: u64 = 1 << 18;
 /// A larger filter takes so many keys at a time from a pass: whoever asks waits no longer.
 const FILTER_KEYS: usize = 1 << 12;
+/// What is needed when the active buffer is full is ready when so many more parts of it, of all that it takes, have come in.
+const READY_PARTS: usize = 4;
+/// A buffer for fewer entries has so few pages that none is made ready beforehand.
+const SPARE_ENTRIES_MIN: usize = 1 << 17;
 /// How often a look-up is tried again because the run was replaced while it was being read.
 const TRIES_MAX: usize = 8;
 
@@ -99,8 +103,8 @@ pub struct DiskIndex {
     // Taken in this order.
     pass: Mutex<Option<Pass>>,
     state: RwLock<State>,
+    spare: Mutex<Spare>,
     nearby: Mutex<Nearby>,
-    outdated: Outdated,
     counters: Counters,
 }
 
@@ -114,7 +118,8 @@ impl DiskIndex {
         settings: DiskIndexSettings,
         session: Option<[u8; 16]>,
     ) -> Self {
-        let filter = Filter::new(settings.expected_blocks.max(1));
+        // Nobody waits yet, as insertions would.
+        let filter = SpareFilter::new(settings.expected_blocks.max(1)).finish();
         let key_bits = settings.fingerprint_bits.clamp(32, u64::BITS);
         let index = Self::with((storage, key, settings, session), key_bits, filter, None);
         if session.is_some() {
@@ -188,8 +193,8 @@ impl DiskIndex {
                 trouble: None,
                 is_incomplete: false,
             }),
+            spare: Mutex::default(),
             nearby: Mutex::new(Nearby::new(settings.memory_bytes / 8 * 3)),
-            outdated: Outdated::default(),
             counters: Counters::default(),
         }
     }
@@ -250,10 +255,11 @@ impl DiskIndex {
     #[must_use]
     pub fn stats(&self) -> DiskIndexStats {
         let nearby_bytes = self.nearby().memory_bytes();
+        let spare_bytes = self.spare().memory_bytes();
         let state = self.state();
         let run = state.run.as_ref().map(|named| &named.run);
         let frozen_bytes = state.frozen.as_ref().map_or(0, |frozen| frozen.buffer.memory_bytes());
-        let buffers = state.active.memory_bytes() + frozen_bytes;
+        let buffers = state.active.memory_bytes() + frozen_bytes + spare_bytes;
         DiskIndexStats {
             block_count: run.map_or(0, |run| run.entry_count) + state.buffered(),
             file_bytes: run.map_or(0, |run| run.file_bytes()),
@@ -464,6 +470,7 @@ impl DiskIndex {
             state.is_incomplete |= is_full;
             added
         };
+        self.make_ready(entries.len());
         self.advance(entries.len() as u64);
         added
     }
@@ -483,6 +490,56 @@ impl DiskIndex {
             && (state.frozen.is_none() || state.trouble.is_some())
     }
 
+    /// Makes a piece of the memory ready that will be needed when the active buffer is full.
+    fn make_ready(&self, entries: usize) {
+        if self.session.is_none() {
+            return;
+        }
+        let (is_soon, larger) = {
+            let state = self.state();
+            // Two tables of one that grows and a spare one would be more memory than there is.
+            let has_room = state.frozen.is_none() && !state.active.is_growing();
+            let has_room = has_room && self.capacity >= SPARE_ENTRIES_MIN;
+            let is_soon = has_room && state.active.len() >= self.capacity / 2;
+            let room = self.capacity.saturating_sub(state.active.len()) as u64;
+            let needs_filter = is_soon && state.needs_larger_filter(room);
+            (is_soon, needs_filter.then(|| Self::larger_capacity(&state, state.buffered() + room)))
+        };
+        let mut spare = self.spare();
+        if is_soon {
+            spare.buffer.get_or_insert_with(|| SpareBuffer::new(self.capacity));
+        }
+        if let Some(capacity) = larger {
+            spare.filter.get_or_insert_with(|| SpareFilter::new(capacity));
+        }
+        spare.lay((entries.saturating_mul(READY_PARTS), self.capacity));
+    }
+
+    /// The buffer that is filled after this one.
+    fn next_buffer(&self) -> Buffer {
+        let spare = self.spare().buffer.take();
+        // After one that was filled comes another one.
+        let is_full = self.state().active.len() >= self.capacity;
+        let spare = spare.or_else(|| is_full.then(|| SpareBuffer::new(self.capacity)));
+        spare.map_or_else(Buffer::new, SpareBuffer::finish)
+    }
+
+    /// For how many keys the next filter is, with so many entries that are in no run.
+    fn larger_capacity(state: &State, buffered: u64) -> u64 {
+        // By what there is, not by how many keys the filter is said to have: that is a number from the disk.
+        let entries = state.run.as_ref().map_or(0, |named| named.run.entry_count) + buffered;
+        state.filter.capacity().max(entries).saturating_mul(2)
+    }
+
+    fn larger_filter(&self, capacity: u64) -> Filter {
+        let spare = self.spare().filter.take();
+        // The last insertion has brought a few more than it was begun for.
+        match spare.filter(|spare| spare.is_done() && spare.capacity() >= capacity / 8 * 7) {
+            Some(spare) => spare.finish(),
+            None => Filter::new(capacity),
+        }
+    }
+
     /// Freezes the active buffer, and begins to write the next run. `note` says which part of the log is in the index now;
     /// without one the run is used, and not saved.
     pub fn begin(&self, note: Option<Vec<u8>>) {
@@ -496,14 +553,13 @@ impl DiskIndex {
 
     fn begin_in(&self, slot: &mut Option<Pass>, note: Option<Vec<u8>>) {
         let Some(session) = self.session.filter(|_| slot.is_none()) else { return };
-        let mut state = self.state_mut();
-        if state.is_incomplete {
+        if self.state().is_incomplete {
             return;
         }
-        if state.frozen.is_none() {
-            // After one that was filled comes another one.
-            let is_full = state.active.len() >= self.capacity;
-            let next = if is_full { Buffer::with_room(self.capacity) } else { Buffer::new() };
+        // Whoever holds the slot freezes; and what is not ready yet is made ready when nobody waits for the state.
+        let next = self.state().frozen.is_none().then(|| self.next_buffer());
+        let mut state = self.state_mut();
+        if let Some(next) = next {
             let buffer = Arc::new(std::mem::replace(&mut state.active, next));
             state.frozen = Some(Frozen { buffer, note });
         }
@@ -512,11 +568,9 @@ impl DiskIndex {
         state.next_generation = generation.wrapping_add(1);
         let identity = RunIdentity { generation, session, key_bits: self.key_bits };
         let (old, frozen) = (state.run.clone(), state.frozen.clone());
-        // By what there is, not by how many keys the filter is said to have: that is a number from the disk.
-        let entries = old.as_ref().map_or(0, |named| named.run.entry_count)
-            + frozen.as_ref().map_or(0, |frozen| frozen.buffer.len() as u64);
-        if state.filter.key_count() > state.filter.capacity() {
-            let mut larger = Filter::new(state.filter.capacity().max(entries).saturating_mul(2));
+        if state.needs_larger_filter(0) {
+            let frozen_len = frozen.as_ref().map_or(0, |frozen| frozen.buffer.len() as u64);
+            let mut larger = self.larger_filter(Self::larger_capacity(&state, frozen_len));
             // Some are there only if a pass has failed.
             state.active.iter().for_each(|entry| larger.insert(entry.key));
             state.larger_filter = Some(larger);
@@ -534,7 +588,6 @@ impl DiskIndex {
 
     /// Does a share of the pass, as large as the insertion of so many entries asks for: it ends when the active buffer is half full.
     fn advance(&self, entries: u64) {
-        self.outdated.cut();
         if let Ok(mut slot) = self.pass.try_lock()
             && let Some(pass) = slot.as_mut()
         {
@@ -594,9 +647,15 @@ impl DiskIndex {
         (state.trouble, state.retry_len) = (None, 0);
         let unsaved = old.filter(|old| !state.is_saved(old));
         drop(state);
-        drop((frozen, outdated_filter));
+        drop(outdated_filter);
+        let frozen = frozen.filter(|_| self.capacity >= SPARE_ENTRIES_MIN);
+        let used = frozen.and_then(|frozen| Arc::into_inner(frozen.buffer));
+        if let Some(again) = used.and_then(|used| SpareBuffer::again(used, self.capacity)) {
+            self.spare().buffer.get_or_insert(again);
+        }
         if let Some(old) = unsaved {
-            self.outdated.add(old.run);
+            // What stays is removed when the index is opened again.
+            let _ = self.storage.remove_and_free_soon(&old.run.file);
         }
         Ok(())
     }
@@ -660,7 +719,7 @@ impl DiskIndex {
         let old = self.state_mut().saved.replace(named.identity.clone());
         if let Some(old) = old.filter(|old| *old != named.identity) {
             // What stays is removed when the index is opened again.
-            let _ = self.storage.remove(&old.file());
+            let _ = self.storage.remove_and_free_soon(&old.file());
         }
         Ok(())
     }
@@ -692,7 +751,6 @@ impl DiskIndex {
         }
         let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
         drop(state);
-        self.outdated.remove();
         ready.map_or(Ok(()), |ready| self.save_run(ready))
     }
 
@@ -733,6 +791,10 @@ impl DiskIndex {
 
     fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Spare> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn nearby(&self) -> MutexGuard<'_, Nearby> {

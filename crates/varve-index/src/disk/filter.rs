@@ -14,10 +14,12 @@ const LINE_BITS: u64 = 512;
 /// Bytes of one line.
 pub(super) const LINE_BYTES: u64 = LINE_BITS / 8;
 
+pub(super) type Line = [u64; LINE_WORDS];
+
 /// Which keys may be there.
 #[derive(Debug, Clone)]
 pub(super) struct Filter {
-    lines: Vec<[u64; LINE_WORDS]>,
+    lines: Vec<Line>,
     capacity: u64,
     /// How many keys were inserted; one that was inserted twice counts twice.
     key_count: u64,
@@ -26,9 +28,18 @@ pub(super) struct Filter {
 impl Filter {
     /// An empty filter that is full with so many keys.
     pub(super) fn new(capacity: u64) -> Self {
-        let line_count = (capacity * BITS_PER_KEY).div_ceil(LINE_BITS).max(1);
-        let line_count = usize::try_from(line_count).expect("a filter that memory can hold");
-        Self { lines: vec![[0; LINE_WORDS]; line_count], capacity, key_count: 0 }
+        Self::in_memory(vec![Line::default(); Self::lines_for(capacity)], capacity)
+    }
+
+    /// The same in as many lines of zeros as it has.
+    pub(super) fn in_memory(lines: Vec<Line>, capacity: u64) -> Self {
+        Self { lines, capacity, key_count: 0 }
+    }
+
+    /// How many lines a filter has that memory can hold.
+    pub(super) fn lines_for(capacity: u64) -> usize {
+        let line_count = Self::line_count(capacity).and_then(|count| usize::try_from(count).ok());
+        line_count.expect("a filter that memory can hold")
     }
 
     /// The lines that a filter for so many keys has; `None` if there is no such filter.

@@ -11,7 +11,8 @@
 //!
 //! A new key that the filter does not know costs nothing more. One that it knows is looked for in the buffers and in the cache
 //! of neighbours, and only then on disk, in one page. When the active buffer is full it is frozen, and a [pass](pass) writes the
-//! next run from it and the run before, in the order of keys. The work is divided among the insertions, so none waits long.
+//! next run from it and the run before, in the order of keys. The work is divided among the insertions, so none waits long; so is making
+//! ready the [memory](spare) that is needed next.
 //!
 //! Nothing is written in place, if the index was not made [to be](in_place) for comparison: a [summary](summary) names the run that holds, and is replaced when the next run is durable. So
 //! a crash leaves the run before, with the note that says which part of the log it covers.
@@ -21,10 +22,10 @@ mod disk_index;
 mod filter;
 mod in_place;
 mod nearby;
-mod outdated;
 mod page;
 mod pass;
 mod run;
+mod spare;
 mod state;
 mod stats;
 mod summary;

@@ -64,6 +64,11 @@ impl State {
         }
     }
 
+    /// Whether the filter has more keys than it is made for, once so many more are there, and no larger one is being filled.
+    pub(super) fn needs_larger_filter(&self, more: u64) -> bool {
+        self.larger_filter.is_none() && self.filter.key_count().saturating_add(more) > self.filter.capacity()
+    }
+
     pub(super) fn is_saved(&self, named: &NamedRun) -> bool {
         self.saved.as_ref() == Some(&named.identity)
     }

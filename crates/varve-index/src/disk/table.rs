@@ -34,9 +34,23 @@ pub(super) enum Inserted {
 
 impl Table {
     pub(super) fn new(home_count: usize) -> Self {
-        // What is pushed over the last home has a place of its own.
-        let slot_count = home_count + DISTANCE_MAX;
-        Self { keys: vec![0; slot_count], addresses: vec![NOTHING; slot_count], home_count, len: 0 }
+        let slot_count = Self::slots_for(home_count);
+        Self::in_memory(vec![0; slot_count], vec![NOTHING; slot_count], home_count)
+    }
+
+    /// An empty one in as many zeros as it has slots.
+    pub(super) fn in_memory(keys: Vec<u64>, addresses: Vec<[u8; 5]>, home_count: usize) -> Self {
+        Self { keys, addresses, home_count, len: 0 }
+    }
+
+    /// What is pushed over the last home has a place of its own.
+    pub(super) fn slots_for(home_count: usize) -> usize {
+        home_count + DISTANCE_MAX
+    }
+
+    /// Its memory, as it was left.
+    pub(super) fn into_memory(self) -> (Vec<u64>, Vec<[u8; 5]>) {
+        (self.keys, self.addresses)
     }
 
     pub(super) fn len(&self) -> usize {
