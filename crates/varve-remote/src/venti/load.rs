@@ -161,17 +161,14 @@ impl Blocks {
 
     fn words(&self, number: u64) -> impl Iterator<Item = [u8; 8]> {
         let step = mixed(self.seed.wrapping_add(number)) | 1;
-        let mut sum = step;
-        self.noise.iter().map(move |word| {
-            sum = sum.wrapping_add(step);
-            (word ^ sum).to_le_bytes()
-        })
+        self.noise.iter().zip(2..).map(move |(word, place)| (word ^ step.wrapping_mul(place)).to_le_bytes())
     }
 
     fn make(&self, number: u64) -> Bytes {
         let mut bytes = vec![0; self.bytes.next_multiple_of(8)];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(self.words(number)) {
-            place.copy_from_slice(&word);
+        let (places, _) = bytes.as_chunks_mut::<8>();
+        for (place, word) in places.iter_mut().zip(self.words(number)) {
+            *place = word;
         }
         bytes.truncate(self.bytes);
         bytes.into()
