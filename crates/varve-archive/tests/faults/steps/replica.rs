@@ -215,6 +215,8 @@ impl Case {
         }
         // A page that is lost hides what follows it: the object that is named may be the one where that begins.
         let named = audit.findings.into_iter().filter_map(|finding| finding.object);
+        // What is gone is put again without being named, and nothing can be named that is not there.
+        let hit = hit.into_iter().filter(|_| spoil != Spoil::Lost);
         let there: BTreeSet<_> = named.chain(hit).collect();
         match self.replicate_once(there).and_then(|_| self.replicate_all()) {
             Ok(()) => self.check_second_home(),

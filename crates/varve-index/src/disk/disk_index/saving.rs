@@ -1,0 +1,122 @@
+//! Making runs durable: the one that the index begins with when it is opened is replaced when the next one is whole.
+
+use std::io;
+use std::sync::PoisonError;
+
+use varve_block::with_causes;
+use varve_world::FileName;
+
+use super::super::summary::{Summary, summary_file};
+use super::DiskIndex;
+
+/// A run that can be made to hold, once all is durable that was in the log when it was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready(u64);
+
+/// Why the index was not saved. What was saved before is there still.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveDiskIndexError {
+    /// The next run could not be made.
+    #[error("the index cannot be written: {reason}")]
+    Pass {
+        /// What went wrong.
+        reason: String,
+    },
+    /// A file could not be written.
+    #[error("cannot write {file}")]
+    Storage {
+        /// Which one.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+impl DiskIndex {
+    /// The run that could be saved now, if all is made durable that the log holds now.
+    #[must_use]
+    pub fn ready(&self) -> Option<Ready> {
+        let state = self.state();
+        let named = state.run.as_ref().filter(|named| named.note.is_some() && !state.is_saved(named))?;
+        (!state.is_incomplete).then_some(Ready(named.identity.generation))
+    }
+
+    /// Makes a run durable, and the one that the index begins with when it is opened. Insertions go on meanwhile.
+    ///
+    /// # Errors
+    /// [`SaveDiskIndexError`]; what was saved before is there still.
+    pub fn save_ready(&self, ready: Ready) -> Result<(), SaveDiskIndexError> {
+        // Held so that neither the run nor the filter is replaced.
+        let _slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        self.save_run(ready)
+    }
+
+    fn save_run(&self, Ready(generation): Ready) -> Result<(), SaveDiskIndexError> {
+        let (named, filter_capacity, filter_keys) = {
+            let state = self.state();
+            let Some(named) = state.run.clone().filter(|named| named.identity.generation == generation)
+            else {
+                return Ok(());
+            };
+            (named, state.filter.capacity(), state.filter.key_count())
+        };
+        let Some(note) = named.note.clone() else { return Ok(()) };
+        let failed = |file: FileName| move |source| SaveDiskIndexError::Storage { file, source };
+        self.storage.sync(&named.run.file).map_err(failed(named.run.file.clone()))?;
+        let summary = Summary {
+            identity: named.identity.clone(),
+            entry_count: named.run.entry_count,
+            filter_capacity,
+            filter_keys,
+            note,
+            fences: named.run.fences.clone(),
+        };
+        let mut filter_bytes = |first, count| self.state().filter.lines_as_bytes(first, count);
+        summary.write(self.storage.as_ref(), &self.key, &mut filter_bytes).map_err(failed(summary_file()))?;
+        let old = self.state_mut().saved.replace(named.identity.clone());
+        if let Some(old) = old.filter(|old| *old != named.identity) {
+            // What stays is removed when the index is opened again.
+            let _ = self.storage.remove_and_free_soon(&old.file());
+        }
+        Ok(())
+    }
+
+    /// Writes all that it holds, durably. `note` says which part of the log that is; all of that must be durable.
+    ///
+    /// # Errors
+    /// [`SaveDiskIndexError`]; what was saved before is there still.
+    pub fn save(&self, note: Vec<u8>) -> Result<(), SaveDiskIndexError> {
+        if self.session.is_none() {
+            return Ok(());
+        }
+        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |error: &dyn std::error::Error| SaveDiskIndexError::Pass { reason: with_causes(error) };
+        let unfinished = self.state().frozen.is_some();
+        if unfinished {
+            self.begin_in(&mut slot, None);
+            self.step(&mut slot, u64::MAX).map_err(|error| failed(&error))?;
+        }
+        self.begin_in(&mut slot, Some(note));
+        self.step(&mut slot, u64::MAX).map_err(|error| failed(&error))?;
+        let state = self.state();
+        if let Some(reason) = state.trouble.clone().filter(|_| state.is_incomplete || state.frozen.is_some())
+        {
+            return Err(SaveDiskIndexError::Pass { reason });
+        }
+        if state.is_incomplete {
+            return Err(SaveDiskIndexError::Pass { reason: "it has let go of entries".into() });
+        }
+        let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
+        drop(state);
+        ready.map_or(Ok(()), |ready| self.save_run(ready))
+    }
+
+    /// Lets go of what is not saved, and removes its files: nothing is to be asked any more.
+    pub fn abandon(&self) {
+        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.session.is_some() {
+            *slot = None;
+            self.remove_leftovers();
+        }
+    }
+}
