@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.upkeep import CannotMeasure
+from bench.measure import CannotMeasure
 
 NAMES = ["faults"]
 SECONDS, QUICK_SECONDS = 20, 3

@@ -22,9 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure import Command, make_cold, remove, run
+from bench.measure import CannotMeasure, Command, make_cold, remove, run
 from bench.tools import Borg, Place, Restic, Tool
-from bench.upkeep import CannotMeasure
 
 LOOK = ["look-random", "look-listing", "look-sequential"]
 READS = """

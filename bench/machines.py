@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench.measure import Command, make_warm, remove, run
-from bench.upkeep import CannotMeasure, Pair
+from bench.measure import CannotMeasure, Command, make_warm, remove, run
+from bench.upkeep import Pair
 
 NAMES = ["nbd", "boot", "night"]
 DISK_BYTES = 1 << 30

@@ -31,6 +31,10 @@ class CommandFailed(Exception):
     pass
 
 
+class CannotMeasure(Exception):
+    """Something that this needs is not here."""
+
+
 def run(command: Command, then_sync: Path | None = None) -> Cost:
     """Runs the command. If `then_sync` is given, the time includes making that folder's file system durable."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}

@@ -6,8 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from bench.measure import remove
-from bench.upkeep import CannotMeasure, Pair
+from bench.measure import CannotMeasure, remove
+from bench.upkeep import Pair
 
 NAMES = ["plan"]
 BLOCK_BYTES = 4096

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.upkeep import CannotMeasure
+from bench.measure import CannotMeasure
 
 ROOTS = {Path("/sys/fs/cgroup/blkio"): "blkio.throttle.read_iops_device", Path("/sys/fs/cgroup"): "io.max"}
 

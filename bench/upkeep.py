@@ -7,7 +7,8 @@ beside what limits it: the disk, one core, or what another program reaches with 
               beside that server's own benchmark client, which makes up as many objects of the same size and reads no disk
   clone       from there, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. And beside what limits it: the server's own client, which
               fetches as many objects and writes them nowhere, and the disk, which writes as many bytes past the system's memory of files; the slower of
-              the two is the limit. And into memory (/dev/shm), beside the client
+              the two is the limit. And into memory (/dev/shm), beside the client. Client, server and clone share this machine's processors; so once
+              more over a line of 2 Gbit/s, if one can be made here, where it is the line that limits
   repair      one arena of 64 MiB is lost, and comes from a replica in a folder, with a cold cache: of a store, and of one of a quarter of its size, each
               with what it read from the disk; it should cost the same. And beside `verify --data` of the larger, which a `repair --data` begins with
   parity      a snapshot into a store with `init --parity 5%`, beside one into a store without
@@ -26,15 +27,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bench.measure import Command, Cost, logical_bytes, make_cold, make_warm, remove, run
+from bench.measure import CannotMeasure, Command, Cost, logical_bytes, make_cold, make_warm, remove, run
+from bench.slow_line import slow_line
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ["verify", "replicate", "clone", "repair", "parity"]
 SOURCE_BYTES = 1 << 30
 QUICK_SOURCE_BYTES = 24 << 20
+LINE_BITS_PER_SECOND = 2_000_000_000
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "not a secret", "AWS_REGION": "us-east-1"}
 # The server, and the client beside it; script/need says of which version.
 NEEDED = ["versitygw", "s5cmd"]
+# Its client does not start where somebody has set this.
+NO_BUNDLE = {"AWS_CA_BUNDLE": ""}
 # What `varve replicate` makes objects of, and so many go at a time there by itself.
 OBJECT_BYTES = 16 << 20
 DECRYPT_AND_HASH = """
@@ -52,10 +57,6 @@ print(time.monotonic() - begun)
 
 # A row, what it is beside, the seconds of both, the bytes of work, and those that were read from the disk if that is of interest.
 Figures = tuple[str, str, float, float, int] | tuple[str, str, float, float, int, int]
-
-
-class CannotMeasure(Exception):
-    """Something that this needs is not here."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Upkeep:
         measure: dict[str, Callable[[], list[Figures]]] = {
             "verify": self.verify,
             "replicate": lambda: self.with_server(round_number, is_clone=False),
-            "clone": lambda: self.with_server(round_number, is_clone=True),
+            "clone": lambda: self.with_server(round_number, is_clone=True) + self.clone_over_a_line(round_number),
             "repair": lambda: self.repair(round_number),
             "parity": self.parity,
         }
@@ -147,13 +148,10 @@ class Upkeep:
             byte_count = logical_bytes(there)
             count = max(1, round(byte_count / OBJECT_BYTES))
             size = byte_count // count
-            of_server = ["versitygw", "test", "--access", BUCKET_KEYS["AWS_ACCESS_KEY_ID"], "--secret", BUCKET_KEYS["AWS_SECRET_ACCESS_KEY"],
-                         "--endpoint", server, "bench", "--bucket", "bench", "--files", str(count), "--objsize", str(size), "--prefix", "made-up/"]
-            # It does not start where somebody has set this.
-            no_bundle = {"AWS_CA_BUNDLE": ""}
-            own = Command([*of_server, "--download" if is_clone else "--upload"], environment=no_bundle)
+            of_server = own_client(server, count, size)
+            own = Command([*of_server, "--download" if is_clone else "--upload"], environment=NO_BUNDLE)
             if is_clone:
-                run(Command([*of_server, "--upload"], environment=no_bundle))
+                run(Command([*of_server, "--upload"], environment=NO_BUNDLE))
             commands = {"ours": ours, "theirs": theirs, "own": own}
             memory = Path("/dev/shm/varve-bench-clone")
             if is_clone:
@@ -180,6 +178,32 @@ class Upkeep:
                     (f"{row} into memory", client, seconds["memory"], seconds["own"], byte_count),
                 ]
             return figures
+
+    def clone_over_a_line(self, round_number: int) -> list[Figures]:
+        """The same where neither disk nor processors are the limit."""
+        try:
+            with slow_line(LINE_BITS_PER_SECOND), s3_server(self.work / "server") as server:
+                target = f"s3://bench/replica?endpoint={server}"
+                run(self.varve("replicate", target))
+                byte_count = logical_bytes(self.work / "server" / "files" / "bench" / "replica")
+                count = max(1, round(byte_count / OBJECT_BYTES))
+                of_server = own_client(server, count, byte_count // count)
+                run(Command([*of_server, "--upload"], environment=NO_BUNDLE))
+                commands = {
+                    "ours": self.varve("clone", target, self.work / "clone"),
+                    "own": Command([*of_server, "--download"], environment=NO_BUNDLE),
+                }
+                seconds = {}
+                for name, command in list(commands.items())[:: 1 if round_number % 2 else -1]:
+                    os.sync()
+                    seconds[name] = run(command, then_sync=self.work).seconds
+        except CannotMeasure as reason:
+            print(f"  clone over a slow line: skipped: {reason}", file=sys.stderr)
+            return []
+        finally:
+            remove(self.work / "clone")
+        row = f"clone from S3, a line of {LINE_BITS_PER_SECOND // 10**9} Gbit/s"
+        return [(row, "versitygw test bench over that line", seconds["ours"], seconds["own"], byte_count)]
 
     def repair(self, round_number: int) -> list[Figures]:
         quarter = self.work / "quarter"
@@ -231,6 +255,12 @@ class Upkeep:
         without, with_parity = night(), night("--parity", "5%")
         row = "a snapshot with --parity 5%"
         return [(row, "the same without", with_parity.seconds, without.seconds, self.source_bytes)]
+
+
+def own_client(server: str, count: int, size: int) -> list[str]:
+    """The benchmark client that comes with the server, for so many objects of that size."""
+    return ["versitygw", "test", "--access", BUCKET_KEYS["AWS_ACCESS_KEY_ID"], "--secret", BUCKET_KEYS["AWS_SECRET_ACCESS_KEY"],
+            "--endpoint", server, "bench", "--bucket", "bench", "--files", str(count), "--objsize", str(size), "--prefix", "made-up/"]
 
 
 @contextlib.contextmanager

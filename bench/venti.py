@@ -22,9 +22,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.measure import Command, make_cold, remove, run
+from bench.measure import CannotMeasure, Command, make_cold, remove, run
 from bench.slow_disk import slow_disk
-from bench.upkeep import CannotMeasure, Figures, Pair
+from bench.upkeep import Figures, Pair
 
 NAMES = ["venti"]
 BLOCK_BYTES = 8 << 10

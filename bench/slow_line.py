@@ -1,0 +1,36 @@
+"""A line to servers on this machine that carries no more than so many bits a second: loopback in a network namespace of its own."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+from bench.measure import CannotMeasure
+
+CLONE_NEWNET = 0x40000000
+
+
+@contextlib.contextmanager
+def slow_line(bits_per_second: int) -> Iterator[None]:
+    """What this process starts until the block ends, servers too, has no network but 127.0.0.1, and that so slow. What both ends send counts together."""
+    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
+        raise CannotMeasure("no line can be slowed down here (it takes root, ip and tc)")
+    system = ctypes.CDLL(None, use_errno=True)
+    before = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if system.unshare(CLONE_NEWNET) != 0:
+            raise CannotMeasure(f"no network namespace can be made here: {os.strerror(ctypes.get_errno())}")
+        try:
+            shape = ["tbf", "rate", f"{bits_per_second}bit", "burst", "1mb", "latency", "100ms"]
+            for command in (["ip", "link", "set", "lo", "up"], ["tc", "qdisc", "add", "dev", "lo", "root", *shape]):
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    raise CannotMeasure(f"{' '.join(command)}: {done.stderr.strip()}")
+            yield
+        finally:
+            if system.setns(before, CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "cannot go back to the network of before")
+    finally:
+        os.close(before)
