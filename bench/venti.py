@@ -68,8 +68,11 @@ class Venti:
         row, limit, cold_bytes = "reads here and there, cold", f"the disk, {DEPTH} at a time", self.block_count // COLD_READS * BLOCK_BYTES
         self.fill(round_number)
         yield row, limit, *self.cold(round_number), cold_bytes
-        with contextlib.suppress(CannotMeasure), slow_disk(self.work, SLOW_READS_PER_SECOND):
-            yield f"{row}, a slow disk", f"{limit}, slow", *self.cold(round_number), cold_bytes
+        try:
+            with slow_disk(self.work, SLOW_READS_PER_SECOND):
+                yield f"{row}, a slow disk", f"{limit}, slow", *self.cold(round_number), cold_bytes
+        except CannotMeasure as reason:
+            print(f"  {row}, a slow disk: skipped: {reason}", file=sys.stderr)
         remove(self.work / "store")
         for row, seconds in ours.items():
             for limit, limits in others.items():
