@@ -273,6 +273,11 @@ impl DiskIndex {
         self.counters.lookups.add(1);
         let key = self.key_of(fingerprint);
         let mut found = Vec::new();
+        // First of all, since that is the smallest of the tables: whoever asks in order finds there what is asked for.
+        self.nearby().find(fingerprint, &mut found);
+        if !found.is_empty() {
+            return Near::Some(found);
+        }
         let is_all = {
             let state = self.state();
             if !self.may_contain(&state, key) {
@@ -282,11 +287,7 @@ impl DiskIndex {
             state.buffered_addresses(key, &mut found);
             state.run.is_none() && !state.is_incomplete
         };
-        if is_all {
-            return Near::All(found);
-        }
-        self.nearby().find(fingerprint, &mut found);
-        Near::Some(found)
+        if is_all { Near::All(found) } else { Near::Some(found) }
     }
 
     /// Where the block with this fingerprint may be: reads one page, seldom two.
