@@ -31,7 +31,7 @@ fn appends_add_up(storage: &impl Storage) {
     assert_eq!(storage.create(&file).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert_eq!(storage.append(&file, b"hello ").unwrap(), 0);
     storage.sync_soon(&file);
-    assert_eq!(storage.append(&file, b"world").unwrap(), 6);
+    assert_eq!(storage.append_uncached(&file, b"world").unwrap(), 6);
     assert_eq!(storage.length(&file).unwrap(), 11);
     storage.sync(&file).unwrap();
     storage.sync_folder("folder").unwrap();

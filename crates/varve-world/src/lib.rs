@@ -12,6 +12,7 @@ mod memory;
 mod random;
 mod real;
 mod storage;
+mod uncached;
 mod workers;
 
 use std::path::Path;

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::storage::{FileLock, FileName, LockError, Storage};
+use crate::uncached;
 
 /// How many files are held open at most, to be read again without another open.
 const OPEN_FILES_MAX: usize = 256;
@@ -29,6 +30,8 @@ pub struct RealStorage {
 
 struct OpenFile {
     file: File,
+    /// The same past the system's memory of files, once that was asked for, if it can be.
+    uncached: OnceLock<Option<File>>,
     writable: bool,
     /// How often it was written, and up to which of these times everything is durable.
     write_count: AtomicU64,
@@ -70,6 +73,7 @@ impl RealStorage {
     fn remember(&self, name: &FileName, file: File, writable: bool) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
+            uncached: OnceLock::new(),
             writable,
             write_count: AtomicU64::new(0),
             durable_count: AtomicU64::new(0),
@@ -192,6 +196,17 @@ impl Storage for RealStorage {
         let offset = open.file.metadata()?.len();
         open.note_write();
         open.file.write_all_at(bytes, offset)?;
+        Ok(offset)
+    }
+
+    fn append_uncached(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        let open = self.open(file, true)?;
+        let Some(uncached) = open.uncached.get_or_init(|| uncached::open(&self.path(file))) else {
+            return self.append(file, bytes);
+        };
+        let offset = open.file.metadata()?.len();
+        open.note_write();
+        uncached::write_all_at(&open.file, uncached, bytes, offset)?;
         Ok(offset)
     }
 

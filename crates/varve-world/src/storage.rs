@@ -67,6 +67,14 @@ pub trait Storage: Send + Sync {
     /// On any error, any part of `bytes` may or may not have been added.
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64>;
 
+    /// The same for much that nobody will read soon: where that can be, it does not go into the system's memory of files.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    fn append_uncached(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
+        self.append(file, bytes)
+    }
+
     /// Writes `bytes` over what a file has from `offset` on. Only for files that are hints, and that tell by themselves what is
     /// damaged: until [`sync`](Self::sync) returns, a crash leaves any mixture of old and new. The log is never written so.
     ///
