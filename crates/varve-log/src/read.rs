@@ -343,13 +343,13 @@ impl Log {
     }
 
     /// Checks and decrypts part of a record: its body, or of a framed clump the table or a frame.
-    pub(crate) fn open_message(
+    pub(crate) fn open_in_place(
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
         (message, code): (Message, &[u8; CODE_BYTES]),
-        mut bytes: Vec<u8>,
-    ) -> Result<Vec<u8>, ReadLogError> {
+        bytes: &mut [u8],
+    ) -> Result<(), ReadLogError> {
         let cipher = arena
             .cipher(header.kind, &header.session, self.keys.is_encrypted())
             .ok_or(ReadLogError::NoReadKey { arena: arena.id })?;
@@ -358,9 +358,8 @@ impl Log {
             RecordKind::Page => "directory page",
         };
         cipher
-            .open(message, &arena.associated(header), code, &mut bytes)
-            .map_err(|_| self.forged(arena, header.granule, what))?;
-        Ok(bytes)
+            .open(message, &arena.associated(header), code, bytes)
+            .map_err(|_| self.forged(arena, header.granule, what))
     }
 
     pub(crate) fn forged(&self, arena: &OpenedArena, granule: Granule, what: &'static str) -> ReadLogError {

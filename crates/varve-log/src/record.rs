@@ -147,7 +147,8 @@ impl RecordHeader {
     }
 
     /// Where the next record begins; `None` beyond any arena.
-    pub(crate) fn next(&self) -> Option<Granule> {
+    #[must_use]
+    pub fn next(&self) -> Option<Granule> {
         Granule::at_or_after(self.granule.byte_offset().checked_add(self.record_bytes())?)
     }
 }

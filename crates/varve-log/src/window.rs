@@ -102,6 +102,8 @@ impl Log {
             ahead_bytes,
             start: 0,
             buffer: Vec::new(),
+            filled: 0,
+            spent: 0,
             is_careful: false,
         }
     }
@@ -115,7 +117,11 @@ pub struct Window<'a> {
     file_bytes: Option<u64>,
     ahead_bytes: usize,
     start: u64,
+    /// What was read, in its first `filled` bytes.
     buffer: Vec<u8>,
+    filled: usize,
+    /// So many of them were decrypted where they are, and are not what the file has.
+    spent: usize,
     /// Whether the disk has not given something here: from then on nothing is read ahead, so that a bad sector costs no more than itself.
     is_careful: bool,
 }
@@ -265,15 +271,16 @@ impl Window<'_> {
         code: &[u8; CODE_BYTES],
     ) -> Result<Vec<u8>, ReadLogError> {
         let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);
-        let bytes = self.take(start, place.len())?;
-        self.log.open_message(self.arena, header, (message, code), bytes)
+        let mut bytes = self.take(start, place.len())?;
+        self.log.open_in_place(self.arena, header, (message, code), &mut bytes)?;
+        Ok(bytes)
     }
 
     fn malformed(&self, header: &RecordHeader, source: OpenClumpError) -> ReadLogError {
         ReadLogError::Clump { arena: self.arena.id, offset: header.granule.byte_offset(), source }
     }
 
-    /// Checks every code of the record at `granule`, without decompressing it.
+    /// Checks every code of the record at `granule`, without decompressing it. What was read of it ahead is of no use after that.
     ///
     /// # Errors
     /// As [`clump`](Self::clump).
@@ -283,15 +290,33 @@ impl Window<'_> {
 
     fn read_codes(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
         let header = self.record(granule)?;
+        let whole = (0..header.body_bytes, Message::body(header.counter), header.code);
         if header.kind == RecordKind::Page {
-            self.opened_body(&header)?;
+            self.check(&header, whole)?;
             return Ok(header);
         }
         let map = self.read_map(granule)?;
+        let Some(table) = &map.table else {
+            self.check(&header, whole)?;
+            return Ok(header);
+        };
         for frame in 0..map.frame_count() {
-            self.opened_frame(&map, frame)?;
+            let (place, row) = table.place(frame).zip(table.row(frame)).expect("they were just counted");
+            self.check(&header, (place, Message::frame(header.counter, frame), row.code))?;
         }
         Ok(header)
+    }
+
+    /// Checks the part of a body that was encrypted as one, where it was read to.
+    fn check(
+        &mut self,
+        header: &RecordHeader,
+        (place, message, code): (Range<u32>, Message, [u8; CODE_BYTES]),
+    ) -> Result<(), ReadLogError> {
+        let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);
+        let place = self.read(start, place.len())?;
+        self.spent = place.end;
+        self.log.open_in_place(self.arena, header, (message, &code), &mut self.buffer[place])
     }
 
     /// As [`twice`](twice()), with what was read ahead forgotten in between.
@@ -310,7 +335,7 @@ impl Window<'_> {
 
     /// Whatever is asked for next is read from the file.
     pub(crate) fn forget(&mut self) {
-        self.buffer.clear();
+        self.filled = 0;
     }
 
     /// From now on reads this many bytes at a time.
@@ -337,43 +362,46 @@ impl Window<'_> {
     }
 
     /// Where in the buffer these bytes are.
-    fn buffered(&self, offset: u64, count: usize) -> Option<usize> {
+    fn buffered(&self, offset: u64, count: usize) -> Option<Range<usize>> {
         let skip = usize::try_from(offset.checked_sub(self.start)?).ok()?;
-        (skip.checked_add(count)? <= self.buffer.len()).then_some(skip)
+        let end = skip.checked_add(count)?;
+        (self.spent <= skip && end <= self.filled).then_some(skip..end)
     }
 
     pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
-        let skip = match self.buffered(offset, count) {
-            Some(skip) => skip,
-            None => {
-                let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
-                // Past the end of the file the read below fails, and says where.
-                let ahead_bytes = if self.is_careful { 0 } else { self.ahead_bytes };
-                let wanted = count.max(ahead_bytes.min(left)).min(left.max(count));
-                match self.fill(offset, wanted) {
-                    Err(error) if error.is_unreadable() => {
-                        self.is_careful = true;
-                        if wanted == count {
-                            return Err(error);
-                        }
-                        self.fill(offset, count)?;
-                    }
-                    other => other?,
+        let place = self.read(offset, count)?;
+        Ok(&self.buffer[place])
+    }
+
+    /// Sees to it that these bytes are in the buffer, and tells where.
+    fn read(&mut self, offset: u64, count: usize) -> Result<Range<usize>, ReadLogError> {
+        if let Some(place) = self.buffered(offset, count) {
+            return Ok(place);
+        }
+        let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
+        // Past the end of the file the read below fails, and says where.
+        let ahead_bytes = if self.is_careful { 0 } else { self.ahead_bytes };
+        let wanted = count.max(ahead_bytes.min(left)).min(left.max(count));
+        match self.fill(offset, wanted) {
+            Err(error) if error.is_unreadable() => {
+                self.is_careful = true;
+                if wanted == count {
+                    return Err(error);
                 }
-                0
+                self.fill(offset, count)?;
             }
-        };
-        Ok(&self.buffer[skip..skip + count])
+            other => other?,
+        }
+        Ok(0..count)
     }
 
     fn fill(&mut self, offset: u64, count: usize) -> Result<(), ReadLogError> {
-        self.buffer.clear();
-        self.buffer.resize(count, 0);
-        self.start = offset;
-        let read = self.log.read_at(self.arena.id, offset, &mut self.buffer);
-        if read.is_err() {
-            self.buffer.clear();
+        (self.start, self.filled, self.spent) = (offset, 0, 0);
+        if self.buffer.len() < count {
+            self.buffer.resize(count, 0);
         }
-        read
+        self.log.read_at(self.arena.id, offset, &mut self.buffer[..count])?;
+        self.filled = count;
+        Ok(())
     }
 }
