@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::edge::{self, Runtime};
 use crate::leftovers;
+use crate::spare_buffers::SpareBuffers;
 use crate::trouble::{Trouble, chain};
 use crate::xml;
 use crate::{OpenOptions, Pace, Patience, tls};
@@ -36,6 +37,7 @@ pub(crate) struct Http {
     patience: Patience,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
+    spare: Arc<SpareBuffers>,
 }
 
 /// A whole answer.
@@ -46,10 +48,15 @@ pub(crate) struct Answer {
 }
 
 impl Http {
-    pub fn new(options: &OpenOptions) -> io::Result<Self> {
+    /// For a server that is asked by HTTPS, or never.
+    pub fn new(options: &OpenOptions, is_encrypted: bool) -> io::Result<Self> {
         let patience = options.patience;
+        let tls = match is_encrypted {
+            true => tls::client_config(options.authorities.as_deref())?,
+            false => tls::believing_nobody()?,
+        };
         let client = Client::builder()
-            .tls_backend_preconfigured(tls::client_config(options.authorities.as_deref())?)
+            .tls_backend_preconfigured(tls)
             .connect_timeout(patience.silence_max)
             .read_timeout(patience.silence_max)
             .redirect(reqwest::redirect::Policy::none())
@@ -58,7 +65,7 @@ impl Http {
             .build()
             .map_err(|error| chain(&error))?;
         let (up, down) = (options.up.clone(), options.down.clone());
-        Ok(Self { runtime: Runtime::new()?, client, patience, up, down })
+        Ok(Self { runtime: Runtime::new()?, client, patience, up, down, spare: Arc::default() })
     }
 
     /// Runs a call that moves so many bytes to its end.
@@ -96,7 +103,8 @@ impl Http {
         // By a thread of the runtime, which serves the connection as well: each piece of the answer would have to wake up the caller's, and
         // of a fast line's pieces that costs more than to copy them. The set ends the task if nobody waits for it any more.
         let mut taking = JoinSet::new();
-        taking.spawn(take_range(self.client.clone(), request, range, self.down.clone()));
+        let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
+        taking.spawn(async move { take_range(&client, request, range, &spare, down.as_deref()).await });
         match taking.join_next().await {
             Some(Ok(taken)) => taken,
             Some(Err(error)) => Err(Trouble::passing(error.to_string())),
@@ -107,10 +115,11 @@ impl Http {
 
 /// Sends a request for a range and takes exactly that.
 async fn take_range(
-    client: Client,
+    client: &Client,
     request: Request,
     range: Range<u64>,
-    down: Option<Arc<Pace>>,
+    spare: &Arc<SpareBuffers>,
+    down: Option<&Pace>,
 ) -> Result<Bytes, Trouble> {
     let mut response = client.execute(request).await.map_err(|error| of_client(&error))?;
     let (skipped, whole) = match response.status() {
@@ -128,7 +137,8 @@ async fn take_range(
         return Err(Trouble::Short);
     }
     let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
-    let mut contents = Vec::with_capacity(wanted.min(ROOM_BYTES_MAX));
+    let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
+    let contents = &mut buffer.bytes;
     let mut left_to_skip = skipped;
     while contents.len() < wanted {
         let Some(mut piece) = response.chunk().await.map_err(|error| of_client(&error))? else {
@@ -138,7 +148,7 @@ async fn take_range(
                 None => Trouble::Short,
             });
         };
-        if let Some(pace) = &down {
+        if let Some(pace) = down {
             tokio::time::sleep(pace.take(piece.len())).await;
         }
         let skip = usize::try_from(left_to_skip).map_or(piece.len(), |left| left.min(piece.len()));
@@ -146,7 +156,7 @@ async fn take_range(
         drop(piece.split_to(skip));
         contents.extend_from_slice(&piece[..piece.len().min(wanted - contents.len())]);
     }
-    Ok(contents.into())
+    Ok(buffer.freeze())
 }
 
 /// The length of the whole object, if the answer tells; it must be an answer to the range that was asked for.

@@ -38,6 +38,7 @@ mod persistent;
 mod s3;
 mod secret;
 mod sftp;
+mod spare_buffers;
 mod target;
 mod tls;
 mod trouble;

@@ -110,7 +110,7 @@ impl S3 {
         let bucket = bucket_url(&place, endpoint.as_deref(), &region)?;
         let library = builder.build().map_err(|error| chain(&error))?;
         let credentials = (!is_open).then(|| library.credentials().clone());
-        let http = Http::new(options)?;
+        let http = Http::new(options, !bucket.starts_with("http:"))?;
         Ok(Self { http, place, bucket, region, credentials, honoured: Mutex::default() })
     }
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
 use crate::trouble::chain;
@@ -25,6 +25,14 @@ pub(crate) fn client_config(authorities: Option<&Path>) -> std::io::Result<Clien
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     Ok(verified.with_no_client_auth())
+}
+
+/// The same for whoever will make none: nobody is believed, and no certificate is read, of which a machine has hundreds.
+pub(crate) fn believing_nobody() -> std::io::Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| chain(&error))?;
+    Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 fn certificates(path: &Path) -> std::io::Result<Vec<CertificateDer<'static>>> {

@@ -61,7 +61,7 @@ impl Webdav {
             })
         });
         let authorization = authorization.transpose().map_err(|error| chain(&error))?;
-        Ok(Self { http: Http::new(options)?, place, is_encrypted, server, authorization })
+        Ok(Self { http: Http::new(options, is_encrypted)?, place, is_encrypted, server, authorization })
     }
 
     /// The path of an object, or for `""` of the collection.

@@ -1,0 +1,90 @@
+//! Buffers that are used again: to touch fresh memory for the first time costs more than to copy into it what a fast line brings.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// More are not kept. Readers give one back for each that they take, so that a few are enough for many of them.
+const SPARE_MAX: usize = 4;
+/// A shorter answer has no need of them.
+const SHORT_BYTES_MAX: usize = 256 << 10;
+/// A longer one is not kept.
+const LONG_BYTES_MIN: usize = 32 << 20;
+
+/// Buffers that nobody uses now.
+#[derive(Default)]
+pub(crate) struct SpareBuffers(Mutex<Vec<Vec<u8>>>);
+
+/// A buffer in use.
+pub(crate) struct Buffer {
+    pub bytes: Vec<u8>,
+    home: Option<Arc<SpareBuffers>>,
+}
+
+impl SpareBuffers {
+    /// An empty buffer with room for so many bytes, or with less.
+    pub fn take(self: &Arc<Self>, byte_count: usize) -> Buffer {
+        if byte_count <= SHORT_BYTES_MAX {
+            return Buffer { bytes: Vec::with_capacity(byte_count), home: None };
+        }
+        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let bytes = spare.unwrap_or_else(|| Vec::with_capacity(byte_count));
+        Buffer { bytes, home: Some(Arc::clone(self)) }
+    }
+}
+
+impl Buffer {
+    /// What is in it; once that is not used any more, the buffer is.
+    pub fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let Some(home) = &self.home else { return };
+        let mut spare = home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_MAX && self.bytes.capacity() < LONG_BYTES_MIN {
+            let mut bytes = std::mem::take(&mut self.bytes);
+            bytes.clear();
+            spare.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_used_again_once_nobody_reads_it() {
+        let home = Arc::new(SpareBuffers::default());
+        let mut first = home.take(1 << 20);
+        first.bytes.extend_from_slice(b"what came");
+        let place = first.bytes.as_ptr();
+        let (one, other) = (first.freeze(), home.take(1 << 20));
+        assert_ne!(other.bytes.as_ptr(), place);
+        let part = one.slice(5..);
+        drop(one);
+        assert_eq!(part, &b"came"[..]);
+        drop(part);
+        let again = home.take(1 << 20);
+        assert_eq!((again.bytes.as_ptr(), again.bytes.len()), (place, 0));
+    }
+
+    #[test]
+    fn no_more_are_kept_than_a_few() {
+        let home = Arc::new(SpareBuffers::default());
+        let used: Vec<_> = (0..3 * SPARE_MAX).map(|_| home.take(1 << 20)).collect();
+        drop(used);
+        assert_eq!(home.0.lock().unwrap().len(), SPARE_MAX);
+        drop(home.take(10));
+        assert_eq!(home.0.lock().unwrap().len(), SPARE_MAX);
+    }
+}
