@@ -1,4 +1,4 @@
-//! Bringing a whole store back: each arena is put together under another name, checked record by record, and only then
+//! Bringing a whole store back: each arena is put together under another name, checked record by record as it comes, and only then
 //! gets its own. `config.toml` comes last: until it is there, the folder is no store.
 
 use std::io;
@@ -9,8 +9,10 @@ use bytes::Bytes;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
-use varve_world::{FileLock, FileName, LockError, Storage, Task, World};
+use varve_world::{FileName, Storage, Task, World};
 
+use crate::arrival::Arrival;
+use crate::held::Held;
 use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, plain};
 use crate::observer::Observer;
 use crate::records::{ArenaRecords, RecordsDamage};
@@ -330,20 +332,34 @@ impl Hand<'_> {
         assembly: &Assembly,
         present: u64,
     ) -> Result<Option<RecordsDamage>, CloneError> {
-        let hole = self.fetch(id, assembly, present)?;
+        let unfinished = Held {
+            below: Arc::clone(self.storage),
+            file: id.file_name(),
+            kept_as: unfinished(&id.file_name()),
+            offset: 0,
+            bytes: Bytes::new(),
+        };
+        let view: Arc<dyn Storage> = Arc::new(unfinished);
+        let mut arrival = if present == 0 { Arrival::begin() } else { Arrival::default() };
+        let hole = self.fetch(id, assembly, present, |offset, piece| {
+            if let Some(log) = self.log {
+                arrival.take(log, &view, id, offset, piece);
+            }
+        })?;
         let found = match self.log {
-            Some(log) => self.check(log, id, assembly)?,
+            Some(log) => check(&Log::new(view, log.keys().clone(), *log.config()), id, assembly, &arrival)?,
             None => None,
         };
         Ok(found.or(hole.map(|hole| RecordsDamage::Gap { arena: id, offset: hole.start })))
     }
 
-    /// Fetches what is missing. A hole becomes zeros; the first one is returned.
+    /// Fetches what is missing, and gives each piece, once it is written, to `arrived`. A hole becomes zeros; the first one is returned.
     fn fetch(
         &self,
         id: ArenaId,
         assembly: &Assembly,
         present: u64,
+        mut arrived: impl FnMut(u64, Bytes),
     ) -> Result<Option<Range<u64>>, CloneError> {
         let new = unfinished(&id.file_name());
         let holes = assembly.holes();
@@ -366,31 +382,17 @@ impl Hand<'_> {
                     self.replica.read_arena(id, place..end).map_err(failed(&id.file_name()))?
                 }
             };
-            self.storage.append(&new, &piece).map_err(failed(&new))?;
-            place += piece.len() as u64;
-            self.observer.add_done(piece.len() as u64);
+            self.storage.append_uncached(&new, &piece).map_err(failed(&new))?;
+            let (offset, bytes) = (place, piece.len() as u64);
+            arrived(offset, piece);
+            place += bytes;
+            self.observer.add_done(bytes);
             if place - synced >= SYNC_SOON_BYTES || place >= assembly.bytes() {
                 self.storage.sync_soon(&new);
                 synced = place;
             }
         }
         Ok(holes.into_iter().next())
-    }
-
-    /// Checks every record of what was fetched.
-    fn check(
-        &self,
-        log: &Log,
-        id: ArenaId,
-        assembly: &Assembly,
-    ) -> Result<Option<RecordsDamage>, CloneError> {
-        let view = Unfinished { below: Arc::clone(self.storage), arena: id };
-        let log = Log::new(Arc::new(view), log.keys().clone(), *log.config());
-        match check_arena(&log, id, assembly) {
-            Ok(damage) => Ok(damage),
-            Err(error) if error.is_damage() => Ok(Some(error.into())),
-            Err(error) => Err(error.into()),
-        }
     }
 }
 
@@ -423,12 +425,34 @@ fn missing(log: &Log, world: &World) -> Result<Vec<DamagedThere>, CloneError> {
     Ok(gone.chain(unsealed).collect())
 }
 
-fn check_arena(log: &Log, id: ArenaId, assembly: &Assembly) -> Result<Option<RecordsDamage>, ReadLogError> {
+/// Checks every record of what was fetched. Damage is no error, but an answer.
+fn check(
+    log: &Log,
+    id: ArenaId,
+    assembly: &Assembly,
+    arrival: &Arrival,
+) -> Result<Option<RecordsDamage>, ReadLogError> {
+    match read_back(log, id, assembly, arrival) {
+        Err(error) if error.is_damage() => Ok(Some(error.into())),
+        other => other,
+    }
+}
+
+/// Reads what was fetched, but for those records that were checked when they came.
+fn read_back(
+    log: &Log,
+    id: ArenaId,
+    assembly: &Assembly,
+    arrival: &Arrival,
+) -> Result<Option<RecordsDamage>, ReadLogError> {
     let opened = log.open_arena(id)?;
     let records = ArenaRecords::read(log, &opened, assembly.bytes())?;
     let mut window = log.window(&opened, AHEAD_BYTES);
     for record in records.within(&(0..u64::MAX)) {
         let (arena, offset) = (id, record.granule.byte_offset());
+        if arrival.has_checked(record.granule, &record.code) {
+            continue;
+        }
         if window.authenticate(record.granule)?.code != record.code {
             return Err(ReadLogError::Forged { arena, offset, what: "record" });
         }
@@ -444,68 +468,4 @@ fn check_arena(log: &Log, id: ArenaId, assembly: &Assembly) -> Result<Option<Rec
         }
     }
     Ok(records.damage)
-}
-
-/// A storage in which one arena is read under the name that it has while it is not whole.
-struct Unfinished {
-    below: Arc<dyn Storage>,
-    arena: ArenaId,
-}
-
-impl Unfinished {
-    fn real(&self, file: &FileName) -> FileName {
-        if *file == self.arena.file_name() { unfinished(file) } else { file.clone() }
-    }
-}
-
-fn refused() -> io::Error {
-    io::ErrorKind::ReadOnlyFilesystem.into()
-}
-
-impl Storage for Unfinished {
-    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.below.read_at(&self.real(file), offset, into)
-    }
-
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.below.length(&self.real(file))
-    }
-
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.below.list(folder)
-    }
-
-    fn create(&self, _: &FileName) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn append(&self, _: &FileName, _: &[u8]) -> io::Result<u64> {
-        Err(refused())
-    }
-
-    fn truncate(&self, _: &FileName, _: u64) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn sync_soon(&self, _: &FileName) {}
-
-    fn sync(&self, _: &FileName) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn sync_folder(&self, _: &str) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn rename(&self, _: &FileName, _: &FileName) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn remove(&self, _: &FileName) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn lock(&self, file: &FileName, _: &str) -> Result<Box<dyn FileLock>, LockError> {
-        Err(LockError::Storage { file: file.clone(), source: refused() })
-    }
 }

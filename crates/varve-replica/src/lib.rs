@@ -18,10 +18,12 @@
 //! A replica does not know what a snapshot is. This crate starts no threads and asks no time: it is given
 //! [`Workers`](varve_world::Workers).
 
+mod arrival;
 mod audit;
 mod cache;
 mod clone;
 mod healing;
+mod held;
 mod listing;
 mod name;
 mod observer;
