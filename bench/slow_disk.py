@@ -1,4 +1,4 @@
-"""A disk that answers no more than so many reads a second, made of the one that is here by the system's control groups (of either version)."""
+"""A disk that does no more than so much a second, made of the one that is here by the system's control groups (of either version)."""
 
 import contextlib
 import os
@@ -7,14 +7,16 @@ from pathlib import Path
 
 from bench.measure import CannotMeasure
 
-ROOTS = {Path("/sys/fs/cgroup/blkio"): "blkio.throttle.read_iops_device", Path("/sys/fs/cgroup"): "io.max"}
+OLD, NEW = Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup")
+READS_PER_SECOND = {OLD: "blkio.throttle.read_iops_device", NEW: "riops="}
+BYTES_WRITTEN_PER_SECOND = {OLD: "blkio.throttle.write_bps_device", NEW: "wbps="}
 
 
 @contextlib.contextmanager
-def slow_disk(file: Path, reads_per_second: int) -> Iterator[None]:
-    """The disk that `file` lies on is so slow for this process, and for those that it starts, until the block ends."""
+def slow_disk(file: Path, what: dict[Path, str], limit: int) -> Iterator[None]:
+    """The disk that `file` lies on does no more than `limit` of `what` for this process, and for those that it starts, until the block ends."""
     device = whole_disk(file)
-    for root, limit in ROOTS.items():
+    for root, name in what.items():
         group = root / f"varve-bench-{os.getpid()}"
         before = home(root)
         try:
@@ -22,10 +24,12 @@ def slow_disk(file: Path, reads_per_second: int) -> Iterator[None]:
         except OSError:
             continue
         try:
-            if limit == "io.max":
+            if root == NEW:
                 with contextlib.suppress(OSError):
                     (root / "cgroup.subtree_control").write_text("+io")
-            (group / limit).write_text(f"{device} {'riops=' if limit == 'io.max' else ''}{reads_per_second}\n")
+                (group / "io.max").write_text(f"{device} {name}{limit}\n")
+            else:
+                (group / name).write_text(f"{device} {limit}\n")
             (group / "cgroup.procs").write_text("0")
         except OSError:
             group.rmdir()
