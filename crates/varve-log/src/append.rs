@@ -22,6 +22,9 @@ use crate::seals::{Seal, Seals};
 /// How many full arenas may wait for their seal: their data is being made durable meanwhile.
 const FULL_ARENAS_MAX: usize = 2;
 
+/// As long as none waits, the disk is asked to begin each time that so much more was appended: else it would have nothing to do until the first is full.
+const EARLY_BYTES: u64 = 16 << 20;
+
 /// The end of a log, held by its one writer.
 pub struct Appender {
     log: Arc<Log>,
@@ -234,7 +237,11 @@ impl Appender {
         mut pages: Vec<Appended>,
     ) -> Result<(LogAddress, Vec<Appended>), AppendError> {
         let Some(open) = &mut self.open else { unreachable!("the caller has begun one") };
+        let before = open.log_bytes;
         let granule = open.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
+        if self.full.is_empty() && before / EARLY_BYTES != open.log_bytes / EARLY_BYTES {
+            self.log.storage().sync_soon(&open.id().file_name());
+        }
         let address = self.log.config().map.address(open.id(), granule).ok_or(AppendError::LogFull)?;
         if open.waiting_count() >= PAGE_BLOCKS_GOAL {
             pages.extend(self.write_page()?);

@@ -350,16 +350,27 @@ impl Log {
         (message, code): (Message, &[u8; CODE_BYTES]),
         bytes: &mut [u8],
     ) -> Result<(), ReadLogError> {
-        let cipher = arena
-            .cipher(header.kind, &header.session, self.keys.is_encrypted())
-            .ok_or(ReadLogError::NoReadKey { arena: arena.id })?;
-        let what = match header.kind {
-            RecordKind::Clump => "clump",
-            RecordKind::Page => "directory page",
-        };
-        cipher
-            .open(message, &arena.associated(header), code, bytes)
-            .map_err(|_| self.forged(arena, header.granule, what))
+        let opened = self.cipher(arena, header)?.open(message, &arena.associated(header), code, bytes);
+        opened.map_err(|_| self.forged(arena, header.granule, named(header.kind)))
+    }
+
+    /// The same with bytes that stay as they are. `scratch` is for whatever is needed meanwhile.
+    pub(crate) fn check(
+        &self,
+        arena: &OpenedArena,
+        header: &RecordHeader,
+        (message, code): (Message, &[u8; CODE_BYTES]),
+        bytes: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), ReadLogError> {
+        let cipher = self.cipher(arena, header)?;
+        let checked = cipher.check(message, &arena.associated(header), code, bytes, scratch);
+        checked.map_err(|_| self.forged(arena, header.granule, named(header.kind)))
+    }
+
+    fn cipher(&self, arena: &OpenedArena, header: &RecordHeader) -> Result<RecordCipher, ReadLogError> {
+        let cipher = arena.cipher(header.kind, &header.session, self.keys.is_encrypted());
+        cipher.ok_or(ReadLogError::NoReadKey { arena: arena.id })
     }
 
     pub(crate) fn forged(&self, arena: &OpenedArena, granule: Granule, what: &'static str) -> ReadLogError {
@@ -384,6 +395,14 @@ impl Log {
             other => other,
         };
         read.map_err(|source| ReadLogError::Storage { arena, offset, bytes, source })
+    }
+}
+
+/// What a record is called where it is complained of.
+fn named(kind: RecordKind) -> &'static str {
+    match kind {
+        RecordKind::Clump => "clump",
+        RecordKind::Page => "directory page",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use varve_block::Score;
 
 use crate::arena::Granule;
@@ -103,9 +104,17 @@ impl Log {
             start: 0,
             buffer: Vec::new(),
             filled: 0,
-            spent: 0,
+            held: None,
+            scratch: Vec::new(),
             is_careful: false,
         }
+    }
+
+    /// A look at those records that are in `held`, which the arena has from `offset` on. What is not in there, or seems damaged, is read
+    /// from the file.
+    #[must_use]
+    pub fn window_over<'a>(&'a self, arena: &'a OpenedArena, offset: u64, held: Bytes) -> Window<'a> {
+        Window { held: Some((offset, held)), ..self.window(arena, 0) }
     }
 }
 
@@ -120,8 +129,10 @@ pub struct Window<'a> {
     /// What was read, in its first `filled` bytes.
     buffer: Vec<u8>,
     filled: usize,
-    /// So many of them were decrypted where they are, and are not what the file has.
-    spent: usize,
+    /// What the caller has of the file, and from where on.
+    held: Option<(u64, Bytes)>,
+    /// What codes are checked with.
+    scratch: Vec<u8>,
     /// Whether the disk has not given something here: from then on nothing is read ahead, so that a bad sector costs no more than itself.
     is_careful: bool,
 }
@@ -280,7 +291,7 @@ impl Window<'_> {
         ReadLogError::Clump { arena: self.arena.id, offset: header.granule.byte_offset(), source }
     }
 
-    /// Checks every code of the record at `granule`, without decompressing it. What was read of it ahead is of no use after that.
+    /// Checks every code of the record at `granule`, without decompressing it.
     ///
     /// # Errors
     /// As [`clump`](Self::clump).
@@ -307,16 +318,18 @@ impl Window<'_> {
         Ok(header)
     }
 
-    /// Checks the part of a body that was encrypted as one, where it was read to.
+    /// Checks the part of a body that was encrypted as one.
     fn check(
         &mut self,
         header: &RecordHeader,
         (place, message, code): (Range<u32>, Message, [u8; CODE_BYTES]),
     ) -> Result<(), ReadLogError> {
         let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);
-        let place = self.read(start, place.len())?;
-        self.spent = place.end;
-        self.log.open_in_place(self.arena, header, (message, &code), &mut self.buffer[place])
+        let (log, arena, mut scratch) = (self.log, self.arena, std::mem::take(&mut self.scratch));
+        let bytes = self.bytes(start, place.len())?;
+        let checked = log.check(arena, header, (message, &code), bytes, &mut scratch);
+        self.scratch = scratch;
+        checked
     }
 
     /// As [`twice`](twice()), with what was read ahead forgotten in between.
@@ -336,6 +349,7 @@ impl Window<'_> {
     /// Whatever is asked for next is read from the file.
     pub(crate) fn forget(&mut self) {
         self.filled = 0;
+        self.held = None;
     }
 
     /// From now on reads this many bytes at a time.
@@ -353,7 +367,8 @@ impl Window<'_> {
 
     /// Bytes of the file, to be changed by the caller.
     fn take(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, ReadLogError> {
-        if self.buffered(offset, count).is_some() || (self.ahead_bytes > count && !self.is_careful) {
+        let is_at_hand = self.held_at(offset, count).is_some() || self.buffered(offset, count).is_some();
+        if is_at_hand || (self.ahead_bytes > count && !self.is_careful) {
             return Ok(self.bytes(offset, count)?.to_vec());
         }
         let mut bytes = vec![0; count];
@@ -361,42 +376,41 @@ impl Window<'_> {
         Ok(bytes)
     }
 
+    fn held_at(&self, offset: u64, count: usize) -> Option<&[u8]> {
+        let (start, bytes) = self.held.as_ref()?;
+        let skip = usize::try_from(offset.checked_sub(*start)?).ok()?;
+        bytes.get(skip..skip.checked_add(count)?)
+    }
+
     /// Where in the buffer these bytes are.
-    fn buffered(&self, offset: u64, count: usize) -> Option<Range<usize>> {
+    fn buffered(&self, offset: u64, count: usize) -> Option<usize> {
         let skip = usize::try_from(offset.checked_sub(self.start)?).ok()?;
-        let end = skip.checked_add(count)?;
-        (self.spent <= skip && end <= self.filled).then_some(skip..end)
+        (skip.checked_add(count)? <= self.filled).then_some(skip)
     }
 
     pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
-        let place = self.read(offset, count)?;
-        Ok(&self.buffer[place])
-    }
-
-    /// Sees to it that these bytes are in the buffer, and tells where.
-    fn read(&mut self, offset: u64, count: usize) -> Result<Range<usize>, ReadLogError> {
-        if let Some(place) = self.buffered(offset, count) {
-            return Ok(place);
-        }
-        let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
-        // Past the end of the file the read below fails, and says where.
-        let ahead_bytes = if self.is_careful { 0 } else { self.ahead_bytes };
-        let wanted = count.max(ahead_bytes.min(left)).min(left.max(count));
-        match self.fill(offset, wanted) {
-            Err(error) if error.is_unreadable() => {
-                self.is_careful = true;
-                if wanted == count {
-                    return Err(error);
+        if self.held_at(offset, count).is_none() && self.buffered(offset, count).is_none() {
+            let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
+            // Past the end of the file the read below fails, and says where.
+            let ahead_bytes = if self.is_careful { 0 } else { self.ahead_bytes };
+            let wanted = count.max(ahead_bytes.min(left)).min(left.max(count));
+            match self.fill(offset, wanted) {
+                Err(error) if error.is_unreadable() => {
+                    self.is_careful = true;
+                    if wanted == count {
+                        return Err(error);
+                    }
+                    self.fill(offset, count)?;
                 }
-                self.fill(offset, count)?;
+                other => other?,
             }
-            other => other?,
         }
-        Ok(0..count)
+        let skip = self.buffered(offset, count).unwrap_or(0);
+        Ok(self.held_at(offset, count).unwrap_or_else(|| &self.buffer[skip..skip + count]))
     }
 
     fn fill(&mut self, offset: u64, count: usize) -> Result<(), ReadLogError> {
-        (self.start, self.filled, self.spent) = (offset, 0, 0);
+        (self.start, self.filled) = (offset, 0);
         if self.buffer.len() < count {
             self.buffer.resize(count, 0);
         }

@@ -11,15 +11,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use object_store::RetryConfig;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredentialProvider};
+use object_store::aws::{
+    AmazonS3Builder, AmazonS3ConfigKey, AwsAuthorizer, AwsCredential, AwsCredentialProvider,
+};
 use object_store::client::{HttpRequest, HttpRequestBody};
+use object_store::{RetryConfig, StaticCredentialProvider};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE};
 use reqwest::{Method, Request, StatusCode};
@@ -108,8 +110,16 @@ impl S3 {
             .or_else(|| setting(AmazonS3ConfigKey::Endpoint));
         let is_open = setting(AmazonS3ConfigKey::SkipSignature).is_some_and(|value| value == "true");
         let bucket = bucket_url(&place, endpoint.as_deref(), &region)?;
-        let library = builder.build().map_err(|error| chain(&error))?;
-        let credentials = (!is_open).then(|| library.credentials().clone());
+        let key = setting(AmazonS3ConfigKey::AccessKeyId).zip(setting(AmazonS3ConfigKey::SecretAccessKey));
+        let token = setting(AmazonS3ConfigKey::Token);
+        let credentials = match (is_open, key) {
+            (true, _) => None,
+            (false, Some((key_id, secret_key))) => {
+                Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token })) as _)
+            }
+            // The library knows where else to ask, and for that makes a client of its own, which reads all certificates of the machine.
+            (false, None) => Some(builder.build().map_err(|error| chain(&error))?.credentials().clone()),
+        };
         let http = Http::new(options, !bucket.starts_with("http:"))?;
         Ok(Self { http, place, bucket, region, credentials, honoured: Mutex::default() })
     }

@@ -1,5 +1,6 @@
 //! An arena that is being fetched: its records are checked as they come, out of memory, so that the disk need not give them back at once.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -37,24 +38,24 @@ impl Arrival {
         piece: Bytes,
     ) {
         let end = offset + piece.len() as u64;
-        let log = Held::in_memory(storage, id, offset, piece).log(log);
-        if self.check(&log, id, offset, end).is_err() {
+        let held = Held::in_memory(storage, id, offset, piece.clone());
+        if self.check(&held.log(log), id, offset..end, piece).is_err() {
             self.next = None;
         }
     }
 
-    fn check(&mut self, log: &Log, id: ArenaId, offset: u64, end: u64) -> Result<(), ReadLogError> {
+    fn check(&mut self, log: &Log, id: ArenaId, range: Range<u64>, piece: Bytes) -> Result<(), ReadLogError> {
         let Some(mut granule) = self.next else { return Ok(()) };
         let opened = match self.opened.take() {
             Some(opened) => opened,
             None => log.open_arena(id)?,
         };
         let opened = self.opened.insert(opened);
-        let mut window = log.window(opened, 0);
-        while granule.byte_offset() + GRANULE_BYTES <= end {
+        let mut window = log.window_over(opened, range.start, piece);
+        while granule.byte_offset() + GRANULE_BYTES <= range.end {
             let header = window.record(granule)?;
             let Some(next) = header.next() else { break };
-            if granule.byte_offset() >= offset && next.byte_offset() <= end {
+            if granule.byte_offset() >= range.start && next.byte_offset() <= range.end {
                 self.checked.push((granule, window.authenticate(granule)?.code));
             }
             granule = next;

@@ -31,7 +31,7 @@ pub(crate) fn take_segment(
     let bytes = Bytes::from(bytes);
     let log = Held::in_memory(storage, arena, offset, bytes.clone()).log(log);
     let opened = log.open_arena(arena)?;
-    let mut window = log.window(&opened, 0);
+    let mut window = log.window_over(&opened, offset, bytes.clone());
     for record in records.within(&put.range) {
         let checked = match window.authenticate(record.granule) {
             Err(ReadLogError::NoReadKey { .. }) => window.record(record.granule),

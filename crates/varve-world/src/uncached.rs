@@ -50,7 +50,8 @@ mod tests {
         // Where there is no such thing, both ways are the same.
         let uncached = open(&path).unwrap_or_else(|| file.try_clone().unwrap());
         let mut expected = Vec::new();
-        let lengths = [0, 1, 4095, 1, PAGE_BYTES, 5000, 3, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES - 17, 100_000];
+        let lengths =
+            [0, 1, 4095, 1, PAGE_BYTES, 5000, 3, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES - 17, 100_000];
         for (number, length) in (1_u8..).zip(lengths) {
             let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8 ^ number).collect();
             write_all_at(&file, &uncached, &bytes, expected.len() as u64).unwrap();
