@@ -53,7 +53,7 @@ mod tests {
         let lengths =
             [0, 1, 4095, 1, PAGE_BYTES, 5000, 3, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES - 17, 100_000];
         for (number, length) in (1_u8..).zip(lengths) {
-            let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8 ^ number).collect();
+            let bytes: Vec<u8> = (0..251).cycle().map(|byte: u8| byte ^ number).take(length).collect();
             write_all_at(&file, &uncached, &bytes, expected.len() as u64).unwrap();
             expected.extend_from_slice(&bytes);
             assert!(std::fs::read(&path).unwrap() == expected, "after {length} bytes");
