@@ -70,3 +70,79 @@ impl Arrival {
         place.is_ok_and(|place| self.checked[place].1 == *code)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use varve_block::{Block, BlockStore, BlockType};
+    use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
+    use varve_world::{FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World};
+
+    use super::*;
+    use crate::records::ArenaRecords;
+
+    const ID: ArenaId = ArenaId(0);
+
+    /// A log of some records, and its only arena as it is.
+    fn sample() -> (Arc<dyn Storage>, Log, Vec<u8>) {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let random = Arc::new(SeededRandom::new(3));
+        let clock = Arc::new(FixedClock(Timestamp(0)));
+        let world = World { storage: Arc::clone(&storage), clock, random, workers: Arc::new(InlineWorkers) };
+        let secret = Secret::KeyFile(vec![7; 32].into());
+        let config = StoreConfig::new([1; 16]);
+        Store::create(&world, &config, Some(&secret), PassphraseCost::default()).unwrap();
+        for night in 0..20 {
+            let access = Access::Write { holder: "test" };
+            let store = Store::open(world.clone(), Some(&secret), access, &mut |_| {}).unwrap();
+            for number in 0..3 {
+                let mut bytes = vec![0; 9000];
+                SeededRandom::new(night * 100 + number).fill(&mut bytes).unwrap();
+                store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+            }
+            store.close().unwrap();
+        }
+        let arena = storage.read_whole(&ID.file_name(), 1 << 30).unwrap();
+        let (_, log) = Store::unlock(&world, Some(&secret)).unwrap();
+        (storage, log, arena)
+    }
+
+    /// How many records were checked when the arena came in pieces of this length, and how many were whole in one of them.
+    fn checked(log: &Log, storage: &Arc<dyn Storage>, arena: &[u8], piece_bytes: usize) -> (usize, usize) {
+        let mut arrival = Arrival::begin();
+        for (offset, piece) in (0..).step_by(piece_bytes).zip(arena.chunks(piece_bytes)) {
+            arrival.take(log, storage, ID, offset, Bytes::copy_from_slice(piece));
+        }
+        let opened = log.open_arena(ID).unwrap();
+        let records = ArenaRecords::read(log, &opened, arena.len() as u64).unwrap();
+        let records = records.within(&(0..u64::MAX));
+        assert!(records.len() > 10);
+        let length = piece_bytes as u64;
+        let is_whole = |start: u64, end: u64| start / length == (end - 1) / length;
+        let whole =
+            records.iter().filter(|record| is_whole(record.granule.byte_offset(), record.end)).count();
+        for record in records {
+            assert!(!arrival.has_checked(record.granule, &[0; 16]), "another code");
+        }
+        (records.iter().filter(|record| arrival.has_checked(record.granule, &record.code)).count(), whole)
+    }
+
+    #[test]
+    fn each_record_that_is_whole_in_a_piece_is_checked() {
+        let (storage, log, arena) = sample();
+        for piece_bytes in [arena.len(), 100_000, 65_536, 33_333, 4096] {
+            let (checked, whole) = checked(&log, &storage, &arena, piece_bytes);
+            assert_eq!(checked, whole, "pieces of {piece_bytes} bytes");
+            assert!(checked > 0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_called_checked_from_the_first_that_is_not_right_on() {
+        let (storage, log, mut arena) = sample();
+        let (all, _) = checked(&log, &storage, &arena, arena.len());
+        let middle = arena.len() / 2;
+        arena[middle] ^= 1;
+        let (before, _) = checked(&log, &storage, &arena, arena.len());
+        assert!(0 < before && before < all, "{before} of {all}");
+    }
+}
