@@ -23,7 +23,7 @@ use crate::seals::{Seal, Seals};
 const FULL_ARENAS_MAX: usize = 2;
 
 /// As long as none waits, the disk is asked to begin each time that so much more was appended: else it would have nothing to do until the first is full.
-const EARLY_BYTES: u64 = 16 << 20;
+const EARLY_BYTES: u64 = 8 << 20;
 
 /// The end of a log, held by its one writer.
 pub struct Appender {
