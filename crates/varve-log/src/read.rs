@@ -227,6 +227,12 @@ impl Log {
         Self { storage, keys, config }
     }
 
+    /// The same log, read from another storage.
+    #[must_use]
+    pub fn over(&self, storage: Arc<dyn Storage>) -> Self {
+        Self::new(storage, self.keys.clone(), self.config)
+    }
+
     /// Its keys.
     #[must_use]
     pub fn keys(&self) -> &LogKeys {

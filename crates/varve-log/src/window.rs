@@ -301,17 +301,15 @@ impl Window<'_> {
 
     fn read_codes(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
         let header = self.record(granule)?;
-        let whole = (0..header.body_bytes, Message::body(header.counter), header.code);
-        if header.kind == RecordKind::Page {
-            self.check(&header, whole)?;
-            return Ok(header);
-        }
-        let map = self.read_map(granule)?;
-        let Some(table) = &map.table else {
-            self.check(&header, whole)?;
+        let table = match header.kind {
+            RecordKind::Page => None,
+            RecordKind::Clump => self.read_map(granule)?.table,
+        };
+        let Some(table) = table else {
+            self.check(&header, (0..header.body_bytes, Message::body(header.counter), header.code))?;
             return Ok(header);
         };
-        for frame in 0..map.frame_count() {
+        for frame in 0..table.frame_count() {
             let (place, row) = table.place(frame).zip(table.row(frame)).expect("they were just counted");
             self.check(&header, (place, Message::frame(header.counter, frame), row.code))?;
         }

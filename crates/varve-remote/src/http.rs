@@ -48,7 +48,7 @@ pub(crate) struct Answer {
 }
 
 impl Http {
-    /// For a server that is asked by HTTPS, or never.
+    /// For a server that is asked by HTTPS, or for one that never is.
     pub fn new(options: &OpenOptions, is_encrypted: bool) -> io::Result<Self> {
         let patience = options.patience;
         let tls = match is_encrypted {

@@ -39,7 +39,7 @@ impl Arrival {
     ) {
         let end = offset + piece.len() as u64;
         let held = Held::in_memory(storage, id, offset, piece.clone());
-        if self.check(&held.log(log), id, offset..end, piece).is_err() {
+        if self.check(&log.over(Arc::new(held)), id, offset..end, piece).is_err() {
             self.next = None;
         }
     }

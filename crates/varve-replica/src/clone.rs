@@ -178,7 +178,7 @@ pub fn clone_replica(
     if let Some(log) = &log
         && damaged.is_empty()
     {
-        let log = Log::new(Arc::clone(storage), log.keys().clone(), *log.config());
+        let log = log.over(Arc::clone(storage));
         damaged = missing(&log, world)?;
     }
     damaged.sort_by_key(|damage| damage.arena);
@@ -347,7 +347,7 @@ impl Hand<'_> {
             }
         })?;
         let found = match self.log {
-            Some(log) => check(&Log::new(view, log.keys().clone(), *log.config()), id, assembly, &arrival)?,
+            Some(log) => check(&log.over(view), id, assembly, &arrival)?,
             None => None,
         };
         Ok(found.or(hole.map(|hole| RecordsDamage::Gap { arena: id, offset: hole.start })))

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_log::{ArenaId, Log};
+use varve_log::ArenaId;
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 /// Reads one file from where it is kept, the rest from the storage below.
@@ -24,11 +24,6 @@ impl Held {
     pub(crate) fn in_memory(below: &Arc<dyn Storage>, arena: ArenaId, offset: u64, bytes: Bytes) -> Self {
         let file = arena.file_name();
         Self { below: Arc::clone(below), kept_as: file.clone(), file, offset, bytes }
-    }
-
-    /// The log as it is read from here.
-    pub(crate) fn log(self, log: &Log) -> Log {
-        Log::new(Arc::new(self), log.keys().clone(), *log.config())
     }
 
     fn kept_as<'a>(&'a self, file: &'a FileName) -> &'a FileName {

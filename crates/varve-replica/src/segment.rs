@@ -29,7 +29,7 @@ pub(crate) fn take_segment(
         source,
     })?;
     let bytes = Bytes::from(bytes);
-    let log = Held::in_memory(storage, arena, offset, bytes.clone()).log(log);
+    let log = log.over(Arc::new(Held::in_memory(storage, arena, offset, bytes.clone())));
     let opened = log.open_arena(arena)?;
     let mut window = log.window_over(&opened, offset, bytes.clone());
     for record in records.within(&put.range) {

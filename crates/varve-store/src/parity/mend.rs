@@ -7,8 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use varve_log::{
-    AppendError, ArenaId, Log, ParityHeaderError, ParityLayout, ReadLogError, Seal, ShardCode, WholeArena,
-    rebuild,
+    AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, Seal, ShardCode, WholeArena, rebuild,
 };
 use varve_world::{FileName, Storage};
 
@@ -343,7 +342,7 @@ impl Store {
     ) -> Result<WholeArena, MendError> {
         let look_at = |file: FileName| {
             let look = Unfinished { storage: Arc::clone(&self.world.storage), arena: id, file };
-            Log::new(Arc::new(look), self.log.keys().clone(), *self.log.config())
+            self.log.over(Arc::new(look))
         };
         let whole = look_at(new_file.clone())
             .check_whole(id)
