@@ -283,7 +283,7 @@ fn check_arenas(
         }
     };
     let workers = &store.world().workers;
-    workers.run_all((0..workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
+    workers.run_reading((0..workers.reading_width()).map(|_| Box::new(work) as Task<'_>).collect());
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(id, _)| *id);
     let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -5,15 +5,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use varve_world::{PAGE_BYTES, PageBuffer, open_uncached};
 
-/// Devices transfer whole sectors to whole sectors of memory.
-pub(crate) const ALIGNMENT: usize = 4096;
 /// How the file is filled, and how large the largest transfer is.
 const LARGE_BYTES: usize = 1 << 20;
 /// What is measured: read or write, in order or not, bytes, at a time.
@@ -102,7 +101,7 @@ impl DeviceFigures {
         let rows = vec![
             row(Action::Read, Order::Sequential, LARGE_BYTES, read_rate / large),
             row(Action::Write, Order::Sequential, LARGE_BYTES, write_rate / large),
-            row(Action::Read, Order::Random, ALIGNMENT, places_per_second),
+            row(Action::Read, Order::Random, PAGE_BYTES, places_per_second),
         ];
         Self { rows, is_direct: true }
     }
@@ -130,7 +129,7 @@ impl DeviceFigures {
         let fits = |row: &&DeviceRow| {
             row.action == Action::Read
                 && row.order == Order::Random
-                && row.bytes <= ALIGNMENT
+                && row.bytes <= PAGE_BYTES
                 && row.depth == 1
         };
         self.rows.iter().filter(fits).map(|row| row.per_second).fold(0.0, f64::max)
@@ -196,10 +195,9 @@ pub fn measure_device(
 fn open(file: &Path) -> io::Result<(File, bool)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true);
-    let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
-    match options.clone().custom_flags(direct).open(file) {
-        Ok(handle) => Ok((handle, true)),
-        Err(_) => options.open(file).map(|handle| (handle, false)),
+    match open_uncached(file, &options)? {
+        Some(handle) => Ok((handle, true)),
+        None => options.open(file).map(|handle| (handle, false)),
     }
 }
 
@@ -240,9 +238,7 @@ impl Transfers<'_> {
 
     /// Transfers until the time is over or the file is through; returns how many.
     fn work(&self, next: &AtomicU64, started: Instant, time: Duration) -> Result<u64, MeasureDeviceError> {
-        let mut memory = vec![0_u8; self.bytes + ALIGNMENT];
-        let first = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        let buffer = &mut memory[first..first + self.bytes];
+        let mut buffer = PageBuffer::zeroed(self.bytes);
         let places = self.file_bytes / self.bytes as u64;
         let mut count = 0;
         loop {
@@ -256,10 +252,10 @@ impl Transfers<'_> {
             };
             let offset = place * self.bytes as u64;
             let done = match self.action {
-                Action::Read => self.handle.read_exact_at(buffer, offset),
+                Action::Read => self.handle.read_exact_at(&mut buffer, offset),
                 Action::Write => {
-                    fill(buffer, spread(offset));
-                    self.handle.write_all_at(buffer, offset)
+                    fill(&mut buffer, spread(offset));
+                    self.handle.write_all_at(&buffer, offset)
                 }
             };
             done.map_err(|source| MeasureDeviceError::Transfer {

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use varve_world::{FileLock, FileName, LockError, RealStorage, Storage};
-
-use crate::device::ALIGNMENT;
+use varve_world::{
+    FileLock, FileName, LockError, PAGE_BYTES, PageBuffer, RealStorage, Storage, open_uncached,
+};
 
 /// How many files are held open at most.
 const OPEN_FILES_MAX: usize = 256;
@@ -22,8 +22,8 @@ pub struct UncachedStorage {
     inner: RealStorage,
     root: PathBuf,
     open_files: Mutex<BTreeMap<FileName, Arc<File>>>,
-    /// Memory to read into: transfers need whole sectors of it.
-    buffers: Mutex<Vec<Vec<u8>>>,
+    /// Memory to read into: transfers need whole pages of it.
+    buffers: Mutex<Vec<PageBuffer>>,
     is_direct: AtomicBool,
 }
 
@@ -55,49 +55,42 @@ impl UncachedStorage {
         if let Some(open) = self.open_files().get(name) {
             return Ok(Some(Arc::clone(open)));
         }
-        let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
         let path = self.root.join(name.as_str());
-        match OpenOptions::new().read(true).write(true).custom_flags(direct).open(path) {
-            Ok(file) => {
-                let file = Arc::new(file);
-                let mut open_files = self.open_files();
-                if open_files.len() >= OPEN_FILES_MAX {
-                    open_files.clear();
-                }
-                open_files.insert(name.clone(), Arc::clone(&file));
-                Ok(Some(file))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
-            Err(_) => {
-                self.is_direct.store(false, Ordering::Relaxed);
-                Ok(None)
-            }
+        let Some(file) = open_uncached(&path, OpenOptions::new().read(true).write(true))? else {
+            self.is_direct.store(false, Ordering::Relaxed);
+            return Ok(None);
+        };
+        let file = Arc::new(file);
+        let mut open_files = self.open_files();
+        if open_files.len() >= OPEN_FILES_MAX {
+            open_files.clear();
         }
+        open_files.insert(name.clone(), Arc::clone(&file));
+        Ok(Some(file))
     }
 
     fn forget(&self, name: &FileName) {
         self.open_files().remove(name);
     }
 
-    /// Lends memory that begins and ends with a sector.
+    /// Lends memory that begins and ends with a page.
     fn with_buffer<T>(&self, bytes: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut memory = buffers().pop().unwrap_or_default();
-        if memory.len() < bytes + ALIGNMENT {
-            memory.resize(bytes + ALIGNMENT, 0);
+        if memory.len() < bytes {
+            memory.resize(bytes);
         }
-        let first = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        let done = work(&mut memory[first..first + bytes]);
+        let done = work(&mut memory[..bytes]);
         buffers().push(memory);
         done
     }
 }
 
 /// Reads until the buffer is full or the file ends; returns how much.
-fn read_sectors(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+fn read_pages(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
-    // What ends within a sector is the end of the file.
-    while done < into.len() && done.is_multiple_of(ALIGNMENT) {
+    // What ends within a page is the end of the file.
+    while done < into.len() && done.is_multiple_of(PAGE_BYTES) {
         match file.read_at(&mut into[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(count) => done += count,
@@ -119,29 +112,29 @@ impl Storage for UncachedStorage {
     }
 
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let is_whole = offset.is_multiple_of(ALIGNMENT as u64) && bytes.len().is_multiple_of(ALIGNMENT);
+        let is_whole = offset.is_multiple_of(PAGE_BYTES as u64) && bytes.len().is_multiple_of(PAGE_BYTES);
         if !is_whole || offset.saturating_add(bytes.len() as u64) > self.inner.length(file)? {
             return self.inner.overwrite(file, offset, bytes);
         }
         let Some(open) = self.open(file)? else { return self.inner.overwrite(file, offset, bytes) };
-        self.with_buffer(bytes.len(), |sectors| {
-            sectors.copy_from_slice(bytes);
-            open.write_all_at(sectors, offset)
+        self.with_buffer(bytes.len(), |pages| {
+            pages.copy_from_slice(bytes);
+            open.write_all_at(pages, offset)
         })
     }
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let Some(open) = self.open(file)? else { return self.inner.read_at(file, offset, into) };
-        let sector = ALIGNMENT as u64;
-        let first = offset / sector * sector;
+        let page = PAGE_BYTES as u64;
+        let first = offset / page * page;
         let skipped = usize::try_from(offset - first).map_err(io::Error::other)?;
         let wanted = skipped + into.len();
-        self.with_buffer(wanted.next_multiple_of(ALIGNMENT), |sectors| {
-            let count = read_sectors(&open, first, sectors)?;
+        self.with_buffer(wanted.next_multiple_of(PAGE_BYTES), |pages| {
+            let count = read_pages(&open, first, pages)?;
             if count < wanted {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            into.copy_from_slice(&sectors[skipped..wanted]);
+            into.copy_from_slice(&pages[skipped..wanted]);
             Ok(())
         })
     }

@@ -393,15 +393,32 @@ impl Log {
     }
 
     pub(crate) fn read_at(&self, arena: ArenaId, offset: u64, into: &mut [u8]) -> Result<(), ReadLogError> {
-        let bytes = into.len();
-        let file: FileName = arena.file_name();
-        let read = match self.storage.read_at(&file, offset, into) {
-            // Once may be a cable; a sector that is gone fails again.
-            Err(error) if is_unreadable(&error) => self.storage.read_at(&file, offset, into),
-            other => other,
-        };
-        read.map_err(|source| ReadLogError::Storage { arena, offset, bytes, source })
+        read_twice((arena, offset), into, |file, into| self.storage.read_at(file, offset, into))
     }
+
+    /// The same past the system's memory of files.
+    pub(crate) fn read_uncached_at(
+        &self,
+        arena: ArenaId,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), ReadLogError> {
+        read_twice((arena, offset), into, |file, into| self.storage.read_uncached_at(file, offset, into))
+    }
+}
+
+/// Once may be a cable; a sector that is gone fails again.
+fn read_twice(
+    (arena, offset): (ArenaId, u64),
+    into: &mut [u8],
+    read: impl Fn(&FileName, &mut [u8]) -> io::Result<()>,
+) -> Result<(), ReadLogError> {
+    let (bytes, file) = (into.len(), arena.file_name());
+    let read = match read(&file, into) {
+        Err(error) if is_unreadable(&error) => read(&file, into),
+        other => other,
+    };
+    read.map_err(|source| ReadLogError::Storage { arena, offset, bytes, source })
 }
 
 /// What a record is called where it is complained of.

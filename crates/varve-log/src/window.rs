@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use varve_block::Score;
+use varve_world::{PAGE_BYTES, PageBuffer};
 
 use crate::arena::Granule;
 use crate::cipher::{CODE_BYTES, Message};
@@ -102,10 +103,11 @@ impl Log {
             file_bytes: None,
             ahead_bytes,
             start: 0,
-            buffer: Vec::new(),
+            buffer: PageBuffer::default(),
             filled: 0,
             held: None,
             scratch: Vec::new(),
+            is_uncached: false,
             is_careful: false,
         }
     }
@@ -127,17 +129,25 @@ pub struct Window<'a> {
     ahead_bytes: usize,
     start: u64,
     /// What was read, in its first `filled` bytes.
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
     filled: usize,
     /// What the caller has of the file, and from where on.
     held: Option<(u64, Bytes)>,
     /// What codes are checked with.
     scratch: Vec<u8>,
+    /// Whether whole pages are read, past the system's memory of files.
+    is_uncached: bool,
     /// Whether the disk has not given something here: from then on nothing is read ahead, so that a bad sector costs no more than itself.
     is_careful: bool,
 }
 
 impl Window<'_> {
+    /// From now on reads what is on the disk, and not what the system remembers of it: for who reads much and all of it once.
+    #[must_use]
+    pub fn uncached(self) -> Self {
+        Self { is_uncached: true, ..self }
+    }
+
     /// Reads the header of the record at `granule`.
     ///
     /// # Errors
@@ -388,17 +398,15 @@ impl Window<'_> {
 
     pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
         if self.held_at(offset, count).is_none() && self.buffered(offset, count).is_none() {
-            let left = usize::try_from(self.file_bytes()?.saturating_sub(offset)).unwrap_or(usize::MAX);
-            // Past the end of the file the read below fails, and says where.
-            let ahead_bytes = if self.is_careful { 0 } else { self.ahead_bytes };
-            let wanted = count.max(ahead_bytes.min(left)).min(left.max(count));
-            match self.fill(offset, wanted) {
+            let exactly = offset..offset.saturating_add(count as u64);
+            let wanted = if self.is_careful { exactly.clone() } else { self.range_ahead(&exactly)? };
+            match self.fill(&wanted) {
                 Err(error) if error.is_unreadable() => {
                     self.is_careful = true;
-                    if wanted == count {
+                    if wanted == exactly {
                         return Err(error);
                     }
-                    self.fill(offset, count)?;
+                    self.fill(&exactly)?;
                 }
                 other => other?,
             }
@@ -407,12 +415,31 @@ impl Window<'_> {
         Ok(self.held_at(offset, count).unwrap_or_else(|| &self.buffer[skip..skip + count]))
     }
 
-    fn fill(&mut self, offset: u64, count: usize) -> Result<(), ReadLogError> {
-        (self.start, self.filled) = (offset, 0);
-        if self.buffer.len() < count {
-            self.buffer.resize(count, 0);
+    /// What is read in one go when `range` is asked for.
+    fn range_ahead(&mut self, range: &Range<u64>) -> Result<Range<u64>, ReadLogError> {
+        let (file_bytes, page) = (self.file_bytes()?, PAGE_BYTES as u64);
+        let ahead = range.start.saturating_add(self.ahead_bytes as u64);
+        let (mut start, mut end) = (range.start, range.end.max(ahead).min(file_bytes));
+        if self.is_uncached {
+            start -= start % page;
+            end = end.next_multiple_of(page).min(file_bytes);
         }
-        self.log.read_at(self.arena.id, offset, &mut self.buffer[..count])?;
+        // Past the end of the file the read fails, and says where.
+        Ok(start..end.max(range.end))
+    }
+
+    fn fill(&mut self, range: &Range<u64>) -> Result<(), ReadLogError> {
+        (self.start, self.filled) = (range.start, 0);
+        let count = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        if self.buffer.len() < count {
+            self.buffer.resize(count);
+        }
+        let into = &mut self.buffer[..count];
+        if self.is_uncached {
+            self.log.read_uncached_at(self.arena.id, range.start, into)?;
+        } else {
+            self.log.read_at(self.arena.id, range.start, into)?;
+        }
         self.filled = count;
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use varve_world::PageBuffer;
 
 /// More are not kept. Readers give one back for each that they take, so that a few are enough for many of them.
 const SPARE_MAX: usize = 4;
@@ -13,11 +14,11 @@ const LONG_BYTES_MIN: usize = 32 << 20;
 
 /// Buffers that nobody uses now.
 #[derive(Default)]
-pub(crate) struct SpareBuffers(Mutex<Vec<Vec<u8>>>);
+pub(crate) struct SpareBuffers(Mutex<Vec<PageBuffer>>);
 
 /// A buffer in use.
 pub(crate) struct Buffer {
-    pub bytes: Vec<u8>,
+    pub bytes: PageBuffer,
     home: Option<Arc<SpareBuffers>>,
 }
 
@@ -25,10 +26,10 @@ impl SpareBuffers {
     /// An empty buffer with room for so many bytes, or with less.
     pub fn take(self: &Arc<Self>, byte_count: usize) -> Buffer {
         if byte_count <= SHORT_BYTES_MAX {
-            return Buffer { bytes: Vec::with_capacity(byte_count), home: None };
+            return Buffer { bytes: PageBuffer::with_capacity(byte_count), home: None };
         }
         let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let bytes = spare.unwrap_or_else(|| Vec::with_capacity(byte_count));
+        let bytes = spare.unwrap_or_else(|| PageBuffer::with_capacity(byte_count));
         Buffer { bytes, home: Some(Arc::clone(self)) }
     }
 }

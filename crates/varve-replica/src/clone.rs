@@ -18,7 +18,6 @@ use crate::observer::Observer;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::{OpenReplicaError, Replica};
 use crate::replicate::arena_file_bytes;
-use crate::storage::ReplicaStorage;
 
 /// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -122,19 +121,20 @@ pub fn clone_replica(
 ) -> Result<Cloned, CloneError> {
     let storage = &world.storage;
     begin(replica, storage.as_ref())?;
-    let log = if options.unchecked {
-        None
-    } else {
-        let view = ReplicaStorage::new(Arc::clone(replica), None, None);
-        let there = World { storage: Arc::new(view), ..world.clone() };
-        Some(Store::unlock(&there, secret)?.1)
-    };
     let keys = replica.settings().keys().filter(|file| file.folder() == crate::name::KEYS);
     let page = replica.settings().keys().filter(|file| file.as_str() == FORMAT_PAGE);
     for file in keys.chain(page) {
         let contents = read_twice(replica, file)?;
         storage.replace(file, &contents).map_err(failed(file))?;
     }
+    let log = if options.unchecked {
+        None
+    } else {
+        // By what is here now: what opens the arenas as they come will open them tomorrow.
+        let storage = under_its_name(storage, &plain(CONFIG));
+        let here = World { storage, ..world.clone() };
+        Some(Store::unlock(&here, secret)?.1)
+    };
     let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
     observer.set_total(visible.iter().map(|(_, arena)| arena.bytes()).sum());
     let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
@@ -202,6 +202,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The name of a file that is not whole yet: readers of the format ignore it.
 fn unfinished(file: &FileName) -> FileName {
     plain(&format!("{file}.new"))
+}
+
+/// A view of `storage` in which a file that is not whole yet has its own name.
+fn under_its_name(storage: &Arc<dyn Storage>, file: &FileName) -> Arc<dyn Storage> {
+    let (below, kept_as) = (Arc::clone(storage), unfinished(file));
+    Arc::new(Held { below, file: file.clone(), kept_as, offset: 0, bytes: Bytes::new() })
 }
 
 fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
@@ -332,14 +338,7 @@ impl Hand<'_> {
         assembly: &Assembly,
         present: u64,
     ) -> Result<Option<RecordsDamage>, CloneError> {
-        let unfinished = Held {
-            below: Arc::clone(self.storage),
-            file: id.file_name(),
-            kept_as: unfinished(&id.file_name()),
-            offset: 0,
-            bytes: Bytes::new(),
-        };
-        let view: Arc<dyn Storage> = Arc::new(unfinished);
+        let view = under_its_name(self.storage, &id.file_name());
         let mut arrival = if present == 0 { Arrival::begin() } else { Arrival::default() };
         let hole = self.fetch(id, assembly, present, |offset, piece| {
             if let Some(log) = self.log {

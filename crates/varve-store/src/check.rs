@@ -13,8 +13,8 @@ use crate::parity::ParityDamage;
 use crate::scans::Scans;
 use crate::store::Store;
 
-/// Read ahead while whole arenas are read.
-const AHEAD_BYTES: usize = 1 << 20;
+/// Read at a time while whole arenas are read: much, since others read other arenas meanwhile, and a disk may have a head to move.
+const AHEAD_BYTES: usize = 4 << 20;
 
 /// Something in the log is not as it was written.
 #[derive(Debug)]
@@ -314,7 +314,7 @@ impl Store {
                 pages.extend(found.pages.into_iter().map(|(_, page)| page));
             }
         }
-        let mut window = self.log.window(&arena, AHEAD_BYTES);
+        let mut window = self.log.window(&arena, AHEAD_BYTES).uncached();
         for page in &pages {
             check.block_count += page.block_count() as u64;
             if data {

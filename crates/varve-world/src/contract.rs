@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use crate::{FileName, LockError, Storage};
+use crate::{FileName, LockError, PAGE_BYTES, PageBuffer, Storage};
 
 /// Runs the whole suite on storages that `fresh` makes, each empty.
 ///
@@ -38,6 +38,13 @@ fn appends_add_up(storage: &impl Storage) {
     let mut piece = [0; 5];
     storage.read_at(&file, 3, &mut piece).unwrap();
     assert_eq!(&piece, b"lo wo");
+    let mut pages = PageBuffer::zeroed(11);
+    storage.read_uncached_at(&file, 0, &mut pages).unwrap();
+    assert_eq!(&pages[..], b"hello world");
+    storage.read_uncached_at(&file, 3, &mut piece).unwrap();
+    assert_eq!(&piece, b"lo wo");
+    let past = storage.read_uncached_at(&file, 0, &mut PageBuffer::zeroed(2 * PAGE_BYTES));
+    assert_eq!(past.unwrap_err().kind(), ErrorKind::UnexpectedEof);
     assert_eq!(storage.read_at(&file, 7, &mut piece).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     assert_eq!(storage.read_at(&file, 700, &mut piece).unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }

@@ -9,6 +9,7 @@ mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod memory;
+mod page_buffer;
 mod random;
 mod real;
 mod storage;
@@ -20,9 +21,11 @@ use std::sync::Arc;
 
 pub use clock::{Clock, FixedClock, RealClock, Timestamp};
 pub use memory::MemoryStorage;
+pub use page_buffer::{PAGE_BYTES, PageBuffer};
 pub use random::{Random, RealRandom, SeededRandom};
 pub use real::RealStorage;
 pub use storage::{FileLock, FileName, FileNameError, LockError, Storage};
+pub use uncached::open_uncached;
 pub use workers::{InlineWorkers, RealWorkers, Task, Workers};
 
 /// All of it together, as cheap to clone as four pointers.

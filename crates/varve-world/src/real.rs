@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::storage::{FileLock, FileName, LockError, Storage};
-use crate::uncached;
+use crate::uncached::{self, open_uncached};
 
 /// How many files are held open at most, to be read again without another open.
 const OPEN_FILES_MAX: usize = 256;
@@ -68,6 +68,17 @@ impl RealStorage {
         }
         let file = OpenOptions::new().read(true).write(writable).open(self.path(name))?;
         Ok(self.remember(name, file, writable))
+    }
+
+    /// An open file past the system's memory of files, if it can be.
+    fn uncached<'a>(&self, name: &FileName, open: &'a OpenFile) -> Option<&'a File> {
+        let again = || {
+            let options = OpenOptions::new().read(true).write(open.writable).clone();
+            let uncached = open_uncached(&self.path(name), &options).ok()??;
+            // Somebody may have put another file in its place since.
+            is_same_file(&open.file, &uncached).unwrap_or(false).then_some(uncached)
+        };
+        open.uncached.get_or_init(again).as_ref()
     }
 
     fn remember(&self, name: &FileName, file: File, writable: bool) -> Arc<OpenFile> {
@@ -159,6 +170,11 @@ impl OpenFile {
     }
 }
 
+fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
+    let (one, other) = (one.metadata()?, other.metadata()?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
+
 #[expect(
     clippy::disallowed_methods,
     reason = "the one thread that makes files durable behind the writer's back"
@@ -201,9 +217,7 @@ impl Storage for RealStorage {
 
     fn append_uncached(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
         let open = self.open(file, true)?;
-        let Some(uncached) = open.uncached.get_or_init(|| uncached::open(&self.path(file))) else {
-            return self.append(file, bytes);
-        };
+        let Some(uncached) = self.uncached(file, &open) else { return self.append(file, bytes) };
         let offset = open.file.metadata()?.len();
         open.note_write();
         uncached::write_all_at(&open.file, uncached, bytes, offset)?;
@@ -221,6 +235,14 @@ impl Storage for RealStorage {
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.open(file, false)?.file.read_exact_at(into, offset)
+    }
+
+    fn read_uncached_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let open = self.open(file, false)?;
+        match self.uncached(file, &open) {
+            Some(uncached) => uncached::read_exact_at(&open.file, uncached, into, offset),
+            None => open.file.read_exact_at(into, offset),
+        }
     }
 
     fn length(&self, file: &FileName) -> io::Result<u64> {

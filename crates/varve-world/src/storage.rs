@@ -92,6 +92,15 @@ pub trait Storage: Send + Sync {
     /// [`io::ErrorKind::UnexpectedEof`] when the file ends before `into` is full.
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
+    /// The same as it is on the disk, and not as the system remembers it, where that can be and both `offset` and `into` are where a page
+    /// begins (a [`PageBuffer`](crate::PageBuffer) does): for much that is read once.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    fn read_uncached_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_at(file, offset, into)
+    }
+
     /// The length of a file in bytes.
     ///
     /// # Errors

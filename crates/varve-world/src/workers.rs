@@ -10,6 +10,16 @@ pub trait Workers: Send + Sync {
 
     /// Runs every task to its end.
     fn run_all(&self, tasks: Vec<Task<'_>>);
+
+    /// How many tasks run at the same time, at most, of those that work on what they read: while some work, others wait for the disk.
+    fn reading_width(&self) -> usize {
+        self.width()
+    }
+
+    /// Runs every such task to its end.
+    fn run_reading(&self, tasks: Vec<Task<'_>>) {
+        self.run_all(tasks);
+    }
 }
 
 /// Runs tasks one after the other, in order, on the caller's thread: the same work gives the same bytes.
@@ -27,6 +37,9 @@ impl Workers for InlineWorkers {
         }
     }
 }
+
+/// So many threads wait for a disk while the others work: what a disk needs to be kept busy.
+const WAITING_COUNT: usize = 6;
 
 /// Runs each task on a thread of its own.
 #[derive(Debug, Clone, Copy)]
@@ -53,20 +66,32 @@ impl Workers for RealWorkers {
         self.width
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the one place that starts threads for work")]
     fn run_all(&self, tasks: Vec<Task<'_>>) {
-        let mut tasks = tasks.into_iter();
-        loop {
-            let group: Vec<_> = tasks.by_ref().take(self.width).collect();
-            if group.is_empty() {
-                return;
-            }
-            std::thread::scope(|scope| {
-                for task in group {
-                    scope.spawn(task);
-                }
-            });
+        run_in_groups(tasks, self.width());
+    }
+
+    fn reading_width(&self) -> usize {
+        self.width + WAITING_COUNT
+    }
+
+    fn run_reading(&self, tasks: Vec<Task<'_>>) {
+        run_in_groups(tasks, self.reading_width());
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that starts threads for work")]
+fn run_in_groups(tasks: Vec<Task<'_>>, group_size: usize) {
+    let mut tasks = tasks.into_iter();
+    loop {
+        let group: Vec<_> = tasks.by_ref().take(group_size).collect();
+        if group.is_empty() {
+            return;
         }
+        std::thread::scope(|scope| {
+            for task in group {
+                scope.spawn(task);
+            }
+        });
     }
 }
 
@@ -82,7 +107,9 @@ mod tests {
             done.fetch_add(1, Ordering::Relaxed);
         };
         workers.run_all((0..10).map(|_| Box::new(count) as Task<'_>).collect());
-        assert_eq!(done.into_inner(), 10);
+        workers.run_reading((0..20).map(|_| Box::new(count) as Task<'_>).collect());
+        assert_eq!(done.into_inner(), 30);
+        assert!(workers.reading_width() >= workers.width());
     }
 
     #[test]

@@ -604,7 +604,7 @@ pub struct Restore {
 
 #[derive(Debug, Clone, Args)]
 pub struct Verify {
-    /// Read and check every byte
+    /// Read and check every byte, as it is on the disk
     #[arg(long)]
     pub data: bool,
 
