@@ -252,7 +252,14 @@ impl DirectoryPage {
     ) -> impl Iterator<Item = PageBlock> + 'a {
         let range = self.range_of(granule).filter(|_| !prefix.is_empty()).unwrap_or(0..0);
         let first = range.start;
-        let is_like = move |block: usize| self.score(block).is_some_and(|score| score.starts_with(prefix));
+        // The first bytes tell almost all apart, and a comparison of so many is one of numbers.
+        let first_bytes = prefix.first_chunk::<8>();
+        let is_like = move |block: usize| {
+            self.score(block).is_some_and(|score| {
+                first_bytes.is_none_or(|first| score.first_chunk() == Some(first))
+                    && score.starts_with(prefix)
+            })
+        };
         let block =
             move |block: usize| self.block(block, granule, u32::try_from(block.checked_sub(first)?).ok()?);
         // With fewer blocks it is sooner done to look at all of them.

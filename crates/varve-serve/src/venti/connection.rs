@@ -22,6 +22,8 @@ const RECEIVE_BYTES: [usize; 2] = [4 << 10, 256 << 10];
 /// How many writes one thread takes at a time, and how many bytes of them.
 const WRITES_MAX: usize = 16;
 const WRITE_BYTES_MAX: usize = 256 << 10;
+/// How many of them are answered at a time: what the client sends next is on its way while the others are done.
+const WRITES_ANSWERED: usize = 8;
 /// Answers are handed on when there are so many bytes of them.
 const ANSWER_BYTES: usize = 256 << 10;
 /// No block is longer, so this much is all that an answer can take.
@@ -297,11 +299,16 @@ impl Client {
         let (shared, outbox) = (Arc::clone(&self.shared), self.outbox.clone());
         let is_read_only = self.is_read_only;
         tokio::task::spawn_blocking(move || {
-            let mut answers = Answers::default();
             let most = shared.settings.block_bytes_max;
-            answer::write(&shared.state, version, is_read_only, most, &writes, &mut answers);
+            let mut taken = Some(taken);
+            let mut parts = writes.chunks(WRITES_ANSWERED).peekable();
+            while let Some(part) = parts.next() {
+                let mut answers = Answers::default();
+                answer::write(&shared.state, version, is_read_only, most, part, &mut answers);
+                let taken = if parts.peek().is_none() { taken.take() } else { None };
+                outbox.send(answers, part.iter().map(|write| write.tag).collect(), taken);
+            }
             drop(unfinished);
-            outbox.send(answers, writes.iter().map(|write| write.tag).collect(), Some(taken));
         });
     }
 
