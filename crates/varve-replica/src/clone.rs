@@ -313,17 +313,20 @@ impl Hand<'_> {
 
     /// Gives an arena its own name, once it is durable. One that is damaged and not to be kept stays where it is.
     fn place(&self, id: ArenaId, brought: Brought) -> Result<Brought, CloneError> {
-        if brought.is_placed || (brought.damage.is_some() && !self.options.keep_damaged) {
+        if brought.is_placed {
             return Ok(brought);
         }
         let file = id.file_name();
         let new = unfinished(&file);
+        // Of a damaged one, too: what this disk has not taken reads as damage, and the replica is not to blame.
         if let Err(error) = self.storage.sync(&new) {
             // What reads back after this need not be on the disk, and no later sync would write it: it is fetched anew.
             drop(self.storage.truncate(&new, 0));
             return Err(failed(&file)(error));
         }
-        self.storage.rename(&new, &file).map_err(failed(&file))?;
+        if brought.damage.is_none() || self.options.keep_damaged {
+            self.storage.rename(&new, &file).map_err(failed(&file))?;
+        }
         Ok(brought)
     }
 
