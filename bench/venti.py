@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.measure import CannotMeasure, Command, make_cold, remove, run
@@ -67,26 +67,30 @@ class Venti:
         with contextlib.suppress(CannotMeasure), self.theirs() as address:
             others["plan9port's server"] = self.loads(address, round_number)
         others["a snapshot of as many bytes"] = {"fresh writes": self.snapshot()}
-        try:
-            with slow_disk(self.work, BYTES_WRITTEN_PER_SECOND, SLOW_BYTES_WRITTEN_PER_SECOND):
-                with self.ours() as address:
-                    seconds = self.load(address, "write", round_number)
-                yield "fresh writes, a slow disk", "a snapshot of as many bytes, slow", seconds, self.snapshot(), self.byte_count
-        except CannotMeasure as reason:
-            print(f"  fresh writes, a slow disk: skipped: {reason}", file=sys.stderr)
-        row, limit, cold_bytes = "reads here and there, cold", f"the disk, {DEPTH} at a time", self.block_count // COLD_READS * BLOCK_BYTES
+        yield from self.on_a_slow_disk("fresh writes", BYTES_WRITTEN_PER_SECOND, SLOW_BYTES_WRITTEN_PER_SECOND, lambda: self.fresh(round_number))
         self.fill(round_number)
-        yield row, limit, *self.cold(round_number), cold_bytes
-        try:
-            with slow_disk(self.work, READS_PER_SECOND, SLOW_READS_PER_SECOND):
-                yield f"{row}, a slow disk", f"{limit}, slow", *self.cold(round_number), cold_bytes
-        except CannotMeasure as reason:
-            print(f"  {row}, a slow disk: skipped: {reason}", file=sys.stderr)
+        yield self.cold(round_number)
+        yield from self.on_a_slow_disk("cold reads", READS_PER_SECOND, SLOW_READS_PER_SECOND, lambda: self.cold(round_number))
         remove(self.work / "store")
         for row, seconds in ours.items():
             for limit, limits in others.items():
                 if row in limits:
                     yield row, limit, seconds, limits[row], self.byte_count
+
+    def on_a_slow_disk(self, name: str, what: dict[Path, str], limit: int, measure: Callable[[], Figures]) -> Iterator[Figures]:
+        """A row while the disk gives no more than `limit`, if it can be made so here."""
+        try:
+            with slow_disk(self.work, what, limit):
+                row, beside, *figures = measure()
+                yield f"{row}, a slow disk", f"{beside}, slow", *figures
+        except CannotMeasure as reason:
+            print(f"  {name}, a slow disk: skipped: {reason}", file=sys.stderr)
+
+    def fresh(self, seed: int) -> Figures:
+        """Fresh writes to a new store, beside a snapshot of as many bytes."""
+        with self.ours() as address:
+            seconds = self.load(address, "write", seed)
+        return "fresh writes", "a snapshot of as many bytes", seconds, self.snapshot(), self.byte_count
 
     def loads(self, address: str, seed: int) -> dict[str, float]:
         """The seconds of each row."""
@@ -98,8 +102,8 @@ class Venti:
         with self.ours() as address:
             self.load(address, "write", seed, count=COLD_BLOCKS * self.block_count)
 
-    def cold(self, seed: int) -> tuple[float, float]:
-        """The seconds of reads of which nothing is in memory, and those that the disk takes for as many."""
+    def cold(self, seed: int) -> Figures:
+        """Reads of which nothing is in memory, beside as many of the disk itself."""
         among, count = COLD_BLOCKS * self.block_count, self.block_count // COLD_READS
         with self.ours(begin=False) as address:
             make_cold(self.work / "store")
@@ -108,7 +112,7 @@ class Venti:
         said = self.say("bench", "device", self.work, *words)
         wanted = {"action": "read", "order": "random", "bytes": 16 << 10, "depth": DEPTH}
         [rate] = [row["per_second"] for row in said["rows"] if wanted.items() <= row.items()]
-        return seconds, count / rate
+        return "reads here and there, cold", f"the disk, {DEPTH} at a time", seconds, count / rate, count * BLOCK_BYTES
 
     def load(self, address: str, action: str, seed: int, *more: object, count: int | None = None) -> float:
         words = ["bench", "venti", address, "--action", action, "--count", count or self.block_count, "--depth", DEPTH]
