@@ -30,8 +30,6 @@ pub struct RealStorage {
 
 struct OpenFile {
     file: File,
-    /// The same past the system's memory of files, once that was asked for, if it can be.
-    uncached: OnceLock<Option<File>>,
     writable: bool,
     /// How often it was written, and up to which of these times everything is durable.
     write_count: AtomicU64,
@@ -70,21 +68,18 @@ impl RealStorage {
         Ok(self.remember(name, file, writable))
     }
 
-    /// An open file past the system's memory of files, if it can be.
-    fn uncached<'a>(&self, name: &FileName, open: &'a OpenFile) -> Option<&'a File> {
-        let again = || {
-            let options = OpenOptions::new().read(true).write(open.writable).clone();
-            let uncached = open_uncached(&self.path(name), &options).ok()??;
-            // Somebody may have put another file in its place since.
-            is_same_file(&open.file, &uncached).unwrap_or(false).then_some(uncached)
-        };
-        open.uncached.get_or_init(again).as_ref()
+    /// An open file past the system's memory of files, if it can be. For one transfer: these are long, and a descriptor for each file that
+    /// was ever transferred so would be as many again as are kept.
+    fn uncached(&self, name: &FileName, open: &OpenFile) -> Option<File> {
+        let options = OpenOptions::new().read(true).write(open.writable).clone();
+        let uncached = open_uncached(&self.path(name), &options).ok()??;
+        // Somebody may have put another file in its place since.
+        is_same_file(&open.file, &uncached).unwrap_or(false).then_some(uncached)
     }
 
     fn remember(&self, name: &FileName, file: File, writable: bool) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
-            uncached: OnceLock::new(),
             writable,
             write_count: AtomicU64::new(0),
             durable_count: AtomicU64::new(0),
@@ -220,7 +215,7 @@ impl Storage for RealStorage {
         let Some(uncached) = self.uncached(file, &open) else { return self.append(file, bytes) };
         let offset = open.file.metadata()?.len();
         open.note_write();
-        uncached::write_all_at(&open.file, uncached, bytes, offset)?;
+        uncached::write_all_at(&open.file, &uncached, bytes, offset)?;
         Ok(offset)
     }
 
@@ -240,7 +235,7 @@ impl Storage for RealStorage {
     fn read_uncached_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let open = self.open(file, false)?;
         match self.uncached(file, &open) {
-            Some(uncached) => uncached::read_exact_at(&open.file, uncached, into, offset),
+            Some(uncached) => uncached::read_exact_at(&open.file, &uncached, into, offset),
             None => open.file.read_exact_at(into, offset),
         }
     }
@@ -372,6 +367,7 @@ impl Drop for RealLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PageBuffer;
 
     struct TemporaryStorage {
         storage: RealStorage,
@@ -441,10 +437,18 @@ mod tests {
             fs::create_dir_all(temporary.root.join("files")).unwrap();
             fs::write(temporary.path(name), name.as_str()).unwrap();
         }
+        let root = fs::canonicalize(&temporary.root).unwrap();
+        let is_below =
+            |link: &fs::DirEntry| fs::read_link(link.path()).is_ok_and(|file| file.starts_with(&root));
         for name in &names {
             let mut contents = [0; 10];
             temporary.read_at(name, 0, &mut contents).unwrap();
             assert_eq!(contents, name.as_str().as_bytes());
+            let mut pages = PageBuffer::zeroed(10);
+            temporary.read_uncached_at(name, 0, &mut pages).unwrap();
+            assert_eq!(&pages[..], name.as_str().as_bytes());
+            let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten().filter(is_below);
+            assert!(descriptors.count() <= OPEN_FILES_MAX);
         }
         assert!(temporary.open_files().len() <= OPEN_FILES_MAX);
     }

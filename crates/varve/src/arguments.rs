@@ -604,7 +604,7 @@ pub struct Restore {
 
 #[derive(Debug, Clone, Args)]
 pub struct Verify {
-    /// Read and check every byte, as it is on the disk
+    /// Read and check every byte, past the page cache where the file system allows it
     #[arg(long)]
     pub data: bool,
 
