@@ -16,6 +16,7 @@ mod hex;
 mod memory;
 mod placed;
 mod score;
+mod sha1;
 mod store;
 
 pub use address::{Fingerprint, LogAddress};
@@ -27,4 +28,5 @@ pub use placed::{
     CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PLACED_SCORE_BYTES, PlacedName, SESSION_MARK_BYTES,
 };
 pub use score::{SCORE_BYTES_MAX, Score, ScoreFromSliceError};
+pub use sha1::SHA1_BYTES;
 pub use store::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, SyncError};

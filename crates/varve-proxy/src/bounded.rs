@@ -17,7 +17,6 @@ use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutEr
 use varve_store::Store;
 use varve_world::World;
 
-use crate::checked::sha1_score;
 use crate::segments::{Entry, OpenSegmentsError, Purpose, SEGMENTS_MAX, SegmentFolder};
 use crate::shards::ScoreRange;
 
@@ -135,7 +134,7 @@ impl BoundedStore {
             segment_bytes: bytes_max / SEGMENTS,
             segments: RwLock::new(segments),
             unsynced_bytes: AtomicU64::new(0),
-            empty: sha1_score(&[]),
+            empty: Score::sha1(&[]),
         })
     }
 
@@ -264,11 +263,13 @@ impl BlockStore for BoundedStore {
         if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: large.bytes.len() });
         }
+        let scores = Score::sha1_of_each(blocks.iter().map(|block| block.bytes));
         let name =
-            |block: &Block<'_>| BlockName { score: sha1_score(block.bytes), block_type: block.block_type };
-        let named: Vec<(BlockName, &[u8])> = blocks.iter().map(|block| (name(block), block.bytes)).collect();
+            |score: &Score, block: &Block<'_>| BlockName { score: *score, block_type: block.block_type };
+        let named: Vec<(BlockName, &[u8])> =
+            scores.iter().zip(blocks).map(|(score, block)| (name(score, block), block.bytes)).collect();
         self.put_fresh(&named)?;
-        Ok(named.into_iter().map(|(name, _)| name.score).collect())
+        Ok(scores)
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {

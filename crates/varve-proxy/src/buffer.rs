@@ -37,7 +37,7 @@ use varve_block::{
 };
 use varve_world::{Task, Timestamp, World};
 
-use crate::checked::{is_sha1, sha1_score};
+use crate::checked::is_sha1;
 use crate::segments::{BeginError, OpenSegmentsError, Purpose, SegmentFolder};
 use segment::{Segment, Segments};
 pub use target::BufferTarget;
@@ -558,11 +558,12 @@ impl BlockStore for WriteBuffer {
         if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: large.bytes.len() });
         }
+        let scores = Score::sha1_of_each(blocks.iter().map(|block| block.bytes));
         let name =
-            |block: &Block<'_>| BlockName { score: sha1_score(block.bytes), block_type: block.block_type };
-        let names: Vec<BlockName> = blocks.iter().map(name).collect();
+            |(score, block): (&Score, &Block<'_>)| BlockName { score: *score, block_type: block.block_type };
+        let names: Vec<BlockName> = scores.iter().zip(blocks).map(name).collect();
         self.put_when_there_is_room(blocks, &names)?;
-        Ok(names.into_iter().map(|name| name.score).collect())
+        Ok(scores)
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {

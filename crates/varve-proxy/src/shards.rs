@@ -20,7 +20,7 @@ use bytes::Bytes;
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_world::{Task, Workers};
 
-use crate::checked::{is_sha1, sha1_score};
+use crate::checked::is_sha1;
 pub(crate) use group::ShardGroup;
 pub(crate) use range::ScoreRange;
 use range::leading_bits;
@@ -117,7 +117,7 @@ impl Shards {
             is_failing: AtomicBool::new(false),
             failures: AtomicU64::new(0),
         };
-        Ok(Self { parts: shards.into_iter().map(part).collect(), workers, empty: sha1_score(&[]) })
+        Ok(Self { parts: shards.into_iter().map(part).collect(), workers, empty: Score::sha1(&[]) })
     }
 
     /// How many stores there are.
@@ -248,7 +248,7 @@ impl BlockStore for Shards {
         if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: large.bytes.len() });
         }
-        let scores: Vec<Score> = blocks.iter().map(|block| sha1_score(block.bytes)).collect();
+        let scores = Score::sha1_of_each(blocks.iter().map(|block| block.bytes));
         let places = self.places(scores.iter().copied());
         let answers = self.ask_each(&places, |number, part, own| {
             let blocks: Vec<Block<'_>> = own.iter().map(|place| blocks[*place]).collect();

@@ -21,7 +21,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sha1::{Digest as _, Sha1};
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_venti::{
     Address, COLLISION_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, Reply, Request, WireType,
@@ -102,7 +101,7 @@ impl VentiStore {
             idle: Mutex::default(),
             connection_count: Mutex::new(0),
             unsynced: Mutex::default(),
-            empty: score_of(&[]),
+            empty: Score::sha1(&[]),
         }
     }
 
@@ -185,8 +184,9 @@ impl VentiStore {
                     .collect();
                 let mut answers = vec![None; writes.len()];
                 connection.ask_all(&writes, &mut answers)?;
-                for ((_, data), answer) in taken.blocks().iter().zip(answers) {
-                    check_written(data, answer.unwrap_or_else(|| Err("no answer".into())))
+                let scores = Score::sha1_of_each(taken.blocks().iter().map(|(_, data)| &**data));
+                for (score, answer) in scores.into_iter().zip(answers) {
+                    check_written(score, answer.unwrap_or_else(|| Err("no answer".into())))
                         .map_err(|text| VentiError::Refused { text })?;
                 }
             }
@@ -218,7 +218,7 @@ impl VentiStore {
         let mut found = Vec::with_capacity(names.len());
         for ((name, wire_type), answer) in names.iter().zip(answers) {
             found.push(match answer {
-                Ok(Reply::Read(block)) if score_of(&block) == name.score => Ok(block),
+                Ok(Reply::Read(block)) if Score::sha1(&block) == name.score => Ok(block),
                 Ok(_) => Err(GetError::Damaged { name: *name, source: Box::new(VentiError::Lies) }),
                 Err(text) if text.starts_with(MISSING_TEXT) => Err(GetError::NotFound { name: *name }),
                 Err(text) if text.starts_with(READ_TOO_SMALL_TEXT) && count < LARGE_COUNT => self
@@ -270,8 +270,8 @@ impl BlockStore for VentiStore {
         // The first connection of all cannot be later than what it has written.
         let connection_count = (*lock(&self.connection_count)).max(1);
         let answers = self.write_all(&writes).map_err(failed)?;
-        let mut scores =
-            answers.into_iter().zip(&writes).map(|(answer, (_, data))| check_written(data, answer));
+        let own = Score::sha1_of_each(writes.iter().map(|(_, data)| &**data));
+        let mut scores = own.into_iter().zip(answers).map(|(own, answer)| check_written(own, answer));
         let mut named = Vec::with_capacity(blocks.len());
         for block in blocks {
             if block.bytes.is_empty() {
@@ -281,7 +281,6 @@ impl BlockStore for VentiStore {
             let score = scores.next().unwrap_or_else(|| Err("no answer".into()));
             named.push(score.map_err(|text| refused(block, text))?);
         }
-        drop(scores);
         let is_much = {
             let mut unsynced = lock(&self.unsynced);
             unsynced.add(writes, connection_count);
@@ -375,13 +374,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn score_of(bytes: &[u8]) -> Score {
-    Score::try_from(Sha1::digest(bytes).as_slice()).expect("SHA-1 has 20 bytes")
-}
-
 /// The score of a block that was written, if the server says the same.
-fn check_written(data: &[u8], answer: Result<Reply, String>) -> Result<Score, String> {
-    let own = score_of(data);
+fn check_written(own: Score, answer: Result<Reply, String>) -> Result<Score, String> {
     match answer? {
         Reply::Write(score) if own.as_bytes() == score => Ok(own),
         _ => Err(VentiError::Lies.to_string()),
@@ -395,7 +389,7 @@ fn failed(error: VentiError) -> PutError {
 fn refused(block: &Block<'_>, text: String) -> PutError {
     if text.starts_with(COLLISION_TEXT) {
         return PutError::Collision {
-            name: BlockName { score: score_of(block.bytes), block_type: block.block_type },
+            name: BlockName { score: Score::sha1(block.bytes), block_type: block.block_type },
         };
     }
     if text.starts_with(READ_ONLY_TEXT) {

@@ -1,6 +1,5 @@
 //! What a block is called: its score, its second digest, and the fingerprint that the index keys on.
 
-use sha1::{Digest as _, Sha1};
 use varve_block::{BlockName, Fingerprint, PLACED_SCORE_BYTES, PlacedName, Score};
 use varve_log::{Digest, LogKeys};
 
@@ -37,9 +36,15 @@ impl Namer {
     pub(crate) fn hash(&self, bytes: &[u8]) -> Score {
         match self.algorithm {
             ScoreAlgorithm::Blake3 => self.keys.blake3_score(bytes),
-            ScoreAlgorithm::Sha1 => {
-                Score::try_from(Sha1::digest(bytes).as_slice()).expect("SHA-1 has 20 bytes")
-            }
+            ScoreAlgorithm::Sha1 => Score::sha1(bytes),
+        }
+    }
+
+    /// The hashes of several blocks, in their order.
+    pub(crate) fn hash_each<'a>(&self, blocks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Score> {
+        match self.algorithm {
+            ScoreAlgorithm::Blake3 => blocks.into_iter().map(|bytes| self.hash(bytes)).collect(),
+            ScoreAlgorithm::Sha1 => Score::sha1_of_each(blocks),
         }
     }
 

@@ -21,10 +21,12 @@ impl Store {
         if self.config.compare == CompareMode::Value {
             return self.put_by_value(writer, blocks);
         }
+        let scores = self.namer.hash_each(blocks.iter().map(|block| block.bytes));
         let named: Vec<NamedBlock<'_>> = blocks
             .iter()
-            .map(|block| NamedBlock {
-                name: BlockName { score: self.namer.hash(block.bytes), block_type: block.block_type },
+            .zip(&scores)
+            .map(|(block, score)| NamedBlock {
+                name: BlockName { score: *score, block_type: block.block_type },
                 digest: self.namer.digest(block.bytes),
                 bytes: block.bytes,
             })
@@ -35,7 +37,7 @@ impl Store {
             self.append_draft(writer, &full).map_err(failed)?;
         }
         outcome?;
-        Ok(named.iter().map(|block| block.name.score).collect())
+        Ok(scores)
     }
 
     fn writer_for_put(&self) -> Result<&Writer, PutError> {

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
 use super::{ScoreRange, Shards};
-use crate::checked::sha1_score;
 
 /// See above. It takes only blocks of its own shards, as its sync asks only those.
 pub(crate) struct ShardGroup {
@@ -63,7 +62,7 @@ impl BlockStore for ShardGroup {
     }
 
     fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        if blocks.iter().any(|block| !self.scores.contains(&sha1_score(block.bytes))) {
+        if blocks.iter().any(|block| !self.scores.contains(&Score::sha1(block.bytes))) {
             return Err(PutError::Failed { source: Elsewhere.into() });
         }
         self.shards.put_batch(blocks)

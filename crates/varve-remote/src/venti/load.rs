@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use varve_block::BLOCK_BYTES_MAX;
+use varve_block::{BLOCK_BYTES_MAX, Score};
 use varve_venti::{Address, Reply, Request, WireType};
 
 use super::connection::Connection;
-use super::{VentiError, VentiOptions, score_of};
+use super::{VentiError, VentiOptions};
 use crate::edge;
 
 /// What is done with the blocks.
@@ -94,7 +94,7 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
         LoadAction::Write => Vec::new(),
         LoadAction::Read => (0..load.count)
             .map(|place| {
-                let score = score_of(&blocks.make(number_at(place)));
+                let score = Score::sha1(&blocks.make(number_at(place)));
                 score.as_bytes().try_into().unwrap_or_default()
             })
             .collect(),
