@@ -1,14 +1,16 @@
-//! The way out to one client. Whoever has an answer sends it, there and then; what finds the way taken, or a client that takes nothing at the moment, is left to
-//! one task that waits for it. So an answer costs no change of threads as long as the client takes what it has asked for.
+//! The way out to one client. Whoever has an answer sends it, there and then; what finds the way taken is sent by the one who has it, and what a client does
+//! not take at the moment is left to one task that waits for it. So an answer costs no change of threads as long as the client takes what it has asked for.
 //!
 //! What must always be true:
 //! - What was begun is ended before anything else is sent.
 //! - Tags are free before their answers are sent: the client may use them again as soon as it has one.
+//! - Whoever gives the way up looks once more for answers that wait: those who brought them found it taken, and have gone.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -35,54 +37,53 @@ type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 struct Way {
     writer: Writer,
-    /// What was begun.
+    /// What was begun. Whoever finds something here has nothing to do: the one task has been told, and ends it.
     current: Option<Outgoing>,
 }
 
 struct Shared {
     way: Mutex<Way>,
+    /// `None` once nobody sends any more: what holds room must not wait then.
+    waiting: Mutex<Option<VecDeque<Outgoing>>>,
     freed: Mutex<Vec<u8>>,
-    /// How many wait their turn. As long as there are any, nobody goes before them.
-    waiting: AtomicUsize,
 }
 
 /// For everybody who has answers.
 #[derive(Clone)]
 pub(super) struct Outbox {
     shared: Arc<Shared>,
-    /// Those who wait; `None` says that something was begun.
-    queue: mpsc::UnboundedSender<Option<Outgoing>>,
+    /// Tells the one task that something was begun.
+    begun: mpsc::UnboundedSender<()>,
 }
 
-/// Sends what others have left.
+/// Sends what others have begun, and what waits behind it.
 pub(super) struct Remainder {
     shared: Arc<Shared>,
-    queue: mpsc::UnboundedReceiver<Option<Outgoing>>,
+    begun: mpsc::UnboundedReceiver<()>,
 }
 
 /// The way out through a writer.
 pub(super) fn outbox(writer: Writer) -> (Outbox, Remainder) {
-    let (sender, queue) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     let way = Mutex::new(Way { writer, current: None });
-    let shared = Arc::new(Shared { way, freed: Mutex::default(), waiting: AtomicUsize::new(0) });
-    (Outbox { shared: Arc::clone(&shared), queue: sender }, Remainder { shared, queue })
+    let shared =
+        Arc::new(Shared { way, waiting: Mutex::new(Some(VecDeque::new())), freed: Mutex::default() });
+    (Outbox { shared: Arc::clone(&shared), begun: sender }, Remainder { shared, begun: receiver })
 }
 
 impl Outbox {
     /// Sends answers, or leaves them to be sent. Who takes no answers any more is not sent any.
     pub(super) fn send(&self, answers: Answers, tags: Vec<u8>, taken: Option<Taken>) {
         let outgoing = Outgoing { answers, sent: 0, tags, _taken: taken };
-        let Some(mut way) = self.free_way() else {
-            self.shared.waiting.fetch_add(1, Ordering::SeqCst);
-            drop(self.queue.send(Some(outgoing)));
-            return;
-        };
-        self.shared.begin(&mut way, outgoing);
-        let mut nobody = Context::from_waker(Waker::noop());
-        while way.current.is_some() {
+        match &mut *lock(&self.shared.waiting) {
+            Some(waiting) => waiting.push_back(outgoing),
+            None => return,
+        }
+        while let Some(mut way) = self.shared.free_way() {
+            let mut nobody = Context::from_waker(Waker::noop());
             // An error is met again by the one who is told of it.
-            if !matches!(way.poll_some(&mut nobody), Poll::Ready(Ok(()))) {
-                drop(self.queue.send(None));
+            if !matches!(self.shared.poll_all(&mut way, &mut nobody), Poll::Ready(Ok(()))) {
+                self.begun.send(()).ok();
                 return;
             }
         }
@@ -95,25 +96,17 @@ impl Outbox {
 
     /// Returns when nothing can be sent any more.
     pub(super) async fn closed(&self) {
-        self.queue.closed().await;
-    }
-
-    fn free_way(&self) -> Option<MutexGuard<'_, Way>> {
-        let way = self.shared.way.try_lock().ok()?;
-        // Asked with the way in hand: whoever is counted has not given it up yet.
-        let is_free = way.current.is_none() && self.shared.waiting.load(Ordering::SeqCst) == 0;
-        is_free.then_some(way)
+        self.begun.closed().await;
     }
 }
 
 impl Remainder {
     /// Sends what is left to it, until there will be no more, or the client takes nothing for too long.
     pub(super) async fn send(mut self, patience: Duration) -> Result<(), ConnectionError> {
-        while let Some(next) = self.queue.recv().await {
-            self.finish(patience).await?;
-            if let Some(outgoing) = next {
-                self.begin_next(outgoing);
-                self.finish(patience).await?;
+        while self.begun.recv().await.is_some() {
+            while self.is_left() {
+                let some = poll_fn(|context| self.shared.poll_some(&mut lock(&self.shared.way), context));
+                timeout(patience, some).await.map_err(|_| ConnectionError::TakesNothing)??;
             }
         }
         // The other direction may still be open; this one is at its end.
@@ -122,28 +115,67 @@ impl Remainder {
         Ok(())
     }
 
-    /// Begins one that waited. As it did, nobody has begun anything meanwhile.
-    fn begin_next(&self, outgoing: Outgoing) {
-        let mut way = lock(&self.shared.way);
-        self.shared.begin(&mut way, outgoing);
-        self.shared.waiting.fetch_sub(1, Ordering::SeqCst);
+    /// Whether there is anything to send.
+    fn is_left(&self) -> bool {
+        let is_begun = lock(&self.shared.way).current.is_some();
+        fence(Ordering::SeqCst);
+        is_begun || self.shared.has_waiting()
     }
+}
 
-    /// Ends what was begun.
-    async fn finish(&self, patience: Duration) -> Result<(), ConnectionError> {
-        let is_begun = || lock(&self.shared.way).current.is_some();
-        while is_begun() {
-            let some = poll_fn(|context| lock(&self.shared.way).poll_some(context));
-            timeout(patience, some).await.map_err(|_| ConnectionError::TakesNothing)??;
-        }
-        Ok(())
+impl Drop for Remainder {
+    fn drop(&mut self) {
+        *lock(&self.shared.waiting) = None;
+        lock(&self.shared.way).current = None;
     }
 }
 
 impl Shared {
-    fn begin(&self, way: &mut Way, mut outgoing: Outgoing) {
-        lock(&self.freed).append(&mut outgoing.tags);
-        way.current = (!outgoing.answers.is_empty()).then_some(outgoing);
+    /// The way, if nobody has it, nothing was begun, and something waits.
+    fn free_way(&self) -> Option<MutexGuard<'_, Way>> {
+        // Between what was put there, or the way that was given up, and what is looked at now: one of two who meet sees the other.
+        fence(Ordering::SeqCst);
+        if !self.has_waiting() {
+            return None;
+        }
+        let way = self.way.try_lock().ok()?;
+        way.current.is_none().then_some(way)
+    }
+
+    fn has_waiting(&self) -> bool {
+        lock(&self.waiting).as_ref().is_some_and(|waiting| !waiting.is_empty())
+    }
+
+    /// Sends as much as is taken now of all that waits.
+    fn poll_all(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while way.current.is_some() || self.begin_next(way) {
+            ready!(way.poll_some(context))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends something of what was begun, or else of what waits.
+    fn poll_some(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if way.current.is_some() || self.begin_next(way) {
+            ready!(way.poll_some(context))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn pop_waiting(&self) -> Option<Outgoing> {
+        lock(&self.waiting).as_mut()?.pop_front()
+    }
+
+    /// Begins with what waits longest; `false` if nothing does.
+    fn begin_next(&self, way: &mut Way) -> bool {
+        while let Some(mut outgoing) = self.pop_waiting() {
+            lock(&self.freed).append(&mut outgoing.tags);
+            if !outgoing.answers.is_empty() {
+                way.current = Some(outgoing);
+                return true;
+            }
+        }
+        false
     }
 }
 
