@@ -6,10 +6,12 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 
 use crate::entry::Entry;
 use crate::pointers::{Children, Geometry, MalformedPointer, Root, Subtree};
+use crate::read_ahead::ReadAhead;
 
 /// Why what lies below a pointer block is out of reach.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +68,7 @@ pub(crate) struct Cursor<'a> {
     geometry: Geometry,
     above: Vec<Children>,
     current: Option<Subtree>,
+    ahead: Option<ReadAhead>,
 }
 
 impl<'a> Cursor<'a> {
@@ -74,7 +77,13 @@ impl<'a> Cursor<'a> {
         let geometry = Geometry::new(entry, store.empty_score());
         let root = geometry.subtree(0, entry.size(), entry.depth(), entry.root());
         let current = (entry.size() > 0).then_some(root);
-        Self { store, leaf_kind: entry.leaf_kind(), geometry, above: Vec::new(), current }
+        Self { store, leaf_kind: entry.leaf_kind(), geometry, above: Vec::new(), current, ahead: None }
+    }
+
+    /// For who is going to descend into most of what there is.
+    pub(crate) fn reading_ahead(self) -> Self {
+        let ahead = ReadAhead::new(self.geometry.pointer_bytes());
+        Self { ahead: Some(ahead), ..self }
     }
 
     /// The subtree at this place; `None` at the end of the file.
@@ -116,7 +125,7 @@ impl<'a> Cursor<'a> {
             return Ok(());
         };
         let (name, range) = (self.name(&subtree), subtree.range());
-        let bytes = match self.store.get(&name) {
+        let bytes = match self.read(&subtree, name) {
             Ok(bytes) => bytes,
             Err(source) => return Err(ReadPointerError::Get { range, source }),
         };
@@ -126,5 +135,17 @@ impl<'a> Cursor<'a> {
         }
         self.skip();
         Ok(())
+    }
+
+    /// Reads a pointer block, and perhaps those beside it. Of those that lead to pointer blocks there are few.
+    fn read(&mut self, subtree: &Subtree, name: BlockName) -> Result<Bytes, GetError> {
+        let Some(mut ahead) = self.ahead.take_if(|_| subtree.level == 1) else {
+            return self.store.get(&name);
+        };
+        let beside = self.above.last().cloned().into_iter().flatten();
+        let pointers = beside.filter(|next| next.root == Root::Pointer).map(|next| self.name(&next));
+        let read = ahead.get(self.store, name, pointers);
+        self.ahead = Some(ahead);
+        read
     }
 }

@@ -41,6 +41,7 @@ mod interior;
 mod leaves;
 mod pointers;
 mod read;
+mod read_ahead;
 mod rows;
 mod unchanged;
 mod vac;

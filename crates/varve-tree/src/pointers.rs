@@ -105,7 +105,7 @@ pub(crate) enum Root {
 
 /// The children of a pointer block that was checked, in order: together they stand for just the parent's bytes. Zeros
 /// at the end of a fixed block come as one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Children {
     geometry: Geometry,
     rest: Bytes,
@@ -139,6 +139,11 @@ impl Geometry {
             _ => Root::Pointer,
         };
         Subtree { offset, length, level, score, root }
+    }
+
+    /// The most bytes that a pointer block has.
+    pub(crate) fn pointer_bytes(&self) -> usize {
+        self.pointer_bytes
     }
 
     fn pointer_width(&self) -> usize {

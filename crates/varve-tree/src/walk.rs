@@ -33,12 +33,13 @@ pub enum Visit {
 /// Visits every block of a tree, each pointer block before what it leads to, in the order of the file. Holes have no
 /// blocks.
 ///
-/// A block is visited before it is read, so that [`Visit::Skip`] saves the read; leaves are never read. A pointer block
-/// that turns out to be missing or malformed is visited a second time, with its [`damage`](Node::damage), and the walk
-/// goes on behind it. Holds one pointer block a level. A block that stands in several places is visited in each of
-/// them: to visit it once is for the visitor, who knows what it has seen.
+/// A block is visited before it is read, so that [`Visit::Skip`] saves the read; leaves are never read. Of several pointer blocks in a
+/// row that are descended into the next ones are read together. A pointer block that turns out to be missing or malformed is visited a
+/// second time, with its [`damage`](Node::damage), and the walk goes on behind it. Holds one pointer block a level, and a few MiB of
+/// those that come next. A block that stands in several places is visited in each of them: to visit it once is for the visitor, who knows
+/// what it has seen.
 pub fn walk(store: &dyn BlockStore, entry: &Entry, visitor: &mut dyn FnMut(Node<'_>) -> Visit) {
-    let mut cursor = Cursor::new(store, entry);
+    let mut cursor = Cursor::new(store, entry).reading_ahead();
     while let Some(subtree) = cursor.current() {
         if subtree.root == Root::Zeros {
             cursor.skip();
