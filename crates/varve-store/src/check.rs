@@ -7,6 +7,7 @@ use varve_log::{
     ArenaEnd, ArenaId, ArenaState, DirectoryPage, FrameContent, GRANULE_BYTES, OpenLogError, PageBlock,
     ReadLogError, Seal, Seals,
 };
+use varve_world::is_exhausted;
 
 use crate::log_end::{counted_by, may_be_missed};
 use crate::parity::ParityDamage;
@@ -393,9 +394,14 @@ impl Store {
     }
 }
 
-/// Whether a failed read is something to report and go on. A disk that does not give a sector is; a key that may not read is not.
+/// Whether a failed read is something to report and go on. A disk that does not give a sector is; a key that may not read is not, nor is
+/// a process that may open no more files.
 fn is_finding(error: &ReadLogError) -> bool {
-    !matches!(error, ReadLogError::NoReadKey { .. })
+    match error {
+        ReadLogError::NoReadKey { .. } => false,
+        ReadLogError::Storage { source, .. } => !is_exhausted(source),
+        _ => true,
+    }
 }
 
 impl ArenaCheck {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::storage::{FileLock, FileName, LockError, Storage};
+use crate::storage::{FileLock, FileName, LockError, Storage, is_exhausted};
 use crate::uncached::{self, open_uncached};
 
 /// How many files are held open at most, to be read again without another open.
@@ -64,8 +64,26 @@ impl RealStorage {
         {
             return Ok(Arc::clone(open));
         }
-        let file = OpenOptions::new().read(true).write(writable).open(self.path(name))?;
+        let path = self.path(name);
+        // Whoever opens a pipe waits for its other end, unless they say that they do not.
+        let never_waits = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let options = OpenOptions::new().read(true).write(writable).custom_flags(never_waits).clone();
+        let file = self.with_descriptors(|| options.open(&path))?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("what is in its place is no file: move it away"));
+        }
         Ok(self.remember(name, file, writable))
+    }
+
+    /// Opens something; if this process may have no more open files, once more without those that are only kept open.
+    fn with_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match open() {
+            Err(error) if is_exhausted(&error) => {
+                self.open_files().retain(|_, open| open.has_more_to_tell());
+                open()
+            }
+            other => other,
+        }
     }
 
     /// An open file past the system's memory of files, if it can be. For one transfer: these are long, and a descriptor for each file that
@@ -197,7 +215,8 @@ impl Storage for RealStorage {
         if let Some(parent) = path.parent() {
             self.make_folder(parent)?;
         }
-        let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
+        let opened = self.with_descriptors(|| options.open(&path))?;
         self.remember(file, opened, true);
         Ok(())
     }
@@ -426,6 +445,21 @@ mod tests {
         let mut contents = [0; 9];
         storage.read_at(&names[7], 0, &mut contents).unwrap();
         assert_eq!(&contents, b"some more");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = RealStorage::new(folder.path());
+        let pipe = FileName::new("pipe").unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, storage.path(&pipe), rustix::fs::Mode::RWXU).unwrap();
+        let below = FileName::new("folder").unwrap();
+        fs::create_dir(storage.path(&below)).unwrap();
+        for name in [pipe, below] {
+            assert!(storage.read_at(&name, 0, &mut [0]).is_err());
+            assert!(storage.read_uncached_at(&name, 0, &mut [0]).is_err());
+            assert!(storage.append(&name, b"some").is_err());
+        }
     }
 
     #[test]

@@ -49,6 +49,15 @@ impl std::fmt::Display for FileName {
     }
 }
 
+/// Whether an error says that this process, or the machine, has come to the end of its open files or its memory: nothing about what was
+/// to be read.
+#[must_use]
+pub fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let number = Errno::from_io_error(error);
+    number.is_some_and(|number| [Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&number))
+}
+
 /// A folder of files.
 ///
 /// Until [`sync`](Self::sync) returns, what was appended may be lost, torn or reordered; until
