@@ -1,7 +1,8 @@
 //! What the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
 
 use varve_archive::{
-    Catalog, FieldWriter, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotId, Xattr, frame,
+    Catalog, FieldWriter, Growth, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotId, Xattr,
+    frame,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
 use varve_tree::{ContentWriter, Cutting, Entry};
@@ -84,8 +85,7 @@ pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
         size: 13,
         file_count: 2,
         problem_count: 0,
-        new_bytes: 13,
-        stored_bytes: 500,
+        growth: Some(Growth { new_bytes: 13, stored_bytes: 500 }),
         elapsed: 1,
         machine: None,
     }

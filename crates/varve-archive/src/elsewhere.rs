@@ -154,8 +154,7 @@ impl Elsewhere {
             file_count,
             problem_count,
             // Whoever keeps the blocks does not say which were new.
-            new_bytes: 0,
-            stored_bytes: 0,
+            growth: None,
             elapsed: u64::try_from(elapsed).unwrap_or(0),
             machine: request.machine,
         };

@@ -60,7 +60,7 @@ pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, repair};
 pub use select::{SelectError, select};
-pub use snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent, SnapshotId};
+pub use snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent, SnapshotId};
 pub use take::{Archive, FollowError, Request, TakeError, Taken};
 pub use vac::{
     ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,

@@ -57,14 +57,21 @@ pub struct Snapshot {
     pub file_count: u64,
     /// How many of them have a problem: could not be read, or changed meanwhile.
     pub problem_count: u64,
-    /// Bytes in blocks that the store did not have.
-    pub new_bytes: u64,
-    /// By how much the log grew.
-    pub stored_bytes: u64,
+    /// What it has added to its store; `None` where whoever keeps the blocks does not say.
+    pub growth: Option<Growth>,
     /// How long it took, in nanoseconds.
     pub elapsed: u64,
     /// The machine whose disk it is, where that is known.
     pub machine: Option<Machine>,
+}
+
+/// What a snapshot has added to its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth {
+    /// Bytes in blocks that the store did not have.
+    pub new_bytes: u64,
+    /// By how much the log grew.
+    pub stored_bytes: u64,
 }
 
 /// Why a record of the catalog is not a snapshot.
@@ -109,9 +116,9 @@ impl Snapshot {
             .number(10, self.size)
             .number(11, self.file_count)
             .number(12, self.problem_count)
-            .number(13, self.stored_bytes)
+            .optional_number(13, self.growth.map(|growth| growth.stored_bytes))
             .number(14, self.elapsed)
-            .number(15, self.new_bytes)
+            .optional_number(15, self.growth.map(|growth| growth.new_bytes))
             .optional_bytes(16, self.machine.as_ref().map(Machine::encode).as_deref())
             .finish()
     }
@@ -128,6 +135,7 @@ impl Snapshot {
         }
         let Parts { id, name, time, content, source, host, tags, numbers, machine } = parts;
         let [size, file_count, problem_count, stored_bytes, elapsed, new_bytes] = numbers;
+        let has_grown = stored_bytes.is_some() || new_bytes.is_some();
         Ok(Self {
             id: id.ok_or(missing("an id"))?,
             name: name.ok_or(missing("a name"))?,
@@ -136,12 +144,14 @@ impl Snapshot {
             source,
             host,
             tags,
-            size,
-            file_count,
-            problem_count,
-            new_bytes,
-            stored_bytes,
-            elapsed,
+            size: size.unwrap_or(0),
+            file_count: file_count.unwrap_or(0),
+            problem_count: problem_count.unwrap_or(0),
+            growth: has_grown.then(|| Growth {
+                new_bytes: new_bytes.unwrap_or(0),
+                stored_bytes: stored_bytes.unwrap_or(0),
+            }),
+            elapsed: elapsed.unwrap_or(0),
             machine,
         })
     }
@@ -157,7 +167,7 @@ struct Parts {
     host: String,
     tags: Vec<String>,
     /// Fields 10 to 15.
-    numbers: [u64; 6],
+    numbers: [Option<u64>; 6],
     machine: Option<Machine>,
 }
 
@@ -177,7 +187,7 @@ impl Parts {
             }
             number @ 10..=15 => {
                 if let Some(place) = self.numbers.get_mut(usize::from(number.saturating_sub(10))) {
-                    *place = field.value()?;
+                    *place = Some(field.value()?);
                 }
             }
             16 => self.machine = Some(Machine::decode(field.bytes)?),
@@ -215,8 +225,7 @@ pub(crate) mod tests {
             size: 1 << 40,
             file_count: 3,
             problem_count: 0,
-            new_bytes: 9,
-            stored_bytes: 10,
+            growth: is_image.then_some(Growth { new_bytes: 9, stored_bytes: 0 }),
             elapsed: 11,
             machine: is_image.then(crate::machine::tests::machine),
         }

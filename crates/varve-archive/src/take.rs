@@ -15,7 +15,7 @@ use crate::last_night::LastNight;
 use crate::machine::Machine;
 use crate::node::Node;
 use crate::progress::Progress;
-use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
+use crate::snapshot::{Growth, Snapshot, SnapshotContent, SnapshotId};
 use crate::vac::ArchivedVac;
 
 /// A store with its catalog.
@@ -289,8 +289,7 @@ impl Archive {
             file_count: content.file_count,
             problem_count: content.problem_count,
             machine: request.machine,
-            new_bytes: 0,
-            stored_bytes: 0,
+            growth: None,
             elapsed: 0,
         };
         self.enter(begun, snapshot)
@@ -301,8 +300,10 @@ impl Archive {
         self.store.write_out().map_err(TakeError::WriteOut)?;
         let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);
         let snapshot = Snapshot {
-            new_bytes: self.store.session_growth().1 - begun.new_bytes,
-            stored_bytes: self.store.stats()?.log_bytes.saturating_sub(begun.log_bytes),
+            growth: Some(Growth {
+                new_bytes: self.store.session_growth().1 - begun.new_bytes,
+                stored_bytes: self.store.stats()?.log_bytes.saturating_sub(begun.log_bytes),
+            }),
             elapsed: u64::try_from(elapsed).unwrap_or(0),
             ..snapshot
         };

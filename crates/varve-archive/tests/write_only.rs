@@ -89,7 +89,7 @@ fn unchanged_files_are_not_read_again() {
     let mut archive = open(&storage, 16, 2, WRITER);
     assert_eq!(night(&mut archive, source.path(), false), 190_500);
     assert_eq!(archive.snapshots().len(), 1, "it sees what it has taken itself");
-    assert!(archive.snapshots()[0].new_bytes < 20_000, "folders' lists at most");
+    assert!(archive.snapshots()[0].growth.unwrap().new_bytes < 20_000, "folders' lists at most");
     archive.close().unwrap();
 
     let archive = open(&storage, 20, 1, Access::Read);

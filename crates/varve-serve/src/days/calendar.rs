@@ -165,8 +165,7 @@ mod tests {
             size: 0,
             file_count: 0,
             problem_count: 0,
-            new_bytes: 0,
-            stored_bytes: 0,
+            growth: None,
             elapsed: 0,
             machine: None,
         }

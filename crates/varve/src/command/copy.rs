@@ -12,6 +12,7 @@ use varve_tree::{Copied, CopyError, CopyMode, copy_archive};
 
 use super::Outcome;
 use super::place::vac_place;
+use super::snapshot::growth;
 use super::snapshots::short_id;
 use crate::arguments::{Arguments, Copy, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
@@ -125,21 +126,18 @@ fn print(
         let (id, name) = (snapshot.id.to_string(), &snapshot.name);
         match copy {
             _ if arguments.json => {
-                let new_bytes = copy.as_ref().map(|copy| copy.new_bytes);
-                let stored_bytes = copy.as_ref().map(|copy| copy.stored_bytes);
+                let new_bytes = copy.as_ref().and_then(|copy| copy.growth).map(|growth| growth.new_bytes);
+                let stored_bytes =
+                    copy.as_ref().and_then(|copy| copy.growth).map(|growth| growth.stored_bytes);
                 say!(
                     "{}",
                     json!({ "id": id, "name": name, "was_there": copy.is_none(), "new_bytes": new_bytes, "stored_bytes": stored_bytes })
                 );
             }
             _ if arguments.quiet => {}
-            Some(copy) => say!(
-                "{} {name}: {}, {} new, {} stored",
-                short_id(snapshot),
-                show::bytes(snapshot.size),
-                show::bytes(copy.new_bytes),
-                show::bytes(copy.stored_bytes)
-            ),
+            Some(copy) => {
+                say!("{} {name}: {}{}", short_id(snapshot), show::bytes(snapshot.size), growth(copy))
+            }
             None => say!("{} {name}: was there", short_id(snapshot)),
         }
     }

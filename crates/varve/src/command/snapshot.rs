@@ -330,14 +330,20 @@ pub(super) fn as_line(snapshot: &Snapshot) -> String {
         number => format!(" in {}", show::count(number, "file")),
     };
     format!(
-        "{} {}: {}{files}, {} new, {} stored, {}",
+        "{} {}: {}{files}{}, {}",
         snapshots::short_id(snapshot),
         show::name(snapshot.name.as_bytes()),
         show::bytes(snapshot.size),
-        show::bytes(snapshot.new_bytes),
-        show::bytes(snapshot.stored_bytes),
+        growth(snapshot),
         show::duration(snapshot.elapsed)
     )
+}
+
+/// What a snapshot has added to its store, with a comma before it; nothing where that is not known.
+pub(super) fn growth(snapshot: &Snapshot) -> String {
+    snapshot.growth.map_or_else(String::new, |growth| {
+        format!(", {} new, {} stored", show::bytes(growth.new_bytes), show::bytes(growth.stored_bytes))
+    })
 }
 
 #[cfg(test)]

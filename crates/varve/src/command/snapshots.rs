@@ -33,8 +33,8 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
             show::name(snapshot.name.as_bytes()),
             kind(snapshot).into(),
             show::bytes(snapshot.size),
-            show::bytes(snapshot.new_bytes),
-            show::bytes(snapshot.stored_bytes),
+            bytes_if_known(snapshot.growth.map(|growth| growth.new_bytes)),
+            bytes_if_known(snapshot.growth.map(|growth| growth.stored_bytes)),
             if snapshot.file_count > 0 { snapshot.file_count.to_string() } else { String::new() },
             remarks(snapshot),
         ]);
@@ -46,6 +46,10 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
 /// The first digits of a snapshot's id.
 pub(super) fn short_id(snapshot: &Snapshot) -> String {
     snapshot.id.to_string().chars().take(ID_DIGITS).collect()
+}
+
+fn bytes_if_known(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, show::bytes)
 }
 
 fn kind(snapshot: &Snapshot) -> &'static str {
@@ -74,8 +78,8 @@ pub(super) fn as_json(snapshot: &Snapshot) -> Value {
         "size": snapshot.size,
         "files": snapshot.file_count,
         "problems": snapshot.problem_count,
-        "new_bytes": snapshot.new_bytes,
-        "stored_bytes": snapshot.stored_bytes,
+        "new_bytes": snapshot.growth.map(|growth| growth.new_bytes),
+        "stored_bytes": snapshot.growth.map(|growth| growth.stored_bytes),
         "machine": snapshot.machine.as_ref().map(|machine| &machine.name),
         "elapsed_seconds": std::time::Duration::from_nanos(snapshot.elapsed).as_secs_f64(),
     })

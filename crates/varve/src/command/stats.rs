@@ -14,7 +14,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     let archive = session::read(arguments)?;
     let stats = archive.store().stats()?;
     let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
-    let new_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.new_bytes).sum();
+    let new_bytes: u64 = archive
+        .snapshots()
+        .iter()
+        .filter_map(|snapshot| snapshot.growth)
+        .map(|growth| growth.new_bytes)
+        .sum();
     let percent = archive.store().config().parity_percent.map_or(0, ParityPercent::get);
     let compare = match archive.store().config().compare {
         CompareMode::Hash => "hash",
