@@ -24,7 +24,7 @@ pub struct VentiSnapshots {
 impl VentiSnapshots {
     /// Reads the catalog that the file names.
     pub fn open(roots: Roots, blocks: Arc<dyn BlockStore>) -> Result<Self> {
-        let elsewhere = Elsewhere::open(blocks, World::real(Path::new("")), roots.newest()?)?;
+        let elsewhere = roots.open(blocks)?;
         Ok(Self { elsewhere, roots })
     }
 

@@ -4,13 +4,15 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::FlockOperation;
-use varve_block::Score;
+use varve_archive::Elsewhere;
+use varve_block::{BlockStore, Score};
 use varve_venti::{Address, SCORE_BYTES};
-use varve_world::{Clock, RealClock};
+use varve_world::{Clock, RealClock, World};
 
 use crate::arguments::Arguments;
 use crate::moment;
@@ -60,6 +62,11 @@ impl Roots {
         }
     }
 
+    /// The snapshots that the newest root leads to.
+    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
+        open(self.newest()?, &self.path, blocks)
+    }
+
     /// Keeps others from adding a root: one of two that do not know of each other would hide the other's snapshots.
     pub fn lock(self) -> Result<LockedRoots> {
         let context = || format!("cannot write {}", self.path.display());
@@ -76,9 +83,9 @@ impl Roots {
 }
 
 impl LockedRoots {
-    /// The newest root, if there is one.
-    pub fn newest(&self) -> Result<Option<Score>> {
-        newest(&self.file, &self.path)
+    /// The snapshots that the newest root leads to.
+    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
+        open(newest(&self.file, &self.path)?, &self.path, blocks)
     }
 
     /// Notes a root. Durable when this returns.
@@ -94,7 +101,16 @@ impl LockedRoots {
     }
 }
 
-fn newest(file: &File, path: &std::path::Path) -> Result<Option<Score>> {
+fn open(root: Option<Score>, path: &Path, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
+    Elsewhere::open(blocks, World::real(Path::new("")), root).with_context(|| {
+        format!(
+            "the newest catalog of this server is noted in {}: if the server was begun anew, move that file away; if the snapshots are at another, name its file with --roots",
+            path.display()
+        )
+    })
+}
+
+fn newest(file: &File, path: &Path) -> Result<Option<Score>> {
     let mut text = String::new();
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.with_context(|| format!("cannot read {}", path.display()))?;

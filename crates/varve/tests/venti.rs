@@ -52,6 +52,13 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.args(["-s", server.address(), "--roots", &sandbox.arg("other"), "--json", "snapshots"]);
     assert_eq!(String::from_utf8(command.output().unwrap().stdout).unwrap().trim(), "[]");
+    let noted = fs::read(sandbox.path("roots")).unwrap();
+    fs::write(sandbox.path("roots"), format!("catalog:{}\n", "5a".repeat(20))).unwrap();
+    for words in [&["snapshots"][..], &["snapshot", &sandbox.arg("folder")]] {
+        let said = fails_at(&sandbox, server.address(), words);
+        assert!(said.contains("roots: if the server was begun anew, move that file away"), "{said}");
+    }
+    fs::write(sandbox.path("roots"), noted).unwrap();
 
     let measured = at(&sandbox, server.address(), &["bench", "venti", server.address(), "--count", "500"]);
     assert!(measured.contains("MB/s") && measured.contains("99.9%"), "{measured}");

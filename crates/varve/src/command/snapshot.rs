@@ -15,7 +15,7 @@ use varve_archive::{
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_tree::VacShape;
-use varve_world::{Clock, RealClock, World};
+use varve_world::{Clock, RealClock};
 
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
@@ -77,7 +77,7 @@ impl Taker {
         };
         let roots = Roots::of(arguments, &address)?.lock()?;
         let blocks = session::venti(&address)?;
-        let elsewhere = Elsewhere::open(blocks, World::real(Path::new("")), roots.newest()?)?;
+        let elsewhere = roots.open(blocks)?;
         Ok(Self::Elsewhere(Box::new(elsewhere), roots))
     }
 
