@@ -10,8 +10,9 @@ use varve_store::CatalogRoot;
 use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
 
 use crate::fields::{FieldError, FieldReader, FieldWriter, frame, split_record};
+use crate::node::Node;
 use crate::records::{ReadRecordsError, Records};
-use crate::snapshot::{DecodeSnapshotError, Snapshot};
+use crate::snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent};
 
 /// All snapshots of a store, in the order in which they were finished.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -150,6 +151,15 @@ impl Catalog {
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         &self.snapshots
+    }
+
+    /// The root of the newest snapshot of a folder with this name and source.
+    pub(crate) fn newest_folder(&self, name: &str, source: &[u8]) -> Option<&Node> {
+        let same = |snapshot: &&Snapshot| snapshot.name == name && snapshot.source == source;
+        self.snapshots.iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
+            SnapshotContent::Folder(root) => Some(&**root),
+            SnapshotContent::Image(_) => None,
+        })
     }
 
     /// Adds a snapshot, for ever: first everything that it leads to is made durable, then the catalog that leads to it.

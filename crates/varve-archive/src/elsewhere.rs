@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore, BlockType, Score};
 use varve_tree::Cutting;
-use varve_world::World;
+use varve_world::{Timestamp, World};
 
+use crate::archived::Archived;
 use crate::catalog::{Catalog, LoadCatalogError};
 use crate::folder::{FolderOptions, Watch, archive_folder};
 use crate::image::{ImageSource, archive_image};
 use crate::progress::Progress;
-use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
-use crate::take::{Request, TakeError, Taken};
+use crate::request::Request;
+use crate::snapshot::Snapshot;
+use crate::take::{TakeError, Taken};
 use crate::verify::{Harm, VerifyError, verify_blocks};
 
 /// Files in blocks that every Venti takes: 16, 32 and 56 KiB.
@@ -90,10 +92,7 @@ impl Elsewhere {
     ) -> Result<Taken, TakeError> {
         let at = self.world.clock.now();
         let image = archive_image(&*self.blocks, self.world.workers.as_ref(), source, block_bytes, progress)?;
-        let problem_count = u64::from(image.changed_meanwhile);
-        let content = (SnapshotContent::Image(image.entry), image.entry.size(), 0, problem_count);
-        let snapshot = self.finish(at, content, request)?;
-        Ok(Taken { snapshot, changed_meanwhile: image.changed_meanwhile, vac: None })
+        self.finish(at, image.into(), request)
     }
 
     /// Takes a snapshot of a folder; what has not changed since the last one of the same name is not read again, unless `reread`. Durable when this
@@ -110,55 +109,27 @@ impl Elsewhere {
         watch: Watch<'_>,
     ) -> Result<Taken, TakeError> {
         let at = self.world.clock.now();
-        let same = |snapshot: &&Snapshot| snapshot.name == request.name && snapshot.source == request.source;
-        let roots = self.catalog.snapshots().iter().rev().filter(same);
-        let previous = roots.filter(|_| !reread).find_map(|snapshot| match &snapshot.content {
-            SnapshotContent::Folder(root) => Some((**root).clone()),
-            SnapshotContent::Image(_) => None,
-        });
+        let previous =
+            self.catalog.newest_folder(&request.name, &request.source).filter(|_| !reread).cloned();
         let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, ..options };
         let workers = self.world.workers.as_ref();
         let folder = archive_folder(&*self.blocks, workers, source, previous.as_ref(), &options, watch)?;
-        let (counts, vac) = (folder.counts, folder.vac);
-        let file_count = counts.file_count + counts.folder_count;
-        let content = SnapshotContent::Folder(Box::new(folder.root));
-        let snapshot = self.finish(at, (content, counts.bytes, file_count, counts.problem_count), request)?;
-        Ok(Taken { snapshot, changed_meanwhile: false, vac })
+        self.finish(at, folder.into(), request)
     }
 
-    /// Enters it in the catalog, which makes all of it durable first.
+    /// Enters it in the catalog, which makes all of it durable first. Whoever keeps the blocks does not say which were new.
     fn finish(
         &mut self,
-        at: varve_world::Timestamp,
-        (content, size, file_count, problem_count): (SnapshotContent, u64, u64, u64),
+        began_at: Timestamp,
+        archived: Archived,
         request: Request,
-    ) -> Result<Snapshot, TakeError> {
-        let id = match request.id {
-            Some(id) => id,
-            None => {
-                let mut id = [0; 16];
-                self.world.random.fill(&mut id).map_err(TakeError::Random)?;
-                SnapshotId(id)
-            }
-        };
-        let elapsed = self.world.clock.now().0.saturating_sub(at.0);
-        let snapshot = Snapshot {
-            id,
-            name: request.name,
-            time: request.time.unwrap_or(at),
-            content,
-            source: request.source,
-            host: request.host,
-            tags: request.tags,
-            size,
-            file_count,
-            problem_count,
-            // Whoever keeps the blocks does not say which were new.
-            growth: None,
-            elapsed: u64::try_from(elapsed).unwrap_or(0),
-            machine: request.machine,
-        };
+    ) -> Result<Taken, TakeError> {
+        let (changed_meanwhile, vac) = (archived.changed_meanwhile, archived.vac);
+        let snapshot =
+            archived.into_snapshot(request, began_at, &*self.world.random).map_err(TakeError::Random)?;
+        let elapsed = self.world.clock.now().0.saturating_sub(began_at.0);
+        let snapshot = Snapshot { elapsed: u64::try_from(elapsed).unwrap_or(0), ..snapshot };
         self.root = Some(self.catalog.add(&*self.blocks, snapshot.clone())?.score);
-        Ok(snapshot)
+        Ok(Taken { snapshot, changed_meanwhile, vac })
     }
 }

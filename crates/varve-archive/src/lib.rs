@@ -13,6 +13,7 @@
 //! This crate starts no threads and asks no time: it is given [`Workers`](varve_world::Workers), and told what to call a
 //! moment. It reads and writes the files that are archived and restored; a store's own files are the store's.
 
+mod archived;
 mod archived_bytes;
 mod catalog;
 mod copy;
@@ -29,6 +30,7 @@ mod node_list;
 mod progress;
 mod records;
 mod repair;
+mod request;
 mod select;
 mod snapshot;
 mod take;
@@ -59,9 +61,10 @@ pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, repair};
+pub use request::Request;
 pub use select::{SelectError, select};
 pub use snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent, SnapshotId};
-pub use take::{Archive, FollowError, Request, TakeError, Taken};
+pub use take::{Archive, FollowError, TakeError, Taken};
 pub use vac::{
     ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
     VacOptions,

@@ -8,14 +8,14 @@ use varve_log::{AppendError, OpenLogError};
 use varve_store::{CloseError, OpenError, Permission, Store};
 use varve_world::Timestamp;
 
+use crate::archived::Archived;
 use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 use crate::folder::{ArchiveFolderError, Before, FolderOptions, Watch, archive_folder_after};
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
-use crate::machine::Machine;
-use crate::node::Node;
 use crate::progress::Progress;
-use crate::snapshot::{Growth, Snapshot, SnapshotContent, SnapshotId};
+use crate::request::Request;
+use crate::snapshot::{Growth, Snapshot, SnapshotId};
 use crate::vac::ArchivedVac;
 
 /// A store with its catalog.
@@ -24,27 +24,6 @@ pub struct Archive {
     catalog: Catalog,
     /// The roots that the catalog was read from.
     roots: Vec<BlockName>,
-}
-
-/// What a snapshot is to be called.
-#[derive(Debug, Clone, Default)]
-pub struct Request {
-    /// Its name: the same from night to night.
-    pub name: String,
-    /// The moment that it shows; the moment at which it was begun, if not given.
-    pub time: Option<Timestamp>,
-    /// The path that it is made of, as it is to be remembered.
-    pub source: Vec<u8>,
-    /// The machine that it is made on.
-    pub host: String,
-    /// `KEY=VALUE`.
-    pub tags: Vec<String>,
-    /// Its identity, where something had to be named after it before it was there; drawn at random if not given.
-    pub id: Option<SnapshotId>,
-    /// The machine whose disk it is.
-    pub machine: Option<Machine>,
-    /// Whether an image is to be packed so that small reads from it are fast, for some more room.
-    pub read_in_pieces: bool,
 }
 
 /// A snapshot that was taken, and is durable.
@@ -97,14 +76,6 @@ pub(crate) struct Begun {
     at: Timestamp,
     log_bytes: u64,
     new_bytes: u64,
-}
-
-/// What was archived, before it has a place in the catalog.
-struct Content {
-    content: SnapshotContent,
-    size: u64,
-    file_count: u64,
-    problem_count: u64,
 }
 
 impl Archive {
@@ -192,14 +163,7 @@ impl Archive {
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(request.read_in_pieces);
         let image = archive_image(&*self.store, workers.as_ref(), source, block_bytes, progress)?;
-        let content = Content {
-            content: SnapshotContent::Image(image.entry),
-            size: image.entry.size(),
-            file_count: 0,
-            problem_count: u64::from(image.changed_meanwhile),
-        };
-        let snapshot = self.finish(begun, content, request)?;
-        Ok(Taken { snapshot, changed_meanwhile: image.changed_meanwhile, vac: None })
+        self.finish(begun, image.into(), request)
     }
 
     /// Takes a snapshot of a folder; what has not changed since the last one of the same name is not read again, unless
@@ -216,7 +180,8 @@ impl Archive {
         watch: Watch<'_>,
     ) -> Result<Taken, TakeError> {
         let begun = self.begin()?;
-        let previous = if reread { None } else { self.previous_root(&request) };
+        let previous =
+            self.catalog.newest_folder(&request.name, &request.source).filter(|_| !reread).cloned();
         let remembered = [b"last night\0", request.name.as_bytes(), b"\0", &request.source].concat();
         let last_night = if self.store.role().allows(Permission::Read) {
             None
@@ -228,22 +193,12 @@ impl Archive {
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(false);
         let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
-        let vac = folder.vac;
-        // Nothing else leads to what vac's tools need besides the files' bytes.
-        let tags = request.tags.into_iter().chain(vac.map(|vac| format!("vac={}", vac.score))).collect();
-        let request = Request { tags, ..request };
-        let content = Content {
-            size: folder.counts.bytes,
-            file_count: folder.counts.file_count + folder.counts.folder_count,
-            problem_count: folder.counts.problem_count,
-            content: SnapshotContent::Folder(Box::new(folder.root)),
-        };
-        let snapshot = self.finish(begun, content, request)?;
+        let taken = self.finish(begun, folder.into(), request)?;
         // Only now: what is remembered must be there.
         if let Some(Err(error)) = last_night.map(|night| night.save(&self.store, &remembered)) {
             tracing::warn!(%error, "this night is not remembered; the next one reads every file again");
         }
-        Ok(Taken { snapshot, changed_meanwhile: false, vac })
+        Ok(taken)
     }
 
     /// An identity for a snapshot that is yet to be taken.
@@ -251,18 +206,7 @@ impl Archive {
     /// # Errors
     /// [`TakeError::Random`].
     pub fn draw_id(&self) -> Result<SnapshotId, TakeError> {
-        let mut id = [0; 16];
-        self.store.world().random.fill(&mut id).map_err(TakeError::Random)?;
-        Ok(SnapshotId(id))
-    }
-
-    /// The root of the newest snapshot of the same name and source.
-    fn previous_root(&self, request: &Request) -> Option<Node> {
-        let same = |snapshot: &&Snapshot| snapshot.name == request.name && snapshot.source == request.source;
-        self.catalog.snapshots().iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
-            SnapshotContent::Folder(root) => Some((**root).clone()),
-            SnapshotContent::Image(_) => None,
-        })
+        SnapshotId::draw(&*self.store.world().random).map_err(TakeError::Random)
     }
 
     pub(crate) fn begin(&self) -> Result<Begun, TakeError> {
@@ -272,27 +216,12 @@ impl Archive {
     }
 
     /// Enters it in the catalog, which makes all of it durable first.
-    fn finish(&mut self, begun: Begun, content: Content, request: Request) -> Result<Snapshot, TakeError> {
-        let id = match request.id {
-            Some(id) => id,
-            None => self.draw_id()?,
-        };
-        let snapshot = Snapshot {
-            id,
-            name: request.name,
-            time: request.time.unwrap_or(begun.at),
-            content: content.content,
-            source: request.source,
-            host: request.host,
-            tags: request.tags,
-            size: content.size,
-            file_count: content.file_count,
-            problem_count: content.problem_count,
-            machine: request.machine,
-            growth: None,
-            elapsed: 0,
-        };
-        self.enter(begun, snapshot)
+    fn finish(&mut self, begun: Begun, archived: Archived, request: Request) -> Result<Taken, TakeError> {
+        let (changed_meanwhile, vac) = (archived.changed_meanwhile, archived.vac);
+        let snapshot = archived
+            .into_snapshot(request, begun.at, &*self.store.world().random)
+            .map_err(TakeError::Random)?;
+        Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac })
     }
 
     /// Enters a snapshot in the catalog with what it has cost here.

@@ -1,0 +1,79 @@
+//! What was archived, before it has a place in a catalog.
+
+use std::io;
+
+use varve_world::{Random, Timestamp};
+
+use crate::folder::ArchivedFolder;
+use crate::image::ArchivedImage;
+use crate::request::Request;
+use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
+use crate::vac::ArchivedVac;
+
+/// An image, or a folder.
+pub(crate) struct Archived {
+    content: SnapshotContent,
+    size: u64,
+    file_count: u64,
+    problem_count: u64,
+    /// Whether an image changed while it was read.
+    pub(crate) changed_meanwhile: bool,
+    /// What of a folder was written for vac's tools.
+    pub(crate) vac: Option<ArchivedVac>,
+}
+
+impl From<ArchivedImage> for Archived {
+    fn from(image: ArchivedImage) -> Self {
+        Self {
+            content: SnapshotContent::Image(image.entry),
+            size: image.entry.size(),
+            file_count: 0,
+            problem_count: image.changed_meanwhile.into(),
+            changed_meanwhile: image.changed_meanwhile,
+            vac: None,
+        }
+    }
+}
+
+impl From<ArchivedFolder> for Archived {
+    fn from(folder: ArchivedFolder) -> Self {
+        Self {
+            content: SnapshotContent::Folder(Box::new(folder.root)),
+            size: folder.counts.bytes,
+            file_count: folder.counts.file_count + folder.counts.folder_count,
+            problem_count: folder.counts.problem_count,
+            changed_meanwhile: false,
+            vac: folder.vac,
+        }
+    }
+}
+
+impl Archived {
+    /// The snapshot of it that was asked for, begun at `began_at`. What it has cost is not known yet. Fails where there is no randomness for an
+    /// id.
+    pub(crate) fn into_snapshot(
+        self,
+        request: Request,
+        began_at: Timestamp,
+        random: &dyn Random,
+    ) -> io::Result<Snapshot> {
+        let id = request.id.map_or_else(|| SnapshotId::draw(random), Ok)?;
+        // Nothing else leads to what vac's tools need besides the files' bytes.
+        let vac = self.vac.map(|vac| format!("vac={}", vac.score));
+        Ok(Snapshot {
+            id,
+            name: request.name,
+            time: request.time.unwrap_or(began_at),
+            content: self.content,
+            source: request.source,
+            host: request.host,
+            tags: request.tags.into_iter().chain(vac).collect(),
+            size: self.size,
+            file_count: self.file_count,
+            problem_count: self.problem_count,
+            growth: None,
+            elapsed: 0,
+            machine: request.machine,
+        })
+    }
+}

@@ -1,0 +1,27 @@
+//! What a snapshot is to be called.
+
+use varve_world::Timestamp;
+
+use crate::machine::Machine;
+use crate::snapshot::SnapshotId;
+
+/// What a snapshot is to be called.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// Its name: the same from night to night.
+    pub name: String,
+    /// The moment that it shows; the moment at which it was begun, if not given.
+    pub time: Option<Timestamp>,
+    /// The path that it is made of, as it is to be remembered.
+    pub source: Vec<u8>,
+    /// The machine that it is made on.
+    pub host: String,
+    /// `KEY=VALUE`.
+    pub tags: Vec<String>,
+    /// Its identity, where something had to be named after it before it was there; drawn at random if not given.
+    pub id: Option<SnapshotId>,
+    /// The machine whose disk it is.
+    pub machine: Option<Machine>,
+    /// Whether an image is to be packed so that small reads from it are fast, for some more room.
+    pub read_in_pieces: bool,
+}
