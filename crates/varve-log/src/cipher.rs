@@ -9,6 +9,10 @@ use crate::keys::first_bytes;
 /// The tag or code of a record, in bytes.
 pub(crate) const CODE_BYTES: usize = 16;
 
+/// A body that is no longer than this is copied behind what is hashed before it: a hash that does not begin with whole chunks takes the next
+/// few one by one, where it would take eight at a time, and for 8 KiB that is 5.0 µs and not 2.1.
+const JOINED_BYTES_MAX: usize = 64 << 10;
+
 /// A record's code does not match: the record was damaged, moved or forged, or the key is another store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Forged;
@@ -176,12 +180,13 @@ impl Message {
     }
 
     fn plain_code(self, key: &[u8; 32], associated: &[u8], body: &[u8]) -> [u8; CODE_BYTES] {
-        let mut hasher = blake3::Hasher::new_keyed(key);
-        hasher.update(associated);
-        if self.frame > 0 {
-            hasher.update(&self.frame.to_le_bytes());
+        let number = self.frame.to_le_bytes();
+        let frame: &[u8] = if self.frame > 0 { &number } else { &[] };
+        if body.len() <= JOINED_BYTES_MAX {
+            return first_bytes(blake3::keyed_hash(key, &[associated, frame, body].concat()).as_bytes());
         }
-        hasher.update(body);
+        let mut hasher = blake3::Hasher::new_keyed(key);
+        hasher.update(associated).update(frame).update(body);
         first_bytes(hasher.finalize().as_bytes())
     }
 }
@@ -193,6 +198,18 @@ pub(crate) fn constant_time_equal(one: &[u8], other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_code_is_one_hash_of_all_parts_however_long_they_are() {
+        for bytes in [0, 1, 1024, 8192, JOINED_BYTES_MAX, JOINED_BYTES_MAX + 1] {
+            let body: Vec<u8> = (0..bytes).map(|place| place.to_le_bytes()[0]).collect();
+            for (at, frame) in [(Message::body(9), &[][..]), (Message::frame(9, 6), &7_u32.to_le_bytes())] {
+                let expected = blake3::keyed_hash(&[3; 32], &[b"header", frame, &body].concat());
+                let code = at.plain_code(&[3; 32], b"header", &body);
+                assert_eq!(code, expected.as_bytes()[..CODE_BYTES], "{bytes} bytes, {at:?}");
+            }
+        }
+    }
 
     #[test]
     fn only_the_untouched_record_opens() {
