@@ -8,7 +8,7 @@ use varve_block::{BlockName, BlockStore, BlockType, GetError, with_causes};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{ArenaCheck, AuditShare, Damage, RepairPlan, Store, Unfinished};
 use varve_tree::{Entry, Visit, walk};
-use varve_world::{Task, Timestamp};
+use varve_world::{Task, Timestamp, both};
 
 use crate::node::{Node, NodeKind};
 use crate::node_list::NodeList;
@@ -88,8 +88,13 @@ pub fn verify(
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
-    let mut verified = check_log(store, data, progress)?;
-    let walked = walk_snapshots(store, store, snapshots, &verified.damage, progress)?;
+    // The snapshots are walked while the disk gives the log. Damage is seldom found; only then they are walked once more, for what it
+    // harms.
+    let walk = |damage: &[Damage]| walk_snapshots(store, store, snapshots, damage, progress);
+    let workers = store.world().workers.as_ref();
+    let (checked, walked) = both(workers, || check_log(store, data, progress), || walk(&[]));
+    let mut verified = checked?;
+    let walked = if verified.damage.is_empty() { walked? } else { walk(&verified.damage)? };
     verified.note_walk(snapshots, walked);
     Ok(verified)
 }

@@ -22,6 +22,20 @@ pub trait Workers: Send + Sync {
     }
 }
 
+/// What two tasks return that work on what they read.
+///
+/// # Panics
+/// When one of them does.
+pub fn both<A: Send, B: Send>(
+    workers: &dyn Workers,
+    one: impl FnOnce() -> A + Send,
+    other: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    let (mut of_one, mut of_other) = (None, None);
+    workers.run_reading(vec![Box::new(|| of_one = Some(one())), Box::new(|| of_other = Some(other()))]);
+    (of_one.expect("it was run to its end"), of_other.expect("it was run to its end"))
+}
+
 /// Runs tasks one after the other, in order, on the caller's thread: the same work gives the same bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InlineWorkers;
@@ -110,6 +124,7 @@ mod tests {
         workers.run_reading((0..20).map(|_| Box::new(count) as Task<'_>).collect());
         assert_eq!(done.into_inner(), 30);
         assert!(workers.reading_width() >= workers.width());
+        assert_eq!(both(workers, || 1, || "two"), (1, "two"));
     }
 
     #[test]
