@@ -210,7 +210,7 @@ fn walk_without(
     lost: BTreeSet<BlockName>,
     progress: &Progress,
 ) -> Result<Walked, VerifyError> {
-    walk_all(Leaves::AskedFor(store), blocks, snapshots, lost, progress)
+    walk_all(Leaves::AskedFor(store, progress), blocks, snapshots, lost, progress)
 }
 
 /// What snapshots have lost of which nothing is known but their blocks: no log, and no damage. Leaves are asked for, or read.
@@ -220,7 +220,7 @@ pub(crate) fn verify_blocks(
     reads: bool,
     progress: &Progress,
 ) -> Result<Vec<Harm>, VerifyError> {
-    let leaves = if reads { Leaves::Read(blocks, progress) } else { Leaves::AskedFor(blocks) };
+    let leaves = if reads { Leaves::Read(blocks, progress) } else { Leaves::AskedFor(blocks, progress) };
     Ok(walk_all(leaves, blocks, snapshots, BTreeSet::new(), progress)?.harm)
 }
 
@@ -311,7 +311,7 @@ struct Walker<'a> {
 #[derive(Clone, Copy)]
 enum Leaves<'a> {
     /// By asking whether they are there.
-    AskedFor(&'a dyn BlockStore),
+    AskedFor(&'a dyn BlockStore, &'a Progress),
     /// By reading them.
     Read(&'a dyn BlockStore, &'a Progress),
 }
@@ -321,7 +321,11 @@ impl Leaves<'_> {
     fn look_up(self, names: &[BlockName]) -> Result<Vec<Option<String>>, VerifyError> {
         let absent = |name: &BlockName| format!("{name} is not in the store");
         match self {
-            Self::AskedFor(store) => match store.has_batch(names) {
+            // A walk through a large disk is long, and goes on while the log is read.
+            Self::AskedFor(_, progress) | Self::Read(_, progress) if progress.is_cancelled() => {
+                Err(VerifyError::Cancelled)
+            }
+            Self::AskedFor(store, _) => match store.has_batch(names) {
                 Ok(present) => {
                     Ok(names.iter().zip(present).map(|(name, is)| (!is).then(|| absent(name))).collect())
                 }
@@ -501,4 +505,70 @@ fn look_up(
 fn root_name(entry: &Entry) -> Option<BlockName> {
     let block_type = BlockType::at_depth(entry.leaf_kind(), entry.depth())?;
     Some(BlockName { score: entry.root(), block_type })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use varve_block::{Block, BlockKind, MemoryBlockStore, PutError, Score, SyncError};
+    use varve_tree::{FixedBuilder, Shape, put_leaves};
+
+    use super::*;
+
+    const SHAPE: Shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: 512, pointer_bytes: 512 };
+
+    /// Blocks that are asked for until somebody has had enough, which is at once.
+    struct Impatient<'a> {
+        below: MemoryBlockStore,
+        progress: &'a Progress,
+        asked: AtomicUsize,
+    }
+
+    impl BlockStore for Impatient<'_> {
+        fn score_bytes(&self) -> usize {
+            self.below.score_bytes()
+        }
+
+        fn empty_score(&self) -> Score {
+            self.below.empty_score()
+        }
+
+        fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+            self.below.put(block)
+        }
+
+        fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
+            self.below.get(name)
+        }
+
+        fn sync(&self) -> Result<(), SyncError> {
+            self.below.sync()
+        }
+
+        fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.progress.cancel();
+            self.below.has_batch(names)
+        }
+    }
+
+    #[test]
+    fn a_walk_through_one_large_disk_is_stopped_on_the_way() {
+        let progress = Progress::new();
+        let blocks =
+            Impatient { below: MemoryBlockStore::new(), progress: &progress, asked: AtomicUsize::new(0) };
+        let bytes: Vec<u8> = (1..=4096_u64).flat_map(|number| [number.to_le_bytes(); 64].concat()).collect();
+        let mut builder = FixedBuilder::new(&blocks, SHAPE);
+        builder.push(&put_leaves(&blocks, &SHAPE, &bytes).unwrap()).unwrap();
+        let entry = builder.finish(bytes.len() as u64).unwrap();
+        let snapshot = Snapshot {
+            content: SnapshotContent::Image(entry),
+            ..crate::snapshot::tests::snapshot(2, "disk", 0)
+        };
+        let ended = verify_blocks(&blocks, &[snapshot], false, &progress);
+        assert!(matches!(ended, Err(VerifyError::Cancelled)), "{ended:?}");
+        assert_eq!(blocks.asked.into_inner(), 1);
+    }
 }
