@@ -217,6 +217,30 @@ impl Shards {
         }
         busy.into_iter().zip(answers.into_iter().flatten()).collect()
     }
+
+    /// Puts blocks that have these scores.
+    fn put_named(&self, blocks: &[Block<'_>], scores: Vec<Score>) -> Result<Vec<Score>, PutError> {
+        if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
+            return Err(PutError::TooLarge { bytes: large.bytes.len() });
+        }
+        let places = self.places(scores.iter().copied());
+        let answers = self.ask_each(&places, |number, part, own| {
+            let blocks: Vec<Block<'_>> = own.iter().map(|place| blocks[*place]).collect();
+            let put = part.blocks.put_batch(&blocks);
+            // Some may have been stored though it failed.
+            part.is_dirty.store(true, Ordering::SeqCst);
+            part.note(matches!(put, Err(PutError::Failed { .. })));
+            let named = put.map_err(|error| self.put_failed(number, error))?;
+            if named.iter().zip(own).all(|(named, place)| *named == scores[*place]) {
+                return Ok(());
+            }
+            Err(PutError::Failed {
+                source: self.failed(number, "it says another score than that of the block".into()),
+            })
+        });
+        answers.into_iter().try_for_each(|(_, answer)| answer)?;
+        Ok(scores)
+    }
 }
 
 impl BlockStore for Shards {
@@ -245,27 +269,7 @@ impl BlockStore for Shards {
     }
 
     fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
-            return Err(PutError::TooLarge { bytes: large.bytes.len() });
-        }
-        let scores = Score::sha1_of_each(blocks.iter().map(|block| block.bytes));
-        let places = self.places(scores.iter().copied());
-        let answers = self.ask_each(&places, |number, part, own| {
-            let blocks: Vec<Block<'_>> = own.iter().map(|place| blocks[*place]).collect();
-            let put = part.blocks.put_batch(&blocks);
-            // Some may have been stored though it failed.
-            part.is_dirty.store(true, Ordering::SeqCst);
-            part.note(matches!(put, Err(PutError::Failed { .. })));
-            let named = put.map_err(|error| self.put_failed(number, error))?;
-            if named.iter().zip(own).all(|(named, place)| *named == scores[*place]) {
-                return Ok(());
-            }
-            Err(PutError::Failed {
-                source: self.failed(number, "it says another score than that of the block".into()),
-            })
-        });
-        answers.into_iter().try_for_each(|(_, answer)| answer)?;
-        Ok(scores)
+        self.put_named(blocks, Score::sha1_of_each(blocks.iter().map(|block| block.bytes)))
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {

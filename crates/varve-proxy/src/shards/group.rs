@@ -62,10 +62,11 @@ impl BlockStore for ShardGroup {
     }
 
     fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        if blocks.iter().any(|block| !self.scores.contains(&Score::sha1(block.bytes))) {
+        let scores = Score::sha1_of_each(blocks.iter().map(|block| block.bytes));
+        if scores.iter().any(|score| !self.scores.contains(score)) {
             return Err(PutError::Failed { source: Elsewhere.into() });
         }
-        self.shards.put_batch(blocks)
+        self.shards.put_named(blocks, scores)
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
