@@ -25,7 +25,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use varve_block::{BlockName, BlockType, PLACED_SCORE_BYTES, Score};
+use varve_block::{BlockName, BlockType, PLACED_SCORE_BYTES, SHA1_BYTES, Score};
 
 use crate::arena::{ArenaId, Granule};
 use crate::buckets::{Buckets, SCAN_MAX};
@@ -423,7 +423,7 @@ impl Header {
         let words = clump_count.checked_mul(3)?.checked_add(block_count)?;
         let sound = block_count <= BLOCK_COUNT_MAX
             && clump_count <= block_count
-            && matches!(score_bytes, 20 | PLACED_SCORE_BYTES | 32)
+            && matches!(score_bytes, SHA1_BYTES | PLACED_SCORE_BYTES | 32)
             && matches!(digest_bytes, 0 | DIGEST_BYTES)
             && table_bytes == words.checked_mul(4)?;
         sound.then_some(Self {

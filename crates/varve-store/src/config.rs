@@ -1,7 +1,7 @@
 //! `config.toml`: what was chosen when a store was made.
 
 use serde::{Deserialize, Serialize};
-use varve_block::{PLACED_SCORE_BYTES, from_hex, to_hex};
+use varve_block::{PLACED_SCORE_BYTES, SHA1_BYTES, from_hex, to_hex};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 
 /// The newest format that this program reads and writes: that of stores that compare by value. All others have format 1.
@@ -344,7 +344,7 @@ impl StoreConfig {
         match (self.compare, self.score) {
             (CompareMode::Value, _) => PLACED_SCORE_BYTES,
             (CompareMode::Hash, ScoreAlgorithm::Blake3) => 32,
-            (CompareMode::Hash, ScoreAlgorithm::Sha1) => 20,
+            (CompareMode::Hash, ScoreAlgorithm::Sha1) => SHA1_BYTES,
         }
     }
 }

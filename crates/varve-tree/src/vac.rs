@@ -32,7 +32,7 @@ pub use record::{DecodeVacRecordError, VacMode, VacRecord};
 pub use root::{DecodeVentiRootError, VENTI_ROOT_BYTES, VentiRoot};
 
 /// How many bytes a score of Venti has: they are SHA-1.
-pub const VENTI_SCORE_BYTES: usize = 20;
+pub const VENTI_SCORE_BYTES: usize = varve_block::SHA1_BYTES;
 
 /// A size that 16 bits may not hold: `(v >> 5) << (v & 31)`.
 pub(crate) fn decode_big(value: u16) -> Option<u32> {

@@ -64,7 +64,7 @@ pub use whack::{UnwhackError, unwhack};
 pub use wire_type::WireType;
 
 /// How many bytes a score has: SHA-1's.
-pub const SCORE_BYTES: usize = 20;
+pub const SCORE_BYTES: usize = varve_block::SHA1_BYTES;
 /// The port of a Venti server.
 pub const PORT: u16 = 17034;
 /// How many requests can be unanswered: there are no more tags.

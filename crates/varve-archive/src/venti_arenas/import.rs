@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use sha1::{Digest, Sha1};
-use varve_block::{Block, BlockStore, BlockType, PutError, SyncError};
+use varve_block::{Block, BlockStore, BlockType, PutError, Score, SyncError};
 use varve_store::Store;
 use varve_tree::VentiRoot;
 use varve_venti::{
@@ -386,7 +386,7 @@ impl<'a> Import<'a> {
         let Some(block_type) = header.wire_type.block_types().next() else {
             return Ok(Err(ClumpDamage::Type { byte: header.wire_type.to_byte() }));
         };
-        if Sha1::digest(&block).as_slice() != header.score {
+        if Score::sha1(&block).as_bytes() != header.score {
             return Ok(Err(ClumpDamage::Score));
         }
         if block_type == BlockType::ROOT {

@@ -126,9 +126,9 @@ fn print(
         let (id, name) = (snapshot.id.to_string(), &snapshot.name);
         match copy {
             _ if arguments.json => {
-                let new_bytes = copy.as_ref().and_then(|copy| copy.growth).map(|growth| growth.new_bytes);
-                let stored_bytes =
-                    copy.as_ref().and_then(|copy| copy.growth).map(|growth| growth.stored_bytes);
+                let growth = copy.as_ref().and_then(|copy| copy.growth);
+                let (new_bytes, stored_bytes) =
+                    growth.map(|growth| (growth.new_bytes, growth.stored_bytes)).unzip();
                 say!(
                     "{}",
                     json!({ "id": id, "name": name, "was_there": copy.is_none(), "new_bytes": new_bytes, "stored_bytes": stored_bytes })
