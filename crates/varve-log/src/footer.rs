@@ -22,6 +22,7 @@ use crate::cipher::{CODE_BYTES, constant_time_equal};
 use crate::decode::{Decoder, to_usize};
 use crate::keys::LogKeys;
 use crate::record::record_bytes;
+use crate::sectors::{in_sectors, may_be_lost};
 
 pub(crate) const FOOTER_BYTES: usize = 96;
 pub(crate) const PAGE_ROW_BYTES: usize = 24;
@@ -87,13 +88,8 @@ pub(crate) fn seal(
     log_bytes: u64,
     ordinal: u64,
 ) -> (Footer, Vec<u8>) {
-    let mut bytes = encode_rows(rows);
-    let rows_end = bytes.len();
-    bytes.extend_from_slice(&MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
-    let page_count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-    bytes.extend_from_slice(&page_count.to_le_bytes());
-    bytes.extend_from_slice(&log_bytes.to_le_bytes());
+    let (page_count, mut bytes) = (count(rows), encode_known(rows, log_bytes));
+    let rows_end = rows.len().saturating_mul(PAGE_ROW_BYTES);
     bytes.extend_from_slice(&ordinal.to_le_bytes());
     bytes.extend_from_slice(&[0; 24]);
     let (rows, coded) = bytes.split_at(rows_end);
@@ -104,15 +100,49 @@ pub(crate) fn seal(
     (Footer { page_count, log_bytes, ordinal, seal_code }, bytes)
 }
 
-fn encode_rows(rows: &[PageRow]) -> Vec<u8> {
-    let mut bytes =
-        Vec::with_capacity(rows.len().saturating_mul(PAGE_ROW_BYTES).saturating_add(FOOTER_BYTES));
+/// How long the seal over so many pages is.
+pub(crate) fn seal_bytes(page_count: usize) -> usize {
+    page_count.saturating_mul(PAGE_ROW_BYTES).saturating_add(FOOTER_BYTES)
+}
+
+/// Whether `left` is what a power cut has left of the seal over these pages: some sectors of it, and zeros or the file's end for the
+/// others. The ordinal and the code are not looked at: they say nothing while some of the seal is missing.
+pub(crate) fn is_torn_seal(rows: &[PageRow], log_bytes: u64, left: &[u8]) -> bool {
+    let known = encode_known(rows, log_bytes);
+    let whole_bytes = seal_bytes(rows.len());
+    if left.len() > whole_bytes {
+        return false;
+    }
+    let (mut known, mut is_any_lost) = (known.as_slice(), left.len() < whole_bytes);
+    for part in in_sectors(log_bytes, left) {
+        let (of_part, after) = known.split_at(part.len().min(known.len()));
+        known = after;
+        if may_be_lost(part) {
+            is_any_lost = true;
+        } else if !part.starts_with(of_part) {
+            return false;
+        }
+    }
+    is_any_lost
+}
+
+/// The rows, and what the footer says before its ordinal.
+fn encode_known(rows: &[PageRow], log_bytes: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(seal_bytes(rows.len()));
     for row in rows {
         bytes.extend_from_slice(&row.granule.0.to_le_bytes());
         bytes.extend_from_slice(&row.body_bytes.to_le_bytes());
         bytes.extend_from_slice(&row.code);
     }
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    bytes.extend_from_slice(&count(rows).to_le_bytes());
+    bytes.extend_from_slice(&log_bytes.to_le_bytes());
     bytes
+}
+
+fn count(rows: &[PageRow]) -> u32 {
+    u32::try_from(rows.len()).unwrap_or(u32::MAX)
 }
 
 impl Footer {
@@ -197,6 +227,33 @@ mod tests {
     fn a_seal_opens() {
         let (keys, rows, bytes) = sealed();
         assert_eq!(open(&keys, &bytes, &[8; 32]), Ok(rows));
+    }
+
+    #[test]
+    fn a_torn_seal_is_told_from_what_is_none() {
+        let (_, rows, bytes) = sealed();
+        // Where the seal begins in its sector decides what a power cut takes of it.
+        for place in (8192..8192 + 512).step_by(128) {
+            let (_, bytes) = seal(&LogKeys::from_master(&[9; 32]), &[8; 32], &rows, place, 5);
+            assert!(!is_torn_seal(&rows, place, &bytes), "a whole one is not torn");
+            for length in 0..bytes.len() {
+                assert!(is_torn_seal(&rows, place, &bytes[..length]), "the file's end at {length}");
+            }
+            let border = ((512 - place % 512) as usize).min(bytes.len());
+            for lost in [0..border, border..bytes.len()] {
+                let mut torn = bytes.clone();
+                torn[lost.clone()].fill(0);
+                assert_eq!(is_torn_seal(&rows, place, &torn), !lost.is_empty(), "lost {lost:?} at {place}");
+            }
+        }
+        let cut = &bytes[..100];
+        for bit in 0..(3 * PAGE_ROW_BYTES + 24) * 8 {
+            let mut bad = cut.to_vec();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_torn_seal(&rows, 8192, &bad), "bit {bit}");
+        }
+        assert!(!is_torn_seal(&rows[1..], 8192, &bytes[..30]), "those of other pages");
+        assert!(!is_torn_seal(&rows, 8192, &[&bytes[..], b"more"].concat()), "longer than a seal");
     }
 
     #[test]

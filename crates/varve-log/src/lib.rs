@@ -42,6 +42,7 @@ mod record;
 mod recover;
 mod salvage;
 mod seals;
+mod sectors;
 mod whole;
 mod window;
 

@@ -14,20 +14,18 @@
 use varve_world::{FileName, Storage};
 
 use crate::arena::{ArenaId, Granule};
-use crate::footer::{FOOTER_BYTES, Footer, PAGE_ROW_BYTES, PageRow};
+use crate::footer::{FOOTER_BYTES, Footer, PageRow, is_torn_seal, seal_bytes};
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::DirectoryPage;
 use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
-use crate::salvage::SECTOR_GRANULES;
+use crate::sectors::{SECTOR_GRANULES, in_sectors, may_be_lost};
 use crate::window::Window;
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
 /// How many arenas a crash may have left without a seal: the open one and those that waited.
 pub const UNSEALED_MAX: usize = 4;
-/// What a disk writes whole or not at all. A record's header never crosses the border of two.
-const SECTOR_BYTES: usize = 512;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -224,6 +222,21 @@ impl Log {
         }
     }
 
+    /// As [`Log::state`]; but a seal that a power cut has torn, and so was never acknowledged, counts as none.
+    ///
+    /// # Errors
+    /// [`ReadLogError`]; [`ReadLogError::Seal`] when the seal is damaged in another way.
+    pub fn state_as_left(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {
+        match self.state(arena) {
+            Err(error @ ReadLogError::Seal { .. }) => {
+                let found = self.scan(arena)?;
+                let is_torn = found.ends_at_seal() && self.end(arena, &found)? == ArenaEnd::Torn;
+                if is_torn { Ok(ArenaState::Unsealed) } else { Err(error) }
+            }
+            other => other,
+        }
+    }
+
     /// What follows the last page of an arena without a seal.
     ///
     /// # Errors
@@ -236,8 +249,10 @@ impl Log {
             place = match window.authenticate(granule) {
                 Ok(header) => header.next(),
                 Err(error) if error.is_damage() => {
-                    let torn = is_torn(&mut window, granule)?;
-                    return Ok(if torn { ArenaEnd::Torn } else { ArenaEnd::Damaged });
+                    let is_after_page = granule.byte_offset() == found.log_bytes;
+                    let is_torn = is_torn(&mut window, granule)?
+                        || (is_after_page && ends_in_torn_seal(&mut window, found)?);
+                    return Ok(if is_torn { ArenaEnd::Torn } else { ArenaEnd::Damaged });
                 }
                 Err(error) => return Err(error),
             };
@@ -513,8 +528,8 @@ impl Recovered {
     /// before it.
     #[must_use]
     pub fn ends_at_seal(&self) -> bool {
-        let seal_bytes = PAGE_ROW_BYTES.saturating_mul(self.pages.len()).saturating_add(FOOTER_BYTES);
-        self.gap.is_none() && self.hidden.is_none() && self.cut_bytes == seal_bytes as u64
+        let seal_bytes = seal_bytes(self.pages.len()) as u64;
+        self.gap.is_none() && self.hidden.is_none() && self.cut_bytes == seal_bytes
     }
 
     /// Ends the good part with the first `count` pages.
@@ -604,10 +619,22 @@ fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogErr
         Err(error) if error.is_unreadable() => return Ok(false),
         other => other?,
     };
-    let in_first_sector = SECTOR_BYTES - usize::try_from(start % SECTOR_BYTES as u64).unwrap_or_default();
-    let (first, others) = record.split_at(in_first_sector.min(length));
-    let mut parts = std::iter::once(first).chain(others.chunks(SECTOR_BYTES));
-    Ok(parts.any(|part| part.iter().all(|byte| *byte == 0)))
+    Ok(in_sectors(start, record).any(may_be_lost))
+}
+
+/// Whether what follows the last page is what a crash has left of the seal over the pages.
+fn ends_in_torn_seal(window: &mut Window<'_>, found: &Recovered) -> Result<bool, ReadLogError> {
+    let rows: Vec<_> = found.pages.iter().map(|(row, _)| *row).collect();
+    let left_bytes = window.file_bytes()?.saturating_sub(found.log_bytes);
+    let left_bytes = match usize::try_from(left_bytes) {
+        Ok(left_bytes) if left_bytes <= seal_bytes(rows.len()) => left_bytes,
+        _ => return Ok(false),
+    };
+    match window.bytes(found.log_bytes, left_bytes) {
+        // What is not known may be good.
+        Err(error) if error.is_unreadable() => Ok(false),
+        left => Ok(is_torn_seal(&rows, found.log_bytes, left?)),
+    }
 }
 
 fn record_bytes(row: &PageRow) -> u64 {

@@ -21,12 +21,11 @@ use crate::page::{Ledger, PAGE_BLOCKS_GOAL};
 use crate::read::{Log, OpenedArena, ReadLogError};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
 use crate::seals::Seal;
+use crate::sectors::SECTOR_GRANULES;
 use crate::window::{DecryptedBody, Salvage, Window};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
-/// What a disk loses at the least: 512 bytes.
-pub(crate) const SECTOR_GRANULES: u32 = 4;
 
 /// What is whole of a clump: all of it, or some of its frames.
 #[derive(Debug, Clone)]

@@ -285,6 +285,57 @@ fn a_torn_end_is_told_from_a_damaged_one() {
 }
 
 #[test]
+fn what_a_power_cut_leaves_of_a_seal_is_no_damage() {
+    for keys in both_kinds() {
+        let storage = MemoryStorage::new();
+        let (log, mut appender, _) = open(&storage, &keys, 1);
+        for seed in 0..120 {
+            append_block(&log, &mut appender, &random_bytes(seed, 30_000));
+            sync(&log, &mut appender);
+        }
+        let mut crossing = 0;
+        for id in log.arenas().unwrap().into_iter().filter(|id| is_sealed(&log, *id)) {
+            let (file, arena) = (id.file_name(), log.open_arena(id).unwrap());
+            let whole = storage.contents(&file).unwrap();
+            let ArenaState::Sealed { footer, pages } = log.state(&arena).unwrap() else { unreachable!() };
+            let left_as_torn = |what: &str, bytes: Vec<u8>| {
+                storage.set_contents(&file, bytes);
+                assert_eq!(log.state_as_left(&arena).unwrap(), ArenaState::Unsealed, "{what}");
+                let found = log.scan(&arena).unwrap();
+                assert_eq!(found.pages.iter().map(|(row, _)| *row).collect::<Vec<_>>(), pages, "{what}");
+                assert_eq!(log.end(&arena, &found).unwrap(), ArenaEnd::Torn, "{what}");
+            };
+            let start = footer.log_bytes as usize;
+            for length in (start + 1..whole.len()).step_by(7) {
+                left_as_torn(&format!("arena {id} cut to {length}"), whole[..length].to_vec());
+            }
+            let sectors = start / 512..whole.len().div_ceil(512);
+            crossing += usize::from(sectors.len() > 1);
+            for sector in sectors {
+                let mut bytes = whole.clone();
+                bytes[(sector * 512).max(start)..((sector + 1) * 512).min(whole.len())].fill(0);
+                left_as_torn(&format!("arena {id} without sector {sector}"), bytes);
+            }
+            for (place, is_footer) in [(start, false), (start + 20, false), (whole.len() - 20, true)] {
+                let mut bytes = whole.clone();
+                bytes[place] ^= 1;
+                storage.set_contents(&file, bytes);
+                let state = log.state_as_left(&arena);
+                if is_footer {
+                    assert_eq!(state.unwrap(), ArenaState::Unsealed);
+                } else {
+                    assert!(matches!(state, Err(ReadLogError::Seal { .. })), "{state:?}");
+                }
+                let found = log.scan(&arena).unwrap();
+                assert_eq!(log.end(&arena, &found).unwrap(), ArenaEnd::Damaged, "arena {id}, byte {place}");
+            }
+            storage.set_contents(&file, whole);
+        }
+        assert!(crossing > 0, "no seal lies in two sectors");
+    }
+}
+
+#[test]
 fn a_page_that_outlived_its_clump_is_not_believed() {
     let keys = LogKeys::from_master(&[3; 32]);
     let storage = MemoryStorage::new();

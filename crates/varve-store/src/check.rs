@@ -144,7 +144,7 @@ impl Store {
         let (mut seals, mut unreadable_count, mut lost_by_parity) = (Seals::default(), 0_u64, Vec::new());
         let (mut scans, mut unsealed) = (Scans::new(&self.log), BTreeMap::new());
         for id in &ids {
-            match self.log.open_arena(*id).and_then(|arena| Ok((self.log.state(&arena)?, arena))) {
+            match self.log.open_arena(*id).and_then(|arena| Ok((self.log.state_as_left(&arena)?, arena))) {
                 Ok((ArenaState::Sealed { footer, .. }, arena)) => {
                     seals.insert(*id, Seal::of(arena.header(), &footer));
                 }
@@ -257,7 +257,7 @@ impl Store {
         let checked = self.check_opened(id, data, &mut check);
         match checked {
             Err(error) if is_finding(&error) => {
-                if self.log.never_begun().is_ok_and(|ids| ids.contains(&id)) {
+                if self.was_never_begun(id) {
                     check.unfinished = Some(Unfinished { arena: id, offset: 0 });
                 } else {
                     check.report(id, 0, error.into(), Vec::new());
@@ -277,7 +277,7 @@ impl Store {
         let arena = self.log.open_arena(id)?;
         let can_read = self.log.keys().can_read();
         let mut pages = Vec::new();
-        match self.log.state(&arena)? {
+        match self.log.state_as_left(&arena)? {
             ArenaState::Sealed { pages: rows, .. } => {
                 for row in rows {
                     match self.log.read_page(&arena, &row) {

@@ -197,6 +197,7 @@ impl Store {
             match self.last_ledger(*id, scans).or_else(|_| self.last_ledger(*id, scans)) {
                 Ok(None) => {}
                 Ok(ledger) => return NewestLedger { ledger, is_certain },
+                Err(_) if self.was_never_begun(*id) => {}
                 Err(error) => {
                     tracing::warn!(arena = %id, %error, "an arena's last page cannot be read");
                     is_certain = false;
@@ -204,6 +205,11 @@ impl Store {
             }
         }
         NewestLedger { ledger: None, is_certain }
+    }
+
+    /// Whether an arena has nothing, since a crash came before its header was durable, or a writer is about to write it.
+    pub(crate) fn was_never_begun(&self, id: ArenaId) -> bool {
+        self.log.never_begun().is_ok_and(|ids| ids.contains(&id))
     }
 
     fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<Option<Ledger>, ReadLogError> {

@@ -282,6 +282,10 @@ impl Store {
             match self.read_arena(id, from, &mut coverage.sealed) {
                 Ok(None) => {}
                 Ok(Some(arena)) => unsealed.push(arena),
+                // A writer has removed it.
+                Err(error) if error.is_damage() && self.was_never_begun(id) => {
+                    tracing::info!(arena = %id, "an arena was never begun");
+                }
                 Err(error) if error.is_damage() => {
                     tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
                     self.withheld.note_error(&error, 0);

@@ -55,6 +55,7 @@ impl Case {
         self.restart();
         self.note_struck();
         self.forget_owed_failure();
+        self.verify_as_left()?;
         self.open_writer()?;
         self.check_all(true)?;
         self.close()?;

@@ -105,6 +105,16 @@ impl Case {
         self.unless_down(verified)
     }
 
+    /// Who only reads finds nothing wrong with what a power cut has left, before a writer has cut anything off.
+    pub fn verify_as_left(&mut self) -> Checked {
+        let archive = self.open(Access::Read).map_err(|text| lost(format!("does not open: {text}")))?;
+        let complaints = session::complaints(&archive, true).map_err(broken)?;
+        if complaints.is_empty() {
+            return Ok(());
+        }
+        Err(broken(format!("verify complains of what a power cut has left: {}", complaints.join("; "))))
+    }
+
     /// All that was promised is there, and `verify` agrees.
     pub fn check_all(&self, verifies: bool) -> Checked {
         let archive = self.writer();
