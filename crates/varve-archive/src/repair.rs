@@ -138,7 +138,7 @@ pub fn repair(
     store.accept_withheld();
     let (mut before, is_all_checked) = check(store, scope, progress)?;
     // What comes back may name snapshots that nothing else does: nobody has seen those names when the store was opened.
-    let known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
+    let mut known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
     // First what makes all of it good again.
     let parity_mended = mend_from_parity(store, &before.damage)?;
     drop_mended(store, &mut before, &parity_mended)?;
@@ -147,6 +147,10 @@ pub fn repair(
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
     let found = find_catalog(store, &mended, sources, &before.damage)?;
     let FoundCatalog { mut catalog, was_lost, end_was_lost, brought_back_count } = found;
+    if was_lost {
+        // What a root leads to may be whole, and only the page that named it lost.
+        known.clear();
+    }
     let is_all_named =
         !is_all_checked && !was_lost && !end_was_lost && brought_back_count == 0 && is_named(&before.damage);
     if is_all_named {
@@ -271,7 +275,7 @@ fn mend_from_copies(
     Ok(mended)
 }
 
-/// A page that was lost may have named a newer catalog than any that was known. If its blocks are whole they are named again by now: takes
+/// A page that was lost may have named a newer catalog than any that was known, or parts of one. If its blocks are whole they are named again by now: takes
 /// in the snapshots that only it knows, and says how many they are.
 fn add_found_again(
     store: &Store,
