@@ -47,6 +47,7 @@ mod reindex;
 mod repair;
 mod role;
 mod scans;
+mod sealed;
 mod settings;
 mod stats;
 mod store;

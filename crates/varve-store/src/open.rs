@@ -9,7 +9,7 @@ use varve_block::{BlockName, BlockType, LogAddress};
 use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{
     AppendError, ArenaId, ArenaState, DirectoryPage, Granule, LockedMemory, Log, LogConfig, LogKeys,
-    OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered, Seal, Seals,
+    OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
@@ -26,6 +26,7 @@ use crate::lost::LostBlocks;
 use crate::naming::Namer;
 use crate::role::Role;
 use crate::scans::Scans;
+use crate::sealed::NotSealed;
 use crate::store::{Admission, Store, goal_of_clumps};
 use crate::withheld::Withheld;
 
@@ -271,31 +272,10 @@ impl Store {
         let ids = self.log.arenas()?;
         let mut to_read: Vec<_> = ids.iter().copied().filter(|id| !coverage.sealed.contains(*id)).collect();
         if self.has_no_index {
-            // All that is wanted of the pages is the newest catalog.
             to_read.reverse();
         }
-        let arenas_total = to_read.len() as u64;
-        let (mut unsealed, mut is_damaged) = (Vec::new(), false);
-        for (arenas_done, id) in (0_u64..).zip(to_read) {
-            progress(RebuildProgress { arenas_done, arenas_total });
-            let from = coverage.part.get(&id).map(|part| part.end);
-            match self.read_arena(id, from, &mut coverage.sealed) {
-                Ok(None) => {}
-                Ok(Some(arena)) => unsealed.push(arena),
-                // A writer has removed it.
-                Err(error) if error.is_damage() && self.was_never_begun(id) => {
-                    tracing::info!(arena = %id, "an arena was never begun");
-                }
-                Err(error) if error.is_damage() => {
-                    tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
-                    self.withheld.note_error(&error, 0);
-                    is_damaged = true;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        unsealed.sort_by_key(|arena| arena.id());
-        progress(RebuildProgress { arenas_done: arenas_total, arenas_total });
+        let NotSealed { unsealed, is_damaged } =
+            self.read_sealed(&to_read, &coverage.part, &mut coverage.sealed, progress)?;
         match lock {
             None => {
                 self.followed = Mutex::new(Followed::new(&coverage.sealed));
@@ -307,37 +287,6 @@ impl Store {
         }
         self.judge_withheld();
         Ok(())
-    }
-
-    /// Reads an arena's pages into the index, if it has a seal; else hands it back.
-    fn read_arena(
-        &mut self,
-        id: ArenaId,
-        from: Option<Granule>,
-        seals: &mut Seals,
-    ) -> Result<Option<Arc<OpenedArena>>, ReadLogError> {
-        let arena = self.directory.arena(id)?;
-        let (footer, pages) = match self.log.state(&arena) {
-            Ok(ArenaState::Sealed { footer, pages }) => (footer, pages),
-            // A seal that a power cut has torn, or one that is damaged: the pages are there all the same.
-            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => return Ok(Some(arena)),
-            Err(error) => return Err(error),
-        };
-        seals.insert(id, Seal::of(arena.header(), &footer));
-        if self.has_no_index && !self.admission().catalogs.is_empty() {
-            return Ok(None);
-        }
-        for row in pages.iter().filter(|row| from.is_none_or(|from| row.granule >= from)) {
-            match self.log.read_page(&arena, row) {
-                Ok(page) => self.insert_page(id, &page).unwrap_or_else(|error| tracing::error!(%error)),
-                Err(error) if error.is_damage() => {
-                    tracing::error!(%error, "a directory page is damaged");
-                    self.withheld.note_error(&error, row.granule.byte_offset());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
     }
 
     /// Reads the pages of arenas without a seal, and leaves the arenas as they are.

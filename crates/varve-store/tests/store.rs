@@ -9,7 +9,7 @@ use varve_store::{
     Access, CompareMode, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan,
     ScoreAlgorithm, Secret, Store, StoreConfig,
 };
-use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World};
+use varve_world::{FileName, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
@@ -79,6 +79,45 @@ fn every_kind_keeps_the_contract() {
             seed += 1;
             open(&created(&config), seed, WRITER).unwrap()
         });
+    }
+}
+
+#[test]
+fn many_arenas_are_read_alike_by_one_and_by_several() {
+    for config in all_kinds() {
+        let storage = created(&config);
+        let store = open(&storage, 10, WRITER).unwrap();
+        let names: Vec<_> = (0..600).map(|seed| put(&store, &random_bytes(seed, 20_000))).collect();
+        store.close().unwrap();
+        for file in storage.list("index").unwrap() {
+            storage.remove(&file).unwrap();
+        }
+        let arenas = storage.list(ArenaId::FOLDER).unwrap();
+        assert!(arenas.len() >= 10);
+        // One arena without its header, and one without its directory page.
+        let flip = |file: &FileName, place: usize| {
+            let mut bytes = storage.contents(file).unwrap();
+            bytes[place] ^= 1;
+            storage.set_contents(file, bytes);
+        };
+        flip(&arenas[2], 20);
+        let before_seal = storage.contents(&arenas[5]).unwrap().len() - 300;
+        flip(&arenas[5], before_seal);
+        let seen = [1, 3].map(|width| {
+            let mut progress = Vec::new();
+            let mut world = world(&storage, 20);
+            if width > 1 {
+                world.workers = Arc::new(RealWorkers::new(width));
+            }
+            let store =
+                Store::open(world, Some(&secret()), Access::Read, &mut |done| progress.push(done)).unwrap();
+            let found: Vec<_> = names.iter().map(|name| store.get(name).is_ok()).collect();
+            let stats = store.stats().unwrap();
+            (progress, found, stats.block_count, stats.arena_count)
+        });
+        assert_eq!(seen[0], seen[1]);
+        assert!(seen[0].1.contains(&true) && seen[0].1.contains(&false));
+        assert_eq!(seen[0].0.len(), arenas.len() + 1);
     }
 }
 

@@ -36,6 +36,27 @@ pub fn both<A: Send, B: Send>(
     (of_one.expect("it was run to its end"), of_other.expect("it was run to its end"))
 }
 
+/// What tasks that work on what they read return for each of these, in order.
+///
+/// # Panics
+/// When one of them does.
+pub fn read_each<I: Sync, T: Send>(
+    workers: &dyn Workers,
+    items: &[I],
+    read: impl Fn(&I) -> T + Sync,
+) -> Vec<T> {
+    if let [item] = items {
+        return vec![read(item)];
+    }
+    let mut results: Vec<Option<T>> = items.iter().map(|_| None).collect();
+    let task = |(item, result)| {
+        let (item, result, read): (&I, &mut Option<T>, _) = (item, result, &read);
+        Box::new(move || *result = Some(read(item))) as Task<'_>
+    };
+    workers.run_reading(items.iter().zip(&mut results).map(task).collect());
+    results.into_iter().map(|result| result.expect("it was run to its end")).collect()
+}
+
 /// Runs tasks one after the other, in order, on the caller's thread: the same work gives the same bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InlineWorkers;
@@ -125,6 +146,17 @@ mod tests {
         assert_eq!(done.into_inner(), 30);
         assert!(workers.reading_width() >= workers.width());
         assert_eq!(both(workers, || 1, || "two"), (1, "two"));
+    }
+
+    #[test]
+    fn results_come_in_order() {
+        let numbers: Vec<_> = (0..30).collect();
+        for workers in [&InlineWorkers as &dyn Workers, &RealWorkers::new(3)] {
+            for count in [0, 1, 2, 30] {
+                let doubled = read_each(workers, &numbers[..count], |number| number * 2);
+                assert_eq!(doubled, numbers[..count].iter().map(|number| number * 2).collect::<Vec<_>>());
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,138 @@
+//! What sealed arenas name, read into the index when a store is opened: of several arenas at a time, since what is read of each is little and
+//! lies in several places.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use varve_log::{ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow, ReadLogError, Seal, Seals};
+use varve_world::read_each;
+
+use crate::checkpoint::CoveredPart;
+use crate::open::RebuildProgress;
+use crate::store::Store;
+
+/// So much of pages is read at a time, or one page.
+const PAGES_BYTES_MAX: u64 = 8 << 20;
+
+/// What is left when all sealed arenas were read.
+#[derive(Default)]
+pub(crate) struct NotSealed {
+    /// The arenas without a seal, in order.
+    pub(crate) unsealed: Vec<Arc<OpenedArena>>,
+    /// Whether one could not be read because it is damaged.
+    pub(crate) is_damaged: bool,
+}
+
+/// An arena, and what it was sealed with.
+struct Opened {
+    arena: Arc<OpenedArena>,
+    seal: Option<(Seal, Vec<PageRow>)>,
+}
+
+/// A page that is to be read.
+type PageOfArena = (Arc<OpenedArena>, PageRow);
+
+impl Store {
+    /// Reads the pages of those of these arenas that have a seal into the index, but for what is `covered`, and hands back the others.
+    pub(crate) fn read_sealed(
+        &mut self,
+        ids: &[ArenaId],
+        covered: &BTreeMap<ArenaId, CoveredPart>,
+        seals: &mut Seals,
+        progress: &mut dyn FnMut(RebuildProgress),
+    ) -> Result<NotSealed, ReadLogError> {
+        let workers = Arc::clone(&self.world.workers);
+        let arenas_total = ids.len() as u64;
+        let mut arenas_done = 0;
+        let mut found = NotSealed::default();
+        for group in ids.chunks(workers.reading_width()) {
+            let mut due = Vec::new();
+            for (id, opened) in
+                group.iter().zip(read_each(workers.as_ref(), group, |id| self.open_with_seal(*id)))
+            {
+                progress(RebuildProgress { arenas_done, arenas_total });
+                arenas_done += 1;
+                match opened {
+                    Ok(Opened { arena, seal: Some((seal, pages)) }) => {
+                        seals.insert(*id, seal);
+                        let from = covered.get(id).map(|part| part.end);
+                        let is_new = |row: &PageRow| from.is_none_or(|from| row.granule >= from);
+                        let pages = pages.into_iter().filter(is_new).map(|row| (Arc::clone(&arena), row));
+                        if !self.has_no_index {
+                            due.extend(pages);
+                        } else if self.admission().catalogs.is_empty() {
+                            // All that is wanted of the pages is the newest catalog, and the newest arena comes first.
+                            self.read_pages(&pages.collect::<Vec<_>>())?;
+                        }
+                    }
+                    Ok(Opened { arena, seal: None }) => found.unsealed.push(arena),
+                    // A writer has removed it.
+                    Err(error) if error.is_damage() && self.was_never_begun(*id) => {
+                        tracing::info!(arena = %id, "an arena was never begun");
+                    }
+                    Err(error) if error.is_damage() => {
+                        tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
+                        self.withheld.note_error(&error, 0);
+                        found.is_damaged = true;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            self.read_pages(&due)?;
+        }
+        found.unsealed.sort_by_key(|arena| arena.id());
+        progress(RebuildProgress { arenas_done, arenas_total });
+        Ok(found)
+    }
+
+    /// Opens an arena, and reads its seal if it has one.
+    fn open_with_seal(&self, id: ArenaId) -> Result<Opened, ReadLogError> {
+        let arena = self.directory.arena(id)?;
+        let seal = match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { footer, pages }) => Some((Seal::of(arena.header(), &footer), pages)),
+            // A seal that a power cut has torn, or one that is damaged: the pages are there all the same.
+            Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Opened { arena, seal })
+    }
+
+    /// Reads pages into the index, in order.
+    fn read_pages(&mut self, mut due: &[PageOfArena]) -> Result<(), ReadLogError> {
+        let workers = Arc::clone(&self.world.workers);
+        while !due.is_empty() {
+            let mut bytes = 0;
+            let within = |(_, row): &&PageOfArena| {
+                bytes += u64::from(row.body_bytes);
+                bytes <= PAGES_BYTES_MAX
+            };
+            let count = due.iter().take(workers.reading_width()).take_while(within).count().max(1);
+            let (now, later) = due.split_at(count);
+            let pages = read_each(workers.as_ref(), now, |(arena, row)| self.log.read_page(arena, row));
+            for ((arena, row), page) in now.iter().zip(pages) {
+                self.take_page(arena, row, page)?;
+            }
+            due = later;
+        }
+        Ok(())
+    }
+
+    fn take_page(
+        &mut self,
+        arena: &OpenedArena,
+        row: &PageRow,
+        page: Result<DirectoryPage, ReadLogError>,
+    ) -> Result<(), ReadLogError> {
+        match page {
+            Ok(page) => {
+                self.insert_page(arena.id(), &page).unwrap_or_else(|error| tracing::error!(%error));
+            }
+            Err(error) if error.is_damage() => {
+                tracing::error!(%error, "a directory page is damaged");
+                self.withheld.note_error(&error, row.granule.byte_offset());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
