@@ -179,6 +179,7 @@ impl Store {
         let mut unsealed = Vec::new();
         for id in parted {
             let arena = self.log.open_arena(id)?;
+            self.remove_parity(id)?;
             let found = self.log.take_off_seal(&arena)?;
             for (row, _) in &found.pages {
                 self.directory.note_unsealed(id, *row);

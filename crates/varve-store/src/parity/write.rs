@@ -1,11 +1,13 @@
 //! Making parity: soon after an arena is sealed, while it is still in the machine's memory; and for those that have none,
 //! a bounded share whenever the store is closed.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-use varve_log::{ArenaId, ParityHeader, ParityLayout, ParityPercent, ReadLogError, WholeArena, recovery_of};
+use varve_log::{
+    ArenaId, ParityHeader, ParityLayout, ParityPercent, ReadLogError, RecoverError, WholeArena, recovery_of,
+};
 use varve_world::{FileName, Storage};
 
 use crate::parity::{file_name, of_file, shards};
@@ -17,7 +19,8 @@ const CATCH_UP_BYTES: u64 = 4 << 30;
 /// What a writer knows of parity that is still to be made.
 #[derive(Default)]
 pub(crate) struct ParityDue {
-    arenas: Mutex<BTreeSet<ArenaId>>,
+    /// In the order of their seals: what has parity was durable, and so must be all seals before it.
+    arenas: Mutex<VecDeque<ArenaId>>,
     /// Held by the one who makes it, so that it takes the memory of one group.
     gate: Mutex<()>,
 }
@@ -102,7 +105,7 @@ impl Store {
         Ok(left)
     }
 
-    /// Notes the arenas that the writer has sealed.
+    /// Notes the arenas that the writer has sealed, in that order.
     pub(crate) fn note_parity_due(&self, writer: &Writer, sealed: Vec<ArenaId>) {
         if self.config.parity_percent.is_some() {
             writer.parity.arenas().extend(sealed);
@@ -121,6 +124,10 @@ impl Store {
         while let Some(id) = writer.parity.first() {
             if let Err(error) = self.write_parity_alone(writer, id, percent) {
                 tracing::warn!(arena = %id, error = &error as &dyn std::error::Error, "an arena has got no parity yet");
+                if matches!(error, WriteParityError::Sync { .. }) {
+                    // A power cut may take this seal, and those after it must not be vouched for then.
+                    writer.parity.arenas().clear();
+                }
             }
         }
     }
@@ -207,6 +214,22 @@ impl Store {
         append(&head)
     }
 
+    /// Removes the parity of an arena whose seal is about to be taken off, for good: it would tell that the seal was lost.
+    pub(crate) fn remove_parity(&self, id: ArenaId) -> Result<(), RecoverError> {
+        let storage = self.world.storage.as_ref();
+        let failed = |file: &FileName| {
+            let file = file.clone();
+            |source| RecoverError::Remove { file, source }
+        };
+        let files = self.parity_files().map_err(failed(&file_name(id, 0)))?.into_iter();
+        for (_, generation) in files.filter(|(arena, _)| *arena == id) {
+            let file = file_name(id, generation);
+            let removed = storage.remove(&file).and_then(|()| storage.sync_folder(super::FOLDER));
+            removed.map_err(failed(&file))?;
+        }
+        Ok(())
+    }
+
     /// Removes parity of what the arena was before it was rewritten.
     fn remove_superseded(&self, id: ArenaId, generation: u32) {
         let storage = self.world.storage.as_ref();
@@ -230,12 +253,12 @@ impl Store {
 }
 
 impl ParityDue {
-    fn arenas(&self) -> std::sync::MutexGuard<'_, BTreeSet<ArenaId>> {
+    fn arenas(&self) -> std::sync::MutexGuard<'_, VecDeque<ArenaId>> {
         self.arenas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn first(&self) -> Option<ArenaId> {
-        self.arenas().pop_first()
+        self.arenas().pop_front()
     }
 }
 
