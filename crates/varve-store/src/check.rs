@@ -9,7 +9,7 @@ use varve_log::{
 };
 use varve_world::is_exhausted;
 
-use crate::log_end::{counted_by, may_be_missed};
+use crate::log_end::{counted_before, may_be_missed};
 use crate::parity::ParityDamage;
 use crate::scans::Scans;
 use crate::store::Store;
@@ -150,7 +150,7 @@ impl Store {
                 }
                 // No ledger may have covered its seal yet; its parity tells of it.
                 Ok((ArenaState::Unsealed, arena)) => {
-                    unsealed.extend(scans.of(&arena).ok().map(|found| (*id, counted_by(found))));
+                    unsealed.extend(scans.of(&arena).ok().map(|found| (*id, counted_before(&arena, found))));
                     let header = arena.header();
                     if self.was_sealed_by_parity(*id, header.generation, header.code()) {
                         lost_by_parity.push(*id);
@@ -185,7 +185,7 @@ impl Store {
         }
         if !is_any_gone {
             let is_lost = |id: &&ArenaId| match unsealed.get(*id) {
-                Some(own) => may_be_missed(&seals, counted, *own),
+                Some(before) => may_be_missed(&seals, counted, *before),
                 None => id.0 < counted && !seals.contains(**id),
             };
             for id in ids.iter().filter(is_lost).filter(|id| !lost_by_parity.contains(id)) {

@@ -74,7 +74,8 @@ impl Store {
             // Parity is made only of sealed arenas: it tells of a seal that no ledger has covered yet.
             let was_sealed = self.was_sealed_by_parity(arena.id(), header.generation, header.code());
             let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted;
-            let is_missed = may_be_missed(&coverage.sealed, by_ledger, counted_by(scans.of(&arena)?));
+            let is_missed =
+                may_be_missed(&coverage.sealed, by_ledger, counted_before(&arena, scans.of(&arena)?));
             let is_lost = was_sealed || is_missed || (is_any_lost && !is_tail);
             let covered = coverage.part.get(&arena.id()).map(|part| part.end);
             if is_lost {
@@ -254,13 +255,17 @@ impl Store {
     }
 }
 
-/// How many places in the order of seals the last page of an arena has counted.
-pub(crate) fn counted_by(found: &Recovered) -> u64 {
-    found.pages.last().map_or(0, |(_, page)| page.ledger().arena_count)
+/// How many places in the order of seals surely come before that of an arena without a seal: those that its last page has counted, unless
+/// it was written anew, in a place that had been counted before.
+pub(crate) fn counted_before(arena: &OpenedArena, found: &Recovered) -> u64 {
+    match found.pages.last() {
+        Some((_, page)) if arena.header().generation == 0 => page.ledger().arena_count,
+        _ => 0,
+    }
 }
 
-/// Whether an arena without a seal may be one of those that are missed among the first `counted`. It is not if its own last page, which was
-/// written before it could be sealed, has counted all of those.
-pub(crate) fn may_be_missed(seals: &Seals, counted: u64, counted_by_itself: u64) -> bool {
-    seals.missing_count(counted) > seals.missing_count(counted_by_itself.min(counted))
+/// Whether an arena without a seal may be one of those that are missed among the first `counted`. It is not if all of those are among the
+/// places [`counted_before`] its own.
+pub(crate) fn may_be_missed(seals: &Seals, counted: u64, before: u64) -> bool {
+    seals.missing_count(counted) > seals.missing_count(before.min(counted))
 }

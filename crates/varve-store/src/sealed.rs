@@ -87,8 +87,14 @@ impl Store {
 
     /// Opens an arena, and reads its seal if it has one.
     fn open_with_seal(&self, id: ArenaId) -> Result<Opened, ReadLogError> {
-        let arena = self.directory.arena(id)?;
-        let seal = match self.log.state(&arena) {
+        let mut arena = self.directory.arena(id)?;
+        let mut state = self.log.state(&arena);
+        if matches!(state, Err(ReadLogError::Seal { .. })) && self.directory.has_other_header(id) {
+            // It seemed broken beside a header that is not there.
+            arena = self.directory.arena(id)?;
+            state = self.log.state(&arena);
+        }
+        let seal = match state {
             Ok(ArenaState::Sealed { footer, pages }) => Some((Seal::of(arena.header(), &footer), pages)),
             // A seal that a power cut has torn, or one that is damaged: the pages are there all the same.
             Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => None,
