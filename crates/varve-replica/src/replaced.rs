@@ -30,7 +30,7 @@ fn did_you_mean(near: Option<&FileName>) -> String {
     near.map_or_else(String::new, |near| format!("; {near} is there"))
 }
 
-/// Whether everything in `replace` is going to be put under just that name.
+/// Whether everything in `replace` is going to be put under just that name, or something else in its place.
 pub(crate) fn require_planned(
     replace: &BTreeSet<FileName>,
     plan: &ReplicationPlan,
@@ -38,7 +38,7 @@ pub(crate) fn require_planned(
 ) -> Result<(), NotReplaceable> {
     let segments = plan.segments.iter().map(|put| put.name.file_name());
     let settings = plan.settings.iter().map(|setting| setting.file.clone());
-    let planned: BTreeSet<_> = segments.chain(settings).collect();
+    let planned: BTreeSet<_> = segments.chain(settings).chain(plan.superseded.iter().cloned()).collect();
     let Some(object) = replace.difference(&planned).next().cloned() else { return Ok(()) };
     let there = objects(listing);
     if there.contains(&object) {

@@ -196,6 +196,8 @@ pub struct ReplicationPlan {
     pub lost_there: Option<Seen>,
     /// What lies at the target and belongs to no replica.
     pub strangers: Vec<FileName>,
+    /// Objects of arenas as they were before the store had to write them anew: nobody reads them once the arenas as they are now are there.
+    pub(crate) superseded: Vec<FileName>,
     pub(crate) listing: Listing,
 }
 
@@ -349,6 +351,9 @@ impl ReplicationPlan {
             };
             let of_other = generations.into_iter().flatten().filter(|(other, _)| **other > local.generation);
             unknown.extend(of_other.flat_map(|(_, segments)| segments).cloned());
+            let older = generations.into_iter().flatten().filter(|(other, _)| **other < local.generation);
+            let older = older.flat_map(|(_, segments)| segments);
+            self.superseded.extend(older.map(|segment| segment.name.file_name()));
             let segments = generations.and_then(|all| all.get(&local.generation));
             let segments = segments.map_or(&[][..], Vec::as_slice);
             let arena = plan_arena(&local, segments, options.segment_bytes, &options.replace);
