@@ -428,16 +428,20 @@ impl Directory {
     }
 
     fn sealed_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {
-        self.rows.get_or_insert_with(&id, || {
-            let arena = self.arena(id)?;
-            let rows = match self.log.state(&arena)? {
-                ArenaState::Sealed { pages, .. } => pages,
-                // Sealed once, and the seal is gone: what can be scanned can still be used.
-                ArenaState::Unsealed => {
-                    self.log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect()
-                }
-            };
-            Ok(rows.into())
-        })
+        if let Some(known) = self.rows.get(&id) {
+            return Ok(known);
+        }
+        let arena = self.arena(id)?;
+        match self.log.state(&arena)? {
+            ArenaState::Sealed { pages, .. } => {
+                let rows: Arc<[PageRow]> = pages.into();
+                self.rows.insert(id, Arc::clone(&rows));
+                Ok(rows)
+            }
+            // Its seal is gone, or it has just been begun. It may get more pages, and its seal: what it has now is not kept.
+            ArenaState::Unsealed => {
+                Ok(self.log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect())
+            }
+        }
     }
 }

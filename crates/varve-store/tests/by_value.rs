@@ -393,3 +393,23 @@ fn many_threads_fill_many_arenas() {
         assert!((450 << 10..1200 << 10).contains(&bytes), "arena {id} has {bytes} bytes");
     }
 }
+
+#[test]
+fn who_asked_too_early_finds_what_came_later() {
+    for config in all_kinds() {
+        let storage = created(&config);
+        let store = open(&storage, 2, WRITER);
+        let lost: Vec<_> = (0..5).map(|seed| put(&store, &noise(seed, 60_000))).collect();
+        // Never synced: what a crash leaves is an arena without a page.
+        drop(store);
+        let store = open(&storage, 3, WRITER);
+        assert!(lost.iter().all(|name| store.get(name).is_err()));
+        let later: Vec<_> = (100..140).map(|seed| put(&store, &noise(seed, 60_000))).collect();
+        store.sync().unwrap();
+        assert!(store.arenas().unwrap().len() > 1, "the first arena has its seal");
+        assert_eq!(store.has_batch(&later).unwrap(), vec![true; later.len()]);
+        for (seed, name) in (100..).zip(&later) {
+            assert_eq!(store.get(name).unwrap(), noise(seed, 60_000));
+        }
+    }
+}
