@@ -186,10 +186,13 @@ pub fn repair(
     let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
     let brought_back_count = brought_back_count + found_again_count;
-    if repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0 {
+    let is_changed = repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0;
+    if is_changed {
         // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
         catalog.write_again(store)?;
-        // If the end of the log was gone, only that ledger tells how many arenas there were.
+    }
+    if is_changed || end_was_lost {
+        // If the end of the log was gone, only the ledger of what was written now tells how many arenas there were.
         let late = RepairPlan::new(&store.check_order()?);
         if !late.is_empty() {
             repaired += store.repair(&late)?;
