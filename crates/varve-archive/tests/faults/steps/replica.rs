@@ -252,7 +252,13 @@ impl Case {
             disk = Disk::new(step.draw + 1);
         }
         self.note_struck();
-        self.clone_to(&disk).map_err(|text| lost(format!("cannot be brought back after a try: {text}")))?;
+        let owes_failure = disk.owes_failure();
+        let mut again = self.clone_to(&disk);
+        if again.is_err() && owes_failure {
+            // A sync that had failed behind the back of the first try is told once, to whoever syncs next.
+            again = self.clone_to(&disk);
+        }
+        again.map_err(|text| lost(format!("cannot be brought back after a try: {text}")))?;
         let seed = self.next_session();
         let secret = session::secret(&self.config);
         let archive = session::open(world(&disk, seed), secret.as_ref(), WRITER)
