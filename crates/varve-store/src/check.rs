@@ -290,8 +290,16 @@ impl Store {
                 }
             }
             ArenaState::Unsealed => {
-                let found = self.log.scan(&arena)?;
-                let found = if can_read { self.log.judge(&arena, found)? } else { found };
+                let mut found = self.log.scan(&arena)?;
+                let page_count = found.pages.len();
+                if can_read {
+                    found = self.log.judge(&arena, found)?;
+                }
+                if found.pages.len() < page_count && self.has_lost_seal(id) {
+                    // No crash took what these pages name.
+                    found = self.log.scan(&arena)?;
+                    data = true;
+                }
                 if let Some(offset) = found.hidden {
                     check.report(id, offset, DamageKind::Withheld, Vec::new());
                     data |= can_read;
@@ -323,6 +331,11 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    fn has_lost_seal(&self, id: ArenaId) -> bool {
+        let is_told = |damage: &Damage| damage.arena == id && matches!(damage.kind, DamageKind::SealLost);
+        self.check_order().is_ok_and(|damage| damage.iter().any(is_told))
     }
 
     fn check_clumps(
