@@ -443,6 +443,12 @@ impl Appender {
         self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
     }
 
+    /// Whether a crash may take the names of arenas that were begun since the last sync.
+    #[must_use]
+    pub fn has_new_names(&self) -> bool {
+        self.folder_changed
+    }
+
     /// The arenas that this session has sealed since it was asked last. Their seals may not be durable yet.
     pub fn take_newly_sealed(&mut self) -> Vec<ArenaId> {
         std::mem::take(&mut self.untold_seals)

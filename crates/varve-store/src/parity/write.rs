@@ -153,9 +153,12 @@ impl Store {
         percent: ParityPercent,
     ) -> Result<(), WriteParityError> {
         let storage = self.world.storage.as_ref();
-        // A crash must not leave parity of a seal that it takes back: the arena would grow on, and its parity be of another one.
+        // A crash must not leave parity of a seal that it takes back, or of an arena whose name it takes: the arena would grow on, and its
+        // parity be of another one; or it would seem to be lost.
         let arena_file = id.file_name();
-        if let Err(source) = storage.sync(&arena_file) {
+        let has_new_names = writer.appender().has_new_names();
+        let named = || if has_new_names { storage.sync_folder(ArenaId::FOLDER) } else { Ok(()) };
+        if let Err(source) = storage.sync(&arena_file).and_then(|()| named()) {
             // The system tells this only once: without a word here the writer would believe what is lost.
             let reason = format!("cannot make {arena_file} durable: {source}");
             writer.appender().fail(reason.clone());
