@@ -241,7 +241,11 @@ impl Store {
                             wanted.found.take().or_else(|| opened.block(&wanted.name, *place, &self.namer));
                     }
                 }
-                Err(error) => note_damage(wanted, wants.iter().map(|(number, _)| number), error),
+                Err(error) => {
+                    // What told where its frames are may have been read as it was before.
+                    self.frames.remove(address);
+                    note_damage(wanted, wants.iter().map(|(number, _)| number), error);
+                }
             }
         }
     }
