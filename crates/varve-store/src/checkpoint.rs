@@ -201,7 +201,10 @@ impl Store {
             // The store goes on without it: what it lacks is read from the directories.
             Err(error) if self.index.disk().is_some() => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "the index on disk cannot be saved; the next opening takes longer");
+                tracing::warn!(
+                    error,
+                    "the index on disk cannot be saved; the next opening takes longer; `varve reindex` makes it anew"
+                );
                 Ok(())
             }
             saved => saved,

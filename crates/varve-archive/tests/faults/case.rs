@@ -48,6 +48,8 @@ pub struct Case {
     struck_at_opening: Struck,
     /// Whether a failed sync from before the step was still to be told.
     owed_failure: bool,
+    /// Whether the disk does not give all of the index: it goes on, and cannot be saved before it is made anew.
+    pub index_is_withheld: bool,
     /// What was done, and what came of it.
     pub counts: BTreeMap<&'static str, u64>,
     pub cures: BTreeMap<&'static str, u64>,
@@ -94,6 +96,7 @@ impl Case {
             struck_before: Struck::default(),
             struck_at_opening: Struck::default(),
             owed_failure: false,
+            index_is_withheld: false,
             counts: BTreeMap::new(),
             cures: BTreeMap::new(),
             past: Tally::default(),

@@ -66,6 +66,7 @@ impl Case {
         self.forget_owed_failure();
         match kind {
             Rotten::Hints => {
+                self.index_is_withheld |= rot == Rot::UnreadableSector && !hit.is_empty();
                 self.open_writer()?;
                 self.check_all(true)
             }

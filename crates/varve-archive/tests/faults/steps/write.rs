@@ -165,8 +165,8 @@ impl Case {
             return Ok(());
         }
         match archive.store().save_checkpoint() {
-            Ok(()) => Ok(()),
-            Err(error) => self.excused(&with_causes(&error)),
+            Err(error) if !self.index_is_withheld => self.excused(&with_causes(&error)),
+            _ => Ok(()),
         }
     }
 
