@@ -278,8 +278,8 @@ fn mend_from_copies(
     Ok(mended)
 }
 
-/// A page that was lost may have named a newer catalog than any that was known, or parts of one. If its blocks are whole they are named again by now: takes
-/// in the snapshots that only it knows, and says how many they are.
+/// A page that was lost may have named a newer catalog than any that was known, or parts of one. If its blocks are whole they are named again
+/// by now: takes in the snapshots that only it knows, and says how many they are.
 fn add_found_again(
     store: &Store,
     known: &BTreeSet<BlockName>,

@@ -198,13 +198,8 @@ impl Store {
             return Ok(());
         }
         match self.save_checkpoint() {
-            // The store goes on without it: what it lacks is read from the directories.
             Err(error) if self.index.disk().is_some() => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(
-                    error,
-                    "the index on disk cannot be saved; the next opening takes longer; `varve reindex` makes it anew"
-                );
+                disk_index::warn_not_saved(&error);
                 Ok(())
             }
             saved => saved,

@@ -97,10 +97,15 @@ impl Store {
         if let (Some(index), Some(run)) = (self.index.disk(), run)
             && let Err(error) = index.save_ready(run)
         {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the index cannot be saved; the next opening takes longer"
-            );
+            warn_not_saved(&error);
         }
     }
+}
+
+/// The store goes on without it: what the saved index lacks is read from the directories.
+pub(crate) fn warn_not_saved(error: &(dyn std::error::Error + 'static)) {
+    tracing::warn!(
+        error,
+        "the index on disk cannot be saved; the next opening takes longer; if that goes on, `varve reindex` makes it anew"
+    );
 }

@@ -24,6 +24,18 @@ pub fn broken(text: impl Into<String>) -> Failure {
     Failure { is_loss: false, text: text.into(), outcome: None }
 }
 
+/// Does something, and once more if the disk owed a failure: a sync that had failed behind the back of an earlier try is told once, to
+/// whoever syncs next.
+pub fn once_more_if_owed<T>(
+    owes_failure: bool,
+    mut attempt: impl FnMut() -> Result<T, String>,
+) -> Result<T, String> {
+    match attempt() {
+        Err(_) if owes_failure => attempt(),
+        first => first,
+    }
+}
+
 /// Something that was acknowledged is gone, or wrong.
 pub fn lost(text: impl Into<String>) -> Failure {
     Failure { is_loss: true, text: text.into(), outcome: None }

@@ -3,11 +3,11 @@
 use varve_sim::Draw;
 
 use crate::action::Action;
-use crate::case::{Case, Checked, broken};
+use crate::case::{Case, Checked};
 use crate::contents::{Content, change_image};
 use crate::report::{Failure, Outcome};
 use crate::schedule::{Schedule, Step};
-use crate::session;
+use crate::steps::read::must_verify;
 use crate::steps::write::IMAGE_BYTES_MAX;
 
 /// Runs a schedule to its end, and then one more power cut.
@@ -62,10 +62,7 @@ impl Case {
         self.open_writer()?;
         // Every byte was just read; what closing has written is looked at.
         self.check_all(false)?;
-        let complaints = session::complaints(self.writer(), false).map_err(broken)?;
-        if !complaints.is_empty() {
-            return Err(broken(format!("verify complains of what was closed: {}", complaints.join("; "))));
-        }
+        must_verify(self.writer(), false, " of what was closed")?;
         self.check_parity()
     }
 

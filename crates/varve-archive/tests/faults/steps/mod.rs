@@ -1,6 +1,6 @@
 //! What each action does, kind by kind, and what it is held to.
 
-mod read;
+pub mod read;
 mod replica;
 mod rot;
 mod withheld;

@@ -10,6 +10,15 @@ use crate::model::{Model, Promised, StoredFile};
 use crate::report::Failure;
 use crate::session;
 
+/// `verify` finds nothing wrong; `of_what` goes on after "verify complains".
+pub fn must_verify(archive: &Archive, data: bool, of_what: &str) -> Checked {
+    let complaints = session::complaints(archive, data).map_err(broken)?;
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(broken(format!("verify complains{of_what}: {}", complaints.join("; "))))
+}
+
 impl Case {
     pub fn open_reader(&mut self) -> Checked {
         let archive = match self.open(Access::Read) {
@@ -108,11 +117,7 @@ impl Case {
     /// Who only reads finds nothing wrong with what a power cut has left, before a writer has cut anything off.
     pub fn verify_as_left(&mut self) -> Checked {
         let archive = self.open(Access::Read).map_err(|text| lost(format!("does not open: {text}")))?;
-        let complaints = session::complaints(&archive, true).map_err(broken)?;
-        if complaints.is_empty() {
-            return Ok(());
-        }
-        Err(broken(format!("verify complains of what a power cut has left: {}", complaints.join("; "))))
+        must_verify(&archive, true, " of what a power cut has left")
     }
 
     /// All that was promised is there, and `verify` agrees.
@@ -120,10 +125,7 @@ impl Case {
         let archive = self.writer();
         self.check_promised(archive, &self.model.durable)?;
         if verifies {
-            let complaints = session::complaints(archive, true).map_err(broken)?;
-            if !complaints.is_empty() {
-                return Err(broken(format!("verify complains: {}", complaints.join("; "))));
-            }
+            must_verify(archive, true, "")?;
         }
         Ok(())
     }

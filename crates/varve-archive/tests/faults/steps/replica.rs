@@ -13,10 +13,11 @@ use varve_sim::{Disk, Draw, Fault};
 use varve_store::{Access, Store};
 use varve_world::{FileName, InlineWorkers, World};
 
-use crate::case::{Case, Checked, broken, lost};
+use crate::case::{Case, Checked, broken, lost, once_more_if_owed};
 use crate::model::Model;
 use crate::schedule::Step;
 use crate::session::{self, WRITER, world, world_of};
+use crate::steps::read::must_verify;
 use crate::target::{Spoil, TargetFault};
 
 /// Several objects an arena.
@@ -252,12 +253,7 @@ impl Case {
             disk = Disk::new(step.draw + 1);
         }
         self.note_struck();
-        let owes_failure = disk.owes_failure();
-        let mut again = self.clone_to(&disk);
-        if again.is_err() && owes_failure {
-            // A sync that had failed behind the back of the first try is told once, to whoever syncs next.
-            again = self.clone_to(&disk);
-        }
+        let again = once_more_if_owed(disk.owes_failure(), || self.clone_to(&disk));
         again.map_err(|text| lost(format!("cannot be brought back after a try: {text}")))?;
         let seed = self.next_session();
         let secret = session::secret(&self.config);
@@ -268,10 +264,7 @@ impl Case {
             return Err(lost(format!("of what came back, {wrong}")));
         }
         self.check_promised(&archive, &promised)?;
-        let complaints = session::complaints(&archive, true).map_err(broken)?;
-        if !complaints.is_empty() {
-            return Err(broken(format!("verify complains of what came back: {}", complaints.join("; "))));
-        }
+        must_verify(&archive, true, " of what came back")?;
         if !moves {
             self.forget_disk(&disk);
             return Ok(());

@@ -11,7 +11,7 @@ use varve_store::{Access, AuditShare, Store};
 use varve_world::{FileName, Storage};
 
 use crate::action::{Cure, Rotten};
-use crate::case::{Case, Checked, broken, lost};
+use crate::case::{Case, Checked, broken, lost, once_more_if_owed};
 use crate::folder::SourceFolder;
 use crate::model::{Promised, Taken};
 use crate::schedule::Step;
@@ -66,7 +66,8 @@ impl Case {
         self.forget_owed_failure();
         match kind {
             Rotten::Hints => {
-                self.index_is_withheld |= rot == Rot::UnreadableSector && !hit.is_empty();
+                let is_of_index = |(file, _): &(FileName, _)| file.as_str().starts_with("index/disk-");
+                self.index_is_withheld |= rot == Rot::UnreadableSector && hit.iter().any(is_of_index);
                 self.open_writer()?;
                 self.check_all(true)
             }
@@ -292,11 +293,7 @@ impl Case {
         self.restart();
         self.note_struck();
         let owes_failure = self.disk.owes_failure();
-        let mut second = self.try_repair(RepairScope::All, with_second_home);
-        if second.is_err() && owes_failure {
-            // A sync that had failed behind the back of the first one is told once, to whoever syncs next.
-            second = self.try_repair(RepairScope::All, with_second_home);
-        }
+        let second = once_more_if_owed(owes_failure, || self.try_repair(RepairScope::All, with_second_home));
         let report = second
             .map_err(|text| lost(format!("cannot be repaired after a repair that was stopped: {text}")))?;
         Ok(mended || !report.mended.is_empty())
