@@ -11,6 +11,8 @@
 //! What can be read need not be on the disk: when a sync has failed, Linux keeps what it could not write and calls it clean. So
 //! what no mark covers is written anew, to a file that takes the arena's place, before anything is built on it.
 
+use std::ops::RangeInclusive;
+
 use varve_world::{FileName, Storage};
 
 use crate::arena::{ArenaId, Granule};
@@ -44,8 +46,8 @@ pub struct Recovered {
     /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
     /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
     pub gap: Option<u64>,
-    /// Where, in bytes, the disk does not give something that may be a page: what that names is not known.
-    pub hidden: Option<u64>,
+    /// The first and the last place, in bytes, where the disk does not give something that may be a page: what that names is not known.
+    pub hidden: Option<RangeInclusive<u64>>,
 }
 
 /// What can be told of an arena without a seal by somebody who cannot read its clumps.
@@ -178,7 +180,7 @@ impl Log {
                 Next::Broken { at, is_unreadable } => {
                     broken.get_or_insert(at.byte_offset());
                     if is_unreadable {
-                        found.hidden.get_or_insert(at.byte_offset());
+                        extend_hidden(&mut found.hidden, at);
                     }
                     let Some(again) = next_record(&mut window, at, &mut found.hidden)? else { break };
                     place = again;
@@ -269,7 +271,7 @@ impl Log {
     pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
         let durable = found.durable();
         let mut window = self.window(arena, AHEAD_BYTES);
-        let (mut broken, mut unreadable) = (Vec::new(), found.hidden);
+        let (mut broken, mut unreadable) = (Vec::new(), found.hidden.as_ref().map(|hidden| *hidden.start()));
         for (number, (row, page)) in found.pages.iter().enumerate() {
             if let Some(clump) = broken_clump(&mut window, page, durable, &mut unreadable)? {
                 tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
@@ -576,11 +578,17 @@ impl Next {
     }
 }
 
-/// The first place after `broken` where a record begins. Notes the first place before it that the disk does not give.
+/// Of what the disk does not give, in the order of the log, takes in one place more.
+fn extend_hidden(hidden: &mut Option<RangeInclusive<u64>>, place: Granule) {
+    let first = hidden.as_ref().map_or(place.byte_offset(), |hidden| *hidden.start());
+    *hidden = Some(first..=place.byte_offset());
+}
+
+/// The first place after `broken` where a record begins. Notes the places before it that the disk does not give.
 fn next_record(
     window: &mut Window<'_>,
     broken: Granule,
-    hidden: &mut Option<u64>,
+    hidden: &mut Option<RangeInclusive<u64>>,
 ) -> Result<Option<Granule>, ReadLogError> {
     let file_bytes = window.file_bytes()?;
     let mut granule = Granule(broken.0.saturating_add(1));
@@ -588,7 +596,7 @@ fn next_record(
         let step = match window.record(granule) {
             Ok(_) => return Ok(Some(granule)),
             Err(error) if error.is_unreadable() => {
-                hidden.get_or_insert(granule.byte_offset());
+                extend_hidden(hidden, granule);
                 SECTOR_GRANULES - granule.0 % SECTOR_GRANULES
             }
             Err(error) if error.is_damage() => 1,

@@ -62,8 +62,8 @@ impl Withheld {
 
     /// Notes what a scan of an arena without a seal has met, as far as that is left as it is.
     pub(crate) fn note_scan(&mut self, arena: ArenaId, found: &Recovered) {
-        if let Some(offset) = found.hidden {
-            self.note_hidden(arena, offset);
+        if let Some(hidden) = &found.hidden {
+            self.note_hidden(arena, *hidden.end());
         }
     }
 

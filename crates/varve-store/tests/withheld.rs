@@ -1,0 +1,44 @@
+//! Sectors that the disk does not give: what is listed without them may lack the newest, and then nothing is added.
+
+use std::sync::Arc;
+
+use varve_block::{Block, BlockStore, BlockType};
+use varve_sim::{Disk, Rot};
+use varve_store::{Access, PassphraseCost, Store, StoreConfig};
+use varve_world::{FileName, World};
+
+const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+
+fn world(disk: &Disk, seed: u64) -> World {
+    World::deterministic(Arc::new(disk.clone()), seed)
+}
+
+fn open(disk: &Disk, seed: u64) -> Store {
+    Store::open(world(disk, seed), None, WRITER, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn nothing_is_added_to_a_catalog_that_may_not_be_the_newest() {
+    let (mut refused, mut taken) = (0, 0);
+    for seed in 0..150 {
+        let disk = Disk::new(seed);
+        let config = StoreConfig { encryption: varve_store::Encryption::None, ..StoreConfig::new([1; 16]) };
+        Store::create(&world(&disk, 1), &config, None, PassphraseCost::default()).unwrap();
+        for catalog in 0..4 {
+            let store = open(&disk, 2 + u64::from(catalog));
+            store.put(Block { block_type: BlockType::DATA, bytes: &[catalog; 700] }).unwrap();
+            store.put(Block { block_type: BlockType::CATALOG, bytes: &[catalog; 30] }).unwrap();
+            store.close().unwrap();
+        }
+        let newest = open(&disk, 10).last_catalog();
+        let log = FileName::new("arenas/0000000000.arena").unwrap();
+        for _ in 0..2 {
+            assert!(disk.rot(&log, Rot::UnreadableSector));
+        }
+        let store = open(&disk, 11);
+        let put = store.put(Block { block_type: BlockType::DATA, bytes: b"the next night" });
+        assert!(put.is_err() || store.last_catalog() == newest, "seed {seed}");
+        *if put.is_ok() { &mut taken } else { &mut refused } += 1;
+    }
+    assert!(refused > 10 && taken > 10, "{refused} refused, {taken} taken");
+}
