@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError, with_causes};
-use varve_log::{ArenaId, OpenLogError, ReadLogError};
-use varve_store::{ArenaCheck, AuditShare, Damage, RepairPlan, Store, Unfinished};
+use varve_log::{ArenaId, OpenLogError};
+use varve_store::{ArenaCheck, AuditShare, CheckArenaError, Damage, RepairPlan, Store, Unfinished};
 use varve_tree::{Entry, Visit, walk};
 use varve_world::{Task, Timestamp, both};
 
@@ -66,9 +66,9 @@ pub enum VerifyError {
     /// The arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
-    /// An arena could not be read, for a reason that is no damage.
+    /// An arena, or its parity, could not be read, for a reason that is no damage.
     #[error(transparent)]
-    Read(#[from] ReadLogError),
+    Read(#[from] CheckArenaError),
     /// A block could not be looked up, for a reason that is no damage.
     #[error(transparent)]
     LookUp(#[from] GetError),

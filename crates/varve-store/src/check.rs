@@ -10,7 +10,7 @@ use varve_log::{
 use varve_world::is_exhausted;
 
 use crate::log_end::{counted_before, may_be_missed};
-use crate::parity::ParityDamage;
+use crate::parity::{CheckParityError, ParityDamage};
 use crate::scans::Scans;
 use crate::store::Store;
 
@@ -80,11 +80,22 @@ impl DamageKind {
     #[must_use]
     pub fn is_withheld(&self) -> bool {
         match self {
-            Self::Withheld => true,
+            Self::Withheld | Self::Parity(ParityDamage::Withheld { .. }) => true,
             Self::Unreadable(error) => error.is_unreadable(),
             _ => false,
         }
     }
+}
+
+/// Why an arena could not be checked, which says nothing of the arena.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckArenaError {
+    /// It could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadLogError),
+    /// Its parity could not be read.
+    #[error(transparent)]
+    Parity(#[from] CheckParityError),
 }
 
 /// The root of a catalog, as a directory page names it.
@@ -248,11 +259,11 @@ impl Store {
     }
 
     /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it, for which the store's key
-    /// must be able to read.
+    /// must be able to read; and its parity.
     ///
     /// # Errors
-    /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
-    pub fn check_arena(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, ReadLogError> {
+    /// [`CheckArenaError`] when it cannot be read for a reason that is no damage.
+    pub fn check_arena(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, CheckArenaError> {
         let mut check = ArenaCheck::default();
         let checked = self.check_opened(id, data, &mut check);
         match checked {
@@ -265,10 +276,8 @@ impl Store {
             }
             other => other?,
         }
-        match self.check_parity(id, data) {
-            Ok(Some(damage)) => check.report(id, 0, damage.into(), Vec::new()),
-            Ok(None) => {}
-            Err(error) => tracing::error!(%error, "the parity of an arena cannot be checked"),
+        if let Some(damage) = self.check_parity(id, data)? {
+            check.report(id, 0, damage.into(), Vec::new());
         }
         Ok(check)
     }

@@ -57,7 +57,7 @@ mod withheld;
 
 pub use audit::{Audit, AuditShare};
 pub use candidate_counts::CandidateCounts;
-pub use check::{ArenaCheck, CatalogRoot, Damage, DamageKind, Unfinished};
+pub use check::{ArenaCheck, CatalogRoot, CheckArenaError, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,

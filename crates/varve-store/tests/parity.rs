@@ -387,7 +387,12 @@ struct BadSectors {
     file: FileName,
     sectors: Vec<u64>,
     was_replaced: std::sync::atomic::AtomicBool,
+    /// What it says of them.
+    error_number: i32,
 }
+
+const EIO: i32 = 5;
+const EMFILE: i32 = 24;
 
 impl Storage for BadSectors {
     fn create(&self, file: &FileName) -> io::Result<()> {
@@ -400,7 +405,7 @@ impl Storage for BadSectors {
         let sectors = offset / 4096..(offset + into.len() as u64).div_ceil(4096);
         let is_old = *file == self.file && !self.was_replaced.load(Ordering::Relaxed);
         if is_old && self.sectors.iter().any(|sector| sectors.contains(sector)) {
-            return Err(io::Error::other("the disk cannot read it"));
+            return Err(io::Error::from_raw_os_error(self.error_number));
         }
         self.storage.read_at(file, offset, into)
     }
@@ -444,12 +449,40 @@ fn sectors_that_cannot_be_read_are_mended() {
         file: file.clone(),
         sectors: vec![20, 21, 100, 170],
         was_replaced: false.into(),
+        error_number: EIO,
     };
     let world = World::deterministic(Arc::new(disk), 50);
     let store = Store::open(world, Some(&secret()), WRITER, &mut |_| {}).unwrap();
     assert_eq!(store.mend_arena_from_parity(ArenaId(1)).unwrap().ranges.len(), 3);
     assert!(contents(&storage, &file) == good);
     assert_reads(&store, &blocks);
+}
+
+#[test]
+fn parity_whose_headers_cannot_be_read_is_told_and_made_anew() {
+    let Filled { storage, .. } = with_percent(5);
+    let (file, good) = (parity_name(1), contents(&storage, &parity_name(1)));
+    let opened = |error_number| {
+        let disk = BadSectors {
+            storage: storage.clone(),
+            file: file.clone(),
+            sectors: vec![0, good.len() as u64 / 4096 - 1],
+            was_replaced: false.into(),
+            error_number,
+        };
+        let world = World::deterministic(Arc::new(disk), 50);
+        Store::open(world, Some(&secret()), WRITER, &mut |_| {}).unwrap()
+    };
+    assert!(opened(EMFILE).check_arena(ArenaId(1), true).is_err(), "that says nothing of the parity");
+    let store = opened(EIO);
+    let damage = store.check_arena(ArenaId(1), true).unwrap().damage;
+    assert!(matches!(damage[0].kind, DamageKind::Parity(ParityDamage::Withheld { .. })), "{damage:?}");
+    assert!(damage[0].kind.is_withheld());
+    let plan = RepairPlan::new(&damage);
+    assert!(plan.arenas.is_empty());
+    store.repair(&plan).unwrap();
+    assert!(store.check_arena(ArenaId(1), true).unwrap().damage.is_empty());
+    assert!(contents(&storage, &file) == good);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::io;
 
 use varve_log::{ArenaId, ArenaState, ParityHeaderError, ReadLogError};
+use varve_world::is_exhausted;
 
 use crate::parity::shards::Unknown;
 use crate::parity::{OpenParityError, ParityFile};
@@ -18,6 +19,12 @@ pub enum ParityDamage {
     /// Neither of its headers is good.
     #[error("its parity cannot be read")]
     Unreadable(#[source] ParityHeaderError),
+    /// The disk gives neither of its headers.
+    #[error("the disk does not give its parity: {reason}")]
+    Withheld {
+        /// What the disk says.
+        reason: String,
+    },
     /// It is of what was in the arena's place before.
     #[error("its parity is of another arena")]
     OtherArena,
@@ -37,7 +44,7 @@ pub enum ParityDamage {
     },
 }
 
-/// Why an arena's parity could not be checked.
+/// Why an arena's parity could not be checked, which says nothing of the parity.
 #[derive(Debug, thiserror::Error)]
 #[error("the parity of arena {arena} cannot be read")]
 pub struct CheckParityError {
@@ -81,7 +88,8 @@ impl Store {
                 io::ErrorKind::UnexpectedEof => {
                     return Ok(Some(ParityDamage::Unreadable(ParityHeaderError::NotParity)));
                 }
-                _ => return Err(failed(error)),
+                _ if is_exhausted(&error) => return Err(failed(error)),
+                _ => return Ok(Some(ParityDamage::Withheld { reason: error.to_string() })),
             },
         };
         let codes = (parity.header.arena_header_code, parity.header.arena_seal_code);
