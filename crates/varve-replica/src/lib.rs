@@ -24,6 +24,7 @@ mod cache;
 mod clone;
 mod healing;
 mod held;
+mod history;
 mod listing;
 mod name;
 mod observer;

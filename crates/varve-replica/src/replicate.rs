@@ -6,16 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::to_hex;
-use varve_log::{
-    ArenaHeader, ArenaId, ArenaState, Log, OpenLogError, OpenedArena, ReadLogError, RecordHeader,
-    RecoverError, Seal, Seals,
-};
+use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError, RecoverError, Seal};
 use varve_remote::{Target, TargetError};
 use varve_store::{Store, StoreConfig};
 use varve_world::{FileName, LockError, World};
 
+use crate::history::{CountedSeals, require_place, tell_apart};
 use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, InTheWay, Listing, MARK, Segment, plain};
-use crate::name::{KEYS, SegmentEnd, SegmentName};
+use crate::name::{KEYS, SegmentEnd};
 use crate::plan::{PlannedSegment, WrongLength, order_of_upload, plan_arena};
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replaced::{NotReplaceable, require_planned};
@@ -216,11 +214,12 @@ impl ReplicationPlan {
         listing.require_clear()?;
         let mut plan = Self::default();
         plan.settings(source, target.as_ref(), &listing, &options.replace)?;
-        let unknown = plan.arenas(source, &listing, options)?;
+        let (unknown, counted) = plan.arenas(source, &listing, options)?;
         if let Some(first) = unknown.into_iter().min() {
             let replica = Replica::of(Arc::clone(target), listing);
             return Err(tell_apart(source, &replica, &first)?);
         }
+        require_place(source, target, &listing, &plan.missing_here, counted)?;
         require_planned(&options.replace, &plan, &listing)?;
         let arenas = listing.assemble();
         let seen = Seen::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
@@ -307,13 +306,13 @@ impl ReplicationPlan {
         Ok(())
     }
 
-    /// Plans all arenas, and returns the segments that this log does not have.
+    /// Plans all arenas, and returns the segments that this log does not have, and the seals that it has.
     fn arenas(
         &mut self,
         source: Source<'_>,
         listing: &Listing,
         options: &ReplicateOptions,
-    ) -> Result<Vec<Segment>, ReplicateError> {
+    ) -> Result<(Vec<Segment>, CountedSeals), ReplicateError> {
         let ids = source.log.arenas()?;
         let never_begun = source.log.never_begun()?;
         let mut unknown = Vec::new();
@@ -328,12 +327,12 @@ impl ReplicationPlan {
                 unknown.extend(generations.values().flatten().cloned());
             }
         }
-        let (mut unsealed, mut sealed_count, mut seals) = (Vec::new(), 0, Seals::default());
+        let (mut unsealed, mut counted) = (Vec::new(), CountedSeals::default());
         for (place, id) in (0_u64..).zip(ids) {
             let generations = listing.arenas.get(&id);
             let local = match read_local(source, id, generations, options) {
                 Ok(Local::Complete { bytes, seal }) => {
-                    seals.insert(id, seal);
+                    counted.seals.insert(id, seal);
                     self.present_bytes += bytes;
                     continue;
                 }
@@ -360,10 +359,10 @@ impl ReplicationPlan {
             self.segments.extend(arena.puts);
             self.wrong.extend(arena.wrong);
             self.present_bytes += arena.present_bytes;
-            sealed_count = local.sealed_count.unwrap_or(sealed_count);
+            counted.count = local.sealed_count.unwrap_or(counted.count);
             self.unfinished.extend(local.unfinished.map(|offset| (id, offset)));
             if let Some(end) = &local.seal {
-                seals.insert(id, end.seal);
+                counted.seals.insert(id, end.seal);
             } else if local.damage.is_none() {
                 unsealed.push((place, id, local.log_bytes()));
             }
@@ -377,14 +376,14 @@ impl ReplicationPlan {
         }
         // Seals are given in any order: an arena that a crash has left may wait for its own while later ones get theirs. Only if one of
         // those that were counted is not there, an arena without a seal has lost it.
-        if seals.missing_count(sealed_count) == 0 {
+        if counted.missing_count() == 0 {
             unsealed.clear();
         }
-        for (_, arena, offset) in unsealed.into_iter().filter(|(place, ..)| *place < sealed_count) {
+        for (_, arena, offset) in unsealed.into_iter().filter(|(place, ..)| *place < counted.count) {
             let reason = RecordsDamage::SealLost { arena, offset };
             self.damaged.push(DamagedHere { arena, offset, reason });
         }
-        Ok(unknown)
+        Ok((unknown, counted))
     }
 }
 
@@ -467,54 +466,4 @@ pub(crate) fn check_identity(
         return Err(ReplicateError::Occupied { object: object.clone() });
     }
     Ok(())
-}
-
-/// Whether a replica with segments that this log does not have goes on where the log ends, or somewhere else.
-pub(crate) fn tell_apart(
-    source: Source<'_>,
-    replica: &Replica,
-    unknown: &Segment,
-) -> Result<ReplicateError, ReplicateError> {
-    let (arena, object) = (unknown.name.arena, unknown.name.file_name());
-    if unknown.name.offset == 0 {
-        let bytes = replica.target().get(&object, 0..unknown.bytes.min(ArenaHeader::BYTES))?;
-        if let Some(theirs) = ArenaHeader::claimed_store(&bytes).filter(|theirs| *theirs != source.config.id)
-        {
-            return Ok(ReplicateError::ForeignObject { object, theirs: to_hex(&theirs) });
-        }
-    }
-    let diverged = ReplicateError::Diverged { arena, object: object.clone() };
-    let ahead = ReplicateError::Ahead { arena, object };
-    for id in source.log.arenas()?.into_iter().rev() {
-        let Ok(opened) = source.log.open_arena(id) else { continue };
-        let Some(last) = last_record(source, &opened)? else { continue };
-        // The headers of records are compared as bytes: no two records of any history are alike in them.
-        let range = last..last + RecordHeader::BYTES as u64;
-        let mut here = [0; RecordHeader::BYTES];
-        let file = id.file_name();
-        let read = source.world.storage.read_at(&file, last, &mut here);
-        read.map_err(|error| ReplicateError::Storage { file, source: error })?;
-        return Ok(match replica.read_arena(id, range) {
-            Ok(there) if *there == here => ahead,
-            Ok(_) => diverged,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => diverged,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => diverged,
-            Err(error) => {
-                let object = SegmentName { arena: id, ..unknown.name.clone() }.file_name();
-                return Err(ReplicateError::Storage { file: object, source: error });
-            }
-        });
-    }
-    // An empty log: everything is more than it has.
-    Ok(ahead)
-}
-
-/// Where an arena's last acknowledged record begins, in bytes.
-fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, ReplicateError> {
-    let file_bytes = arena_file_bytes(source.world, opened.id())?;
-    if file_bytes <= ArenaHeader::BYTES {
-        return Ok(None);
-    }
-    let records = ArenaRecords::read_left(source.log, opened, file_bytes)?;
-    Ok(records.last().map(|record| record.granule.byte_offset()))
 }

@@ -8,6 +8,7 @@ use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{PutMode, Target, TargetError};
 use varve_world::{FileLock, FileName, LockError, Task, Workers};
 
+use crate::history::tell_apart;
 use crate::listing::{Listing, Segment};
 use crate::observer::Observer;
 use crate::plan::{PlannedSegment, is_gate, plan_arena};
@@ -15,7 +16,7 @@ use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::Replica;
 use crate::replicate::{
     DamagedHere, PlannedSetting, ReplicateError, ReplicateOptions, ReplicationPlan, Source, arena_file_bytes,
-    check_identity, tell_apart,
+    check_identity,
 };
 use crate::seen::Seen;
 use crate::segment::take_segment;
