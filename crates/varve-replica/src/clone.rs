@@ -15,6 +15,7 @@ use crate::arrival::Arrival;
 use crate::held::Held;
 use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, plain};
 use crate::observer::Observer;
+use crate::permits::Permits;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::{OpenReplicaError, Replica};
 use crate::replicate::arena_file_bytes;
@@ -137,7 +138,8 @@ pub fn clone_replica(
     };
     let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
     observer.set_total(visible.iter().map(|(_, arena)| arena.bytes()).sum());
-    let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
+    let width = world.workers.width();
+    let hand = Hand { replica, storage, log: log.as_ref(), options, observer, line: Permits::new(width) };
     let next = Mutex::new(visible.into_iter());
     let state: Mutex<(Cloned, Vec<DamagedThere>, Option<CloneError>)> = Mutex::default();
     let count = |id: ArenaId, placed: Result<Brought, CloneError>| {
@@ -170,7 +172,9 @@ pub fn clone_replica(
             }
         }
     };
-    world.workers.run_all((0..world.workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
+    // Half of the hands may fetch, while the others write and check what they have.
+    let hand_count = (2 * width).min(world.workers.reading_width());
+    world.workers.run_reading((0..hand_count).map(|_| Box::new(work) as Task<'_>).collect());
     let (mut cloned, mut damaged, error) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = error {
         return Err(error);
@@ -265,6 +269,8 @@ struct Hand<'a> {
     log: Option<&'a Log>,
     options: CloneOptions,
     observer: &'a dyn Observer,
+    /// Who may fetch.
+    line: Permits,
 }
 
 /// An arena that was fetched and checked.
@@ -381,6 +387,7 @@ impl Hand<'_> {
                     // No further than the object goes: what two objects give would have to be copied together.
                     let object = assembly.part_at(place).map_or(u64::MAX, |part| part.range().end);
                     let end = limit.min(object).min(hole.map_or(u64::MAX, |hole| hole.start));
+                    let _permit = self.line.take();
                     self.replica.read_arena(id, place..end).map_err(failed(&id.file_name()))?
                 }
             };

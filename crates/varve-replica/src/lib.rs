@@ -28,6 +28,7 @@ mod history;
 mod listing;
 mod name;
 mod observer;
+mod permits;
 mod plan;
 mod records;
 mod remembered;
