@@ -232,7 +232,7 @@ impl Case {
     pub fn begin(&mut self, step: &Step) {
         self.disk.reseed(step.draw);
         self.note_struck();
-        self.owed_failure = self.disk.owes_failure();
+        self.note_owed_failure();
         self.disk.arm(&step.strikes);
         self.second_home.target.arm(&step.target_strikes, step.draw);
     }
@@ -240,6 +240,11 @@ impl Case {
     /// From now on nothing excuses errors but what strikes later.
     pub fn note_struck(&mut self) {
         self.struck_before = self.struck();
+    }
+
+    /// What failed behind somebody's back excuses the next sync.
+    pub fn note_owed_failure(&mut self) {
+        self.owed_failure = self.disk.owes_failure();
     }
 
     pub fn forget_owed_failure(&mut self) {

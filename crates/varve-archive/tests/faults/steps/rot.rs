@@ -95,7 +95,16 @@ impl Case {
         self.close()?;
         // Parity that was due may have ended the session.
         self.note_struck();
+        if self.disk.owes_failure() {
+            // Told once, to whoever syncs next.
+            self.note_owed_failure();
+            self.put_and_close()?;
+        }
         self.forget_owed_failure();
+        self.put_and_close()
+    }
+
+    fn put_and_close(&mut self) -> Checked {
         self.open_writer()?;
         let fresh = 2_000_000 + self.next_session();
         self.put(fresh, 1, 100)?;
