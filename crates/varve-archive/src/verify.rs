@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError, with_causes};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{ArenaCheck, AuditShare, CheckArenaError, Damage, RepairPlan, Store, Unfinished};
+use varve_store::{
+    ArenaCheck, AuditShare, CheckArenaError, Damage, DamageKind, RepairPlan, Store, Unfinished,
+};
 use varve_tree::{Entry, Visit, walk};
 use varve_world::{Task, Timestamp, both};
 
@@ -152,12 +154,16 @@ pub(crate) fn check_known(store: &Store, progress: &Progress) -> Result<Option<V
 
 impl Verified {
     fn add_checks(&mut self, checks: Vec<(ArenaId, ArenaCheck)>) {
-        for (_, check) in checks {
+        let seal_lost = |damage: &&Damage| matches!(damage.kind, DamageKind::SealLost);
+        let has_lost_seal: BTreeSet<_> =
+            self.damage.iter().filter(seal_lost).map(|damage| damage.arena).collect();
+        for (id, check) in checks {
             self.arena_count += 1;
             self.block_count += check.block_count;
             self.checked_bytes += check.checked_bytes;
             self.damage.extend(check.damage);
-            self.unfinished.extend(check.unfinished);
+            // What is left of a seal that was lost is told as that.
+            self.unfinished.extend(check.unfinished.filter(|_| !has_lost_seal.contains(&id)));
         }
     }
 

@@ -184,6 +184,23 @@ fn sealed_arenas_get_parity() {
     sandbox.ok(["verify", "--data"]);
 }
 
+#[test]
+fn a_seal_that_was_cut_off_is_told_once_and_mended() {
+    let sandbox = Sandbox::made_with(&["--parity", "10%", "--clump-size", "128K"]);
+    sandbox.snapshot_bytes("disk", &noise(61, 3_500_000));
+    let file = sandbox.store().join("arenas/0000000001.arena");
+    let good = fs::read(&file).unwrap();
+    fs::write(&file, &good[..good.len() - 100]).unwrap();
+    let found = sandbox.run(["verify"]);
+    let text = found.text() + &found.stderr;
+    assert_eq!(found.code, Some(1), "{text}");
+    assert!(text.contains("arena 1, offset 0: the arena was sealed, and is not any more"), "{text}");
+    assert!(!text.contains("cuts it off"), "nobody will: {text}");
+    assert!(sandbox.ok(["repair"]).contains("arena 1 was mended from its parity"));
+    assert!(fs::read(&file).unwrap() == good);
+    sandbox.ok(["verify", "--data"]);
+}
+
 fn looks_into(sandbox: &Sandbox, first: &serde_json::Value) {
     let listed = sandbox.ok(["snapshots"]);
     assert!(
