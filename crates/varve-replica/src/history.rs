@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use varve_block::to_hex;
-use varve_log::{ArenaHeader, ArenaId, ArenaState, OpenedArena, RecordHeader, Seal, Seals};
+use varve_log::{ArenaHeader, ArenaId, ArenaState, LogKeys, OpenedArena, RecordHeader, Seal, Seals};
 use varve_remote::Target;
 
 use crate::listing::{Listing, Segment};
@@ -25,6 +25,13 @@ impl CountedSeals {
     /// How many of those that were counted are not there.
     pub(crate) fn missing_count(&self) -> u64 {
         self.seals.missing_count(self.count)
+    }
+
+    /// Takes in the seal of an arena that is not here. False if that stands among those that were counted, and none of them is missing for it.
+    fn take_in(&mut self, keys: &LogKeys, arena: ArenaId, seal: Seal) -> bool {
+        let before = (self.missing_count(), self.seals.ledger(keys, self.count));
+        self.seals.insert(arena, seal);
+        self.missing_count() < before.0 || self.seals.ledger(keys, self.count) == before.1
     }
 }
 
@@ -93,12 +100,10 @@ pub(crate) fn require_place(
     let replica = Arc::new(Replica::of(Arc::clone(target), listing.clone()));
     let there = source.log.over(Arc::new(ReplicaStorage::new(replica, None, None)));
     for arena in missing {
-        let opened = there.open_arena(*arena).and_then(|opened| Ok((there.state(&opened)?, opened)));
         let segments = listing.arenas.get(arena).and_then(|all| all.values().next_back());
-        let Some(object) = segments.and_then(|all| all.first()).map(|first| first.name.file_name()) else {
-            continue;
-        };
-        let seal = match opened {
+        let Some(first) = segments.and_then(|all| all.first()) else { continue };
+        let object = first.name.file_name();
+        let seal = match there.open_arena(*arena).and_then(|opened| Ok((there.state(&opened)?, opened))) {
             Ok((ArenaState::Sealed { footer, .. }, opened)) => Seal::of(opened.header(), &footer),
             Ok((ArenaState::Unsealed, _)) => continue,
             // What is damaged there says nothing.
@@ -107,13 +112,36 @@ pub(crate) fn require_place(
                 return Err(ReplicateError::Storage { file: object, source: io::Error::other(error) });
             }
         };
-        let keys = source.log.keys();
-        let before = (counted.missing_count(), counted.seals.ledger(keys, counted.count));
-        counted.seals.insert(*arena, seal);
-        let is_in_between = counted.seals.ledger(keys, counted.count) != before.1;
-        if is_in_between && counted.missing_count() == before.0 {
+        if !counted.take_in(source.log.keys(), *arena, seal) {
             return Err(ReplicateError::Diverged { arena: *arena, object });
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seal(arena: u64, ordinal: u64) -> (ArenaId, Seal) {
+        let code = [u8::try_from(arena).unwrap(); 32];
+        (ArenaId(arena), Seal { ordinal, generation: 0, code })
+    }
+
+    /// Whether the lost arena 0, with this place, fits between the arenas 1 to 3.
+    fn fits(ordinal: u64, places: [u64; 3], count: u64) -> bool {
+        let seals = (1..).zip(places).map(|(arena, place)| seal(arena, place)).collect();
+        let (arena, lost) = seal(0, ordinal);
+        CountedSeals { seals, count }.take_in(&LogKeys::from_master(&[9; 32]), arena, lost)
+    }
+
+    #[test]
+    fn an_arena_fits_where_its_seal_is_missed_or_was_never_counted() {
+        assert!(fits(0, [1, 2, 3], 4));
+        assert!(fits(2, [0, 1, 3], 4));
+        assert!(fits(3, [0, 1, 2], 3), "it came after all that was counted");
+        assert!(!fits(0, [0, 1, 2], 3));
+        assert!(!fits(1, [0, 1, 2], 3), "another one has taken its place");
+        assert!(!fits(1, [0, 1, 2], 2));
+    }
 }
