@@ -72,7 +72,8 @@ impl Store {
                     }
                     Err(error) if error.is_damage() => {
                         tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
-                        self.withheld.note_error(&error, 0);
+                        // Whatever an earlier opening has seen of it: there may be more.
+                        self.withheld.note_error(&error, 0..=u64::MAX);
                         found.is_damaged = true;
                     }
                     Err(error) => return Err(error),
@@ -135,7 +136,8 @@ impl Store {
             }
             Err(error) if error.is_damage() => {
                 tracing::error!(%error, "a directory page is damaged");
-                self.withheld.note_error(&error, row.granule.byte_offset());
+                let place = row.granule.byte_offset();
+                self.withheld.note_error(&error, place..=place);
             }
             Err(error) => return Err(error),
         }

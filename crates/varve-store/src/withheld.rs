@@ -11,6 +11,7 @@
 //! If one of the two cannot be excluded the store takes nothing until `repair` has settled the matter. Whoever only reads may be shown a
 //! catalog without the newest snapshots then, and has to be told.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use varve_block::LogAddress;
@@ -31,11 +32,19 @@ pub struct WithheldError {
     pub offset: u64,
 }
 
+/// Where in an arena there may be pages that nobody has seen: from the first place to the last, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Hidden {
+    arena: ArenaId,
+    last: u64,
+    first: u64,
+}
+
 /// What the disk did not give.
 #[derive(Debug, Default)]
 pub(crate) struct Withheld {
-    /// The last place where there may be a page that nobody has seen.
-    hidden: Option<(ArenaId, u64)>,
+    /// Of the places where there may be pages that nobody has seen, those that reach furthest.
+    hidden: Option<Hidden>,
     /// Where something begins that may not be durable, and could not be made so.
     not_durable: Option<(ArenaId, u64)>,
     /// Why nothing is taken.
@@ -45,15 +54,16 @@ pub(crate) struct Withheld {
 }
 
 impl Withheld {
-    /// Notes an error, if it is that the disk does not give something: there may be a page, at or after `offset`.
-    pub(crate) fn note_error(&mut self, error: &ReadLogError, offset: u64) {
+    /// Notes an error, if it is that the disk does not give something: there may be pages at these places.
+    pub(crate) fn note_error(&mut self, error: &ReadLogError, places: RangeInclusive<u64>) {
         if error.is_unreadable() {
-            self.note_hidden(error.arena(), offset);
+            self.note_hidden(error.arena(), &places);
         }
     }
 
-    pub(crate) fn note_hidden(&mut self, arena: ArenaId, offset: u64) {
-        self.hidden = self.hidden.max(Some((arena, offset)));
+    fn note_hidden(&mut self, arena: ArenaId, places: &RangeInclusive<u64>) {
+        let hidden = Hidden { arena, last: *places.end(), first: *places.start() };
+        self.hidden = self.hidden.max(Some(hidden));
     }
 
     pub(crate) fn note_not_durable(&mut self, arena: ArenaId, offset: u64) {
@@ -63,7 +73,7 @@ impl Withheld {
     /// Notes what a scan of an arena without a seal has met, as far as that is left as it is.
     pub(crate) fn note_scan(&mut self, arena: ArenaId, found: &Recovered) {
         if let Some(hidden) = &found.hidden {
-            self.note_hidden(arena, *hidden.end());
+            self.note_hidden(arena, hidden);
         }
     }
 
@@ -94,12 +104,13 @@ impl Store {
         };
         let newest =
             self.admission().catalogs.keys().rev().copied().find(is_final).map(|address| map.locate(address));
-        let is_behind = |(arena, offset): &(ArenaId, u64)| {
-            newest.is_none_or(|(newest, granule)| (newest, granule.byte_offset()) < (*arena, *offset))
+        let is_behind = |hidden: &Hidden| {
+            newest
+                .is_none_or(|(newest, granule)| (newest, granule.byte_offset()) < (hidden.arena, hidden.last))
         };
         // Whoever may not read hides no catalog by what they add.
-        let hidden = self.withheld.hidden.filter(|place| self.log.keys().can_read() && is_behind(place));
-        let place = hidden.or(self.withheld.not_durable);
+        let hidden = self.withheld.hidden.filter(|hidden| self.log.keys().can_read() && is_behind(hidden));
+        let place = hidden.map(|hidden| (hidden.arena, hidden.first)).or(self.withheld.not_durable);
         self.withheld.reason = place.map(|(arena, offset)| WithheldError { arena, offset });
         if let Some(reason) = &self.withheld.reason {
             tracing::error!(%reason, "the newest snapshots may be missing");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockStore, BlockType};
 use varve_sim::{Disk, Rot};
-use varve_store::{Access, PassphraseCost, Store, StoreConfig};
+use varve_store::{Access, Encryption, PassphraseCost, Store, StoreConfig};
 use varve_world::{FileName, World};
 
 const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
@@ -17,22 +17,27 @@ fn open(disk: &Disk, seed: u64) -> Store {
     Store::open(world(disk, seed), None, WRITER, &mut |_| {}).unwrap()
 }
 
-#[test]
-fn nothing_is_added_to_a_catalog_that_may_not_be_the_newest() {
+/// Takes sectors from stores of four nights, and adds to them without those: so many refuse, and so many take it, as nothing newer than what
+/// they list can be in what they lack.
+fn add_without(sector_count: usize, saves_index: bool) -> (usize, usize) {
     let (mut refused, mut taken) = (0, 0);
     for seed in 0..150 {
         let disk = Disk::new(seed);
-        let config = StoreConfig { encryption: varve_store::Encryption::None, ..StoreConfig::new([1; 16]) };
+        let config = StoreConfig { encryption: Encryption::None, ..StoreConfig::new([1; 16]) };
         Store::create(&world(&disk, 1), &config, None, PassphraseCost::default()).unwrap();
-        for catalog in 0..4 {
-            let store = open(&disk, 2 + u64::from(catalog));
-            store.put(Block { block_type: BlockType::DATA, bytes: &[catalog; 700] }).unwrap();
-            store.put(Block { block_type: BlockType::CATALOG, bytes: &[catalog; 30] }).unwrap();
+        for night in 0..4 {
+            let store = open(&disk, 2 + u64::from(night));
+            store.put(Block { block_type: BlockType::DATA, bytes: &[night; 700] }).unwrap();
+            store.put(Block { block_type: BlockType::CATALOG, bytes: &[night; 30] }).unwrap();
+            store.sync().unwrap();
+            if saves_index && night == 1 {
+                store.save_checkpoint().unwrap();
+            }
             store.close().unwrap();
         }
         let newest = open(&disk, 10).last_catalog();
         let log = FileName::new("arenas/0000000000.arena").unwrap();
-        for _ in 0..2 {
+        for _ in 0..sector_count {
             assert!(disk.rot(&log, Rot::UnreadableSector));
         }
         let store = open(&disk, 11);
@@ -40,5 +45,20 @@ fn nothing_is_added_to_a_catalog_that_may_not_be_the_newest() {
         assert!(put.is_err() || store.last_catalog() == newest, "seed {seed}");
         *if put.is_ok() { &mut taken } else { &mut refused } += 1;
     }
+    (refused, taken)
+}
+
+#[test]
+fn nothing_is_added_to_a_catalog_that_may_not_be_the_newest() {
+    for sector_count in [1, 2, 3] {
+        let (refused, taken) = add_without(sector_count, false);
+        assert!(refused > 10 && taken > 10, "{refused} refused, {taken} taken");
+    }
+}
+
+/// The saved index knows a catalog of an arena of which the disk gives nothing any more, or not all.
+#[test]
+fn a_catalog_that_only_the_saved_index_knows_need_not_be_the_newest() {
+    let (refused, taken) = add_without(1, true);
     assert!(refused > 10 && taken > 10, "{refused} refused, {taken} taken");
 }
