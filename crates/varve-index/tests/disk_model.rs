@@ -31,6 +31,8 @@ enum Operation {
     SaveReady,
     /// As closing does.
     Save,
+    /// As a repair does: what was begun before is not saved with what it was noted with.
+    ForgetNotes,
     /// The process dies; another one begins with what was saved, and inserts what came after that.
     Crash,
     /// The same, and a reader looks at it.
@@ -45,6 +47,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => range().prop_map(|(first, count)| Operation::Remember { first, count }),
         2 => Just(Operation::SaveReady),
         1 => Just(Operation::Save),
+        1 => Just(Operation::ForgetNotes),
         1 => Just(Operation::Crash),
         1 => Just(Operation::Read),
     ];
@@ -69,6 +72,8 @@ struct Tested {
     inserted: Vec<(Fingerprint, LogAddress)>,
     model: BTreeSet<(u64, LogAddress)>,
     session: u8,
+    /// How many had been inserted when notes were forgotten.
+    noted_since: usize,
     /// Whether it works as Venti's own does.
     is_plain: bool,
 }
@@ -78,7 +83,15 @@ impl Tested {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let index = DiskIndex::new(Arc::clone(&storage), KEY, SETTINGS, Some([0; 16]));
         let index = if is_plain { index.plain() } else { index };
-        Self { storage, index, inserted: Vec::new(), model: BTreeSet::new(), session: 0, is_plain }
+        Self {
+            storage,
+            index,
+            inserted: Vec::new(),
+            model: BTreeSet::new(),
+            session: 0,
+            noted_since: 0,
+            is_plain,
+        }
     }
 
     fn note(&self) -> Vec<u8> {
@@ -110,11 +123,20 @@ impl Tested {
                 if let Some(ready) = self.index.ready() {
                     self.index.save_ready(ready).unwrap();
                     assert_eq!(self.index.ready(), None);
+                    let storage = Arc::clone(&self.storage);
+                    let (_, note) = DiskIndex::open(storage, KEY, SETTINGS, None).unwrap();
+                    let covered = usize::try_from(u64::from_le_bytes(note.try_into().unwrap())).unwrap();
+                    assert!(covered >= self.noted_since, "noted before notes were forgotten");
                 }
             }
             Operation::Save => {
                 self.index.save(self.note()).unwrap();
                 assert_eq!(self.index.unsaved(), 0);
+            }
+            Operation::ForgetNotes => {
+                self.index.forget_notes();
+                self.noted_since = self.inserted.len();
+                assert_eq!(self.index.ready(), None);
             }
             Operation::Crash => {
                 self.session += 1;

@@ -212,6 +212,10 @@ impl Store {
     /// [`SaveCheckpointError`]; the old checkpoint is then there still.
     pub fn save_checkpoint(&self) -> Result<(), SaveCheckpointError> {
         let Some(writer) = &self.writer else { return Ok(()) };
+        if writer.is_replacing.load(Ordering::Relaxed) {
+            // That has failed; the next opening sees how far it came.
+            return Ok(());
+        }
         if self.withheld.is_any() {
             // It would be taken for all that there is, when the disk gives the rest again.
             return Ok(());

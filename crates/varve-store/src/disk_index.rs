@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use varve_index::{DiskIndex, DiskIndexSettings, OpenDiskIndexError, Ready, ScoreIndex};
 use varve_log::{Appender, LogKeys};
@@ -10,7 +11,7 @@ use varve_world::{FileName, Storage, World};
 use crate::checkpoint::{Coverage, LoadCheckpointError};
 use crate::config::StoreConfig;
 use crate::places;
-use crate::store::Store;
+use crate::store::{Store, Writer};
 
 /// The file that says which file of entries holds.
 pub(crate) fn summary_file() -> FileName {
@@ -86,9 +87,10 @@ pub(crate) fn empty(
 impl Store {
     /// Lets the index write what it holds in memory, if that has become too much. The index has all that the log has now; what it writes
     /// is saved behind a sync that begins later.
-    pub(crate) fn begin_index_pass(&self, appender: &Appender) {
+    pub(crate) fn begin_index_pass(&self, writer: &Writer, appender: &Appender) {
         if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
-            index.begin(Some(self.coverage_once_synced(appender).encode()));
+            let is_known = !writer.is_replacing.load(Ordering::Relaxed);
+            index.begin(is_known.then(|| self.coverage_once_synced(appender).encode()));
         }
     }
 

@@ -1,5 +1,6 @@
 //! The end of the log: what a crash has left is recovered, and a writer goes on from there.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use varve_block::BlockType;
@@ -123,6 +124,7 @@ impl Store {
             appender: Mutex::new(appender),
             sync_gate: Mutex::new(Durable::default()),
             parity: ParityDue::default(),
+            is_replacing: AtomicBool::new(false),
             _lock: lock,
         });
         Ok(())

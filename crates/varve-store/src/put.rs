@@ -153,7 +153,7 @@ impl Store {
                     self.index_page(page)?;
                 }
                 if !pages.is_empty() {
-                    self.begin_index_pass(&appender);
+                    self.begin_index_pass(writer, &appender);
                     self.directory.note_sealed(|arena| appender.seals().contains(arena));
                     self.note_parity_due(writer, appender.take_newly_sealed());
                 }

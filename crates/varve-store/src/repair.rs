@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::AddAssign;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockType, PutError};
@@ -149,6 +150,10 @@ impl Store {
             return Ok(repaired);
         }
         self.end_open_arena(writer)?;
+        writer.is_replacing.store(true, Ordering::Relaxed);
+        if let Some(index) = self.index.disk() {
+            index.forget_notes();
+        }
         self.remove_hints()?;
         let (mut seals, mut all) = (Vec::new(), writer.appender().seals().clone());
         for id in plan.arenas.keys() {
@@ -167,6 +172,7 @@ impl Store {
             }
         }
         self.note_replaced(writer, &seals)?;
+        writer.is_replacing.store(false, Ordering::Relaxed);
         Ok(repaired)
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct Writer {
     /// Held by the one caller who makes things durable for all that wait.
     pub(crate) sync_gate: Mutex<Durable>,
     pub(crate) parity: ParityDue,
+    /// While arenas are written anew: what is known of the log is then of one that is not any more, or not yet, and the index is not saved.
+    pub(crate) is_replacing: AtomicBool,
     pub(crate) _lock: Box<dyn FileLock>,
 }
 

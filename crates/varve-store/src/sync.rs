@@ -17,15 +17,15 @@ impl Store {
     pub fn write_out(&self) -> Result<(), AppendError> {
         let Some(writer) = &self.writer else { return Ok(()) };
         self.append_all_drafts(writer)?;
-        self.write_page(&mut writer.appender())
+        self.write_page(writer, &mut writer.appender())
     }
 
-    fn write_page(&self, appender: &mut Appender) -> Result<(), AppendError> {
+    fn write_page(&self, writer: &Writer, appender: &mut Appender) -> Result<(), AppendError> {
         match appender.finish_page()? {
             Some(page) => {
                 self.note_end(appender);
                 self.index_page(&page)?;
-                self.begin_index_pass(appender);
+                self.begin_index_pass(writer, appender);
                 Ok(())
             }
             None => Ok(()),
@@ -74,7 +74,7 @@ impl Store {
     fn carry_out_sync(&self, writer: &Writer, durable: &mut Durable) -> Result<(), SyncLogError> {
         let (plan, clump_count, run) = {
             let mut appender = writer.appender();
-            self.write_page(&mut appender)?;
+            self.write_page(writer, &mut appender)?;
             (appender.plan_sync(), self.admission().clump_count, self.index.disk().and_then(DiskIndex::ready))
         };
         plan.carry_out(&self.log)?;

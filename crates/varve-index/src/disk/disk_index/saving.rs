@@ -111,6 +111,20 @@ impl DiskIndex {
         ready.map_or(Ok(()), |ready| self.save_run(ready))
     }
 
+    /// What was written before this, or is being written, is used and not saved: the part of the log that it was noted with is not what it
+    /// was. What it holds is saved with the next note.
+    pub fn forget_notes(&self) {
+        // Held so that nothing is being saved.
+        let _slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state_mut();
+        if let Some(run) = &mut state.run {
+            run.note = None;
+        }
+        if let Some(frozen) = &mut state.frozen {
+            frozen.note = None;
+        }
+    }
+
     /// Lets go of what is not saved, and removes its files: nothing is to be asked any more.
     pub fn abandon(&self) {
         let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
