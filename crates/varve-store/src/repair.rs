@@ -150,10 +150,7 @@ impl Store {
             return Ok(repaired);
         }
         self.end_open_arena(writer)?;
-        writer.is_replacing.store(true, Ordering::Relaxed);
-        if let Some(index) = self.index.disk() {
-            index.forget_notes();
-        }
+        self.stop_saving_index(writer);
         self.remove_hints()?;
         let (mut seals, mut all) = (Vec::new(), writer.appender().seals().clone());
         for id in plan.arenas.keys() {
@@ -186,6 +183,15 @@ impl Store {
         self.note_end(&appender);
         drop(appender);
         Ok(self.make_log_durable(writer)?)
+    }
+
+    fn stop_saving_index(&self, writer: &Writer) {
+        // Held so that nobody else notes now what is known until now.
+        let _appender = writer.appender();
+        writer.is_replacing.store(true, Ordering::Relaxed);
+        if let Some(index) = self.index.disk() {
+            index.forget_notes();
+        }
     }
 
     /// A checkpoint or a note that knows an arena by what it was must not outlive it.
