@@ -206,7 +206,12 @@ pub(crate) fn walk_snapshots(
     let mut lost = blocks_without_copy(store, damage)?;
     // What was found earlier, in a part of the log that may not have been read now.
     lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
-    walk_without(store, blocks, snapshots, lost, progress)
+    let mut walked = walk_without(store, blocks, snapshots, lost.clone(), progress)?;
+    if !walked.harm.is_empty() {
+        // What is harmed may lead to the others, and nobody came so far: the next night stores them as well.
+        walked.lost.extend(lost);
+    }
+    Ok(walked)
 }
 
 fn walk_without(
