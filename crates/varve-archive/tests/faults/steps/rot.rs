@@ -18,7 +18,7 @@ use crate::schedule::Step;
 use crate::session::{self, WRITER, world};
 use crate::steps::write::{take_folder, take_image, write_file};
 
-/// So many nights heal all that a night can heal: one finds what leads to data, the next one the data.
+/// So many nights heal all that nights can heal: mostly the first one does, since what is damaged is noted by its names.
 const NIGHTS_MAX: usize = 3;
 
 /// What of the promised cannot be read, though nothing else came in its place.
