@@ -199,8 +199,12 @@ impl Store {
         let mut is_certain = true;
         for id in ids.iter().rev() {
             match self.last_ledger(*id, scans).or_else(|_| self.last_ledger(*id, scans)) {
-                Ok(None) => {}
-                Ok(ledger) => return NewestLedger { ledger, is_certain },
+                Ok(last) => {
+                    is_certain &= last.is_certain;
+                    if last.ledger.is_some() {
+                        return NewestLedger { is_certain, ..last };
+                    }
+                }
                 Err(_) if self.was_never_begun(*id) => {}
                 Err(error) => {
                     tracing::warn!(arena = %id, %error, "an arena's last page cannot be read");
@@ -216,17 +220,25 @@ impl Store {
         self.log.never_begun().is_ok_and(|ids| ids.contains(&id))
     }
 
-    fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<Option<Ledger>, ReadLogError> {
+    fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<NewestLedger, ReadLogError> {
         let arena = self.directory.arena(id)?;
+        let certain = |ledger| NewestLedger { ledger, is_certain: true };
         Ok(match self.log.state(&arena) {
             Ok(ArenaState::Sealed { pages, .. }) => match pages.last() {
-                Some(row) => Some(self.log.read_page(&arena, row)?.ledger()),
-                None => None,
+                Some(row) => certain(Some(self.log.read_page(&arena, row)?.ledger())),
+                None => certain(None),
             },
-            Ok(ArenaState::Unsealed) => scans.of(&arena)?.pages.last().map(|(_, page)| page.ledger()),
+            Ok(ArenaState::Unsealed) => {
+                let found = scans.of(&arena)?;
+                let last = found.pages.last();
+                let after = last.map_or(0, |(row, _)| row.granule.byte_offset());
+                // What the disk does not give after the last page may be a later one.
+                let is_certain = found.hidden.as_ref().is_none_or(|hidden| *hidden.end() < after);
+                NewestLedger { ledger: last.map(|(_, page)| page.ledger()), is_certain }
+            }
             // A seal that a power cut has torn counts as none. That no page was lost with it has to be seen.
             Err(error @ ReadLogError::Seal { .. }) => match scans.of(&arena)? {
-                found if found.ends_at_seal() => found.pages.last().map(|(_, page)| page.ledger()),
+                found if found.ends_at_seal() => certain(found.pages.last().map(|(_, page)| page.ledger())),
                 _ => return Err(error),
             },
             Err(error) => return Err(error),
