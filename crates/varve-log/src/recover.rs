@@ -271,7 +271,7 @@ impl Log {
     pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
         let durable = found.durable();
         let mut window = self.window(arena, AHEAD_BYTES);
-        let (mut broken, mut unreadable) = (Vec::new(), found.hidden.as_ref().map(|hidden| *hidden.start()));
+        let (mut broken, mut unreadable) = (Vec::new(), found.first_hidden());
         for (number, (row, page)) in found.pages.iter().enumerate() {
             if let Some(clump) = broken_clump(&mut window, page, durable, &mut unreadable)? {
                 tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its clumps");
@@ -524,6 +524,12 @@ impl Recovered {
     #[must_use]
     pub fn durable(&self) -> Granule {
         Granule::at_or_after(self.durable_bytes).unwrap_or_default()
+    }
+
+    /// The first place, in bytes, where the disk does not give something that may be a page.
+    #[must_use]
+    pub fn first_hidden(&self) -> Option<u64> {
+        self.hidden.as_ref().map(|hidden| *hidden.start())
     }
 
     /// Whether what follows the last page is as long as the seal over these pages: then that seal may be broken, and no page is missing

@@ -195,7 +195,7 @@ impl ArenaRecords {
                 self.unfinished = Some(found.log_bytes);
             }
         }
-        if let Some(offset) = found.hidden.as_ref().map(|hidden| *hidden.start()) {
+        if let Some(offset) = found.first_hidden() {
             // A page may be there. What is known before it counts, and no more.
             found.pages.retain(|(row, _)| row.granule.byte_offset() < offset);
             self.damage = Some(RecordsDamage::Withheld { arena: self.id, offset });

@@ -309,7 +309,7 @@ impl Store {
                     found = self.log.scan(&arena)?;
                     data = true;
                 }
-                if let Some(offset) = found.hidden.as_ref().map(|hidden| *hidden.start()) {
+                if let Some(offset) = found.first_hidden() {
                     check.report(id, offset, DamageKind::Withheld, Vec::new());
                     data |= can_read;
                 } else if let Some(offset) = found.gap.filter(|gap| can_read || *gap < found.durable_bytes) {
