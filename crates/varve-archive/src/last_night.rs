@@ -6,17 +6,16 @@
 //!
 //! | offset | bytes | field    | meaning                                                                          |
 //! |-------:|------:|----------|----------------------------------------------------------------------------------|
-//! |      0 |     8 | arenas   | it holds as long as the arenas below this number are the same                    |
-//! |      8 |    32 | code     | which they were                                                                  |
-//! |     40 |    32 | hash_key | random                                                                           |
-//! |     72 |       | rows     | in ascending order: hash (16 bytes), length (`u32`), a node with size, content and xattrs only |
+//! |      0 |    48 | mark     | it holds as long as the log holds what it did then                               |
+//! |     48 |    32 | hash_key | random                                                                           |
+//! |     80 |       | rows     | in ascending order: hash (16 bytes), length (`u32`), a node with size, content and xattrs only |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use varve_store::{OwnFileError, Store};
+use varve_store::{LogMark, OwnFileError, Store};
 use zeroize::Zeroizing;
 
 use crate::node::{Node, NodeKind};
@@ -24,6 +23,8 @@ use crate::node::{Node, NodeKind};
 /// What is beyond this is not remembered, and read again the next night: some millions of files fit.
 const ROWS_BYTES_MAX: usize = 256 << 20;
 const HASH_BYTES: usize = 16;
+const HASH_KEY_BYTES: usize = 32;
+const HEAD_BYTES: usize = LogMark::BYTES + HASH_KEY_BYTES;
 
 type Hash = [u8; HASH_BYTES];
 
@@ -33,7 +34,7 @@ pub(crate) struct LastNight(Arc<Nights>);
 
 struct Nights {
     last: Option<Remembered>,
-    hash_key: [u8; 32],
+    hash_key: [u8; HASH_KEY_BYTES],
     next: Mutex<Next>,
 }
 
@@ -45,7 +46,7 @@ struct Next {
 
 /// A night as it was read.
 struct Remembered {
-    hash_key: [u8; 32],
+    hash_key: [u8; HASH_KEY_BYTES],
     contents: Zeroizing<Vec<u8>>,
     rows: Vec<(Hash, Range<usize>)>,
     score_bytes: usize,
@@ -54,8 +55,8 @@ struct Remembered {
 /// Why a night is not remembered. The next one reads every file again, and is otherwise as good.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RememberError {
-    #[error("the store's arenas cannot be told")]
-    Arenas(#[from] io::Error),
+    #[error("what the store holds cannot be told")]
+    Mark(#[from] io::Error),
     #[error(transparent)]
     Write(#[from] OwnFileError),
 }
@@ -72,7 +73,7 @@ impl LastNight {
     /// # Errors
     /// [`io::Error`] when there are no random bytes.
     pub(crate) fn load(store: &Store, about: &[u8], is_wanted: bool) -> io::Result<Self> {
-        let mut hash_key = [0; 32];
+        let mut hash_key = [0; HASH_KEY_BYTES];
         store.world().random.fill(&mut hash_key)?;
         let last = is_wanted.then(|| Remembered::load(store, about)).flatten();
         Ok(Self(Arc::new(Nights { last, hash_key, next: Mutex::default() })))
@@ -109,13 +110,11 @@ impl LastNight {
     /// # Errors
     /// [`RememberError`].
     pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), RememberError> {
-        let last =
-            store.arenas().map_err(|error| error.source)?.last().map_or(0, |id| id.0.saturating_add(1));
+        let mark = store.mark()?;
         let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
         next.rows.sort_unstable();
-        let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes.saturating_add(72)));
-        contents.extend_from_slice(&last.to_le_bytes());
-        contents.extend_from_slice(&store.arenas_code(last)?);
+        let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes.saturating_add(HEAD_BYTES)));
+        contents.extend_from_slice(mark.as_bytes());
         contents.extend_from_slice(&self.0.hash_key);
         for (hash, row) in &next.rows {
             contents.extend_from_slice(hash);
@@ -129,20 +128,18 @@ impl LastNight {
 impl Remembered {
     fn load(store: &Store, about: &[u8]) -> Option<Self> {
         let contents = store.read_own(about)?;
-        let (head, _) = contents.split_first_chunk::<72>()?;
-        let below = u64::from_le_bytes(*head.first_chunk()?);
-        let code = head.get(8..40)?;
-        if store.arenas_code(below).ok()? != *code {
-            tracing::info!("arenas were removed or rewritten since the last night: every file is read again");
+        let (mark, _) = contents.split_first_chunk()?;
+        if !store.holds(&LogMark::from_bytes(*mark)) {
+            tracing::info!("the log lost something since the last night: every file is read again");
             return None;
         }
         Self::parse(contents, store.config().score_bytes())
     }
 
     fn parse(contents: Zeroizing<Vec<u8>>, score_bytes: usize) -> Option<Self> {
-        let hash_key = *contents.get(40..72)?.first_chunk()?;
+        let hash_key = *contents.get(LogMark::BYTES..HEAD_BYTES)?.first_chunk()?;
         let mut rows = Vec::new();
-        let mut place = 72_usize;
+        let mut place = HEAD_BYTES;
         while place < contents.len() {
             let row = contents.get(place..)?;
             let (hash, row) = row.split_first_chunk::<HASH_BYTES>()?;
@@ -169,7 +166,7 @@ impl Remembered {
 }
 
 /// `None` for what cannot be known again: it is no file, has a problem, or changed just now.
-fn hash(key: &[u8; 32], path: &[u8], node: &Node) -> Option<Hash> {
+fn hash(key: &[u8; HASH_KEY_BYTES], path: &[u8], node: &Node) -> Option<Hash> {
     let ctime = node.ctime?;
     if node.kind != NodeKind::File || node.problem.is_some() {
         return None;
@@ -200,7 +197,7 @@ mod tests {
     }
 
     fn parsed(rows: &[(Hash, &[u8])]) -> Option<Remembered> {
-        let mut contents = vec![0; 72];
+        let mut contents = vec![0; HEAD_BYTES];
         for (hash, row) in rows {
             contents.extend_from_slice(hash);
             contents.extend_from_slice(&u32::try_from(row.len()).unwrap().to_le_bytes());

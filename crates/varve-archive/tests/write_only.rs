@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_archive::{Archive, FolderOptions, Progress, Request, Watch, verify};
+use varve_archive::{Archive, FolderOptions, Progress, RepairScope, Request, Watch, repair, verify};
 use varve_store::{Access, AuditShare, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
 use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};
 use zeroize::Zeroizing;
@@ -109,6 +109,25 @@ fn what_is_remembered_of_a_store_that_lost_an_arena_is_not_believed() {
     assert_eq!(one_night(&storage, 11, 2, source.path(), false), 200_000);
     storage.set_contents(&arena, contents);
     drop(open(&storage, 12, 1, Access::Read));
+}
+
+#[test]
+fn what_is_remembered_of_an_arena_that_lost_its_end_is_not_believed() {
+    let (storage, source) = (shared(), source());
+    one_night(&storage, 10, 2, source.path(), false);
+    let arena = varve_world::FileName::new("arenas/0000000000.arena").unwrap();
+    let contents = storage.contents(&arena).unwrap();
+    storage.set_contents(&arena, contents[..contents.len() / 4].to_vec());
+    let store = Store::open(world(&storage, 11), Some(&key(1)), WRITER, &mut |_| {}).unwrap();
+    repair(&store, &[], RepairScope::All, &Progress::new()).unwrap();
+    store.close().unwrap();
+    assert_eq!(one_night(&storage, 12, 2, source.path(), false), 200_000);
+    assert_eq!(one_night(&storage, 13, 2, source.path(), false), 0, "this night is remembered");
+    let archive = open(&storage, 14, 1, Access::Read);
+    let verified =
+        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+    assert_eq!(archive.snapshots().len(), 2);
+    assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }
 
 #[test]

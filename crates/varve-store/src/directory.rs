@@ -381,6 +381,14 @@ impl Directory {
         unsealed.map_or_else(|| self.sealed_rows(id), Ok)
     }
 
+    /// The codes of all pages of an arena, in order.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the arena cannot be read.
+    pub(crate) fn page_codes(&self, id: ArenaId) -> Result<Vec<[u8; 16]>, ReadLogError> {
+        Ok(self.all_rows(id)?.iter().map(|row| row.code).collect())
+    }
+
     /// All pages of an arena, in order, each by itself: one that cannot be read hides no other.
     ///
     /// # Errors

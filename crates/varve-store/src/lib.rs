@@ -33,6 +33,7 @@ mod keyring;
 mod log_end;
 mod lookup;
 mod lost;
+mod mark;
 mod mend_from_copy;
 mod names;
 mod naming;
@@ -65,6 +66,7 @@ pub use config::{
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
+pub use mark::LogMark;
 pub use names::ArenaNames;
 pub use naming::Namer;
 pub use open::{Access, CreateError, OpenError, RebuildProgress};

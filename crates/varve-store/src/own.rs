@@ -69,25 +69,6 @@ impl Store {
         hasher.update(&*self.own).update(salt);
         LockedMemory::filled(|key: &mut [u8; 32]| hasher.finalize_xof().fill(key))
     }
-
-    /// Which arenas there are below a number, and as of which rewriting: as long as this stays the same, no block that was in them
-    /// has been removed.
-    ///
-    /// # Errors
-    /// [`io::Error`] when an arena is missing or its header cannot be read.
-    pub fn arenas_code(&self, below: u64) -> io::Result<[u8; 32]> {
-        let mut hasher = blake3::Hasher::new();
-        for id in self.log.arenas().map_err(|error| error.source)? {
-            if id.0 < below {
-                let arena = self.directory.arena(id).map_err(io::Error::other)?;
-                let header = arena.header();
-                hasher.update(&id.0.to_le_bytes());
-                hasher.update(&header.generation.to_le_bytes());
-                hasher.update(&header.uid);
-            }
-        }
-        Ok(*hasher.finalize().as_bytes())
-    }
 }
 
 fn associated(about: &[u8]) -> Vec<u8> {

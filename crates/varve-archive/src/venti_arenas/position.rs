@@ -1,14 +1,14 @@
 //! How far an arena was read, and all of that is durable: a hint, noted in a file of the store's own.
 //!
 //! ```text
-//! arenas 8 │ code 32 │ address 8        all numbers little-endian
+//! mark 48 │ address 8, little-endian
 //! ```
 //!
-//! It holds as long as the store's own arenas below a number are the same: nothing was removed from them since.
+//! It holds as long as the store's own log holds what it did then.
 
-use varve_store::Store;
+use varve_store::{LogMark, Store};
 
-const BYTES: usize = 48;
+const BYTES: usize = LogMark::BYTES + 8;
 
 /// Which arena it is: its head, and the header of its first clump, which has a time and a score.
 pub(super) struct ArenaIdentity(Vec<u8>);
@@ -23,9 +23,8 @@ impl ArenaIdentity {
         let read = || {
             let note = store.read_own(&self.0)?;
             let whole: &[u8; BYTES] = note.as_slice().try_into().ok()?;
-            let (arenas, rest) = whole.split_first_chunk::<8>()?;
-            let (code, address) = rest.split_first_chunk::<32>()?;
-            let holds = store.arenas_code(u64::from_le_bytes(*arenas)).ok()? == *code;
+            let (mark, address) = whole.split_first_chunk()?;
+            let holds = store.holds(&LogMark::from_bytes(*mark));
             holds.then_some(u64::from_le_bytes(address.try_into().ok()?))
         };
         read().unwrap_or(0)
@@ -33,10 +32,8 @@ impl ArenaIdentity {
 
     /// Notes an address, all before which is durable. Where that fails, more is read the next time.
     pub(super) fn note(&self, store: &Store, address: u64) {
-        let last = store.arenas().ok().and_then(|ids| ids.last().map(|id| id.0.saturating_add(1)));
-        let arenas = last.unwrap_or(0);
-        let Ok(code) = store.arenas_code(arenas) else { return };
-        let note = [&arenas.to_le_bytes()[..], &code, &address.to_le_bytes()].concat();
+        let Ok(mark) = store.mark() else { return };
+        let note = [&mark.as_bytes()[..], &address.to_le_bytes()].concat();
         if let Err(error) = store.write_own(&self.0, &note) {
             tracing::warn!(%error, "how far the arena was read is not remembered");
         }

@@ -1,0 +1,159 @@
+//! What the log held at one moment, so that a hint of what is stored is believed no longer than that is there.
+//!
+//! | offset | bytes | field  | meaning                                                                                       |
+//! |-------:|------:|--------|-----------------------------------------------------------------------------------------------|
+//! |      0 |     8 | arenas | those below this number                                                                       |
+//! |      8 |     8 | pages  | the number of directory pages that the last of them had; it may have more by now              |
+//! |     16 |    32 | code   | BLAKE3 of both, and of each arena: its number, generation, uid, number of pages, their codes  |
+
+use std::io;
+
+use varve_log::ReadLogError;
+
+use crate::store::Store;
+
+/// What the log held at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogMark([u8; Self::BYTES]);
+
+impl LogMark {
+    /// The length of its encoding.
+    pub const BYTES: usize = 48;
+
+    /// What [`as_bytes`](Self::as_bytes) gave. Others do no harm: a log does not hold what they say.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its encoding.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+
+    fn new(arenas: u64, pages: u64, code: [u8; 32]) -> Self {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&arenas.to_le_bytes());
+        bytes[8..16].copy_from_slice(&pages.to_le_bytes());
+        bytes[16..].copy_from_slice(&code);
+        Self(bytes)
+    }
+
+    fn place(&self) -> (u64, u64) {
+        let number = |at: usize| u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"));
+        (number(0), number(8))
+    }
+}
+
+impl Store {
+    /// What the log holds now. All that was put must be durable.
+    ///
+    /// # Errors
+    /// [`io::Error`] when an arena cannot be read.
+    pub fn mark(&self) -> io::Result<LogMark> {
+        let last = self.log.arenas().map_err(|error| error.source)?.last().copied();
+        let arenas = last.map_or(0, |id| id.0.saturating_add(1));
+        let pages = match last {
+            Some(id) => self.directory.page_codes(id).map_err(io::Error::other)?.len() as u64,
+            None => 0,
+        };
+        Ok(LogMark::new(arenas, pages, self.marked(arenas, pages)?))
+    }
+
+    /// Whether all is there that the log held then. What was rewritten is another thing; damage within a page or a clump is not
+    /// looked for.
+    #[must_use]
+    pub fn holds(&self, mark: &LogMark) -> bool {
+        let (arenas, pages) = mark.place();
+        self.marked(arenas, pages).is_ok_and(|code| LogMark::new(arenas, pages, code) == *mark)
+    }
+
+    fn marked(&self, arenas: u64, pages: u64) -> io::Result<[u8; 32]> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&arenas.to_le_bytes()).update(&pages.to_le_bytes());
+        let ids = self.log.arenas().map_err(|error| error.source)?;
+        for id in ids.into_iter().filter(|id| id.0 < arenas) {
+            let read = |error: ReadLogError| io::Error::other(error);
+            let arena = self.directory.arena(id).map_err(read)?;
+            let mut codes = self.directory.page_codes(id).map_err(read)?;
+            if id.0 + 1 == arenas {
+                codes.truncate(usize::try_from(pages).unwrap_or(usize::MAX));
+            }
+            hasher.update(&id.0.to_le_bytes());
+            hasher.update(&arena.header().generation.to_le_bytes());
+            hasher.update(&arena.header().uid);
+            hasher.update(&(codes.len() as u64).to_le_bytes());
+            hasher.update(codes.as_flattened());
+        }
+        Ok(*hasher.finalize().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use varve_block::{Block, BlockStore, BlockType};
+    use varve_log::ArenaMap;
+    use varve_world::{
+        FileName, FixedClock, InlineWorkers, MemoryStorage, SeededRandom, Storage, Timestamp, World,
+    };
+
+    use super::*;
+    use crate::{Access, Encryption, PassphraseCost, StoreConfig};
+
+    fn world(storage: &MemoryStorage, seed: u64) -> World {
+        World {
+            storage: Arc::new(storage.clone()),
+            clock: Arc::new(FixedClock(Timestamp(1))),
+            random: Arc::new(SeededRandom::new(seed)),
+            workers: Arc::new(InlineWorkers),
+        }
+    }
+
+    fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Store {
+        Store::open(world(storage, seed), None, access, &mut |_| {}).unwrap()
+    }
+
+    /// Puts so many blocks, closes, and returns the mark.
+    fn grown(storage: &MemoryStorage, seed: u64, count: u8) -> LogMark {
+        let store = open(storage, seed, Access::Write { holder: "a test" });
+        for _ in 0..count {
+            let mut bytes = vec![0; 60_000];
+            store.world().random.fill(&mut bytes).unwrap();
+            store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+        }
+        store.sync().unwrap();
+        let mark = store.mark().unwrap();
+        assert!(store.holds(&mark));
+        store.close().unwrap();
+        mark
+    }
+
+    #[test]
+    fn a_log_holds_what_it_held_until_something_of_it_is_gone() {
+        let storage = MemoryStorage::new();
+        let mut config = StoreConfig::new([5; 16]);
+        config.encryption = Encryption::None;
+        config.arena_map = ArenaMap::new(1 << 20).unwrap();
+        Store::create(&world(&storage, 1), &config, None, PassphraseCost::default()).unwrap();
+        let marks =
+            [grown(&storage, 2, 0), grown(&storage, 3, 3), grown(&storage, 4, 3), grown(&storage, 5, 20)];
+        let holds = |storage: &MemoryStorage| {
+            let store = open(storage, 9, Access::Read);
+            marks.map(|mark| store.holds(&LogMark::from_bytes(*mark.as_bytes())))
+        };
+        assert_eq!(holds(&storage), [true; 4]);
+        let last =
+            storage.names().into_iter().filter(|name| name.as_str().starts_with("arenas/")).max().unwrap();
+        assert_ne!(last, FileName::new("arenas/0000000000.arena").unwrap(), "several arenas");
+        storage.remove(&last).unwrap();
+        assert_eq!(holds(&storage), [true, true, true, false]);
+        for bad in 0..LogMark::BYTES {
+            let mut bytes = *marks[2].as_bytes();
+            bytes[bad] ^= 0x80;
+            assert!(!open(&storage, 9, Access::Read).holds(&LogMark::from_bytes(bytes)), "byte {bad}");
+        }
+    }
+}
