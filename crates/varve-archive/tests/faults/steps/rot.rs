@@ -18,9 +18,6 @@ use crate::schedule::Step;
 use crate::session::{self, WRITER, world};
 use crate::steps::write::{take_folder, take_image, write_file};
 
-/// So many nights heal all that nights can heal: mostly the first one does, since what is damaged is noted by its names.
-const NIGHTS_MAX: usize = 3;
-
 /// What of the promised cannot be read, though nothing else came in its place.
 #[derive(Debug, Default)]
 pub struct Missing {
@@ -149,7 +146,7 @@ impl Case {
             self.read_with_help()?;
         }
         if cure == Cure::Nights {
-            self.archive_again_until_whole()?;
+            self.heal_by_the_next_night()?;
         }
         let mended = self.repair_until_done(&step.strikes, cure == Cure::Repair)?;
         self.note_struck();
@@ -330,43 +327,38 @@ impl Case {
         Ok(report)
     }
 
-    /// The nights go on: each notes what `verify` finds to be lost, and archives what it always did.
-    fn archive_again_until_whole(&mut self) -> Checked {
-        for night in 0..NIGHTS_MAX {
-            let Ok(archive) = self.open(WRITER) else {
-                // Without its catalog nothing is added to an archive.
-                return Ok(());
-            };
-            let left = self.never_wrong(&archive, &self.model.durable)?;
-            if night > 0 && left.harmed.is_empty() {
-                self.count_cure("healed by the next nights");
-            }
-            if left.harmed.is_empty() {
-                return Ok(());
-            }
-            let verified =
-                verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new())
-                    .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
-            archive.store().remember_lost(&verified.lost);
-            if archive.store().check_nothing_withheld().is_err() {
-                // What cannot be read might be newer than all that is known: the nights wait for the repair.
-                self.count_cure("the nights waited for the repair");
-                return Ok(());
-            }
-            self.writer = Some(archive);
-            if self.is_by_value() {
-                self.next_night_is_whole(&left.harmed)?;
-                return self.close();
-            }
-            self.archive_again(&left.harmed)?;
-            self.close()?;
+    /// `verify` notes what is lost, and the next night, which archives what it always did, heals all that a night can heal.
+    fn heal_by_the_next_night(&mut self) -> Checked {
+        let Ok(archive) = self.open(WRITER) else {
+            // Without its catalog nothing is added to an archive.
+            return Ok(());
+        };
+        let left = self.never_wrong(&archive, &self.model.durable)?;
+        if left.harmed.is_empty() {
+            return Ok(());
         }
+        let verified = verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new())
+            .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
+        archive.store().remember_lost(&verified.lost);
+        if archive.store().check_nothing_withheld().is_err() {
+            // What cannot be read might be newer than all that is known: the nights wait for the repair.
+            self.count_cure("the nights waited for the repair");
+            return Ok(());
+        }
+        self.writer = Some(archive);
+        if self.is_by_value() {
+            self.next_night_is_whole(&left.harmed)?;
+            return self.close();
+        }
+        self.archive_again(&left.harmed)?;
+        self.close()?;
         let archive = self.open(WRITER).map_err(lost)?;
         let left = self.never_wrong(&archive, &self.model.durable)?;
-        match left.harmed.is_empty() {
-            true => Ok(()),
-            false => Err(broken(format!("{NIGHTS_MAX} nights have not healed {:?}", left.harmed))),
+        if !left.harmed.is_empty() {
+            return Err(broken(format!("the next night has not healed {:?}", left.harmed)));
         }
+        self.count_cure("healed by the next night");
+        Ok(())
     }
 
     /// Where no hash is believed, nobody can tell that what is archived now is what was lost: that stays lost. But what is archived now is whole.
