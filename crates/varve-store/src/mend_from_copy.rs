@@ -47,6 +47,7 @@ impl Store {
         }
         let (bytes, whole) = taken?;
         self.take_in_mended(writer, &whole)?;
+        self.keep_parity_only_of(id, whole.arena.header().generation);
         Ok(bytes)
     }
 

@@ -381,6 +381,45 @@ fn parity_of_the_past_takes_nothing_away() {
     assert_reads(&store, &added);
 }
 
+/// A copy may be of an older generation than what was lost here: the parity of that is of no use any more.
+#[test]
+fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
+    let Filled { storage, blocks } = with_percent(10);
+    let copy = MemoryStorage::new();
+    everything(&storage).into_iter().for_each(|(name, bytes)| copy.set_contents(&name, bytes));
+    let (id, file) = (ArenaId(1), ArenaId(1).file_name());
+    let good = contents(&storage, &file);
+    let mut bad = good.clone();
+    bad[500_000] ^= 1;
+    storage.set_contents(&file, bad.clone());
+    let store = open(&storage, 50, WRITER);
+    store.repair(&RepairPlan::new(&store.check_arena(id, true).unwrap().damage)).unwrap();
+    store.close().unwrap();
+    let of_arena = |storage: &MemoryStorage| -> Vec<_> {
+        let files = open(storage, 51, Access::Read).parity_files().unwrap().into_iter();
+        files.filter(|(arena, _)| *arena == id).map(|(_, generation)| generation).collect()
+    };
+    assert_eq!(of_arena(&storage), [1]);
+    let newer = FileName::new("parity/0000000001.1.parity").unwrap();
+    let parity_of_newer = contents(&storage, &newer);
+
+    storage.remove(&file).unwrap();
+    let store = open(&storage, 52, WRITER);
+    store.mend_arena_from_copy(id, &open(&copy, 53, Access::Read)).unwrap();
+    assert_eq!(of_arena(&storage), []);
+    store.close().unwrap();
+    assert!(contents(&storage, &file) == good);
+    assert_eq!(of_arena(&storage), [0]);
+
+    // As after a crash before it was removed.
+    storage.set_contents(&newer, parity_of_newer);
+    storage.set_contents(&file, bad);
+    let store = open(&storage, 54, WRITER);
+    assert_eq!(store.mend_arena_from_parity(id).unwrap().ranges.len(), 1);
+    assert!(contents(&storage, &file) == good);
+    assert_reads(&store, &blocks);
+}
+
 /// A disk that cannot read some sectors of a file until another one is in its place.
 struct BadSectors {
     storage: MemoryStorage,

@@ -74,7 +74,7 @@ impl Store {
         let seal = self.seal_of(id).ok().flatten();
         let generation = match seal {
             Some(seal) => Some(seal.generation),
-            None => self.newest_parity(id).map_err(failed)?,
+            None => self.parity_generation(id).map_err(failed)?,
         };
         let Some(generation) = generation else { return Ok(None) };
         let parity = match ParityFile::open(&self.log, self.world.storage.as_ref(), id, generation) {
@@ -134,9 +134,11 @@ impl Store {
         })
     }
 
-    /// The newest generation of which this arena has a parity file.
-    pub(super) fn newest_parity(&self, id: ArenaId) -> io::Result<Option<u32>> {
-        let files = self.parity_files()?.into_iter();
-        Ok(files.filter(|(arena, _)| *arena == id).map(|(_, generation)| generation).max())
+    /// The generation of this arena's parity: that of the arena which is in place, or else the newest of which there is any.
+    pub(super) fn parity_generation(&self, id: ArenaId) -> io::Result<Option<u32>> {
+        let files = self.parity_files()?.into_iter().filter(|(arena, _)| *arena == id);
+        let generations: Vec<u32> = files.map(|(_, generation)| generation).collect();
+        let in_place = self.log.open_arena(id).ok().map(|arena| arena.header().generation);
+        Ok(in_place.filter(|one| generations.contains(one)).or_else(|| generations.into_iter().max()))
     }
 }

@@ -190,7 +190,8 @@ impl Store {
     /// The arena's parity, if it is of what is in the arena's place.
     fn parity_for(&self, id: ArenaId) -> Result<ParityFile, MendError> {
         let failed = |source| MendError::Storage { arena: id, source };
-        let generation = self.newest_parity(id).map_err(failed)?.ok_or(MendError::NoParity { arena: id })?;
+        let generation = self.parity_generation(id).map_err(failed)?;
+        let generation = generation.ok_or(MendError::NoParity { arena: id })?;
         let parity = ParityFile::open(&self.log, self.world.storage.as_ref(), id, generation);
         let parity = parity.map_err(|error| match error {
             OpenParityError::Header(source) => MendError::Header { arena: id, source },

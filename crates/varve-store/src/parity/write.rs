@@ -219,16 +219,28 @@ impl Store {
 
     /// Removes the parity of an arena whose seal is about to be taken off, for good: it would tell that the seal was lost.
     pub(crate) fn remove_parity(&self, id: ArenaId) -> Result<(), RecoverError> {
+        let failed = |(file, source)| RecoverError::Remove { file, source };
+        self.remove_parity_of(id, |_| true).map_err(failed)
+    }
+
+    /// Removes the parity of what was in an arena's place, once a copy of another generation has come there.
+    pub(crate) fn keep_parity_only_of(&self, id: ArenaId, generation: u32) {
+        if let Err((file, error)) = self.remove_parity_of(id, |other| other != generation) {
+            tracing::warn!(%file, %error, "old parity could not be removed");
+        }
+    }
+
+    fn remove_parity_of(
+        &self,
+        id: ArenaId,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Result<(), (FileName, io::Error)> {
         let storage = self.world.storage.as_ref();
-        let failed = |file: &FileName| {
-            let file = file.clone();
-            |source| RecoverError::Remove { file, source }
-        };
-        let files = self.parity_files().map_err(failed(&file_name(id, 0)))?.into_iter();
-        for (_, generation) in files.filter(|(arena, _)| *arena == id) {
+        let files = self.parity_files().map_err(|error| (file_name(id, 0), error))?.into_iter();
+        for (_, generation) in files.filter(|(arena, generation)| *arena == id && is_wanted(*generation)) {
             let file = file_name(id, generation);
             let removed = storage.remove(&file).and_then(|()| storage.sync_folder(super::FOLDER));
-            removed.map_err(failed(&file))?;
+            removed.map_err(|error| (file, error))?;
         }
         Ok(())
     }

@@ -197,9 +197,10 @@ impl Case {
         // What is lost there must be here, to be uploaded again.
         self.restart();
         self.note_struck();
-        self.forget_owed_failure();
         self.open_writer()?;
         self.replicate()?;
+        // Of a sync that failed behind the last session somebody was told by now.
+        self.forget_owed_failure();
         let promised = self.model.durable.clone();
         let hit: Vec<_> = (0..count).filter_map(|_| self.second_home.target.spoil(spoil, draw)).collect();
         if hit.is_empty() {
