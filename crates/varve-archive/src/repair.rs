@@ -86,9 +86,6 @@ pub enum RepairArchiveError {
     /// The files of parity could not be listed.
     #[error("the files of parity cannot be listed")]
     Parity(#[source] std::io::Error),
-    /// The note of what the log had once could not be removed.
-    #[error("index/newest cannot be removed")]
-    Note(#[source] std::io::Error),
     /// The catalog could not be written again.
     #[error("the catalog cannot be put together again")]
     Catalog(#[from] SaveCatalogError),
@@ -181,7 +178,9 @@ pub fn repair(
         catalog.write_again(store)?;
     }
     store.sync()?;
-    store.accept_end().map_err(RepairArchiveError::Note)?;
+    if was_lost || end_was_lost || store.end_is_lost() {
+        store.accept_end()?;
+    }
     let mut repaired = store.repair(&plan)?;
     let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));

@@ -131,6 +131,33 @@ fn what_is_remembered_of_an_arena_that_lost_its_end_is_not_believed() {
 }
 
 #[test]
+fn what_only_a_saved_index_lists_is_given_up_by_a_repair() {
+    for saves_index in [false, true] {
+        let (storage, source) = (shared(), source());
+        one_night(&storage, 10, 1, source.path(), false);
+        one_night(&storage, 11, 2, source.path(), false);
+        let archive = open(&storage, 12, 1, WRITER);
+        archive.store().save_checkpoint().unwrap();
+        archive.close().unwrap();
+        for arena in storage.names().into_iter().filter(|name| name.as_str().starts_with("arenas/")) {
+            varve_world::Storage::remove(&storage, &arena).unwrap();
+        }
+        let open_store =
+            |seed| Store::open(world(&storage, seed), Some(&key(1)), WRITER, &mut |_| {}).unwrap();
+        assert!(Archive::open(open_store(13)).is_err(), "what is listed is gone");
+        let store = open_store(14);
+        let report = repair(&store, &[], RepairScope::All, &Progress::new()).unwrap();
+        assert!(report.catalog_was_lost && report.end_was_lost);
+        if saves_index {
+            store.save_checkpoint().unwrap();
+        }
+        store.close().unwrap();
+        one_night(&storage, 15, 1, source.path(), false);
+        assert_eq!(open(&storage, 16, 1, Access::Read).snapshots().len(), 1);
+    }
+}
+
+#[test]
 fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
     let (storage, source) = (shared(), source());
     for (seed, byte) in (30..).zip([2, 1, 3, 2, 2, 1, 3]) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use varve_block::{BlockName, BlockType};
 use varve_log::{
-    ArenaEnd, ArenaId, ArenaState, DirectoryPage, FrameContent, GRANULE_BYTES, OpenLogError, PageBlock,
-    ReadLogError, Seal, Seals,
+    ArenaEnd, ArenaId, ArenaState, DirectoryPage, FrameContent, GRANULE_BYTES, OpenLogError, OpenedArena,
+    PageBlock, ReadLogError, Recovered, Seal, Seals,
 };
 use varve_world::is_exhausted;
 
@@ -286,8 +286,15 @@ impl Store {
         let arena = self.log.open_arena(id)?;
         let can_read = self.log.keys().can_read();
         let mut pages = Vec::new();
-        match self.log.state_as_left(&arena)? {
-            ArenaState::Sealed { pages: rows, .. } => {
+        match self.log.state_as_left(&arena) {
+            Err(error) if is_finding(&error) && !self.was_never_begun(id) => {
+                check.report(id, 0, error.into(), Vec::new());
+                // Its pages tell all the same what else is damaged.
+                pages.extend(self.scan_behind_seal(&arena, check)?);
+                data |= can_read;
+            }
+            Err(error) => return Err(error),
+            Ok(ArenaState::Sealed { pages: rows, .. }) => {
                 for row in rows {
                     match self.log.read_page(&arena, &row) {
                         Ok(page) => pages.push(page),
@@ -298,7 +305,7 @@ impl Store {
                     }
                 }
             }
-            ArenaState::Unsealed => {
+            Ok(ArenaState::Unsealed) => {
                 let mut found = self.log.scan(&arena)?;
                 let page_count = found.pages.len();
                 if can_read {
@@ -340,6 +347,24 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// The pages of an arena whose seal says nothing any more.
+    fn scan_behind_seal(
+        &self,
+        arena: &OpenedArena,
+        check: &mut ArenaCheck,
+    ) -> Result<impl Iterator<Item = DirectoryPage>, ReadLogError> {
+        let found = match self.log.scan(arena) {
+            Err(error) if is_finding(&error) => Recovered::default(),
+            other => other?,
+        };
+        if let Some(offset) = found.first_hidden() {
+            check.report(arena.id(), offset, DamageKind::Withheld, Vec::new());
+        } else if let Some(offset) = found.gap {
+            check.report(arena.id(), offset, DamageKind::Gap, Vec::new());
+        }
+        Ok(found.pages.into_iter().map(|(_, page)| page))
     }
 
     fn has_lost_seal(&self, id: ArenaId) -> bool {

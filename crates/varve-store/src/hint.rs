@@ -57,19 +57,6 @@ impl Store {
         self.world.storage.replace(&hint.file(), &body)
     }
 
-    /// Takes a hint away.
-    ///
-    /// # Errors
-    /// Whatever met the removal; the hint may be there still, or come back after a crash.
-    pub(crate) fn remove_hint(&self, hint: &Hint) -> io::Result<()> {
-        let file = hint.file();
-        match self.world.storage.remove(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => self.world.storage.sync_folder(file.folder()),
-        }
-    }
-
     fn hint_mac(&self, hint: &Hint, body: &[u8]) -> blake3::Hash {
         blake3::keyed_hash(&self.log.keys().derive(hint.context), body)
     }

@@ -7,7 +7,7 @@ use varve_log::{ArenaId, ArenaState};
 use varve_world::FileName;
 
 use crate::parity::MendError;
-use crate::store::Store;
+use crate::store::{Store, Writer};
 
 /// How much is copied at a time.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -38,7 +38,7 @@ impl Store {
             return Err(MendError::OtherArena { arena: id });
         }
         let new_file = FileName::new(&format!("{}.new", id.file_name())).expect("a good name");
-        let taken = self.take_copy(id, copy, codes, &new_file);
+        let taken = self.take_copy(writer, (id, copy), codes, &new_file);
         match self.world.storage.remove(&new_file) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(MendError::Write { arena: id, source });
@@ -53,8 +53,8 @@ impl Store {
 
     fn take_copy(
         &self,
-        id: ArenaId,
-        copy: &Self,
+        writer: &Writer,
+        (id, copy): (ArenaId, &Self),
         codes: ([u8; 32], [u8; 32]),
         new_file: &FileName,
     ) -> Result<(u64, varve_log::WholeArena), MendError> {
@@ -77,8 +77,7 @@ impl Store {
         }
         here.sync(new_file).map_err(failed)?;
         let whole = self.check_new_arena(id, codes, new_file)?;
-        here.rename(new_file, &file).map_err(failed)?;
-        here.sync_folder(ArenaId::FOLDER).map_err(failed)?;
+        self.put_in_place(writer, &whole, new_file).map_err(failed)?;
         tracing::info!(arena = %id, bytes = total, "took an arena from a copy");
         Ok((total, whole))
     }

@@ -65,18 +65,6 @@ impl Store {
         self.is_end_lost.load(Ordering::Relaxed)
     }
 
-    /// What is there now counts as all there is. It is noted when the store is closed.
-    ///
-    /// # Errors
-    /// The note of what was there once could not be removed.
-    pub fn accept_end(&self) -> std::io::Result<()> {
-        if self.end_is_lost() {
-            self.remove_hint(&NEWEST)?;
-            self.is_end_lost.store(false, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
     /// Looks for the page that was noted last: first among those that were read anyway.
     pub(crate) fn look_for_end(&self) {
         let is_known = self.noted_page().is_none_or(|(arena, code)| self.directory.has_page(arena, code));

@@ -197,6 +197,13 @@ impl Store {
         for block in appended.page.blocks() {
             admission.pending.remove(&block.name);
         }
+        if self.log.keys().can_read()
+            && let Some(root) = appended.page.last_of_type(BlockType::CATALOG)
+        {
+            // Beyond it there is only what an index knows that was saved before the end of the log was lost.
+            let place = self.log.config().map.address(appended.arena, root.granule);
+            admission.catalogs.retain(|known, _| place.is_none_or(|place| *known <= place));
+        }
         admission.page_count += 1;
         Ok(())
     }

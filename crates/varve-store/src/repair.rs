@@ -150,8 +150,8 @@ impl Store {
             return Ok(repaired);
         }
         self.end_open_arena(writer)?;
-        self.stop_saving_index(writer);
-        self.remove_hints()?;
+        self.forget_index_notes(writer, true);
+        self.remove_hints().map_err(|(file, source)| RepairError::Hint { file, source })?;
         let (mut seals, mut all) = (Vec::new(), writer.appender().seals().clone());
         for id in plan.arenas.keys() {
             // What has lost its seal takes the first place that has none: mostly that was its own.
@@ -185,28 +185,37 @@ impl Store {
         Ok(self.make_log_durable(writer)?)
     }
 
-    fn stop_saving_index(&self, writer: &Writer) {
+    /// What is there now counts as all there is: nothing is believed any more that was noted of what is lost. The end of the log is noted
+    /// anew when the store is closed.
+    ///
+    /// # Errors
+    /// [`RepairError::Hint`] when a note cannot be removed.
+    pub fn accept_end(&self) -> Result<(), RepairError> {
+        let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
+        self.forget_index_notes(writer, writer.is_replacing.load(Ordering::Relaxed));
+        self.remove_hints().map_err(|(file, source)| RepairError::Hint { file, source })?;
+        self.is_end_lost.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn forget_index_notes(&self, writer: &Writer, is_replacing: bool) {
         // Held so that nobody else notes now what is known until now.
         let _appender = writer.appender();
-        writer.is_replacing.store(true, Ordering::Relaxed);
+        writer.is_replacing.store(is_replacing, Ordering::Relaxed);
         if let Some(index) = self.index.disk() {
             index.forget_notes();
         }
     }
 
-    /// A checkpoint or a note that knows an arena by what it was must not outlive it.
-    fn remove_hints(&self) -> Result<(), RepairError> {
+    /// A checkpoint or a note that knows what was in an arena must not outlive it. Or the one that cannot be removed, and why.
+    pub(crate) fn remove_hints(&self) -> Result<(), (FileName, io::Error)> {
         let storage = self.world.storage.as_ref();
         for text in ["index/checkpoint", "index/disk", "index/newest"] {
             let file = FileName::new(text).expect("a plain name");
             match storage.remove(&file) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(RepairError::Hint { file, source });
-                }
+                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err((file, source)),
                 Err(_) => {}
-                Ok(()) => storage
-                    .sync_folder(file.folder())
-                    .map_err(|source| RepairError::Hint { file: file.clone(), source })?,
+                Ok(()) => storage.sync_folder(file.folder()).map_err(|source| (file.clone(), source))?,
             }
         }
         Ok(())

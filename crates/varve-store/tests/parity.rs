@@ -400,6 +400,10 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
         files.filter(|(arena, _)| *arena == id).map(|(_, generation)| generation).collect()
     };
     assert_eq!(of_arena(&storage), [1]);
+    // An index that knows where the blocks are in what was written anew.
+    let store = open(&storage, 55, WRITER);
+    store.save_checkpoint().unwrap();
+    store.close().unwrap();
     let newer = FileName::new("parity/0000000001.1.parity").unwrap();
     let parity_of_newer = contents(&storage, &newer);
 
@@ -410,6 +414,7 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
     store.close().unwrap();
     assert!(contents(&storage, &file) == good);
     assert_eq!(of_arena(&storage), [0]);
+    assert_reads(&open(&storage, 56, Access::Read), &blocks);
 
     // As after a crash before it was removed.
     storage.set_contents(&newer, parity_of_newer);

@@ -1,6 +1,7 @@
 //! The engine on storage in memory: the contract, duplicates, crashes, damage, and who may be in the store at once.
 #![allow(clippy::cast_possible_truncation)]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
@@ -535,6 +536,27 @@ fn damage_is_found_named_and_never_returned() {
         let gone = check(&storage);
         assert!(gone.iter().any(|damage| matches!(damage.kind, DamageKind::Missing)), "{gone:?}");
     }
+}
+
+#[test]
+fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let names = fill(&store, 0..150);
+    store.close().unwrap();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let mut bad = storage.contents(&file).unwrap();
+    let end = bad.len();
+    for offset in [300_000, end - 10] {
+        bad[offset] ^= 1;
+    }
+    storage.set_contents(&file, bad);
+    let store = open(&storage, 3, Access::Read).unwrap();
+    let is_lost = |name: &&BlockName| store.get(name).is_err();
+    let lost: BTreeSet<_> = names.iter().filter(is_lost).collect();
+    let damage = store.check_arena(ArenaId(0), false).unwrap().damage;
+    let named: BTreeSet<_> = damage.iter().flat_map(|damage| &damage.blocks).collect();
+    assert!(!lost.is_empty() && lost == named, "{lost:?}, {damage:?}");
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Store {
         let storage = self.world.storage.as_ref();
         let name = |suffix: &str| FileName::new(&format!("{}{suffix}", id.file_name())).expect("a good name");
         let (rebuilt_file, new_file) = (name(".rebuilt.new"), name(".new"));
-        let mended = self.mend_with(&parity, &rebuilt_file, &new_file);
+        let mended = self.mend_with(writer, &parity, &rebuilt_file, &new_file);
         // What is left of a failure, or of an earlier one. It has no meaning to anybody.
         for file in [&rebuilt_file, &new_file] {
             match storage.remove(file) {
@@ -212,6 +212,7 @@ impl Store {
 
     fn mend_with(
         &self,
+        writer: &Writer,
         parity: &ParityFile,
         rebuilt_file: &FileName,
         new_file: &FileName,
@@ -243,8 +244,7 @@ impl Store {
         storage.sync(new_file).map_err(failed)?;
         let codes = (parity.header.arena_header_code, parity.header.arena_seal_code);
         let whole = self.check_new_arena(id, codes, new_file)?;
-        storage.rename(new_file, &id.file_name()).map_err(failed)?;
-        storage.sync_folder(ArenaId::FOLDER).map_err(failed)?;
+        self.put_in_place(writer, &whole, new_file).map_err(failed)?;
         tracing::info!(arena = %id, parts = mended.ranges.len(), "mended an arena from its parity");
         Ok((mended, Some(whole)))
     }
@@ -360,6 +360,25 @@ impl Store {
             }
         }
         Ok(whole)
+    }
+
+    /// Renames the new file to be the arena.
+    pub(crate) fn put_in_place(
+        &self,
+        writer: &Writer,
+        whole: &WholeArena,
+        new_file: &FileName,
+    ) -> io::Result<()> {
+        let id = whole.arena.id();
+        let known = writer.appender().seals().get(id).copied();
+        if known != Some(Seal::of(whole.arena.header(), &whole.footer)) {
+            // A copy is older than what was lost here, or this log has forgotten what that was: the index may know other places. What of it was
+            // being written is not saved in this session.
+            self.forget_index_notes(writer, true);
+            self.remove_hints().map_err(|(_, error)| error)?;
+        }
+        self.world.storage.rename(new_file, &id.file_name())?;
+        self.world.storage.sync_folder(ArenaId::FOLDER)
     }
 
     /// Lets this session know what the arena holds.
