@@ -173,6 +173,8 @@ struct Failing {
     inner: MemoryStorage,
     writes_fail: AtomicBool,
     reads_fail: AtomicBool,
+    /// So many of the next readings fail.
+    failing_reads: AtomicU64,
     /// Of the next reading.
     a_bit_flips: AtomicBool,
     read_bytes: AtomicU64,
@@ -187,6 +189,7 @@ impl Failing {
             inner: MemoryStorage::new(),
             writes_fail: AtomicBool::new(false),
             reads_fail: AtomicBool::new(false),
+            failing_reads: AtomicU64::new(0),
             a_bit_flips: AtomicBool::new(false),
             read_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -216,7 +219,9 @@ impl Storage for Failing {
     }
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        if self.reads_fail.load(Ordering::Relaxed) {
+        let left =
+            self.failing_reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if self.reads_fail.load(Ordering::Relaxed) || left.is_ok() {
             return Err(io::Error::other("no such sector"));
         }
         self.read_bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
@@ -314,6 +319,24 @@ fn a_disk_that_cannot_be_read_for_a_while_harms_nothing() {
     assert!(index.trouble().is_some_and(|trouble| trouble.contains("no such sector")));
     storage.reads_fail.store(false, Ordering::Relaxed);
     assert_eq!(check(&index), COUNT);
+}
+
+#[test]
+fn what_cannot_be_read_twice_is_made_anew_by_the_next_opening() {
+    let storage = Failing::new();
+    let index = DiskIndex::new(storage.clone(), KEY, SETTINGS, WRITER);
+    insert(&index, 0..COUNT);
+    index.save(b"note".to_vec()).unwrap();
+    insert(&index, COUNT..COUNT + 10);
+    storage.failing_reads.store(1, Ordering::Relaxed);
+    index.save(b"note".to_vec()).unwrap();
+    assert_eq!(check(&open(&storage.inner).unwrap()), COUNT);
+    insert(&index, COUNT + 10..COUNT + 20);
+    storage.failing_reads.store(2, Ordering::Relaxed);
+    let error = index.save(b"note".to_vec()).unwrap_err();
+    assert!(error.to_string().contains("no such sector"), "{error}");
+    assert!(matches!(open(&storage.inner).err(), Some(OpenDiskIndexError::Missing)));
+    assert_eq!(check(&index), COUNT, "it is used all the same");
 }
 
 #[test]

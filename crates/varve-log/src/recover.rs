@@ -297,10 +297,7 @@ impl Log {
         let Some(first) = broken.iter().map(|(_, clump)| *clump).chain(found.gap).min() else {
             return Ok(found);
         };
-        // What a power cut leaves at the least: the last page reached the disk, and some of what it names did not.
-        let only_last_page =
-            found.gap.is_none() && matches!(broken[..], [(number, _)] if number + 1 == found.pages.len());
-        if only_last_page || self.was_lost(&mut window, first, durable)? {
+        if self.was_lost(&mut window, first, durable)? {
             let kept = found.pages.partition_point(|(row, _)| row.granule.byte_offset() < first);
             found.keep_pages(kept);
             found.gap = None;

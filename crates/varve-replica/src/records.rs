@@ -210,6 +210,10 @@ impl ArenaRecords {
             }
         }
         self.sealed_count = sealed_count;
+        if let Some(offset) = found.gap {
+            // No page follows it, or none that counts.
+            self.damage.get_or_insert(RecordsDamage::Gap { arena: self.id, offset });
+        }
         Ok(())
     }
 

@@ -89,7 +89,7 @@ impl LoadCheckpointError {
     }
 }
 
-fn file() -> FileName {
+pub(crate) fn file() -> FileName {
     FileName::new("index/checkpoint").expect("a plain name")
 }
 

@@ -106,8 +106,5 @@ impl Store {
 
 /// The store goes on without it: what the saved index lacks is read from the directories.
 pub(crate) fn warn_not_saved(error: &(dyn std::error::Error + 'static)) {
-    tracing::warn!(
-        error,
-        "the index on disk cannot be saved; the next opening takes longer; if that goes on, `varve reindex` makes it anew"
-    );
+    tracing::warn!(error, "the index on disk cannot be saved; the next opening takes longer");
 }

@@ -18,7 +18,9 @@ use varve_log::{
 use varve_world::FileName;
 
 use crate::check::{Damage, DamageKind};
+use crate::checkpoint;
 use crate::config::CompareMode;
+use crate::disk_index;
 use crate::parity::WriteParityError;
 use crate::role::{NotPermitted, Permission};
 use crate::store::{Store, Writer};
@@ -151,7 +153,7 @@ impl Store {
         }
         self.end_open_arena(writer)?;
         self.forget_index_notes(writer, true);
-        self.remove_hints().map_err(|(file, source)| RepairError::Hint { file, source })?;
+        self.remove_hints()?;
         let (mut seals, mut all) = (Vec::new(), writer.appender().seals().clone());
         for id in plan.arenas.keys() {
             // What has lost its seal takes the first place that has none: mostly that was its own.
@@ -193,7 +195,7 @@ impl Store {
     pub fn accept_end(&self) -> Result<(), RepairError> {
         let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
         self.forget_index_notes(writer, writer.is_replacing.load(Ordering::Relaxed));
-        self.remove_hints().map_err(|(file, source)| RepairError::Hint { file, source })?;
+        self.remove_hints()?;
         self.is_end_lost.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -207,18 +209,27 @@ impl Store {
         }
     }
 
-    /// A checkpoint or a note that knows what was in an arena must not outlive it. Or the one that cannot be removed, and why.
-    pub(crate) fn remove_hints(&self) -> Result<(), (FileName, io::Error)> {
+    /// Nothing that was noted of the log is believed any more.
+    fn remove_hints(&self) -> Result<(), RepairError> {
+        let newest = FileName::new("index/newest").expect("a plain name");
+        let removed = self.remove_saved_index().and_then(|()| self.remove_hint(newest));
+        removed.map_err(|(file, source)| RepairError::Hint { file, source })
+    }
+
+    /// A saved index that knows what was in an arena must not outlive it. Or the file that cannot be removed, and why.
+    pub(crate) fn remove_saved_index(&self) -> Result<(), (FileName, io::Error)> {
+        self.remove_hint(checkpoint::file())?;
+        self.remove_hint(disk_index::summary_file())
+    }
+
+    fn remove_hint(&self, file: FileName) -> Result<(), (FileName, io::Error)> {
         let storage = self.world.storage.as_ref();
-        for text in ["index/checkpoint", "index/disk", "index/newest"] {
-            let file = FileName::new(text).expect("a plain name");
-            match storage.remove(&file) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err((file, source)),
-                Err(_) => {}
-                Ok(()) => storage.sync_folder(file.folder()).map_err(|source| (file.clone(), source))?,
-            }
-        }
-        Ok(())
+        let removed = match storage.remove(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => storage.sync_folder(file.folder()),
+        };
+        removed.map_err(|error| (file, error))
     }
 
     fn note_replaced(&self, writer: &Writer, seals: &[(ArenaId, Seal)]) -> Result<(), RepairError> {

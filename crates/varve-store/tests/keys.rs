@@ -7,7 +7,9 @@ use varve_store::{
     Access, KeyError, Keyring, NewKey, NotPermitted, OpenError, PassphraseCost, Permission, Role, Secret,
     Store, StoreConfig,
 };
-use varve_world::{FileName, FixedClock, InlineWorkers, MemoryStorage, SeededRandom, Timestamp, World};
+use varve_world::{
+    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World,
+};
 use zeroize::Zeroizing;
 
 const CHEAP: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
@@ -482,9 +484,11 @@ fn crashes_of_a_writer_who_cannot_read_lose_nothing_that_was_synced() {
 fn a_power_cut_that_keeps_a_page_and_loses_its_clump_harms_no_later_night() {
     let (storage, _) = shared();
     let store = open(&storage, 4, &key_file(2), WRITER).unwrap();
+    let mut second = vec![0; 3000];
+    SeededRandom::new(2).fill(&mut second).unwrap();
     let kept = put(&store, BlockType::DATA, &[1; 3000]);
     store.sync().unwrap();
-    let lost = put(&store, BlockType::DATA, &[2; 3000]);
+    let lost = put(&store, BlockType::DATA, &second);
     store.sync().unwrap();
     drop(store);
     // The second clump was not durable after all: as if the sync had never returned.
@@ -492,7 +496,8 @@ fn a_power_cut_that_keeps_a_page_and_loses_its_clump_harms_no_later_night() {
     let mut file = storage.contents(&arena).unwrap();
     let starts: Vec<_> =
         (512..file.len()).step_by(128).filter(|place| file[*place..].starts_with(b"clmp")).collect();
-    file[starts[1] + 64..starts[1] + 70].fill(0);
+    let sector = (starts[1] + 64).next_multiple_of(512);
+    file[sector..sector + 512].fill(0);
     storage.set_contents(&arena, file);
     let store = open(&storage, 5, &key_file(2), WRITER).unwrap();
     assert_eq!(
@@ -500,11 +505,11 @@ fn a_power_cut_that_keeps_a_page_and_loses_its_clump_harms_no_later_night() {
         [true, false],
         "nothing is built on what is not proven"
     );
-    assert_eq!(put(&store, BlockType::DATA, &[2; 3000]), lost);
+    assert_eq!(put(&store, BlockType::DATA, &second), lost);
     store.close().unwrap();
     let store = open(&storage, 6, &key_file(1), WRITER).unwrap();
     assert_eq!(store.get(&kept).unwrap(), [1; 3000].as_slice());
-    assert_eq!(store.get(&lost).unwrap(), [2; 3000].as_slice(), "stored again by the next night");
+    assert_eq!(store.get(&lost).unwrap(), second.as_slice(), "stored again by the next night");
     store.close().unwrap();
     checks_well(&open(&storage, 7, &key_file(1), Access::Read).unwrap(), true);
 }

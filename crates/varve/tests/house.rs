@@ -29,7 +29,7 @@ const FLOORS: [(&str, u32); 18] = [
 ];
 
 /// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
-const HINTS: [&str; 11] = [
+const HINTS: [&str; 12] = [
     "varve-archive/src/last_night.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
@@ -40,6 +40,7 @@ const HINTS: [&str; 11] = [
     "varve-store/src/damaged.rs",
     "varve-store/src/lost.rs",
     "varve-store/src/newest.rs",
+    "varve-store/src/mark.rs",
     "varve-store/src/own.rs",
 ];
 

@@ -60,8 +60,8 @@ pub struct Case {
     struck_at_opening: Struck,
     /// Whether a failed sync from before the step was still to be told.
     owed_failure: bool,
-    /// Whether the disk does not give all of the index: it goes on, and cannot be saved before it is made anew.
-    pub index_is_withheld: bool,
+    /// Whether the index on disk was damaged: it is made anew when the store is opened after that was noticed.
+    pub index_is_harmed: bool,
     /// What was done, and what came of it.
     pub counts: BTreeMap<&'static str, u64>,
     pub cures: BTreeMap<&'static str, u64>,
@@ -108,7 +108,7 @@ impl Case {
             struck_before: Struck::default(),
             struck_at_opening: Struck::default(),
             owed_failure: false,
-            index_is_withheld: false,
+            index_is_harmed: false,
             counts: BTreeMap::new(),
             cures: BTreeMap::new(),
             past: Tally::default(),

@@ -387,10 +387,9 @@ impl DiskIndex {
         if state.trouble.is_none() {
             state.trouble = Some(with_causes(error));
         }
+        drop(state);
         if matches!(error, ReadRunError::Damaged { .. }) {
-            state.is_incomplete = true;
-            drop(state);
-            self.remove_summary();
+            self.let_go_of_saved();
         }
     }
 
@@ -647,10 +646,9 @@ impl DiskIndex {
         state.larger_filter = None;
         state.trouble = Some(with_causes(error));
         state.retry_len = state.active.len() + self.capacity / 8;
+        drop(state);
         if let PassError::Read(ReadRunError::Damaged { .. }) = error {
-            state.is_incomplete = true;
-            drop(state);
-            self.remove_summary();
+            self.let_go_of_saved();
         }
     }
 
@@ -662,6 +660,12 @@ impl DiskIndex {
         for file in files.iter().filter(|file| is_run(file) && Some(*file) != kept.as_ref()) {
             let _ = self.storage.remove(file);
         }
+    }
+
+    /// What is not found may be in what cannot be read; and the next opening makes the index anew.
+    fn let_go_of_saved(&self) {
+        self.state_mut().is_incomplete = true;
+        self.remove_summary();
     }
 
     /// So that the next opening makes the index anew.

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use varve_world::{FileName, Storage};
+use varve_world::{FileName, Storage, is_exhausted};
 
 use super::Entry;
 use super::buffer::Buffer;
@@ -18,6 +18,13 @@ pub(super) enum PassError {
     Read(#[from] ReadRunError),
     #[error("cannot write {file}")]
     Write { file: FileName, source: io::Error },
+}
+
+impl PassError {
+    /// Whether the disk does not give what was written.
+    pub(super) fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Read(ReadRunError::Storage { source, .. }) if !is_exhausted(source))
+    }
 }
 
 /// A pass that is under way.

@@ -101,7 +101,7 @@ fn damage_is_never_replicated_and_hinders_nothing_else() {
             }
             // The gap behind the last page means nothing, and neither does what no page names.
             // The last page of the open arena, torn, looks like what a crash leaves.
-            // So does the last page with a clump that is broken, if no mark says that it was durable: what will be cut is told.
+            // What will be cut is told.
             let is_unfinished = plan.unfinished.iter().any(|(arena, _)| arena == id);
             let is_torn_end = Some(id) == arenas.keys().last() && (is_unfinished || place > bytes.len() / 2);
             let is_harmless = is_torn_end || remote.get(id) == Some(bytes) || remote == arenas;

@@ -375,7 +375,7 @@ impl Store {
             // A copy is older than what was lost here, or this log has forgotten what that was: the index may know other places. What of it was
             // being written is not saved in this session.
             self.forget_index_notes(writer, true);
-            self.remove_hints().map_err(|(_, error)| error)?;
+            self.remove_saved_index().map_err(|(_, error)| error)?;
         }
         self.world.storage.rename(new_file, &id.file_name())?;
         self.world.storage.sync_folder(ArenaId::FOLDER)

@@ -64,7 +64,7 @@ impl Case {
         match kind {
             Rotten::Hints => {
                 let is_of_index = |(file, _): &(FileName, _)| file.as_str().starts_with("index/disk-");
-                self.index_is_withheld |= rot == Rot::UnreadableSector && hit.iter().any(is_of_index);
+                self.index_is_harmed |= hit.iter().any(is_of_index);
                 self.open_writer()?;
                 self.check_all(true)
             }

@@ -165,8 +165,14 @@ impl Case {
             return Ok(());
         }
         match archive.store().save_checkpoint() {
-            Err(error) if !self.index_is_withheld => self.excused(&with_causes(&error)),
-            _ => Ok(()),
+            Ok(()) => Ok(()),
+            // It may have been noticed only now; the next opening makes the index anew.
+            Err(_) if self.index_is_harmed || self.has_sync_failed_since_opening() => {
+                self.index_is_harmed = false;
+                self.end_session();
+                self.checkpoint()
+            }
+            Err(error) => self.excused(&with_causes(&error)),
         }
     }
 

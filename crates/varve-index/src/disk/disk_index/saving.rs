@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use varve_block::with_causes;
 use varve_world::FileName;
 
+use super::super::pass::{Pass, PassError};
 use super::super::summary::{Summary, summary_file};
 use super::DiskIndex;
 
@@ -84,20 +85,22 @@ impl DiskIndex {
     /// Writes all that it holds, durably. `note` says which part of the log that is; all of that must be durable.
     ///
     /// # Errors
-    /// [`SaveDiskIndexError`]; what was saved before is there still.
+    /// [`SaveDiskIndexError`]; what was saved before is there still, unless the disk does not give it any more: then the next opening makes
+    /// the index anew.
     pub fn save(&self, note: Vec<u8>) -> Result<(), SaveDiskIndexError> {
         if self.session.is_none() {
             return Ok(());
         }
         let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = |error: &dyn std::error::Error| SaveDiskIndexError::Pass { reason: with_causes(error) };
-        let unfinished = self.state().frozen.is_some();
-        if unfinished {
-            self.begin_in(&mut slot, None);
-            self.step(&mut slot, u64::MAX).map_err(|error| failed(&error))?;
+        let mut passed = self.pass_all(&mut slot, note.clone());
+        if passed.as_ref().is_err_and(PassError::is_unreadable) {
+            // Once is no damage, and to make it anew takes long.
+            passed = self.pass_all(&mut slot, note);
+            if passed.as_ref().is_err_and(PassError::is_unreadable) {
+                self.let_go_of_saved();
+            }
         }
-        self.begin_in(&mut slot, Some(note));
-        self.step(&mut slot, u64::MAX).map_err(|error| failed(&error))?;
+        passed.map_err(|error| SaveDiskIndexError::Pass { reason: with_causes(&error) })?;
         let state = self.state();
         if let Some(reason) = state.trouble.clone().filter(|_| state.is_incomplete || state.frozen.is_some())
         {
@@ -109,6 +112,17 @@ impl DiskIndex {
         let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
         drop(state);
         ready.map_or(Ok(()), |ready| self.save_run(ready))
+    }
+
+    /// Ends the pass that is under way, and makes another one of all that has come in since.
+    fn pass_all(&self, slot: &mut Option<Pass>, note: Vec<u8>) -> Result<(), PassError> {
+        let unfinished = self.state().frozen.is_some();
+        if unfinished {
+            self.begin_in(slot, None);
+            self.step(slot, u64::MAX)?;
+        }
+        self.begin_in(slot, Some(note));
+        self.step(slot, u64::MAX)
     }
 
     /// What was written before this, or is being written, is used and not saved: the part of the log that it was noted with is not what it
