@@ -133,7 +133,11 @@ pub fn repair(
         source.role().require(Permission::Read).map_err(RepairError::from)?;
     }
     store.accept_withheld();
-    let (mut before, is_all_checked) = check(store, scope, progress)?;
+    let (mut before, mut is_all_checked) = check(store, scope, progress)?;
+    let is_ledger_wrong = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
+    if is_ledger_wrong && !store.take_in_replaced()?.is_empty() {
+        (before, is_all_checked) = check(store, scope, progress)?;
+    }
     // What comes back may name snapshots that nothing else does: nobody has seen those names when the store was opened.
     let mut known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
     // First what makes all of it good again.

@@ -29,6 +29,7 @@ mod follow;
 mod frames;
 mod get;
 mod hint;
+mod in_place;
 mod keyring;
 mod log_end;
 mod lookup;

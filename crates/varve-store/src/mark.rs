@@ -96,20 +96,13 @@ mod tests {
 
     use varve_block::{Block, BlockStore, BlockType};
     use varve_log::ArenaMap;
-    use varve_world::{
-        FileName, FixedClock, InlineWorkers, MemoryStorage, SeededRandom, Storage, Timestamp, World,
-    };
+    use varve_world::{FileName, MemoryStorage, Storage, World};
 
     use super::*;
     use crate::{Access, Encryption, PassphraseCost, StoreConfig};
 
     fn world(storage: &MemoryStorage, seed: u64) -> World {
-        World {
-            storage: Arc::new(storage.clone()),
-            clock: Arc::new(FixedClock(Timestamp(1))),
-            random: Arc::new(SeededRandom::new(seed)),
-            workers: Arc::new(InlineWorkers),
-        }
+        World::deterministic(Arc::new(storage.clone()), seed)
     }
 
     fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Store {

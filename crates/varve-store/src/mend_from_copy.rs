@@ -46,7 +46,7 @@ impl Store {
             _ => {}
         }
         let (bytes, whole) = taken?;
-        self.take_in_mended(writer, &whole)?;
+        self.take_in_sealed::<MendError>(writer, &whole.arena, &whole.footer, &whole.pages)?;
         self.keep_parity_only_of(id, whole.arena.header().generation);
         Ok(bytes)
     }

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockType, PutError};
 use varve_log::{
-    AppendError, ArenaId, NamedBlock, OpenedArena, ReadLogError, Replacement, SalvagedClump, Seal,
-    SyncLogError,
+    AppendError, ArenaId, NamedBlock, OpenLogError, OpenedArena, ReadLogError, Replacement, SalvagedClump,
+    Seal, SyncLogError,
 };
 use varve_world::FileName;
 
@@ -70,6 +70,9 @@ pub enum RepairError {
     /// An arena could not be read with this key.
     #[error("cannot read a damaged arena")]
     Read(#[from] ReadLogError),
+    /// The arenas could not be listed.
+    #[error(transparent)]
+    List(#[from] OpenLogError),
     /// A damaged arena could not be set aside.
     #[error("cannot copy {file} to the quarantine")]
     Quarantine {

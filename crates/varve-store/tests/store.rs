@@ -560,6 +560,36 @@ fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
 }
 
 #[test]
+fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER).unwrap();
+    let names = fill(&store, 0..150);
+    store.close().unwrap();
+    let file = ArenaId(1).file_name();
+    let good = storage.contents(&file).unwrap();
+    let mut bad = good.clone();
+    bad[300_000] ^= 1;
+    storage.set_contents(&file, bad);
+    let store = open(&storage, 3, WRITER).unwrap();
+    let damage = store.check_arena(ArenaId(1), true).unwrap().damage;
+    store.repair(&RepairPlan::new(&damage)).unwrap();
+    store.close().unwrap();
+    let store = open(&storage, 31, WRITER).unwrap();
+    store.save_checkpoint().unwrap();
+    store.close().unwrap();
+    storage.set_contents(&file, good);
+    let lost = |store: &Store| names.iter().filter(|name| store.get(name).is_err()).count();
+    let store = open(&storage, 4, WRITER).unwrap();
+    assert!(lost(&store) > 0, "the index knows what the repair has written");
+    assert!(store.check_order().unwrap().iter().any(|damage| matches!(damage.kind, DamageKind::Ledger)));
+    assert_eq!(store.take_in_replaced().unwrap(), [ArenaId(1)]);
+    assert_eq!(lost(&store), 0);
+    assert_eq!(store.take_in_replaced().unwrap(), []);
+    store.close().unwrap();
+    assert_eq!(lost(&open(&storage, 5, Access::Read).unwrap()), 0);
+}
+
+#[test]
 fn archiving_again_heals_a_lost_directory() {
     let storage = default_store();
     let store = open(&storage, 2, WRITER).unwrap();

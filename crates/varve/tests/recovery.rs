@@ -13,7 +13,7 @@ use worst_day::Row;
 type Harm = fn(&mut Sandbox);
 
 /// What each line of the table is about.
-const HARMS: [(&str, Harm); 17] = [
+const HARMS: [(&str, Harm); 18] = [
     ("`index/`, or a file in it", |sandbox| fs::remove_dir_all(sandbox.store().join("index")).unwrap()),
     ("a clump, a page, a seal", |sandbox| {
         let bytes = |arena: &Path| fs::metadata(arena).unwrap().len();
@@ -75,6 +75,14 @@ const HARMS: [(&str, Harm); 17] = [
         assert!(copy.arenas().len() < sandbox.arenas().len());
         copy_folder(copy.store(), sandbox.store());
         sandbox.ok(["snapshots"]);
+    }),
+    ("an arena that a repair has written anew, put back as it was from a backup", |sandbox| {
+        let arena = sandbox.arenas().remove(0);
+        let good = fs::read(&arena).unwrap();
+        write_at(&arena, good.len() as u64 / 2, &noise(7, 40));
+        sandbox.run(["repair", "--data"]);
+        assert_ne!(fs::read(&arena).unwrap(), good);
+        fs::write(&arena, good).unwrap();
     }),
 ];
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use varve_log::{
-    AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, Seal, ShardCode, WholeArena, rebuild,
+    AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, ShardCode, WholeArena, rebuild,
 };
 use varve_world::{FileName, Storage};
 
@@ -182,7 +182,7 @@ impl Store {
         }
         let (mended, whole) = mended?;
         if let Some(whole) = whole {
-            self.take_in_mended(writer, &whole)?;
+            self.take_in_sealed::<MendError>(writer, &whole.arena, &whole.footer, &whole.pages)?;
         }
         Ok(mended)
     }
@@ -360,40 +360,6 @@ impl Store {
             }
         }
         Ok(whole)
-    }
-
-    /// Renames the new file to be the arena.
-    pub(crate) fn put_in_place(
-        &self,
-        writer: &Writer,
-        whole: &WholeArena,
-        new_file: &FileName,
-    ) -> io::Result<()> {
-        let id = whole.arena.id();
-        let known = writer.appender().seals().get(id).copied();
-        if known != Some(Seal::of(whole.arena.header(), &whole.footer)) {
-            // A copy is older than what was lost here, or this log has forgotten what that was: the index may know other places. What of it was
-            // being written is not saved in this session.
-            self.forget_index_notes(writer, true);
-            self.remove_saved_index().map_err(|(_, error)| error)?;
-        }
-        self.world.storage.rename(new_file, &id.file_name())?;
-        self.world.storage.sync_folder(ArenaId::FOLDER)
-    }
-
-    /// Lets this session know what the arena holds.
-    pub(crate) fn take_in_mended(&self, writer: &Writer, whole: &WholeArena) -> Result<(), MendError> {
-        let id = whole.arena.id();
-        let mut appender = writer.appender();
-        appender.note_mended(id, Seal::of(whole.arena.header(), &whole.footer));
-        drop(appender);
-        self.directory.note_sealed(|arena| arena == id);
-        self.directory.forget(id);
-        for row in &whole.pages {
-            let page = self.log.read_page(&whole.arena, row)?;
-            self.insert_page(id, &page)?;
-        }
-        Ok(())
     }
 }
 

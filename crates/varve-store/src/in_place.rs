@@ -1,0 +1,95 @@
+//! An arena's file is another one than this session knows: it was mended, or somebody has put it there. What the log says of it counts, and
+//! what an index says that was saved before leads astray: the same blocks lie in other places.
+
+use std::io;
+
+use varve_log::{
+    AppendError, ArenaId, ArenaState, Footer, OpenedArena, PageRow, ReadLogError, Seal, WholeArena,
+};
+use varve_world::FileName;
+
+use crate::repair::RepairError;
+use crate::store::{Store, Writer};
+
+impl Store {
+    /// Renames a new file to be the arena.
+    pub(crate) fn put_in_place(
+        &self,
+        writer: &Writer,
+        whole: &WholeArena,
+        new_file: &FileName,
+    ) -> io::Result<()> {
+        let id = whole.arena.id();
+        if self.is_news(writer, id, Seal::of(whole.arena.header(), &whole.footer)) {
+            // A copy is older than what was lost here, or this log has forgotten what that was.
+            self.let_go_of_saved_index(writer).map_err(|(_, error)| error)?;
+        }
+        self.world.storage.rename(new_file, &id.file_name())?;
+        self.world.storage.sync_folder(ArenaId::FOLDER)
+    }
+
+    /// Lets this session know what a sealed arena holds.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when a page cannot be read, [`AppendError`] when there is no room for what it names.
+    pub(crate) fn take_in_sealed<E: From<ReadLogError> + From<AppendError>>(
+        &self,
+        writer: &Writer,
+        arena: &OpenedArena,
+        footer: &Footer,
+        pages: &[PageRow],
+    ) -> Result<(), E> {
+        let id = arena.id();
+        let mut appender = writer.appender();
+        appender.note_mended(id, Seal::of(arena.header(), footer));
+        drop(appender);
+        self.directory.note_sealed(|arena| arena == id);
+        self.directory.forget(id);
+        for row in pages {
+            let page = self.log.read_page(arena, row)?;
+            self.insert_page(id, &page)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in the sealed arenas that are others than this session knows, and says which: somebody has put them there. What of them is
+    /// damaged is left out.
+    ///
+    /// # Errors
+    /// [`RepairError`] when an arena cannot be read for a reason that is no damage, or a saved index not be removed.
+    pub fn take_in_replaced(&self) -> Result<Vec<ArenaId>, RepairError> {
+        let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
+        let mut replaced = Vec::new();
+        for id in self.log.arenas()? {
+            let opened = self.log.open_arena(id).and_then(|arena| Ok((self.log.state(&arena)?, arena)));
+            let (state, arena) = match opened {
+                Ok(opened) => opened,
+                Err(error) if error.is_damage() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let ArenaState::Sealed { footer, mut pages } = state else { continue };
+            if !self.is_news(writer, id, Seal::of(arena.header(), &footer)) {
+                continue;
+            }
+            if replaced.is_empty() {
+                self.let_go_of_saved_index(writer)
+                    .map_err(|(file, source)| RepairError::Hint { file, source })?;
+            }
+            pages.retain(|row| self.log.read_page(&arena, row).is_ok());
+            self.take_in_sealed::<RepairError>(writer, &arena, &footer, &pages)?;
+            tracing::warn!(arena = %id, "an arena is another one than it was");
+            replaced.push(id);
+        }
+        Ok(replaced)
+    }
+
+    fn is_news(&self, writer: &Writer, id: ArenaId, seal: Seal) -> bool {
+        writer.appender().seals().get(id) != Some(&seal)
+    }
+
+    /// What was being written of it is not saved in this session.
+    fn let_go_of_saved_index(&self, writer: &Writer) -> Result<(), (FileName, io::Error)> {
+        self.forget_index_notes(writer, true);
+        self.remove_saved_index()
+    }
+}
