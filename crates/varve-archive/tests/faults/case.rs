@@ -56,7 +56,7 @@ pub struct Case {
     pub next_snapshot: u64,
     sessions: u64,
     struck_before: Struck,
-    /// What had struck when the store was last opened to be written.
+    /// What had struck when an opening to write began that came to its end: some of what that does fails without a word.
     struck_at_opening: Struck,
     /// Whether a failed sync from before the step was still to be told.
     owed_failure: bool,
@@ -194,6 +194,7 @@ impl Case {
         self.past.add(&self.disk.tally());
         self.disk = disk;
         self.note_struck();
+        self.struck_at_opening = self.struck();
         self.owed_failure = false;
     }
 
@@ -362,6 +363,7 @@ impl Case {
         if self.writer.is_some() {
             return Ok(());
         }
+        self.struck_at_opening = self.struck();
         let archive = match self.open(WRITER) {
             Ok(archive) => archive,
             Err(text) => {
@@ -370,6 +372,7 @@ impl Case {
                     self.reader = None;
                 }
                 self.recover_disk();
+                self.struck_at_opening = self.struck();
                 let mut again = self.open(WRITER);
                 // A sync that failed behind the back of an earlier session is told once, to whoever syncs next: here, if the first try
                 // did not come so far.
@@ -385,7 +388,6 @@ impl Case {
             return Err(lost(format!("opened to write, {wrong}")));
         }
         self.writer = Some(archive);
-        self.struck_at_opening = self.struck();
         Ok(())
     }
 
