@@ -134,8 +134,7 @@ pub fn repair(
     }
     store.accept_withheld();
     let (mut before, mut is_all_checked) = check(store, scope, progress)?;
-    let is_ledger_wrong = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
-    if is_ledger_wrong && !store.take_in_replaced()?.is_empty() {
+    if is_ledger_wrong(&before.damage) && !store.take_in_replaced()?.is_empty() {
         (before, is_all_checked) = check(store, scope, progress)?;
     }
     // What comes back may name snapshots that nothing else does: nobody has seen those names when the store was opened.
@@ -187,9 +186,9 @@ pub fn repair(
     }
     let mut repaired = store.repair(&plan)?;
     let found_again_count = add_found_again(store, &known, &mut catalog)?;
-    let is_ledger_behind = before.damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger));
     let brought_back_count = brought_back_count + found_again_count;
-    let is_changed = repaired.arena_count > 0 || is_ledger_behind || was_lost || brought_back_count > 0;
+    let is_changed =
+        repaired.arena_count > 0 || is_ledger_wrong(&before.damage) || was_lost || brought_back_count > 0;
     if is_changed {
         // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
         catalog.write_again(store)?;
@@ -236,6 +235,11 @@ fn check(store: &Store, scope: RepairScope, progress: &Progress) -> Result<(Veri
         return Ok((known, false));
     }
     Ok((check_log(store, Some(AuditShare::ALL), progress)?, true))
+}
+
+/// Whether the last page has seen other seals than there are: it is behind a repair, or an arena is another one than it was.
+fn is_ledger_wrong(damage: &[Damage]) -> bool {
+    damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger))
 }
 
 /// Whether it is known of all damage which blocks are lost with it.

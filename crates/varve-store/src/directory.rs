@@ -376,17 +376,9 @@ impl Directory {
         page.blocks_of(granule).filter_map(move |block| Some((block.name, address?)))
     }
 
-    fn all_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {
+    pub(crate) fn all_rows(&self, id: ArenaId) -> Result<Arc<[PageRow]>, ReadLogError> {
         let unsealed = self.unsealed().get(&id).map(|rows| Arc::from(rows.as_slice()));
         unsealed.map_or_else(|| self.sealed_rows(id), Ok)
-    }
-
-    /// The codes of all pages of an arena, in order.
-    ///
-    /// # Errors
-    /// [`ReadLogError`] when the arena cannot be read.
-    pub(crate) fn page_codes(&self, id: ArenaId) -> Result<Vec<[u8; 16]>, ReadLogError> {
-        Ok(self.all_rows(id)?.iter().map(|row| row.code).collect())
     }
 
     /// All pages of an arena, in order, each by itself: one that cannot be read hides no other.

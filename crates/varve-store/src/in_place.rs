@@ -87,9 +87,8 @@ impl Store {
         writer.appender().seals().get(id) != Some(&seal)
     }
 
-    /// What was being written of it is not saved in this session.
     fn let_go_of_saved_index(&self, writer: &Writer) -> Result<(), (FileName, io::Error)> {
-        self.forget_index_notes(writer, true);
+        self.stop_saving_index(writer);
         self.remove_saved_index()
     }
 }

@@ -4,11 +4,9 @@
 //! |-------:|------:|--------|-----------------------------------------------------------------------------------------------|
 //! |      0 |     8 | arenas | those below this number                                                                       |
 //! |      8 |     8 | pages  | the number of directory pages that the last of them had; it may have more by now              |
-//! |     16 |    32 | code   | BLAKE3 of both, and of each arena: its number, generation, uid, number of pages, their codes  |
+//! |     16 |    32 | code   | BLAKE3 of all of them in order: number, generation, uid, number of pages, the codes of these   |
 
 use std::io;
-
-use varve_log::ReadLogError;
 
 use crate::store::Store;
 
@@ -52,13 +50,7 @@ impl Store {
     /// # Errors
     /// [`io::Error`] when an arena cannot be read.
     pub fn mark(&self) -> io::Result<LogMark> {
-        let last = self.log.arenas().map_err(|error| error.source)?.last().copied();
-        let arenas = last.map_or(0, |id| id.0.saturating_add(1));
-        let pages = match last {
-            Some(id) => self.directory.page_codes(id).map_err(io::Error::other)?.len() as u64,
-            None => 0,
-        };
-        Ok(LogMark::new(arenas, pages, self.marked(arenas, pages)?))
+        self.mark_of(u64::MAX, u64::MAX)
     }
 
     /// Whether all is there that the log held then. What was rewritten is another thing; damage within a page or a clump is not
@@ -66,27 +58,30 @@ impl Store {
     #[must_use]
     pub fn holds(&self, mark: &LogMark) -> bool {
         let (arenas, pages) = mark.place();
-        self.marked(arenas, pages).is_ok_and(|code| LogMark::new(arenas, pages, code) == *mark)
+        self.mark_of(arenas, pages).is_ok_and(|now| now == *mark)
     }
 
-    fn marked(&self, arenas: u64, pages: u64) -> io::Result<[u8; 32]> {
+    /// The mark of the arenas below a number, and in the last of them of so many pages, as far as these are there.
+    fn mark_of(&self, arenas: u64, pages: u64) -> io::Result<LogMark> {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&arenas.to_le_bytes()).update(&pages.to_le_bytes());
+        let mut end = (0, 0);
         let ids = self.log.arenas().map_err(|error| error.source)?;
-        for id in ids.into_iter().filter(|id| id.0 < arenas) {
-            let read = |error: ReadLogError| io::Error::other(error);
-            let arena = self.directory.arena(id).map_err(read)?;
-            let mut codes = self.directory.page_codes(id).map_err(read)?;
-            if id.0 + 1 == arenas {
-                codes.truncate(usize::try_from(pages).unwrap_or(usize::MAX));
-            }
+        for id in ids.into_iter().take_while(|id| id.0 < arenas) {
+            let next = id.0.saturating_add(1);
+            let arena = self.directory.arena(id).map_err(io::Error::other)?;
+            let rows = self.directory.all_rows(id).map_err(io::Error::other)?;
+            let of_last = usize::try_from(pages).unwrap_or(usize::MAX);
+            let count = if next == arenas { rows.len().min(of_last) } else { rows.len() };
             hasher.update(&id.0.to_le_bytes());
             hasher.update(&arena.header().generation.to_le_bytes());
             hasher.update(&arena.header().uid);
-            hasher.update(&(codes.len() as u64).to_le_bytes());
-            hasher.update(codes.as_flattened());
+            hasher.update(&(count as u64).to_le_bytes());
+            for row in rows.iter().take(count) {
+                hasher.update(&row.code);
+            }
+            end = (next, count as u64);
         }
-        Ok(*hasher.finalize().as_bytes())
+        Ok(LogMark::new(end.0, end.1, *hasher.finalize().as_bytes()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
 
-use varve_block::{BlockName, BlockType, LogAddress};
+use varve_block::BlockType;
 use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{
     AppendError, ArenaId, ArenaState, DirectoryPage, Granule, LockedMemory, Log, LogConfig, LogKeys,
@@ -354,6 +354,7 @@ impl Store {
     /// Takes what a page names into the index, while the log is being read.
     pub(crate) fn insert_page(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
         self.insert_names(arena, page)?;
+        self.note_catalog(arena, page, false);
         // How far the log has been read is not known here: what is written now is saved later.
         if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
             index.begin(None);
@@ -373,22 +374,23 @@ impl Store {
             let inserted = self.index.insert_all(&entries).map_err(|_| AppendError::LogFull)?;
             self.unsaved_blocks.fetch_add(inserted, std::sync::atomic::Ordering::Relaxed);
         }
-        if let Some(root) = page.last_of_type(BlockType::CATALOG)
-            && let Some(address) = map.address(arena, root.granule)
-        {
-            // Of a root that is not whoever's who can read, nobody knows whether it leads to all that was there before.
-            let is_final = self.directory.arena(arena).is_ok_and(|arena| !arena.header().is_write_only());
-            self.note_catalog(address, root.name, is_final);
-        }
         Ok(())
     }
 
-    fn note_catalog(&self, address: LogAddress, name: BlockName, is_final: bool) {
+    /// Takes note of the catalog's root that a page names, if it names one. `is_appended`: by this session, behind all that there is.
+    pub(crate) fn note_catalog(&self, arena: ArenaId, page: &DirectoryPage, is_appended: bool) {
+        let Some(root) = page.last_of_type(BlockType::CATALOG) else { return };
+        let Some(address) = self.log.config().map.address(arena, root.granule) else { return };
+        // Of a root that is not whoever's who can read, nobody knows whether it leads to all that was there before.
+        let is_final = self.directory.arena(arena).is_ok_and(|arena| !arena.header().is_write_only());
         let mut admission = self.admission();
-        admission.catalogs.insert(address, name);
-        if is_final {
+        if is_final && is_appended {
+            // Not even what lies behind it counts: only an index knows that, which was saved before the end of the log was lost.
+            admission.catalogs.clear();
+        } else if is_final {
             admission.catalogs = admission.catalogs.split_off(&address);
         }
+        admission.catalogs.insert(address, root.name);
     }
 }
 

@@ -192,17 +192,11 @@ impl Store {
     pub(crate) fn index_page(&self, appended: &Appended) -> Result<(), AppendError> {
         self.directory.note_appended(appended);
         self.insert_names(appended.arena, &appended.page)?;
+        self.note_catalog(appended.arena, &appended.page, true);
         self.lost.remove(appended.page.blocks().map(|block| block.name));
         let mut admission = self.admission();
         for block in appended.page.blocks() {
             admission.pending.remove(&block.name);
-        }
-        if self.log.keys().can_read()
-            && let Some(root) = appended.page.last_of_type(BlockType::CATALOG)
-        {
-            // Beyond it there is only what an index knows that was saved before the end of the log was lost.
-            let place = self.log.config().map.address(appended.arena, root.granule);
-            admission.catalogs.retain(|known, _| place.is_none_or(|place| *known <= place));
         }
         admission.page_count += 1;
         Ok(())

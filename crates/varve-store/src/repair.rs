@@ -155,7 +155,7 @@ impl Store {
             return Ok(repaired);
         }
         self.end_open_arena(writer)?;
-        self.forget_index_notes(writer, true);
+        self.stop_saving_index(writer);
         self.remove_hints()?;
         let (mut seals, mut all) = (Vec::new(), writer.appender().seals().clone());
         for id in plan.arenas.keys() {
@@ -197,16 +197,21 @@ impl Store {
     /// [`RepairError::Hint`] when a note cannot be removed.
     pub fn accept_end(&self) -> Result<(), RepairError> {
         let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
-        self.forget_index_notes(writer, writer.is_replacing.load(Ordering::Relaxed));
+        self.forget_index_notes(writer);
         self.remove_hints()?;
         self.is_end_lost.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    pub(crate) fn forget_index_notes(&self, writer: &Writer, is_replacing: bool) {
+    /// What is being written of the index is not saved, nor is what comes before the repair is done.
+    pub(crate) fn stop_saving_index(&self, writer: &Writer) {
+        writer.is_replacing.store(true, Ordering::Relaxed);
+        self.forget_index_notes(writer);
+    }
+
+    fn forget_index_notes(&self, writer: &Writer) {
         // Held so that nobody else notes now what is known until now.
         let _appender = writer.appender();
-        writer.is_replacing.store(is_replacing, Ordering::Relaxed);
         if let Some(index) = self.index.disk() {
             index.forget_notes();
         }

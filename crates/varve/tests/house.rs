@@ -39,8 +39,8 @@ const HINTS: [&str; 12] = [
     "varve-store/src/checkpoint.rs",
     "varve-store/src/damaged.rs",
     "varve-store/src/lost.rs",
-    "varve-store/src/newest.rs",
     "varve-store/src/mark.rs",
+    "varve-store/src/newest.rs",
     "varve-store/src/own.rs",
 ];
 
