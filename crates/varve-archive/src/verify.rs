@@ -1,8 +1,9 @@
 //! Verifying: what is damaged, and what that harms: which snapshots, which files, which bytes.
 
+mod arenas;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError, with_causes};
 use varve_log::{ArenaId, OpenLogError};
@@ -10,8 +11,9 @@ use varve_store::{
     ArenaCheck, AuditShare, CheckArenaError, Damage, DamageKind, RepairPlan, Store, Unfinished,
 };
 use varve_tree::{Entry, Visit, walk};
-use varve_world::{Task, Timestamp, both};
+use varve_world::{Timestamp, both};
 
+use self::arenas::check_arenas;
 use crate::node::{Node, NodeKind};
 use crate::node_list::NodeList;
 use crate::progress::Progress;
@@ -263,47 +265,6 @@ pub(crate) fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BT
         }
     }
     Ok(lost)
-}
-
-/// Checks all arenas, several at a time, and those in `read` to the last byte. The checks come in the arenas' order; those
-/// that were made before it was stopped come too.
-fn check_arenas(
-    store: &Store,
-    ids: &[ArenaId],
-    read: &[ArenaId],
-    progress: &Progress,
-) -> (Vec<(ArenaId, ArenaCheck)>, Result<(), VerifyError>) {
-    progress.set_total(ids.len() as u64, 0);
-    let next = Mutex::new(ids.iter());
-    let done: Mutex<Vec<(ArenaId, ArenaCheck)>> = Mutex::default();
-    let failure: Mutex<Option<VerifyError>> = Mutex::default();
-    let work = || {
-        loop {
-            let Some(id) = next.lock().unwrap_or_else(PoisonError::into_inner).next() else { return };
-            let checked = if progress.is_cancelled() {
-                Err(VerifyError::Cancelled)
-            } else {
-                store.check_arena(*id, read.binary_search(id).is_ok()).map_err(VerifyError::from)
-            };
-            progress.add_files_done(1);
-            match checked {
-                Ok(check) => {
-                    progress.add_bytes_done(check.checked_bytes);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((*id, check));
-                }
-                Err(error) => {
-                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                    return;
-                }
-            }
-        }
-    };
-    let workers = &store.world().workers;
-    workers.run_reading((0..workers.reading_width()).map(|_| Box::new(work) as Task<'_>).collect());
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(id, _)| *id);
-    let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    (done, failure.map_or(Ok(()), Err))
 }
 
 /// Walks the trees of all snapshots; a subtree that was found whole once is not walked again.

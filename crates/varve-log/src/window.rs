@@ -148,6 +148,18 @@ impl Window<'_> {
         Self { is_uncached: true, ..self }
     }
 
+    /// From now on reads into `memory`, which has served another look and was got from it.
+    #[must_use]
+    pub fn in_memory(self, memory: PageBuffer) -> Self {
+        Self { buffer: memory, filled: 0, ..self }
+    }
+
+    /// Ends the look, and gives its memory to the next one.
+    #[must_use]
+    pub fn into_memory(self) -> PageBuffer {
+        self.buffer
+    }
+
     /// Reads the header of the record at `granule`.
     ///
     /// # Errors

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 
 use varve_block::{BlockName, BlockType};
 use varve_log::{
-    ArenaEnd, ArenaId, ArenaState, DirectoryPage, FrameContent, GRANULE_BYTES, OpenLogError, OpenedArena,
-    PageBlock, ReadLogError, Recovered, Seal, Seals,
+    ArenaEnd, ArenaId, ArenaState, DirectoryPage, OpenLogError, OpenedArena, ReadLogError, Recovered, Seal,
+    Seals,
 };
-use varve_world::is_exhausted;
+use varve_world::{PageBuffer, is_exhausted};
 
 use crate::log_end::{counted_before, may_be_missed};
 use crate::parity::{CheckParityError, ParityDamage};
 use crate::scans::Scans;
 use crate::store::Store;
-
-/// Read at a time while whole arenas are read: much, since others read other arenas meanwhile, and a disk may have a head to move.
-const AHEAD_BYTES: usize = 4 << 20;
+use crate::stretch::Stretch;
 
 /// Something in the log is not as it was written.
 #[derive(Debug)]
@@ -119,6 +117,15 @@ pub struct ArenaCheck {
     /// What a crash, or a writer at work, has left unfinished after its last page. That is no damage: nothing in it was
     /// acknowledged, and the next writer cuts it off.
     pub unfinished: Option<Unfinished>,
+}
+
+/// An arena of which the outline is checked.
+#[derive(Default)]
+pub struct BegunCheck {
+    /// What was found so far.
+    pub check: ArenaCheck,
+    /// What is left to read, if anything.
+    pub stretches: Vec<Stretch>,
 }
 
 /// The end of an arena that no writer has finished.
@@ -264,25 +271,54 @@ impl Store {
     /// # Errors
     /// [`CheckArenaError`] when it cannot be read for a reason that is no damage.
     pub fn check_arena(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, CheckArenaError> {
-        let mut check = ArenaCheck::default();
-        let checked = self.check_opened(id, data, &mut check);
-        match checked {
+        let begun = self.begin_check(id, data)?;
+        let (mut check, mut memory) = (begun.check, PageBuffer::default());
+        for stretch in &begun.stretches {
+            check.add(self.check_stretch(stretch, &mut memory)?);
+        }
+        check.add(self.finish_check(id, data)?);
+        Ok(check)
+    }
+
+    /// The first part of [`check_arena`](Self::check_arena): header, seal and pages. What is left to read comes in the order in which the
+    /// disk has it; each stretch of it may be read by another thread.
+    ///
+    /// # Errors
+    /// As for [`check_arena`](Self::check_arena).
+    pub fn begin_check(&self, id: ArenaId, data: bool) -> Result<BegunCheck, CheckArenaError> {
+        let mut begun = BegunCheck::default();
+        match self.check_opened(id, data, &mut begun.check) {
+            Ok(stretches) => begun.stretches = stretches,
             Err(error) if is_finding(&error) => {
                 if self.was_never_begun(id) {
-                    check.unfinished = Some(Unfinished { arena: id, offset: 0 });
+                    begun.check.unfinished = Some(Unfinished { arena: id, offset: 0 });
                 } else {
-                    check.report(id, 0, error.into(), Vec::new());
+                    begun.check.report(id, 0, error.into(), Vec::new());
                 }
             }
-            other => other?,
+            Err(error) => return Err(error.into()),
         }
+        Ok(begun)
+    }
+
+    /// The last part of [`check_arena`](Self::check_arena): the arena's parity.
+    ///
+    /// # Errors
+    /// As for [`check_arena`](Self::check_arena).
+    pub fn finish_check(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, CheckArenaError> {
+        let mut check = ArenaCheck::default();
         if let Some(damage) = self.check_parity(id, data)? {
             check.report(id, 0, damage.into(), Vec::new());
         }
         Ok(check)
     }
 
-    fn check_opened(&self, id: ArenaId, mut data: bool, check: &mut ArenaCheck) -> Result<(), ReadLogError> {
+    fn check_opened(
+        &self,
+        id: ArenaId,
+        mut data: bool,
+        check: &mut ArenaCheck,
+    ) -> Result<Vec<Stretch>, ReadLogError> {
         let arena = self.log.open_arena(id)?;
         let can_read = self.log.keys().can_read();
         let mut pages = Vec::new();
@@ -339,14 +375,8 @@ impl Store {
                 pages.extend(found.pages.into_iter().map(|(_, page)| page));
             }
         }
-        let mut window = self.log.window(&arena, AHEAD_BYTES).uncached();
-        for page in &pages {
-            check.block_count += page.block_count() as u64;
-            if data {
-                self.check_clumps(id, page, &mut window, check)?;
-            }
-        }
-        Ok(())
+        check.block_count += pages.iter().map(|page| page.block_count() as u64).sum::<u64>();
+        Ok(if data { Stretch::all(arena, pages) } else { Vec::new() })
     }
 
     /// The pages of an arena whose seal says nothing any more.
@@ -371,79 +401,11 @@ impl Store {
         let is_told = |damage: &Damage| damage.arena == id && matches!(damage.kind, DamageKind::SealLost);
         self.check_order().is_ok_and(|damage| damage.iter().any(is_told))
     }
-
-    fn check_clumps(
-        &self,
-        id: ArenaId,
-        page: &DirectoryPage,
-        window: &mut varve_log::Window<'_>,
-        check: &mut ArenaCheck,
-    ) -> Result<(), ReadLogError> {
-        for row in page.clumps() {
-            let offset = row.granule.byte_offset();
-            let recorded: Vec<_> = page.blocks_of(row.granule).collect();
-            let names = |blocks: &[PageBlock]| blocks.iter().map(|block| block.name).collect();
-            let (map, frames) = match window.frames(row.granule) {
-                Ok(read) => read,
-                Err(error) if is_finding(&error) => {
-                    check.report(id, offset, error.into(), names(&recorded));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            check.checked_bytes += u64::from(row.body_bytes).next_multiple_of(GRANULE_BYTES);
-            let counts = frames.iter().enumerate().map(|(number, frame)| {
-                frame.as_ref().map_or_else(
-                    |_| map.block_count(number),
-                    |frame| u32::try_from(frame.blocks().len()).ok(),
-                )
-            });
-            // A clump that is not framed and does not open tells no count: its code is the header's.
-            let block_count = counts.sum::<Option<u32>>().unwrap_or(row.block_count);
-            let is_marked = recorded.iter().all(|block| !map.places_of(&block.name.score).is_empty());
-            if map.header().code != row.code || block_count != row.block_count || !is_marked {
-                check.report(id, offset, DamageKind::OtherClump, names(&recorded));
-                continue;
-            }
-            let mut recorded = recorded.as_slice();
-            for (number, frame) in frames.into_iter().enumerate() {
-                let count = map.block_count(number).map_or(recorded.len(), |count| count as usize);
-                let (of_frame, others) = recorded.split_at(count.min(recorded.len()));
-                recorded = others;
-                match frame {
-                    Ok(content) => self.check_blocks((id, offset), &content, of_frame, check),
-                    Err(error) if is_finding(&error) => {
-                        check.report(id, offset, error.into(), names(of_frame))
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn check_blocks(
-        &self,
-        (id, offset): (ArenaId, u64),
-        content: &FrameContent,
-        recorded: &[PageBlock],
-        check: &mut ArenaCheck,
-    ) {
-        for ((block_type, bytes), recorded) in content.blocks().zip(recorded) {
-            let score = self.namer.named_again(&recorded.name.score, &bytes);
-            let actual = BlockName { score, block_type };
-            let same_digest = recorded.digest == self.namer.digest(&bytes);
-            if actual != recorded.name || !same_digest || recorded.size as usize != bytes.len() {
-                let kind = DamageKind::OtherBlock { actual, recorded: recorded.name };
-                check.report(id, offset, kind, vec![recorded.name]);
-            }
-        }
-    }
 }
 
 /// Whether a failed read is something to report and go on. A disk that does not give a sector is; a key that may not read is not, nor is
 /// a process that may open no more files.
-fn is_finding(error: &ReadLogError) -> bool {
+pub(crate) fn is_finding(error: &ReadLogError) -> bool {
     match error {
         ReadLogError::NoReadKey { .. } => false,
         ReadLogError::Storage { source, .. } => !is_exhausted(source),
@@ -452,7 +414,15 @@ fn is_finding(error: &ReadLogError) -> bool {
 }
 
 impl ArenaCheck {
-    fn report(&mut self, arena: ArenaId, offset: u64, kind: DamageKind, blocks: Vec<BlockName>) {
+    /// Adds what was found behind what this one is of.
+    pub fn add(&mut self, behind: Self) {
+        self.checked_bytes += behind.checked_bytes;
+        self.block_count += behind.block_count;
+        self.damage.extend(behind.damage);
+        self.unfinished = self.unfinished.take().or(behind.unfinished);
+    }
+
+    pub(crate) fn report(&mut self, arena: ArenaId, offset: u64, kind: DamageKind, blocks: Vec<BlockName>) {
         self.damage.push(Damage { arena, offset, kind, blocks });
     }
 }

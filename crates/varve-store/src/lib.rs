@@ -53,13 +53,14 @@ mod sealed;
 mod settings;
 mod stats;
 mod store;
+mod stretch;
 mod sync;
 mod unlock;
 mod withheld;
 
 pub use audit::{Audit, AuditShare};
 pub use candidate_counts::CandidateCounts;
-pub use check::{ArenaCheck, CatalogRoot, CheckArenaError, Damage, DamageKind, Unfinished};
+pub use check::{ArenaCheck, BegunCheck, CatalogRoot, CheckArenaError, Damage, DamageKind, Unfinished};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
@@ -80,4 +81,5 @@ pub use role::{NotPermitted, Permission, Role};
 pub use settings::BringBackError;
 pub use stats::StoreStats;
 pub use store::{CloseError, Store};
+pub use stretch::Stretch;
 pub use withheld::WithheldError;

@@ -26,7 +26,7 @@ pub use random::{Random, RealRandom, SeededRandom};
 pub use real::RealStorage;
 pub use storage::{FileLock, FileName, FileNameError, LockError, Storage, is_exhausted};
 pub use uncached::open_uncached;
-pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each};
+pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each, read_each_with};
 
 /// All of it together, as cheap to clone as four pointers.
 #[derive(Clone)]

@@ -10,6 +10,10 @@ pub const PAGE_BYTES: usize = 4096;
 /// The length of a huge page, where a processor has some: one piece for the disk, where as many small pages are 512, and touched once.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// From so many bytes on it is worth a huge page, even one that is not filled: a disk that takes no more than 256 pieces at a time, as many
+/// do, would have to be asked twice.
+const LARGE_BYTES: usize = 1 << 20;
+
 /// Bytes that grow as a `Vec` does and whose first is the first of a page.
 #[derive(Debug, Default)]
 pub struct PageBuffer {
@@ -35,7 +39,7 @@ impl Default for Memory {
 impl Memory {
     /// With room for so many bytes from the first page in it on.
     fn zeroed(byte_count: usize) -> Self {
-        if byte_count >= HUGE_PAGE_BYTES
+        if byte_count >= LARGE_BYTES
             && let Ok(map) = MmapMut::map_anon(byte_count.next_multiple_of(HUGE_PAGE_BYTES))
         {
             // Without them it is only slower.
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn room_is_kept() {
-        for byte_count in [10_000, HUGE_PAGE_BYTES, 3 * HUGE_PAGE_BYTES + 1] {
+        for byte_count in [10_000, LARGE_BYTES, HUGE_PAGE_BYTES, 3 * HUGE_PAGE_BYTES + 1] {
             let mut buffer = PageBuffer::zeroed(byte_count);
             assert!(buffer.iter().all(|byte| *byte == 0));
             let place = buffer.as_ptr();

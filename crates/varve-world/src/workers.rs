@@ -1,5 +1,8 @@
 //! Hands to do work: as many threads as there are cores, or none at all.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 /// One piece of work.
 pub type Task<'scope> = Box<dyn FnOnce() + Send + 'scope>;
 
@@ -36,7 +39,7 @@ pub fn both<A: Send, B: Send>(
     (of_one.expect("it was run to its end"), of_other.expect("it was run to its end"))
 }
 
-/// What tasks that work on what they read return for each of these, in order.
+/// What tasks that work on what they read return for each of these, in order. They are taken up in order, too.
 ///
 /// # Panics
 /// When one of them does.
@@ -45,15 +48,37 @@ pub fn read_each<I: Sync, T: Send>(
     items: &[I],
     read: impl Fn(&I) -> T + Sync,
 ) -> Vec<T> {
-    if let [item] = items {
-        return vec![read(item)];
+    let width = workers.reading_width().min(items.len());
+    read_each_with(workers, items, &mut vec![(); width], |(), item| read(item))
+}
+
+/// As [`read_each`], with no more tasks at a time than there are `owned`: each works with one of them, such as memory, on all that it takes
+/// up.
+///
+/// # Panics
+/// When one of them does, or when there is something to read and nothing `owned`.
+pub fn read_each_with<I: Sync, M: Send, T: Send>(
+    workers: &dyn Workers,
+    items: &[I],
+    owned: &mut [M],
+    read: impl Fn(&mut M, &I) -> T + Sync,
+) -> Vec<T> {
+    if let ([item], [own, ..]) = (items, &mut *owned) {
+        return vec![read(own, item)];
     }
-    let mut results: Vec<Option<T>> = items.iter().map(|_| None).collect();
-    let task = |(item, result)| {
-        let (item, result, read): (&I, &mut Option<T>, _) = (item, result, &read);
-        Box::new(move || *result = Some(read(item))) as Task<'_>
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<T>>> = Mutex::new(items.iter().map(|_| None).collect());
+    let work = |own: &mut M| {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(number) else { return };
+            let result = read(own, item);
+            results.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(result);
+        }
     };
-    workers.run_reading(items.iter().zip(&mut results).map(task).collect());
+    let work = &work;
+    workers.run_reading(owned.iter_mut().map(|own| Box::new(move || work(own)) as Task<'_>).collect());
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().map(|result| result.expect("it was run to its end")).collect()
 }
 
@@ -132,8 +157,6 @@ fn run_in_groups(tasks: Vec<Task<'_>>, group_size: usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use super::*;
 
     fn all_tasks_run(workers: &dyn Workers) {
@@ -163,5 +186,24 @@ mod tests {
     fn both_kinds_run_all() {
         all_tasks_run(&InlineWorkers);
         all_tasks_run(&RealWorkers::new(3));
+    }
+
+    #[test]
+    fn each_that_works_has_its_own() {
+        let numbers: Vec<usize> = (0..1000).collect();
+        for workers in [&InlineWorkers as &dyn Workers, &RealWorkers::new(3)] {
+            for owned_count in [1, 2, 20] {
+                let mut owned = vec![Vec::new(); owned_count];
+                let same = read_each_with(workers, &numbers, &mut owned, |own, number| {
+                    own.push(*number);
+                    *number
+                });
+                assert_eq!(same, numbers);
+                assert!(owned.iter().all(|own| own.is_sorted()), "what is first is taken up first");
+                let mut all = owned.concat();
+                all.sort_unstable();
+                assert_eq!(all, numbers);
+            }
+        }
     }
 }

@@ -1,0 +1,115 @@
+//! Checking arenas by several hands, which all read the same few arenas, in the order in which the disk has them: one that has a head to
+//! move need not move it for each of them.
+
+use std::sync::{Mutex, PoisonError};
+
+use varve_log::ArenaId;
+use varve_store::{ArenaCheck, BegunCheck, Store, Stretch};
+use varve_world::{PageBuffer, read_each, read_each_with};
+
+use super::VerifyError;
+use crate::progress::Progress;
+
+/// Where only the outline of arenas is read, of so many at a time.
+const OUTLINE_COUNT: usize = 256;
+
+/// Checks all arenas, and those in `read` to the last byte. The checks come in the arenas' order; those that were made before it was stopped
+/// come too.
+pub(super) fn check_arenas(
+    store: &Store,
+    ids: &[ArenaId],
+    read: &[ArenaId],
+    progress: &Progress,
+) -> (Vec<(ArenaId, ArenaCheck)>, Result<(), VerifyError>) {
+    progress.set_total(ids.len() as u64, 0);
+    let checking = Checking { store, progress, failure: Mutex::default() };
+    let (to_read, others): (Vec<_>, Vec<_>) = ids.iter().partition(|id| read.binary_search(id).is_ok());
+    let width = store.world().workers.reading_width();
+    let mut memories: Vec<_> = (0..width).map(|_| PageBuffer::default()).collect();
+    let mut checks = Vec::new();
+    for group in others.chunks(OUTLINE_COUNT) {
+        checks.extend(checking.group(group, false, &mut memories));
+    }
+    for group in to_read.chunks(width) {
+        checks.extend(checking.group(group, true, &mut memories));
+    }
+    checks.sort_by_key(|(id, _)| *id);
+    let failure = checking.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    (checks, failure.map_or(Ok(()), Err))
+}
+
+struct Checking<'a> {
+    store: &'a Store,
+    progress: &'a Progress,
+    /// The first one; nothing is begun after it.
+    failure: Mutex<Option<VerifyError>>,
+}
+
+impl Checking<'_> {
+    /// The checks of those arenas that were looked at to their end.
+    fn group(&self, ids: &[ArenaId], data: bool, memories: &mut [PageBuffer]) -> Vec<(ArenaId, ArenaCheck)> {
+        let workers = self.store.world().workers.as_ref();
+        let begun = read_each(workers, ids, |id| self.unless_stopped(|| self.begin(*id, data)));
+        let (mut checks, mut stretches) = (Vec::new(), Vec::new());
+        for (number, begun) in begun.into_iter().enumerate() {
+            let (check, of_arena) = begun.map(|BegunCheck { check, stretches }| (check, stretches)).unzip();
+            checks.push(check);
+            stretches.extend(of_arena.into_iter().flatten().map(|stretch| (number, stretch)));
+        }
+        let read = read_each_with(workers, &stretches, memories, |memory, (_, stretch)| {
+            self.unless_stopped(|| self.read(stretch, memory))
+        });
+        let mut numbers: Vec<_> = stretches.into_iter().map(|(number, _)| number).collect();
+        add_to(&mut checks, &numbers, read);
+        numbers.dedup();
+        let finish = |number: &usize| self.unless_stopped(|| self.finish(ids[*number], data));
+        let finished = read_each(workers, &numbers, finish);
+        add_to(&mut checks, &numbers, finished);
+        ids.iter().zip(checks).filter_map(|(id, check)| Some((*id, check?))).collect()
+    }
+
+    fn begin(&self, id: ArenaId, data: bool) -> Result<BegunCheck, VerifyError> {
+        let mut begun = self.store.begin_check(id, data)?;
+        if begun.stretches.is_empty() {
+            begun.check.add(self.finish(id, data)?);
+        }
+        Ok(begun)
+    }
+
+    fn read(&self, stretch: &Stretch, memory: &mut PageBuffer) -> Result<ArenaCheck, VerifyError> {
+        let check = self.store.check_stretch(stretch, memory)?;
+        self.progress.add_bytes_done(check.checked_bytes);
+        Ok(check)
+    }
+
+    fn finish(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, VerifyError> {
+        let check = self.store.finish_check(id, data)?;
+        self.progress.add_files_done(1);
+        Ok(check)
+    }
+
+    fn unless_stopped<T>(&self, work: impl FnOnce() -> Result<T, VerifyError>) -> Option<T> {
+        let failure = || self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if failure().is_some() {
+            return None;
+        }
+        let done = if self.progress.is_cancelled() { Err(VerifyError::Cancelled) } else { work() };
+        match done {
+            Ok(done) => Some(done),
+            Err(error) => {
+                failure().get_or_insert(error);
+                None
+            }
+        }
+    }
+}
+
+/// Adds what was found in further parts of the arenas with these numbers. Of an arena of which not all was looked at nothing is left.
+fn add_to(checks: &mut [Option<ArenaCheck>], numbers: &[usize], found: Vec<Option<ArenaCheck>>) {
+    for (number, found) in numbers.iter().zip(found) {
+        checks[*number] = checks[*number].take().zip(found).map(|(mut check, found)| {
+            check.add(found);
+            check
+        });
+    }
+}
