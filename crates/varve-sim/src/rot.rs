@@ -1,6 +1,8 @@
 //! Damage that a disk does to what was durable: what no sync protects from.
 
-use varve_world::FileName;
+use std::io;
+
+use varve_world::{FileName, Storage};
 
 use crate::disk::Disk;
 use crate::inode::Inode;
@@ -74,5 +76,16 @@ impl Disk {
         inside.tally.note(rot as u64);
         inside.tally.note_bytes(file.as_str().as_bytes());
         true
+    }
+
+    /// A file is as it was before, from a copy that somebody had: whole, and durable.
+    ///
+    /// # Errors
+    /// What a disk returns that is down or full.
+    pub fn put_back(&self, file: &FileName, contents: &[u8]) -> io::Result<()> {
+        let storage: &dyn Storage = self;
+        storage.replace(file, contents)?;
+        self.inside().tally.put_back += 1;
+        Ok(())
     }
 }

@@ -76,6 +76,8 @@ pub struct Tally {
     pub struck: BTreeMap<Fault, u64>,
     /// Damage that was done to what was durable.
     pub rotted: BTreeMap<Rot, u64>,
+    /// Files that were put back as they had been.
+    pub put_back: u64,
     /// What was left: how many power cuts and failed syncs left it.
     pub left: BTreeMap<Leftover, u64>,
     /// A code over all calls and what came of them: equal if two runs were.
@@ -92,6 +94,7 @@ impl Tally {
         for (rot, count) in &other.rotted {
             *self.rotted.entry(*rot).or_default() += count;
         }
+        self.put_back += other.put_back;
         for (leftover, count) in &other.left {
             *self.left.entry(*leftover).or_default() += count;
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
 
-use varve_block::BlockType;
+use varve_block::{BlockType, LogAddress};
 use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{
     AppendError, ArenaId, ArenaState, DirectoryPage, Granule, LockedMemory, Log, LogConfig, LogKeys,
@@ -381,16 +381,26 @@ impl Store {
     pub(crate) fn note_catalog(&self, arena: ArenaId, page: &DirectoryPage, is_appended: bool) {
         let Some(root) = page.last_of_type(BlockType::CATALOG) else { return };
         let Some(address) = self.log.config().map.address(arena, root.granule) else { return };
-        // Of a root that is not whoever's who can read, nobody knows whether it leads to all that was there before.
-        let is_final = self.directory.arena(arena).is_ok_and(|arena| !arena.header().is_write_only());
+        let is_final = self.is_final(address);
         let mut admission = self.admission();
         if is_final && is_appended {
             // Not even what lies behind it counts: only an index knows that, which was saved before the end of the log was lost.
             admission.catalogs.clear();
-        } else if is_final {
-            admission.catalogs = admission.catalogs.split_off(&address);
         }
         admission.catalogs.insert(address, root.name);
+        // Arenas without a seal are taken in last, and others may lie behind them.
+        let is_behind_others = admission.catalogs.keys().next_back() == Some(&address);
+        if is_final || !is_behind_others {
+            let newest = admission.catalogs.keys().rev().copied().find(|place| self.is_final(*place));
+            admission.catalogs.retain(|place, _| newest.is_none_or(|newest| *place >= newest));
+        }
+    }
+
+    /// Whether the root of a catalog is that of somebody who could read the one before it. Of any other nobody knows whether it leads to all
+    /// that was there.
+    pub(crate) fn is_final(&self, root: LogAddress) -> bool {
+        let (arena, _) = self.log.config().map.locate(root);
+        self.directory.arena(arena).is_ok_and(|arena| !arena.header().is_write_only())
     }
 }
 

@@ -14,7 +14,6 @@
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use varve_block::LogAddress;
 use varve_log::{ArenaId, Granule, ReadLogError, Recovered};
 
 use crate::store::Store;
@@ -98,12 +97,8 @@ impl Store {
     /// Decides, once all is read, whether anything may be added, and whether what is listed may lack the newest.
     pub(crate) fn judge_withheld(&mut self) {
         let map = self.log.config().map;
-        let is_final = |address: &LogAddress| {
-            let arena = self.directory.arena(map.locate(*address).0);
-            arena.is_ok_and(|arena| !arena.header().is_write_only())
-        };
-        let newest =
-            self.admission().catalogs.keys().rev().copied().find(is_final).map(|address| map.locate(address));
+        let newest = self.admission().catalogs.keys().rev().copied().find(|place| self.is_final(*place));
+        let newest = newest.map(|address| map.locate(address));
         let is_behind = |hidden: &Hidden| {
             newest
                 .is_none_or(|(newest, granule)| (newest, granule.byte_offset()) < (hidden.arena, hidden.last))

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use varve_block::{Block, BlockStore, BlockType};
-use varve_sim::{Disk, Rot};
+use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_log::ArenaMap;
+use varve_sim::{Disk, Draw, Rot};
 use varve_store::{Access, Encryption, PassphraseCost, Store, StoreConfig};
-use varve_world::{FileName, World};
+use varve_world::{FileName, Storage, World};
 
 const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
 
@@ -61,4 +62,44 @@ fn nothing_is_added_to_a_catalog_that_may_not_be_the_newest() {
 fn a_catalog_that_only_the_saved_index_knows_need_not_be_the_newest() {
     let (refused, taken) = add_without(1, true);
     assert!(refused > 10 && taken > 10, "{refused} refused, {taken} taken");
+}
+
+/// While an arena without a seal waits for sectors that the disk does not give, others get theirs, and are taken in before it.
+#[test]
+fn a_catalog_behind_an_arena_that_waits_takes_the_place_of_those_in_it() {
+    let mut waiting_count = 0;
+    for seed in 0..40 {
+        let disk = Disk::new(seed);
+        let arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap();
+        let config = StoreConfig { encryption: Encryption::None, arena_map, ..StoreConfig::new([1; 16]) };
+        Store::create(&world(&disk, 1), &config, None, PassphraseCost::default()).unwrap();
+        for night in 0..4 {
+            let store = open(&disk, 2 + u64::from(night));
+            store.put(Block { block_type: BlockType::DATA, bytes: &[night; 700] }).unwrap();
+            store.put(Block { block_type: BlockType::CATALOG, bytes: &[night; 30] }).unwrap();
+            store.close().unwrap();
+        }
+        assert!(disk.rot(&FileName::new("arenas/0000000000.arena").unwrap(), Rot::UnreadableSector));
+        let store = open(&disk, 10);
+        let mut draw = Draw::new(seed);
+        if store.put(Block { block_type: BlockType::DATA, bytes: b"the next night" }).is_err() {
+            continue;
+        }
+        let score = store.put(Block { block_type: BlockType::CATALOG, bytes: b"the newest" }).unwrap();
+        store.sync().unwrap();
+        for _ in 0..48 {
+            let bytes: Vec<u8> = (0..4096).flat_map(|_| draw.number().to_le_bytes()).collect();
+            store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+        }
+        store.close().unwrap();
+        for file in disk.files().iter().filter(|file| file.as_str().starts_with("index/")) {
+            disk.remove(file).unwrap();
+        }
+        let store = open(&disk, 11);
+        let newest = BlockName { score, block_type: BlockType::CATALOG };
+        assert_eq!(store.catalogs(), [newest], "seed {seed}");
+        let (arenas, unsealed) = (store.arenas().unwrap(), store.unsealed_arenas().unwrap());
+        waiting_count += u32::from(unsealed.contains(&arenas[0]) && !unsealed.contains(&arenas[1]));
+    }
+    assert!(waiting_count > 3, "{waiting_count}");
 }

@@ -47,6 +47,10 @@ pub enum Action {
     Rot { rot: Rot, count: u32, kind: Rotten, cure: Cure },
     /// The disk does not give `count` sectors of the log, in whatever state it is; later it does again.
     Withhold { count: u32, cuts_power: bool },
+    /// Somebody copies all files as they are.
+    Keep,
+    /// So many files are put back as they were when they were copied, if they have changed since; that is noticed, and mended.
+    PutBack { count: u32, kind: Rotten, cure: Cure },
     /// Copies the log to its second home.
     Replicate,
     /// Reads the second home where it is, and audits it.
@@ -79,6 +83,12 @@ pub enum Cure {
     RepairAlone,
     /// The same data is archived again, night by night; only then `repair`.
     Nights,
+}
+
+impl Cure {
+    pub fn draw(draw: &mut Draw) -> Self {
+        [Self::Repair, Self::Repair, Self::RepairAlone, Self::Nights][draw.index(4)]
+    }
 }
 
 /// How many actions there are to draw, in hundredths of what the first version of these tests drew.
@@ -127,7 +137,7 @@ impl Action {
                     2 => Rotten::Settings,
                     _ => Rotten::Arenas,
                 },
-                cure: [Cure::Repair, Cure::Repair, Cure::RepairAlone, Cure::Nights][draw.index(4)],
+                cure: Cure::draw(draw),
             },
             126..135 => Self::Replicate,
             135..138 => Self::ReadReplica,
@@ -162,6 +172,8 @@ impl Action {
             Self::MakeRoom => "room again",
             Self::Rot { .. } => "damage, and its cure",
             Self::Withhold { .. } => "sectors that cannot be read for a while",
+            Self::Keep => "files are copied",
+            Self::PutBack { .. } => "files put back as they were, and the cure",
             Self::Replicate => "replicate",
             Self::ReadReplica => "read and audit a replica",
             Self::Clone { .. } => "clone",
@@ -172,7 +184,7 @@ impl Action {
     /// Whether it asks the second home for something.
     pub fn asks_target(self) -> bool {
         matches!(self, Self::Replicate | Self::ReadReplica | Self::Clone { .. } | Self::SpoilReplica { .. })
-            || matches!(self, Self::Rot { cure: Cure::Repair, .. })
+            || matches!(self, Self::Rot { cure: Cure::Repair, .. } | Self::PutBack { cure: Cure::Repair, .. })
     }
 
     /// Forms of it that do less.
@@ -202,6 +214,9 @@ impl Action {
             }
             Self::Withhold { count, cuts_power } => {
                 half(count).map(|count| Self::Withhold { count, cuts_power }).into_iter().collect()
+            }
+            Self::PutBack { count, kind, cure } => {
+                half(count).map(|count| Self::PutBack { count, kind, cure }).into_iter().collect()
             }
             Self::SpoilReplica { spoil, count } => {
                 half(count).map(|count| Self::SpoilReplica { spoil, count }).into_iter().collect()

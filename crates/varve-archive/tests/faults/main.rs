@@ -140,7 +140,7 @@ fn replay() {
 /// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come as many short ones as
 /// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every
 /// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
-/// their index on disk. Those that failed once come before all others. Prints the table of faults survived.
+/// their index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were. Those that failed once come before all others. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
 #[expect(
@@ -155,11 +155,14 @@ fn many_seeds() {
     let fresh_on_disk = setting::<u64>("VARVE_FAULT_FRESH_DISK").is_some();
     let of_index = |seed: Seed| if fresh_on_disk { seed.with_disk_index() } else { seed };
     let fresh = (first..first.saturating_add(count)).map(Seed::new).map(of_index);
+    let each_puts_back = setting::<u64>("VARVE_FAULT_BACK");
     let each_by_value = setting::<u64>("VARVE_FAULT_VALUE");
     let and_by_value = |seed: Seed| {
         let is_one = each_by_value.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
         let by_value = if seed.number.is_multiple_of(4) { seed.with_disk_index() } else { seed }.by_value();
-        [Some(seed), is_one.then_some(by_value)].into_iter().flatten()
+        let puts_back = each_puts_back.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
+        let back = puts_back.then_some(if is_one { by_value } else { seed }.putting_back());
+        [Some(seed), is_one.then_some(by_value), back].into_iter().flatten()
     };
     let fresh = fresh.flat_map(and_by_value);
     let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);

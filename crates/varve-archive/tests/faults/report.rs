@@ -38,6 +38,8 @@ pub struct Report {
     by_kind: BTreeMap<&'static str, Row>,
 }
 
+const PUT_BACK: &str = "a file is put back as it was";
+
 /// Of the runs in which a kind of fault struck.
 #[derive(Debug, Default)]
 struct Row {
@@ -59,7 +61,8 @@ impl Outcome {
         let rotted = self.tally.rotted.iter().map(|(rot, count)| (rot.name(), *count));
         let there = self.target.struck.iter().map(|(fault, count)| (fault.name(), *count));
         let spoiled = self.target.spoiled.iter().map(|(spoil, count)| (spoil.name(), *count));
-        here.chain(rotted).chain(there).chain(spoiled)
+        let put_back = (self.tally.put_back > 0).then_some((PUT_BACK, self.tally.put_back));
+        here.chain(rotted).chain(put_back).chain(there).chain(spoiled)
     }
 }
 
@@ -68,7 +71,7 @@ fn kinds() -> impl Iterator<Item = &'static str> {
     let there = TargetFault::ALL.iter().map(|fault| fault.name());
     let spoiled = Spoil::ALL.iter().map(|spoil| spoil.name());
     let rotted = Rot::ALL.iter().map(|rot| rot.name());
-    Fault::ALL.iter().map(|fault| fault.name()).chain(rotted).chain(there).chain(spoiled)
+    Fault::ALL.iter().map(|fault| fault.name()).chain(rotted).chain([PUT_BACK]).chain(there).chain(spoiled)
 }
 
 impl Report {

@@ -115,6 +115,11 @@ impl Case {
                 Ok(())
             }
             Action::Rot { rot, count, kind, cure } => self.rot(step, draw, (rot, count, kind), cure),
+            Action::Keep => {
+                self.keep();
+                Ok(())
+            }
+            Action::PutBack { count, kind, cure } => self.put_files_back(step, draw, (count, kind), cure),
             Action::Withhold { count, cuts_power } => self.withhold(draw, count, cuts_power),
             Action::Replicate => self.replicate(),
             Action::ReadReplica => self.read_replica(draw),

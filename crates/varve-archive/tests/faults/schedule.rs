@@ -7,7 +7,7 @@ use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Draw, Fault, Strike};
 use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 
-use crate::action::Action;
+use crate::action::{Action, Cure, Rotten};
 use crate::target::{TargetFault, TargetStrike};
 
 /// Seeds before this one are from before there were sectors that cannot be read for a while, and draw as they did then.
@@ -20,6 +20,8 @@ pub struct Seed {
     pub is_old: bool,
     /// Whether few steps are drawn: so many more stores are tried in the same time.
     pub is_short: bool,
+    /// Whether files are put back as they were before. All else is drawn as without.
+    pub puts_back: bool,
     /// Whether the store has its index on disk. All else is drawn as without.
     pub has_disk_index: bool,
     /// Whether the store compares by value. All else is drawn as without.
@@ -54,7 +56,14 @@ pub struct Step {
 
 impl Seed {
     pub fn new(number: u64) -> Self {
-        Self { number, is_old: false, is_short: false, has_disk_index: false, is_by_value: false }
+        Self {
+            number,
+            is_old: false,
+            is_short: false,
+            puts_back: false,
+            has_disk_index: false,
+            is_by_value: false,
+        }
     }
 
     pub fn old(number: u64) -> Self {
@@ -63,6 +72,10 @@ impl Seed {
 
     pub fn short(number: u64) -> Self {
         Self { is_short: true, ..Self::new(number) }
+    }
+
+    pub fn putting_back(self) -> Self {
+        Self { puts_back: true, ..self }
     }
 
     pub fn with_disk_index(self) -> Self {
@@ -82,7 +95,8 @@ impl FromStr for Seed {
         let (text, has_disk_index) = text.strip_prefix("disk ").map_or((text, false), |text| (text, true));
         let (text, is_old) = text.strip_prefix("old ").map_or((text, false), |text| (text, true));
         let (text, is_short) = text.strip_prefix("short ").map_or((text, false), |text| (text, true));
-        Ok(Self { number: text.trim().parse()?, is_old, is_short, has_disk_index, is_by_value })
+        let (text, puts_back) = text.strip_prefix("back ").map_or((text, false), |text| (text, true));
+        Ok(Self { number: text.trim().parse()?, is_old, is_short, puts_back, has_disk_index, is_by_value })
     }
 }
 
@@ -92,7 +106,8 @@ impl fmt::Display for Seed {
         let age = if self.is_old { "old " } else { "" };
         let compare = if self.is_by_value { "value " } else { "" };
         let length = if self.is_short { "short " } else { "" };
-        write!(f, "{compare}{index}{age}{length}{}", self.number)
+        let back = if self.puts_back { "back " } else { "" };
+        write!(f, "{compare}{index}{age}{length}{back}{}", self.number)
     }
 }
 
@@ -114,6 +129,13 @@ impl Schedule {
         if !seed.is_old && (seed.is_short || seed.number >= FIRST_TO_WITHHOLD) {
             for _ in 0..draw.below(if seed.is_short { 2 } else { 4 }) {
                 steps.insert(draw.index(steps.len() + 1), Step::withhold(&mut draw));
+            }
+        }
+        if seed.puts_back {
+            for _ in 0..1 + draw.below(3) {
+                let kept = draw.index(steps.len() + 1);
+                steps.insert(kept, Step::keep(&mut draw));
+                steps.insert(kept + 1 + draw.index(steps.len() - kept), Step::put_back(&mut draw));
             }
         }
         Self { seed, is_sha1, is_plain, clump_bytes, parity_percent, create, steps, pretends_to_sync: false }
@@ -151,6 +173,23 @@ impl Step {
         } else {
             Vec::new()
         };
+        Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
+    }
+
+    fn keep(draw: &mut Draw) -> Self {
+        Self { draw: draw.number(), action: Action::Keep, strikes: Vec::new(), target_strikes: Vec::new() }
+    }
+
+    fn put_back(draw: &mut Draw) -> Self {
+        let kind = match draw.below(6) {
+            0 => Rotten::Parity,
+            1..3 => Rotten::Hints,
+            _ => Rotten::Arenas,
+        };
+        // One, some, or all.
+        let count = [1, 1, 2, u32::MAX][draw.index(4)];
+        let action = Action::PutBack { count, kind, cure: Cure::draw(draw) };
+        let strikes = if draw.once_in(3) { vec![strike(draw, 60)] } else { Vec::new() };
         Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
     }
 
