@@ -63,7 +63,7 @@ pub use parity::{
     ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,
 };
 pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
-pub use record::{RecordError, RecordHeader, RecordKind};
+pub use record::{RECORD_BYTES_MAX, RecordError, RecordHeader, RecordKind};
 pub use recover::{ArenaEnd, Proven, RecoverError, Recovered, UNSEALED_MAX};
 pub use salvage::{Replaced, Replacement, SalvagedClump};
 pub use seals::{Seal, Seals};

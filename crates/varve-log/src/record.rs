@@ -27,6 +27,9 @@ const AUTHENTICATED_BYTES: usize = 40;
 /// The longest body: a clump of one block of the largest size, or a page for as many blocks as a page may name.
 pub(crate) const BODY_BYTES_MAX: u32 = 8 << 20;
 
+/// The longest record, with its header, in bytes.
+pub const RECORD_BYTES_MAX: usize = RECORD_HEADER_BYTES + BODY_BYTES_MAX as usize;
+
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {

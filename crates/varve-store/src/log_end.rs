@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use varve_block::BlockType;
 use varve_log::{
-    Appender, ArenaId, ArenaState, Granule, Ledger, OpenLogError, OpenedArena, Proven, ReadLogError,
+    Appender, ArenaId, ArenaState, Granule, Ledger, Log, OpenLogError, OpenedArena, Proven, ReadLogError,
     RecoverError, Recovered, Seals, UNSEALED_MAX,
 };
 use varve_world::FileLock;
@@ -198,7 +198,8 @@ impl Store {
     pub(crate) fn newest_ledger(&self, ids: &[ArenaId], scans: &mut Scans<'_>) -> NewestLedger {
         let mut is_certain = true;
         for id in ids.iter().rev() {
-            match self.last_ledger(*id, scans).or_else(|_| self.last_ledger(*id, scans)) {
+            let mut look = || last_ledger(&self.log, &*self.directory.arena(*id)?, scans);
+            match look().or_else(|_| look()) {
                 Ok(last) => {
                     is_certain &= last.is_certain;
                     if last.ledger.is_some() {
@@ -218,31 +219,6 @@ impl Store {
     /// Whether an arena has nothing, since a crash came before its header was durable, or a writer is about to write it.
     pub(crate) fn was_never_begun(&self, id: ArenaId) -> bool {
         self.log.never_begun().is_ok_and(|ids| ids.contains(&id))
-    }
-
-    fn last_ledger(&self, id: ArenaId, scans: &mut Scans<'_>) -> Result<NewestLedger, ReadLogError> {
-        let arena = self.directory.arena(id)?;
-        let certain = |ledger| NewestLedger { ledger, is_certain: true };
-        Ok(match self.log.state(&arena) {
-            Ok(ArenaState::Sealed { pages, .. }) => match pages.last() {
-                Some(row) => certain(Some(self.log.read_page(&arena, row)?.ledger())),
-                None => certain(None),
-            },
-            Ok(ArenaState::Unsealed) => {
-                let found = scans.of(&arena)?;
-                let last = found.pages.last();
-                let after = last.map_or(0, |(row, _)| row.granule.byte_offset());
-                // What the disk does not give after the last page may be a later one.
-                let is_certain = found.hidden.as_ref().is_none_or(|hidden| *hidden.end() < after);
-                NewestLedger { ledger: last.map(|(_, page)| page.ledger()), is_certain }
-            }
-            // A seal that a power cut has torn counts as none. That no page was lost with it has to be seen.
-            Err(error @ ReadLogError::Seal { .. }) => match scans.of(&arena)? {
-                found if found.ends_at_seal() => certain(found.pages.last().map(|(_, page)| page.ledger())),
-                _ => return Err(error),
-            },
-            Err(error) => return Err(error),
-        })
     }
 
     /// Reads what is surely good in an arena without a seal, for a writer who cannot read clumps and so cannot recover it.
@@ -267,6 +243,35 @@ impl Store {
         }
         Ok(Some(proven.proven).filter(|_| is_whole))
     }
+}
+
+/// The ledger of an arena's last page.
+pub(crate) fn last_ledger(
+    log: &Log,
+    arena: &OpenedArena,
+    scans: &mut Scans<'_>,
+) -> Result<NewestLedger, ReadLogError> {
+    let certain = |ledger| NewestLedger { ledger, is_certain: true };
+    Ok(match log.state(arena) {
+        Ok(ArenaState::Sealed { pages, .. }) => match pages.last() {
+            Some(row) => certain(Some(log.read_page(arena, row)?.ledger())),
+            None => certain(None),
+        },
+        Ok(ArenaState::Unsealed) => {
+            let found = scans.of(arena)?;
+            let last = found.pages.last();
+            let after = last.map_or(0, |(row, _)| row.granule.byte_offset());
+            // What the disk does not give after the last page may be a later one.
+            let is_certain = found.hidden.as_ref().is_none_or(|hidden| *hidden.end() < after);
+            NewestLedger { ledger: last.map(|(_, page)| page.ledger()), is_certain }
+        }
+        // A seal that a power cut has torn counts as none. That no page was lost with it has to be seen.
+        Err(error @ ReadLogError::Seal { .. }) => match scans.of(arena)? {
+            found if found.ends_at_seal() => certain(found.pages.last().map(|(_, page)| page.ledger())),
+            _ => return Err(error),
+        },
+        Err(error) => return Err(error),
+    })
 }
 
 /// How many places in the order of seals surely come before that of an arena without a seal: those that its last page has counted, unless

@@ -9,7 +9,7 @@ use varve_block::{BlockType, LogAddress};
 use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{
     AppendError, ArenaId, ArenaState, DirectoryPage, Granule, LockedMemory, Log, LogConfig, LogKeys,
-    OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered,
+    OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered, Seal, Seals,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
@@ -21,6 +21,7 @@ use crate::disk_index;
 use crate::follow::Followed;
 use crate::frames::FrameCache;
 use crate::keyring::{self, KeyError, Keyring, PassphraseCost, Secret};
+use crate::log_end::last_ledger;
 use crate::lookup::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
@@ -443,9 +444,41 @@ fn load_index(
 
 /// Whether the log still has what a checkpoint covers.
 fn covers(log: &Log, scans: &mut Scans<'_>, coverage: &Coverage) -> bool {
-    coverage.part.iter().all(|(id, part)| {
+    let has_part = coverage.part.iter().all(|(id, part)| {
         last_page_before(log, scans, *id, part.end).is_ok_and(|code| code == part.last_page)
-    })
+    });
+    has_part && has_seals(log, scans, &coverage.sealed)
+}
+
+/// Whether these are the seals that arenas have. Those of a checkpoint that somebody has put back are not, if a repair has written an arena
+/// anew since: the newest ledger tells, and then the arenas are asked.
+fn has_seals(log: &Log, scans: &mut Scans<'_>, known: &Seals) -> bool {
+    if known.is_empty() {
+        return true;
+    }
+    let (mut seals, mut ledger) = (known.clone(), None);
+    for id in log.arenas().unwrap_or_default().into_iter().rev() {
+        if ledger.is_none() {
+            let last = log.open_arena(id).and_then(|arena| last_ledger(log, &arena, scans));
+            ledger = last.ok().and_then(|last| last.ledger);
+        }
+        if !known.contains(id)
+            && let Some(seal) = seal_of(log, id)
+        {
+            seals.insert(id, seal);
+        }
+    }
+    let is_vouched_for = ledger.is_none_or(|ledger| seals.ledger(log.keys(), ledger.arena_count) == ledger);
+    // What is gone, or cannot be read, is no fault of the checkpoint.
+    is_vouched_for || known.iter().all(|(id, known)| seal_of(log, id).is_none_or(|seal| seal == *known))
+}
+
+fn seal_of(log: &Log, id: ArenaId) -> Option<Seal> {
+    let arena = log.open_arena(id).ok()?;
+    match log.state(&arena).ok()? {
+        ArenaState::Sealed { footer, .. } => Some(Seal::of(arena.header(), &footer)),
+        ArenaState::Unsealed => None,
+    }
 }
 
 /// The code of the last page before a place in an arena; zeros if there is none.

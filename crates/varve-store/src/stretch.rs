@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use varve_block::BlockName;
 use varve_log::{
-    ArenaId, ClumpRow, DirectoryPage, FrameContent, GRANULE_BYTES, OpenedArena, PageBlock, ReadLogError,
-    Window,
+    ArenaId, ClumpRow, DirectoryPage, FrameContent, GRANULE_BYTES, OpenedArena, PageBlock, RECORD_BYTES_MAX,
+    ReadLogError, Window,
 };
 use varve_world::PageBuffer;
 
@@ -30,10 +30,8 @@ impl Stretch {
         for page in pages.into_iter().map(Arc::new) {
             for row in page.clumps() {
                 let clump = (Arc::clone(&page), *row);
-                match stretches
-                    .last_mut()
-                    .filter(|last| row.end().saturating_sub(last.start()) <= STRETCH_BYTES)
-                {
+                let fits = |last: &&mut Self| row.end().saturating_sub(last.start()) <= STRETCH_BYTES;
+                match stretches.last_mut().filter(fits) {
                     Some(last) => last.clumps.push(clump),
                     None => stretches.push(Self { arena: Arc::clone(&arena), clumps: vec![clump] }),
                 }
@@ -46,9 +44,11 @@ impl Stretch {
         self.clumps.first().map_or(0, |(_, row)| row.granule.byte_offset())
     }
 
+    /// How much of the file it takes; no more than a record may, whatever its page says.
     fn byte_count(&self) -> usize {
         let end = self.clumps.last().map_or(0, |(_, row)| row.end());
-        usize::try_from(end.saturating_sub(self.start())).unwrap_or(0)
+        usize::try_from(end.saturating_sub(self.start()))
+            .map_or(RECORD_BYTES_MAX, |count| count.min(RECORD_BYTES_MAX))
     }
 }
 

@@ -51,6 +51,8 @@ pub enum Action {
     Keep,
     /// So many files are put back as they were when they were copied, if they have changed since; that is noticed, and mended.
     PutBack { count: u32, kind: Rotten, cure: Cure },
+    /// All of the store is as it was when it was copied, as when a machine goes back to a snapshot of its own.
+    GoBack,
     /// Copies the log to its second home.
     Replicate,
     /// Reads the second home where it is, and audits it.
@@ -174,6 +176,7 @@ impl Action {
             Self::Withhold { .. } => "sectors that cannot be read for a while",
             Self::Keep => "files are copied",
             Self::PutBack { .. } => "files put back as they were, and the cure",
+            Self::GoBack => "the whole store as it was",
             Self::Replicate => "replicate",
             Self::ReadReplica => "read and audit a replica",
             Self::Clone { .. } => "clone",

@@ -60,8 +60,8 @@ pub struct Case {
     struck_at_opening: Struck,
     /// Whether a failed sync from before the step was still to be told.
     owed_failure: bool,
-    /// All files, as somebody has copied them from this disk.
-    pub kept: BTreeMap<FileName, Vec<u8>>,
+    /// All files, as somebody has copied them from this disk, and what was promised then.
+    pub kept: Option<(BTreeMap<FileName, Vec<u8>>, Promised)>,
     /// Whether the index on disk was damaged: it is made anew when the store is opened after that was noticed.
     pub index_is_harmed: bool,
     /// What was done, and what came of it.
@@ -110,7 +110,7 @@ impl Case {
             struck_before: Struck::default(),
             struck_at_opening: Struck::default(),
             owed_failure: false,
-            kept: BTreeMap::new(),
+            kept: None,
             index_is_harmed: false,
             counts: BTreeMap::new(),
             cures: BTreeMap::new(),
@@ -196,7 +196,7 @@ impl Case {
         self.reader = None;
         self.past.add(&self.disk.tally());
         self.disk = disk;
-        self.kept.clear();
+        self.kept = None;
         self.note_struck();
         self.struck_at_opening = self.struck();
         self.owed_failure = false;

@@ -119,6 +119,7 @@ impl Case {
                 self.keep();
                 Ok(())
             }
+            Action::GoBack => self.go_back(),
             Action::PutBack { count, kind, cure } => self.put_files_back(step, draw, (count, kind), cure),
             Action::Withhold { count, cuts_power } => self.withhold(draw, count, cuts_power),
             Action::Replicate => self.replicate(),

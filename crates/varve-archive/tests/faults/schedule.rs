@@ -133,9 +133,10 @@ impl Schedule {
         }
         if seed.puts_back {
             for _ in 0..1 + draw.below(3) {
-                let kept = draw.index(steps.len() + 1);
-                steps.insert(kept, Step::keep(&mut draw));
-                steps.insert(kept + 1 + draw.index(steps.len() - kept), Step::put_back(&mut draw));
+                insert_with_keep(&mut steps, &mut draw, Step::put_back);
+            }
+            if draw.once_in(3) {
+                insert_with_keep(&mut steps, &mut draw, |draw| Step::plain(draw, Action::GoBack));
             }
         }
         Self { seed, is_sha1, is_plain, clump_bytes, parity_percent, create, steps, pretends_to_sync: false }
@@ -176,8 +177,8 @@ impl Step {
         Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
     }
 
-    fn keep(draw: &mut Draw) -> Self {
-        Self { draw: draw.number(), action: Action::Keep, strikes: Vec::new(), target_strikes: Vec::new() }
+    fn plain(draw: &mut Draw, action: Action) -> Self {
+        Self { draw: draw.number(), action, strikes: Vec::new(), target_strikes: Vec::new() }
     }
 
     fn put_back(draw: &mut Draw) -> Self {
@@ -211,6 +212,14 @@ impl Step {
         };
         Self { draw: draw.number(), action, strikes, target_strikes }
     }
+}
+
+/// Inserts a copy of all files, and somewhere behind it what goes back to that.
+fn insert_with_keep(steps: &mut Vec<Step>, draw: &mut Draw, back: impl FnOnce(&mut Draw) -> Step) {
+    let kept = draw.index(steps.len() + 1);
+    steps.insert(kept, Step::plain(draw, Action::Keep));
+    let place = kept + 1 + draw.index(steps.len() - kept);
+    steps.insert(place, back(draw));
 }
 
 fn strike(draw: &mut Draw, calls_max: u64) -> Strike {

@@ -63,37 +63,8 @@ impl Case {
         self.cure(step, kind, (cure, mendable), hit)
     }
 
-    /// Somebody copies all files, whoever writes.
-    pub fn keep(&mut self) {
-        let files = self.disk.files().into_iter();
-        self.kept = files.filter_map(|file| self.disk.contents(&file).map(|bytes| (file, bytes))).collect();
-    }
-
-    pub fn put_files_back(
-        &mut self,
-        step: &Step,
-        draw: &mut Draw,
-        (count, kind): (u32, Rotten),
-        cure: Cure,
-    ) -> Checked {
-        self.disarm();
-        self.settle()?;
-        let mut kept: Vec<_> = std::mem::take(&mut self.kept).into_iter().collect();
-        kept.retain(|(file, bytes)| kind.has(file) && self.disk.contents(file).as_ref() != Some(bytes));
-        let mut hit = Vec::new();
-        while !kept.is_empty() && hit.len() < count as usize {
-            let (file, bytes) = kept.swap_remove(draw.index(kept.len()));
-            self.tell(|| {
-                format!("{file}: put back as it was, {} bytes, of {:?}", bytes.len(), self.lengths())
-            });
-            let before = self.disk.contents(&file);
-            self.disk.put_back(&file, &bytes).map_err(|error| broken(error.to_string()))?;
-            hit.push((file, before.unwrap_or_default()));
-        }
-        self.cure(step, kind, (cure, false), hit)
-    }
-
-    fn cure(
+    /// What is noticed, and what is done about it.
+    pub fn cure(
         &mut self,
         step: &Step,
         kind: Rotten,
@@ -106,7 +77,6 @@ impl Case {
             Rotten::Hints => {
                 let is_of_index = |(file, _): &(FileName, _)| file.as_str().starts_with("index/disk-");
                 self.index_is_harmed |= hit.iter().any(is_of_index);
-                self.settle_the_end(step)?;
                 self.open_writer()?;
                 self.check_all(true)
             }
@@ -122,23 +92,9 @@ impl Case {
         }
     }
 
-    /// The note of where the log had ended may have been put back, and name a page that a repair has written anew since: then the end
-    /// seems to be lost until the next repair.
-    fn settle_the_end(&mut self, step: &Step) -> Checked {
-        let archive =
-            self.open(WRITER).map_err(|text| lost(format!("does not open without hints: {text}")))?;
-        let is_lost = archive.store().end_is_lost();
-        drop(archive);
-        if is_lost {
-            self.repair_until_done(&step.strikes, false)?;
-            self.recover_disk();
-        }
-        Ok(())
-    }
-
     /// The archive is closed, all that was promised is durable, and nothing is on its way. The log's last page is younger than all seals
     /// but its own arena's: a seal that no page has seen tells nobody that it is gone.
-    fn settle(&mut self) -> Checked {
+    pub fn settle(&mut self) -> Checked {
         self.reader = None;
         self.disk.behave();
         self.open_writer()?;
@@ -337,7 +293,7 @@ impl Case {
     // ---- what brings it back
 
     /// Repairs, with what strikes meanwhile; and once more with nothing in its way. Says whether something came from parity.
-    fn repair_until_done(&mut self, strikes: &[Strike], with_second_home: bool) -> Checked<bool> {
+    pub fn repair_until_done(&mut self, strikes: &[Strike], with_second_home: bool) -> Checked<bool> {
         self.arm(strikes);
         // Where a look has found damage; what strikes meanwhile is known to nobody yet.
         let first = self.try_repair(RepairScope::Known, with_second_home);
@@ -497,7 +453,7 @@ impl Case {
 }
 
 impl Rotten {
-    fn has(self, file: &FileName) -> bool {
+    pub fn has(self, file: &FileName) -> bool {
         let name = file.as_str();
         match self {
             Self::Arenas => name.starts_with("arenas/") && name.ends_with(".arena"),
