@@ -458,24 +458,25 @@ fn has_seals(log: &Log, scans: &mut Scans<'_>, known: &Seals) -> bool {
     }
     let (mut seals, mut ledger) = (known.clone(), None);
     for id in log.arenas().unwrap_or_default().into_iter().rev() {
-        if ledger.is_none() {
-            let last = log.open_arena(id).and_then(|arena| last_ledger(log, &arena, scans));
-            ledger = last.ok().and_then(|last| last.ledger);
+        if ledger.is_some() && known.contains(id) {
+            continue;
         }
+        let Ok(arena) = log.open_arena(id) else { continue };
+        ledger = ledger.or_else(|| last_ledger(log, &arena, scans).ok()?.ledger);
         if !known.contains(id)
-            && let Some(seal) = seal_of(log, id)
+            && let Some(seal) = seal_of(log, &arena)
         {
             seals.insert(id, seal);
         }
     }
     let is_vouched_for = ledger.is_none_or(|ledger| seals.ledger(log.keys(), ledger.arena_count) == ledger);
     // What is gone, or cannot be read, is no fault of the checkpoint.
-    is_vouched_for || known.iter().all(|(id, known)| seal_of(log, id).is_none_or(|seal| seal == *known))
+    let now = |id| seal_of(log, &log.open_arena(id).ok()?);
+    is_vouched_for || known.iter().all(|(id, known)| now(id).is_none_or(|seal| seal == *known))
 }
 
-fn seal_of(log: &Log, id: ArenaId) -> Option<Seal> {
-    let arena = log.open_arena(id).ok()?;
-    match log.state(&arena).ok()? {
+fn seal_of(log: &Log, arena: &OpenedArena) -> Option<Seal> {
+    match log.state(arena).ok()? {
         ArenaState::Sealed { footer, .. } => Some(Seal::of(arena.header(), &footer)),
         ArenaState::Unsealed => None,
     }

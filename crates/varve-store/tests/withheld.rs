@@ -18,6 +18,21 @@ fn open(disk: &Disk, seed: u64) -> Store {
     Store::open(world(disk, seed), None, WRITER, &mut |_| {}).unwrap()
 }
 
+/// Makes a store of four nights, each with a catalog of its own.
+fn take_nights(disk: &Disk, config: &StoreConfig, saves_index: bool) {
+    Store::create(&world(disk, 1), config, None, PassphraseCost::default()).unwrap();
+    for night in 0..4 {
+        let store = open(disk, 2 + u64::from(night));
+        store.put(Block { block_type: BlockType::DATA, bytes: &[night; 700] }).unwrap();
+        store.put(Block { block_type: BlockType::CATALOG, bytes: &[night; 30] }).unwrap();
+        store.sync().unwrap();
+        if saves_index && night == 1 {
+            store.save_checkpoint().unwrap();
+        }
+        store.close().unwrap();
+    }
+}
+
 /// Takes sectors from stores of four nights, and adds to them without those: so many refuse, and so many take it, as nothing newer than what
 /// they list can be in what they lack.
 fn add_without(sector_count: usize, saves_index: bool) -> (usize, usize) {
@@ -25,17 +40,7 @@ fn add_without(sector_count: usize, saves_index: bool) -> (usize, usize) {
     for seed in 0..150 {
         let disk = Disk::new(seed);
         let config = StoreConfig { encryption: Encryption::None, ..StoreConfig::new([1; 16]) };
-        Store::create(&world(&disk, 1), &config, None, PassphraseCost::default()).unwrap();
-        for night in 0..4 {
-            let store = open(&disk, 2 + u64::from(night));
-            store.put(Block { block_type: BlockType::DATA, bytes: &[night; 700] }).unwrap();
-            store.put(Block { block_type: BlockType::CATALOG, bytes: &[night; 30] }).unwrap();
-            store.sync().unwrap();
-            if saves_index && night == 1 {
-                store.save_checkpoint().unwrap();
-            }
-            store.close().unwrap();
-        }
+        take_nights(&disk, &config, saves_index);
         let newest = open(&disk, 10).last_catalog();
         let log = FileName::new("arenas/0000000000.arena").unwrap();
         for _ in 0..sector_count {
@@ -72,13 +77,7 @@ fn a_catalog_behind_an_arena_that_waits_takes_the_place_of_those_in_it() {
         let disk = Disk::new(seed);
         let arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap();
         let config = StoreConfig { encryption: Encryption::None, arena_map, ..StoreConfig::new([1; 16]) };
-        Store::create(&world(&disk, 1), &config, None, PassphraseCost::default()).unwrap();
-        for night in 0..4 {
-            let store = open(&disk, 2 + u64::from(night));
-            store.put(Block { block_type: BlockType::DATA, bytes: &[night; 700] }).unwrap();
-            store.put(Block { block_type: BlockType::CATALOG, bytes: &[night; 30] }).unwrap();
-            store.close().unwrap();
-        }
+        take_nights(&disk, &config, false);
         assert!(disk.rot(&FileName::new("arenas/0000000000.arena").unwrap(), Rot::UnreadableSector));
         let store = open(&disk, 10);
         let mut draw = Draw::new(seed);
