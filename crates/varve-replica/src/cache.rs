@@ -29,6 +29,32 @@ struct Inside {
     turns: BTreeMap<Key, u64>,
     /// The blocks in the order in which they came.
     keys: BTreeMap<u64, Key>,
+    /// No block has this turn or a later one.
+    turns_end: u64,
+}
+
+impl Inside {
+    fn next_turn(&mut self) -> u64 {
+        let turn = self.turns_end;
+        self.turns_end = turn.saturating_add(1);
+        turn
+    }
+
+    /// Whether the block is to be kept: not if another thread was faster with the same one.
+    fn note(&mut self, turn: u64, key: Key) -> bool {
+        if self.turns.contains_key(&key) {
+            return false;
+        }
+        self.keys.insert(turn, key);
+        self.turns.insert(key, turn);
+        true
+    }
+
+    /// The oldest turns for which there is no room.
+    fn excess(&self, count_max: usize) -> Vec<u64> {
+        let excess = self.keys.len().saturating_sub(count_max);
+        self.keys.keys().take(excess).copied().collect()
+    }
 }
 
 /// Which block of which object.
@@ -64,6 +90,7 @@ impl RangeCache {
         for (turn, key) in storage.list(FOLDER).unwrap_or_default().iter().filter_map(parse) {
             inside.keys.insert(turn, key);
             inside.turns.insert(key, turn);
+            inside.turns_end = inside.turns_end.max(turn.saturating_add(1));
         }
         Self { storage, block_count_max, inside: Mutex::new(inside) }
     }
@@ -92,23 +119,25 @@ impl RangeCache {
 
     pub(crate) fn put(&self, object: &FileName, block: u64, bytes: &[u8]) {
         let key = Key::new(object, block);
-        let (turn, oldest) = {
-            let mut inside = self.inside();
-            if inside.turns.contains_key(&key) {
-                return;
-            }
-            let turn = inside.keys.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
-            inside.keys.insert(turn, key);
-            inside.turns.insert(key, turn);
-            let excess = inside.keys.len().saturating_sub(self.block_count_max);
-            (turn, inside.keys.keys().take(excess).copied().collect::<Vec<_>>())
-        };
-        let file = file(turn, key);
-        let contents = [blake3::hash(bytes).as_bytes(), bytes].concat();
-        if self.storage.create(&file).and_then(|()| self.storage.append(&file, &contents)).is_err() {
-            self.drop_turn(turn);
+        let mut inside = self.inside();
+        if inside.turns.contains_key(&key) {
+            return;
         }
-        for turn in oldest {
+        let turn = inside.next_turn();
+        drop(inside);
+        let file = file(turn, key);
+        if self.storage.create(&file).is_err() {
+            return;
+        }
+        let contents = [blake3::hash(bytes).as_bytes(), bytes].concat();
+        // Known only once it is there: what another thread drops for want of room must not appear after that.
+        if self.storage.append(&file, &contents).is_err() || !self.inside().note(turn, key) {
+            // Best effort: at worst the next command finds a file to drop.
+            drop(self.storage.remove(&file));
+            return;
+        }
+        let excess = self.inside().excess(self.block_count_max);
+        for turn in excess {
             self.drop_turn(turn);
         }
     }
@@ -127,7 +156,7 @@ impl RangeCache {
 
 #[cfg(test)]
 mod tests {
-    use varve_world::MemoryStorage;
+    use varve_world::{MemoryStorage, RealWorkers, Task, Workers};
 
     use super::*;
 
@@ -160,6 +189,23 @@ mod tests {
         let smaller = RangeCache::new(Arc::new(storage.clone()), BLOCK_BYTES);
         smaller.put(&object("b"), 0, b"new");
         assert_eq!(storage.names().len(), 1);
+    }
+
+    #[test]
+    fn many_at_once_keep_no_more_than_there_is_room_for() {
+        let storage = MemoryStorage::new();
+        let cache = RangeCache::new(Arc::new(storage.clone()), 3 * BLOCK_BYTES);
+        let fill = |hand: usize| {
+            for block in 0..2_000 {
+                // Some are put by all, some by one.
+                let of = if block % 3 == 0 { 0 } else { hand };
+                cache.put(&object(&format!("of-{of}")), block, b"block");
+            }
+        };
+        RealWorkers::new(4).run_all((0..4).map(|hand| Box::new(move || fill(hand)) as Task<'_>).collect());
+        let (kept, known) = (storage.names(), cache.inside());
+        assert_eq!(kept.len(), 3, "{kept:?}");
+        assert!(kept.iter().filter_map(parse).all(|(turn, key)| known.keys.get(&turn) == Some(&key)));
     }
 
     #[test]
