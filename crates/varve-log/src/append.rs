@@ -10,14 +10,13 @@ use varve_block::{LogAddress, SESSION_MARK_BYTES};
 use varve_world::{FileName, Random};
 
 use crate::arena::{ArenaId, Granule};
-use crate::arena_writer::{ArenaWriter, FullArena, Session};
+use crate::arena_writer::{AppendError, Appended, ArenaWriter, FullArena, Session};
 use crate::clump::PackedClump;
-use crate::footer::PageRow;
 use crate::header::ARENA_HEADER_BYTES;
-use crate::page::{DirectoryPage, Ledger, PAGE_BLOCKS_GOAL};
+use crate::page::PAGE_BLOCKS_GOAL;
 use crate::read::{Log, OpenedArena};
 use crate::recover::Recovered;
-use crate::seals::{Seal, Seals};
+use crate::seals::{Ledger, Seal, Seals};
 
 /// How many full arenas may wait for their seal: their data is being made durable meanwhile.
 const FULL_ARENAS_MAX: usize = 2;
@@ -43,39 +42,6 @@ pub struct Appender {
     untold_seals: Vec<ArenaId>,
     folder_changed: bool,
     failed: Option<String>,
-}
-
-/// A page that has been written: what it names can be found from now on.
-#[derive(Debug, Clone)]
-pub struct Appended {
-    /// Which arena it is in.
-    pub arena: ArenaId,
-    /// Where.
-    pub row: PageRow,
-    /// What it says.
-    pub page: Arc<DirectoryPage>,
-}
-
-/// Why nothing more can be appended.
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// Writing failed. The log takes nothing more until it is opened again, which cuts off what may be torn.
-    #[error("arena {arena}: cannot write")]
-    Storage {
-        /// Which arena.
-        arena: ArenaId,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// An earlier append or sync failed.
-    #[error("the store stopped taking data when an earlier write failed: {reason}")]
-    Failed {
-        /// That failure.
-        reason: String,
-    },
-    /// The log has reached the end of its addresses.
-    #[error("the log is full: it has reached the last address, 128 TiB")]
-    LogFull,
 }
 
 /// Why what was appended may not be durable.

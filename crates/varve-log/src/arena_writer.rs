@@ -7,7 +7,6 @@ use varve_block::SESSION_MARK_BYTES;
 use varve_world::{FileName, Random, Storage};
 use zeroize::Zeroizing;
 
-use crate::append::{AppendError, Appended};
 use crate::arena::{ArenaId, Granule};
 use crate::cipher::{Message, RecordCipher};
 use crate::clump::PackedClump;
@@ -15,11 +14,44 @@ use crate::footer::{Footer, PageRow, seal};
 use crate::frames::FrameTable;
 use crate::header::{ArenaHeader, NewArena};
 use crate::keys::LogKeys;
-use crate::page::{DirectoryPage, Ledger};
+use crate::page::DirectoryPage;
 use crate::read::{Log, OpenedArena};
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recover::Recovered;
-use crate::seals::Seal;
+use crate::seals::{Ledger, Seal};
+
+/// A page that has been written: what it names can be found from now on.
+#[derive(Debug, Clone)]
+pub struct Appended {
+    /// Which arena it is in.
+    pub arena: ArenaId,
+    /// Where.
+    pub row: PageRow,
+    /// What it says.
+    pub page: Arc<DirectoryPage>,
+}
+
+/// Why nothing more can be appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// Writing failed. The log takes nothing more until it is opened again, which cuts off what may be torn.
+    #[error("arena {arena}: cannot write")]
+    Storage {
+        /// Which arena.
+        arena: ArenaId,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// An earlier append or sync failed.
+    #[error("the store stopped taking data when an earlier write failed: {reason}")]
+    Failed {
+        /// That failure.
+        reason: String,
+    },
+    /// The log has reached the end of its addresses.
+    #[error("the log is full: it has reached the last address, 128 TiB")]
+    LogFull,
+}
 
 /// A writer's salt, and how many records it has made.
 pub(crate) struct Session {

@@ -4,8 +4,6 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 use zeroize::Zeroizing;
 
-use crate::keys::first_bytes;
-
 /// The tag or code of a record, in bytes.
 pub(crate) const CODE_BYTES: usize = 16;
 
@@ -193,6 +191,13 @@ impl Message {
 
 pub(crate) fn constant_time_equal(one: &[u8], other: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
+}
+
+/// The code that a hash makes.
+pub(crate) fn first_bytes(hash: &[u8; 32]) -> [u8; 16] {
+    let mut first = [0; 16];
+    first.copy_from_slice(&hash[..16]);
+    first
 }
 
 #[cfg(test)]

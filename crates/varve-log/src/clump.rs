@@ -16,7 +16,7 @@ use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName};
 
 use crate::compress::{Codec, CompressionLevel, compress, looks_incompressible};
 use crate::decode::to_usize;
-use crate::frames::{self, FrameRow};
+use crate::frames::{self, BLOCK_COUNT_MAX, FrameRow};
 use crate::keys::Digest;
 use crate::record::RECORD_HEADER_BYTES;
 
@@ -52,12 +52,6 @@ impl Default for ClumpBytes {
         Self(3 << 19)
     }
 }
-
-/// The longest content: a clump that was just below its goal, and one block of the largest size.
-pub(crate) const CONTENT_BYTES_MAX: u32 = 4 << 20;
-
-/// The most blocks in a clump, so that many tiny ones still make a table of bounded size.
-pub(crate) const BLOCK_COUNT_MAX: usize = 4096;
 
 /// How the blocks of a clump are expected to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

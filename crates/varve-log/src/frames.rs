@@ -34,10 +34,15 @@ use varve_block::{CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PlacedName, Sc
 
 use crate::buckets::{Buckets, SCAN_MAX};
 use crate::cipher::{CODE_BYTES, Message};
-use crate::clump::{BLOCK_COUNT_MAX, CONTENT_BYTES_MAX};
 use crate::compress::Codec;
 use crate::decode::{Decoder, to_usize};
 use crate::record::RecordHeader;
+
+/// The longest content: a clump that was just below its goal, and one block of the largest size.
+pub(crate) const CONTENT_BYTES_MAX: u32 = 4 << 20;
+
+/// The most blocks in a clump, so that many tiny ones still make a table of bounded size.
+pub(crate) const BLOCK_COUNT_MAX: usize = 4096;
 
 /// Both counts.
 const COUNTS_BYTES: usize = 8;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use varve_block::{Score, to_hex};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::cipher::first_bytes;
 use crate::hpke;
 use crate::kept_keys::{KeptKey, KeyShelf};
 use crate::locked::LockedMemory;
@@ -206,12 +207,6 @@ fn derive_with(context: &str, key: &[u8; 32], uid: &[u8; 16]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key(context);
     hasher.update(key).update(uid);
     *hasher.finalize().as_bytes()
-}
-
-pub(crate) fn first_bytes(hash: &[u8; 32]) -> [u8; 16] {
-    let mut first = [0; 16];
-    first.copy_from_slice(&hash[..16]);
-    first
 }
 
 /// An identity as people see it.

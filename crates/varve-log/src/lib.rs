@@ -46,8 +46,9 @@ mod sectors;
 mod whole;
 mod window;
 
-pub use append::{AppendError, Appended, Appender, SyncLogError, SyncPlan};
+pub use append::{Appender, SyncLogError, SyncPlan};
 pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
+pub use arena_writer::{AppendError, Appended};
 pub use cipher::{WrapError, unwrap_secret, wrap_secret};
 pub use clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
 pub use compress::{CompressionLevel, DecompressError};
@@ -57,7 +58,7 @@ pub use frames::FramePlace;
 pub use header::{ArenaHeader, ArenaHeaderError};
 pub use keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
 pub use locked::LockedMemory;
-pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, Ledger, PageBlock};
+pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
 pub use parity::{
     PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
     ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,
@@ -66,6 +67,6 @@ pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogErr
 pub use record::{RECORD_BYTES_MAX, RecordError, RecordHeader, RecordKind};
 pub use recover::{ArenaEnd, Proven, RecoverError, Recovered, UNSEALED_MAX};
 pub use salvage::{Replaced, Replacement, SalvagedClump};
-pub use seals::{Seal, Seals};
+pub use seals::{Ledger, Seal, Seals};
 pub use whole::WholeArena;
 pub use window::{ClumpMap, Window};

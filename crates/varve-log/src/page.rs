@@ -27,16 +27,15 @@ use std::sync::OnceLock;
 
 use varve_block::{BlockName, BlockType, PLACED_SCORE_BYTES, SHA1_BYTES, Score};
 
-use crate::arena::{ArenaId, Granule};
+use crate::arena::Granule;
 use crate::buckets::{Buckets, SCAN_MAX};
 use crate::cipher::CODE_BYTES;
 use crate::clump::{BlockRow, from_size_and_type, size_and_type};
 use crate::compress::{Codec, CompressionLevel, DecompressError, compress, decompress};
 use crate::decode::{Decoder, to_usize};
-use crate::footer::SEAL_CODE_BYTES;
-use crate::keys::{DIGEST_BYTES, Digest, LogKeys};
+use crate::keys::{DIGEST_BYTES, Digest};
 use crate::record::record_bytes;
-use crate::seals::Seal;
+use crate::seals::Ledger;
 
 /// A page is written once this many blocks wait for one.
 pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
@@ -109,31 +108,6 @@ impl PartialEq for ByScore {
 }
 
 impl Eq for ByScore {}
-
-/// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ledger {
-    /// How many seals had been made that it covers: the first ones, of which it lacks those that were lost by then.
-    pub arena_count: u64,
-    code: [u8; SEAL_CODE_BYTES],
-}
-
-impl Ledger {
-    /// The ledger over these seals, in the order in which they were made, of the first `arena_count` that were.
-    pub(crate) fn new<'a>(
-        keys: &LogKeys,
-        seals: impl Iterator<Item = (ArenaId, &'a Seal)>,
-        arena_count: u64,
-    ) -> Self {
-        let mut rows = Vec::new();
-        for (arena, seal) in seals {
-            rows.extend_from_slice(&arena.0.to_le_bytes());
-            rows.extend_from_slice(&seal.generation.to_le_bytes());
-            rows.extend_from_slice(&seal.code);
-        }
-        Self { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }
-    }
-}
 
 /// Why the authenticated body of a page could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -47,6 +47,6 @@ mod layout;
 mod table;
 
 pub use codec::{TooFewShards, rebuild, recovery_of};
-pub use header::{PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError};
-pub use layout::{ParityLayout, ParityPercent};
+pub use header::{ParityHeader, ParityHeaderError};
+pub use layout::{PARITY_HEADER_BYTES, ParityLayout, ParityPercent};
 pub use table::{PARITY_BLOCK_BYTES, ParityKey, ShardCode};

@@ -12,9 +12,8 @@ use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::kept_keys::KeptKey;
 use crate::keys::LogKeys;
-use crate::page::{DirectoryPage, DirectoryPageError};
-use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
-use crate::window::Window;
+use crate::page::DirectoryPageError;
+use crate::record::{RecordError, RecordHeader, RecordKind};
 
 /// What a log must know of its store.
 #[derive(Debug, Clone, Copy)]
@@ -319,35 +318,6 @@ impl Log {
         Ok(ArenaState::Sealed { footer, pages })
     }
 
-    /// Reads a page that a seal or a scan has named.
-    ///
-    /// # Errors
-    /// [`ReadLogError`] when it is not that page.
-    pub fn read_page(&self, arena: &OpenedArena, row: &PageRow) -> Result<DirectoryPage, ReadLogError> {
-        twice(|| {
-            let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize);
-            let header = window.record(row.granule)?;
-            if header.kind != RecordKind::Page || header.code != row.code {
-                return Err(self.forged(arena, row.granule, "directory page"));
-            }
-            self.open_page(arena, &header, &mut window)
-        })
-    }
-
-    pub(crate) fn open_page(
-        &self,
-        arena: &OpenedArena,
-        header: &RecordHeader,
-        window: &mut Window<'_>,
-    ) -> Result<DirectoryPage, ReadLogError> {
-        let body = window.opened_body(header)?;
-        DirectoryPage::decode(&body).map_err(|source| ReadLogError::Page {
-            arena: arena.id,
-            offset: header.granule.byte_offset(),
-            source,
-        })
-    }
-
     /// Checks and decrypts part of a record: its body, or of a framed clump the table or a frame.
     pub(crate) fn open_in_place(
         &self,
@@ -437,7 +407,7 @@ pub(crate) fn is_unreadable(error: &io::Error) -> bool {
 
 /// Reads, and reads again what seems damaged: a disk, a cable or a memory may lie once, and nothing may be cut, left out or
 /// reported for that.
-fn twice<T>(mut read: impl FnMut() -> Result<T, ReadLogError>) -> Result<T, ReadLogError> {
+pub(crate) fn twice<T>(mut read: impl FnMut() -> Result<T, ReadLogError>) -> Result<T, ReadLogError> {
     match read() {
         Err(error) if error.is_damage() => read(),
         other => other,

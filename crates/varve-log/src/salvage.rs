@@ -10,17 +10,16 @@ use std::sync::Arc;
 use varve_block::Score;
 use varve_world::{FileName, Random};
 
-use crate::append::{AppendError, Appended};
 use crate::arena::{ArenaId, Granule};
-use crate::arena_writer::{ArenaWriter, Session};
+use crate::arena_writer::{AppendError, Appended, ArenaWriter, Session};
 use crate::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
 use crate::compress::CompressionLevel;
 use crate::content::ClumpContent;
 use crate::header::ARENA_HEADER_BYTES;
-use crate::page::{Ledger, PAGE_BLOCKS_GOAL};
+use crate::page::PAGE_BLOCKS_GOAL;
 use crate::read::{Log, OpenedArena, ReadLogError};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind};
-use crate::seals::Seal;
+use crate::seals::{Ledger, Seal};
 use crate::sectors::SECTOR_GRANULES;
 use crate::window::{DecryptedBody, Salvage, Window};
 

@@ -10,7 +10,6 @@ use crate::arena::ArenaId;
 use crate::footer::{Footer, SEAL_CODE_BYTES};
 use crate::header::ArenaHeader;
 use crate::keys::LogKeys;
-use crate::page::Ledger;
 
 /// The seal of one arena, as the ledger of later pages remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +132,27 @@ impl FromIterator<(ArenaId, Seal)> for Seals {
             all.insert(arena, seal);
         }
         all
+    }
+}
+
+/// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// How many seals had been made that it covers: the first ones, of which it lacks those that were lost by then.
+    pub arena_count: u64,
+    pub(crate) code: [u8; SEAL_CODE_BYTES],
+}
+
+impl Ledger {
+    /// The ledger over these seals, in the order in which they were made, of the first `arena_count` that were.
+    fn new<'a>(keys: &LogKeys, seals: impl Iterator<Item = (ArenaId, &'a Seal)>, arena_count: u64) -> Self {
+        let mut rows = Vec::new();
+        for (arena, seal) in seals {
+            rows.extend_from_slice(&arena.0.to_le_bytes());
+            rows.extend_from_slice(&seal.generation.to_le_bytes());
+            rows.extend_from_slice(&seal.code);
+        }
+        Self { arena_count, code: keys.seal_code(&[b"ledger", &rows]) }
     }
 }
 

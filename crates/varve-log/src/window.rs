@@ -10,8 +10,10 @@ use crate::arena::Granule;
 use crate::cipher::{CODE_BYTES, Message};
 use crate::content::{ClumpContent, FrameContent, OpenClumpError};
 use crate::decode::to_usize;
+use crate::footer::PageRow;
 use crate::frames::{FramePlace, FrameTable};
-use crate::read::{Log, OpenedArena, ReadLogError};
+use crate::page::DirectoryPage;
+use crate::read::{Log, OpenedArena, ReadLogError, twice};
 use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
 
 /// Where the frames of a clump are: its header and table, authenticated. Of a clump that is not framed the header is only read; its
@@ -117,6 +119,35 @@ impl Log {
     #[must_use]
     pub fn window_over<'a>(&'a self, arena: &'a OpenedArena, offset: u64, held: Bytes) -> Window<'a> {
         Window { held: Some((offset, held)), ..self.window(arena, 0) }
+    }
+
+    /// Reads a page that a seal or a scan has named.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it is not that page.
+    pub fn read_page(&self, arena: &OpenedArena, row: &PageRow) -> Result<DirectoryPage, ReadLogError> {
+        twice(|| {
+            let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize);
+            let header = window.record(row.granule)?;
+            if header.kind != RecordKind::Page || header.code != row.code {
+                return Err(self.forged(arena, row.granule, "directory page"));
+            }
+            self.open_page(arena, &header, &mut window)
+        })
+    }
+
+    pub(crate) fn open_page(
+        &self,
+        arena: &OpenedArena,
+        header: &RecordHeader,
+        window: &mut Window<'_>,
+    ) -> Result<DirectoryPage, ReadLogError> {
+        let body = window.opened_body(header)?;
+        DirectoryPage::decode(&body).map_err(|source| ReadLogError::Page {
+            arena: arena.id,
+            offset: header.granule.byte_offset(),
+            source,
+        })
     }
 }
 

@@ -5,11 +5,8 @@ use crate::arena::ArenaId;
 use crate::cipher::constant_time_equal;
 use crate::decode::Decoder;
 use crate::keys::LogKeys;
-use crate::parity::layout::{ParityLayout, ParityPercent};
+use crate::parity::layout::{PARITY_HEADER_BYTES, ParityLayout, ParityPercent};
 use crate::parity::table::ParityKey;
-
-/// The length of each of the two headers of a parity file.
-pub const PARITY_HEADER_BYTES: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"varvePR1";
 const VERSION: u32 = 1;

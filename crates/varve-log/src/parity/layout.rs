@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use crate::parity::header::PARITY_HEADER_BYTES;
 use crate::parity::table::{BLOCK_CODES, PARITY_BLOCK_BYTES};
+
+/// The length of each of the two headers of a parity file.
+pub const PARITY_HEADER_BYTES: usize = 4096;
 
 /// Neighbouring shards of one group: 1 MiB at the usual size, so that a disk that seeks reads a group at half its speed.
 const PIECE_SHARDS: u64 = 64;
