@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use varve_log::{ArenaId, ArenaState};
 use varve_world::Timestamp;
 
-use crate::check::ArenaCheck;
+use crate::damage::ArenaCheck;
 use crate::hint::{Hint, MAC_BYTES};
 use crate::store::Store;
 

@@ -22,6 +22,7 @@ mod candidate_counts;
 mod check;
 mod checkpoint;
 mod config;
+mod damage;
 mod damaged;
 mod directory;
 mod disk_index;
@@ -60,11 +61,12 @@ mod withheld;
 
 pub use audit::{Audit, AuditShare};
 pub use candidate_counts::CandidateCounts;
-pub use check::{ArenaCheck, BegunCheck, CatalogRoot, CheckArenaError, Damage, DamageKind, Unfinished};
+pub use check::{BegunCheck, CatalogRoot};
 pub use checkpoint::SaveCheckpointError;
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };
+pub use damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, Unfinished};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };

@@ -17,9 +17,9 @@ use varve_log::{
 };
 use varve_world::FileName;
 
-use crate::check::{Damage, DamageKind};
 use crate::checkpoint;
 use crate::config::CompareMode;
+use crate::damage::{Damage, DamageKind};
 use crate::disk_index;
 use crate::parity::WriteParityError;
 use crate::role::{NotPermitted, Permission};

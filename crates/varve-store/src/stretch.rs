@@ -9,7 +9,7 @@ use varve_log::{
 };
 use varve_world::PageBuffer;
 
-use crate::check::{ArenaCheck, CheckArenaError, DamageKind, is_finding};
+use crate::damage::{ArenaCheck, CheckArenaError, DamageKind, is_finding};
 use crate::store::Store;
 
 /// A stretch ends before the clump with which it would become longer: a few of them then fit into the nearest memory of a processor, from
