@@ -10,10 +10,11 @@ use crate::cursor::ReadPointerError;
 use crate::difference::difference;
 use crate::entry::{Entry, Layout};
 use crate::extents::Extent;
-use crate::fixed::{FixedBuilder, Shape};
+use crate::fixed::FixedBuilder;
 use crate::leaves::put_truncated;
 use crate::read::{ReadTreeError, TreeReader};
 use crate::rows::RowWriter;
+use crate::shape::Shape;
 use crate::unchanged::{Earlier, PushUnchangedError};
 
 /// How many bytes of leaves are read and put at a time.

@@ -16,7 +16,7 @@
 
 use varve_block::{BLOCK_BYTES_MAX, BlockKind, BlockType, Score};
 
-use crate::fixed::Shape;
+use crate::shape::Shape;
 
 /// The size of an encoded entry without the root's score, which follows it.
 pub const ENTRY_HEADER_BYTES: usize = 20;

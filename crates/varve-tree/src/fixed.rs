@@ -1,21 +1,10 @@
 //! Fixed trees: leaves of one size, and pointer blocks of scores alone.
 
-use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
+use varve_block::{Block, BlockStore, BlockType, PutError, Score};
 
 use crate::entry::{Entry, fixed_fanout, is_block_size};
 use crate::leaves::put_truncated;
-
-/// The sizes of a fixed tree. Two trees share subtrees only if they have the same shape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// What the leaves hold.
-    pub leaf_kind: BlockKind,
-    /// How many bytes of the file a leaf stands for: 1 to [`BLOCK_BYTES_MAX`](varve_block::BLOCK_BYTES_MAX).
-    pub leaf_bytes: u32,
-    /// The size of a full pointer block: room for two scores at least, and again at most `BLOCK_BYTES_MAX`. What is
-    /// left beyond a multiple of the score's width stays unused.
-    pub pointer_bytes: u32,
-}
+use crate::shape::Shape;
 
 /// Puts the leaves of a piece of a file, in one batch, and returns their scores in order; a leaf of zeros has the score
 /// of the empty block and is not put. `bytes` begins at a multiple of the leaf size; only the last leaf of a file may

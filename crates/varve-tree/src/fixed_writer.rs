@@ -3,7 +3,8 @@
 use varve_block::{BlockStore, PutError};
 
 use crate::entry::Entry;
-use crate::fixed::{FixedBuilder, Shape, put_leaves};
+use crate::fixed::{FixedBuilder, put_leaves};
+use crate::shape::Shape;
 
 /// How many bytes are gathered before they are put.
 const BATCH_BYTES: usize = 1 << 20;

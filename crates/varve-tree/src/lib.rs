@@ -43,6 +43,7 @@ mod pointers;
 mod read;
 mod read_ahead;
 mod rows;
+mod shape;
 mod unchanged;
 mod vac;
 mod walk;
@@ -54,10 +55,11 @@ pub use cut::Cutting;
 pub use difference::{Differences, difference};
 pub use entry::{DecodeEntryError, ENTRY_HEADER_BYTES, Entry, Layout};
 pub use extents::{Extent, Extents};
-pub use fixed::{FixedBuilder, Shape, put_leaves};
+pub use fixed::{FixedBuilder, put_leaves};
 pub use fixed_writer::FixedWriter;
 pub use pointers::MalformedPointer;
 pub use read::{Piece, ReadTreeError, StreamError, TreeReader};
+pub use shape::Shape;
 pub use unchanged::{Earlier, PushUnchangedError};
 pub use vac::{
     Copied, CopyError, CopyMode, DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError,

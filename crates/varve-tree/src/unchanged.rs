@@ -4,8 +4,9 @@ use varve_block::{BlockStore, PutError};
 
 use crate::cursor::{Cursor, ReadPointerError};
 use crate::entry::{Entry, Layout, fixed_fanout, fixed_span};
-use crate::fixed::{FixedBuilder, Shape};
+use crate::fixed::FixedBuilder;
 use crate::pointers::{Root, Subtree};
+use crate::shape::Shape;
 
 /// The earlier tree, of which leaves are taken in order. Holds one pointer block a level.
 pub struct Earlier<'a> {

@@ -7,7 +7,8 @@ use super::meta_block::MetaBlockBuilder;
 use super::record::VacRecord;
 use super::root::VentiRoot;
 use crate::entry::Entry;
-use crate::fixed::{FixedBuilder, Shape, put_leaves};
+use crate::fixed::{FixedBuilder, put_leaves};
+use crate::shape::Shape;
 
 /// The sizes of all trees of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use varve_block::{BlockKind, Score};
 
 use super::{VENTI_SCORE_BYTES, decode_big, encode_big};
 use crate::entry::{Entry, Layout};
-use crate::fixed::Shape;
+use crate::shape::Shape;
 
 /// The size of an entry.
 pub const VENTI_ENTRY_BYTES: usize = 40;

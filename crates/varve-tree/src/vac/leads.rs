@@ -44,7 +44,7 @@ fn tree_root(entry: &VentiEntry) -> Option<BlockName> {
 #[cfg(test)]
 mod tests {
     use crate::Entry;
-    use crate::fixed::Shape;
+    use crate::shape::Shape;
 
     use super::*;
 
