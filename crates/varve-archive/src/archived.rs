@@ -7,7 +7,8 @@ use varve_world::{Random, Timestamp};
 use crate::folder::ArchivedFolder;
 use crate::image::ArchivedImage;
 use crate::request::Request;
-use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
+use crate::snapshot::{Snapshot, SnapshotContent};
+use crate::snapshot_id::SnapshotId;
 use crate::vac::ArchivedVac;
 
 /// An image, or a folder.

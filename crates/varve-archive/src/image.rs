@@ -4,6 +4,7 @@ mod archive;
 mod cached_blocks;
 mod leave_out;
 mod part;
+mod piece;
 mod read;
 mod restore;
 mod served;

@@ -33,6 +33,7 @@ mod repair;
 mod request;
 mod select;
 mod snapshot;
+mod snapshot_id;
 mod take;
 mod vac;
 mod venti_arenas;
@@ -63,7 +64,8 @@ pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, repair};
 pub use request::Request;
 pub use select::{SelectError, select};
-pub use snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent, SnapshotId};
+pub use snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
+pub use snapshot_id::SnapshotId;
 pub use take::{Archive, FollowError, TakeError, Taken};
 pub use vac::{
     ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,

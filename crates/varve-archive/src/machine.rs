@@ -27,7 +27,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
-use crate::snapshot::SnapshotId;
+use crate::snapshot_id::SnapshotId;
 
 /// The most drives that are read of one machine.
 const DRIVE_COUNT_MAX: usize = 4096;

@@ -3,7 +3,7 @@
 use varve_world::Timestamp;
 
 use crate::machine::Machine;
-use crate::snapshot::SnapshotId;
+use crate::snapshot_id::SnapshotId;
 
 /// What a snapshot is to be called.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,8 @@
 
 use varve_world::Timestamp;
 
-use crate::snapshot::{Snapshot, SnapshotId};
+use crate::snapshot::Snapshot;
+use crate::snapshot_id::SnapshotId;
 
 /// The fewest digits of an id that can name a snapshot.
 const ID_DIGITS_MIN: usize = 4;

@@ -1,43 +1,13 @@
 //! A snapshot as the catalog keeps it. `docs/format.md`, section 5.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::io;
-
-use varve_block::to_hex;
 use varve_tree::{DecodeEntryError, Entry};
-use varve_world::{Random, Timestamp};
+use varve_world::Timestamp;
 
 use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
 use crate::machine::Machine;
 use crate::node::{DecodeNodeError, Node};
-
-/// The identity of a snapshot: random.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SnapshotId(pub [u8; 16]);
-
-impl SnapshotId {
-    /// Draws one.
-    ///
-    /// # Errors
-    /// Any of the system's.
-    pub(crate) fn draw(random: &dyn Random) -> io::Result<Self> {
-        let mut id = [0; 16];
-        random.fill(&mut id)?;
-        Ok(Self(id))
-    }
-}
-
-impl std::fmt::Display for SnapshotId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&to_hex(&self.0))
-    }
-}
-
-impl std::fmt::Debug for SnapshotId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SnapshotId({self})")
-    }
-}
+use crate::snapshot_id::SnapshotId;
 
 /// What a snapshot shows.
 #[derive(Debug, Clone, PartialEq)]

@@ -15,7 +15,8 @@ use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
 use crate::progress::Progress;
 use crate::request::Request;
-use crate::snapshot::{Growth, Snapshot, SnapshotId};
+use crate::snapshot::{Growth, Snapshot};
+use crate::snapshot_id::SnapshotId;
 use crate::vac::ArchivedVac;
 
 /// A store with its catalog.

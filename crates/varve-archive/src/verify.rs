@@ -17,7 +17,8 @@ use self::arenas::check_arenas;
 use crate::node::{Node, NodeKind};
 use crate::node_list::NodeList;
 use crate::progress::Progress;
-use crate::snapshot::{Snapshot, SnapshotContent, SnapshotId};
+use crate::snapshot::{Snapshot, SnapshotContent};
+use crate::snapshot_id::SnapshotId;
 
 /// How many names are looked up at a time.
 const LOOKUP_COUNT: usize = 1024;

@@ -1,114 +1,26 @@
-//! Archiving a folder: what can be asked for, and what comes of it.
+//! Archiving a folder: the walk through it, and the hands that read its files.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
-use varve_block::{BlockName, BlockStore, PutError};
-use varve_tree::{Cutting, VENTI_SCORE_BYTES};
+use varve_block::BlockStore;
+use varve_tree::VENTI_SCORE_BYTES;
 use varve_world::{Timestamp, Workers};
 
-use super::excludes::Excludes;
+use super::options::FolderOptions;
+use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline;
 use super::read::FileReader;
-use super::sequence::FolderCounts;
 use super::status::{Description, Status};
 use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
 use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind};
-use crate::vac::{ArchivedVac, VacOptions};
 
 /// How coarsely file systems keep time: a file that changed this long before may change again without showing it.
 const TIME_STEP_NANOSECONDS: i64 = 50_000_000;
-
-/// What is archived, and what is not.
-#[derive(Debug, Clone)]
-pub struct FolderOptions {
-    /// What is left out by its name.
-    pub excludes: Excludes,
-    /// Whether of a folder that holds a `CACHEDIR.TAG` only that tag is archived.
-    pub exclude_caches: bool,
-    /// Whether folders in which other file systems are mounted are archived as empty ones.
-    pub one_file_system: bool,
-    /// A folder to leave out wherever it is met: the store's own.
-    pub store_folder: Option<PathBuf>,
-    /// When the run began. A file that changed since then, or right before, is read again by the next one, as it may change
-    /// once more without a sign. [`Timestamp`]`(i64::MAX)`: files are known to keep still.
-    pub began_at: Timestamp,
-    /// Blocks that are known to be lost: a file that needs one is read again though it has not changed.
-    pub lost: BTreeSet<BlockName>,
-    /// How files are cut. Its smallest leaf is that of [`Cutting::FILE`]: smaller files are one leaf.
-    pub cutting: Cutting,
-    /// What is changed in what the system says of a file, before anything is made of it. Nothing: [`Node`]s say what the system says.
-    /// Whoever has to archive the same bytes on every machine leaves out what differs: inodes, owners, times of change.
-    pub adjust: fn(&mut Node),
-    /// What is written besides for vac's tools. Files are then cut as those do: at multiples of a block.
-    pub vac: Option<VacOptions>,
-}
-
-impl Default for FolderOptions {
-    fn default() -> Self {
-        Self {
-            excludes: Excludes::none(),
-            exclude_caches: false,
-            one_file_system: false,
-            store_folder: None,
-            began_at: Timestamp(i64::MAX),
-            lost: BTreeSet::new(),
-            cutting: Cutting::FILE,
-            adjust: |_| {},
-            vac: None,
-        }
-    }
-}
-
-/// A folder that was archived.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArchivedFolder {
-    /// Leads to everything. Has no name.
-    pub root: Node,
-    /// How much it was.
-    pub counts: FolderCounts,
-    /// What was written for vac's tools, if it was asked for.
-    pub vac: Option<ArchivedVac>,
-}
-
-/// Why a folder was not archived.
-#[derive(Debug, thiserror::Error)]
-pub enum ArchiveFolderError {
-    /// The source itself cannot be read.
-    #[error("the folder {} cannot be read", path.display())]
-    Source {
-        /// The source.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The source is the store that the snapshot would go to.
-    #[error("{} is the store itself, which would grow by what it reads: replicate it instead", path.display())]
-    OwnStore {
-        /// The source.
-        path: PathBuf,
-    },
-    /// vac's tools cannot read from this store.
-    #[error(
-        "the scores of this store are no SHA-1 hashes, as those of vac are: make a store with `init --score sha1`"
-    )]
-    NotForVac,
-    /// Nothing more can be stored.
-    #[error("what was read could not be stored")]
-    Store {
-        /// What the store says.
-        #[from]
-        source: PutError,
-    },
-    /// [`Progress::cancel`](crate::Progress::cancel) was called.
-    #[error("cancelled before the end")]
-    Cancelled,
-}
 
 /// Archives the folder `source`. What it was is known only by the root that is returned: nothing in the store leads to it.
 ///

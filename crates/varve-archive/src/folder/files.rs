@@ -20,7 +20,7 @@ use varve_tree::{Entry, TreeReader};
 use super::pages::{FolderPages, KeptNode};
 use crate::archived_bytes::{allocated_bytes, next_data};
 use crate::node::{Node, NodeKind};
-use crate::snapshot::SnapshotId;
+use crate::snapshot_id::SnapshotId;
 
 /// The number of the folder that was archived.
 const ROOT: FileId = FileId(1);

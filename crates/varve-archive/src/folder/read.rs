@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
 
-use super::archive::ArchiveFolderError;
+use super::outcome::ArchiveFolderError;
 use super::status::{Description, Status, open_file};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;

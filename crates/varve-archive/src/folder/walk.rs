@@ -16,8 +16,9 @@ use std::sync::Arc;
 use varve_block::BlockStore;
 use varve_tree::{Visit, walk};
 
-use super::archive::{ArchiveFolderError, ArchivedFolder, FolderOptions};
 use super::excludes::{CACHE_TAG_NAME, is_cache};
+use super::options::FolderOptions;
+use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline::Pipeline;
 use super::previous::PreviousFolder;
 use super::read::{FileToRead, Job, JoinName, ReadFiles, SMALL_FILE_BYTES_MAX, SourceFolder};

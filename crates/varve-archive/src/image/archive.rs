@@ -10,8 +10,9 @@ use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerEr
 use varve_world::{Task, Workers};
 
 use super::leave_out::blank;
+use super::piece::Piece;
 use super::served::{Place, PlaceError};
-use super::source::{ImageSource, PIECE_BYTES, Piece, Pieces};
+use super::source::{ImageSource, PIECE_BYTES, Pieces};
 use crate::progress::Progress;
 
 /// The size of pointer blocks. `docs/decisions/0004-block-sizes.md` has the measurement.

@@ -2,7 +2,7 @@
 
 use varve_image::Ranges;
 
-use super::source::Piece;
+use super::piece::Piece;
 
 /// The next piece, as far as it is all to be read or all left out. Of data only: whatever else a source offers costs no reading.
 ///

@@ -11,6 +11,7 @@ use varve_image::{Ranges, ReadAt};
 use varve_tree::Entry;
 
 use super::leave_out::part_of;
+use super::piece::Piece;
 use super::served::{Place, PlaceError, ServedImage, Told};
 
 /// How much is claimed and read at a time. A multiple of every block size.
@@ -216,27 +217,6 @@ impl ReadAt for Placed {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(into, offset)
-    }
-}
-
-/// A part of an image, as its source offers it.
-pub(super) enum Piece {
-    /// To be read from there.
-    Data { offset: u64, bytes: u64 },
-    /// Already read.
-    Bytes(Vec<u8>),
-    /// Zeros that need not be read; a multiple of the block size, but for the last.
-    Hole { bytes: u64 },
-    /// As in the earlier tree; a multiple of the block size, but for the last.
-    Unchanged { bytes: u64 },
-}
-
-impl Piece {
-    pub(super) fn len(&self) -> u64 {
-        match self {
-            Self::Data { bytes, .. } | Self::Hole { bytes } | Self::Unchanged { bytes } => *bytes,
-            Self::Bytes(bytes) => bytes.len() as u64,
-        }
     }
 }
 

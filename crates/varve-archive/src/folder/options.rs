@@ -1,0 +1,53 @@
+//! What can be asked for when a folder is archived.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use varve_block::BlockName;
+use varve_tree::Cutting;
+use varve_world::Timestamp;
+
+use super::excludes::Excludes;
+use crate::node::Node;
+use crate::vac::VacOptions;
+
+/// What is archived, and what is not.
+#[derive(Debug, Clone)]
+pub struct FolderOptions {
+    /// What is left out by its name.
+    pub excludes: Excludes,
+    /// Whether of a folder that holds a `CACHEDIR.TAG` only that tag is archived.
+    pub exclude_caches: bool,
+    /// Whether folders in which other file systems are mounted are archived as empty ones.
+    pub one_file_system: bool,
+    /// A folder to leave out wherever it is met: the store's own.
+    pub store_folder: Option<PathBuf>,
+    /// When the run began. A file that changed since then, or right before, is read again by the next one, as it may change
+    /// once more without a sign. [`Timestamp`]`(i64::MAX)`: files are known to keep still.
+    pub began_at: Timestamp,
+    /// Blocks that are known to be lost: a file that needs one is read again though it has not changed.
+    pub lost: BTreeSet<BlockName>,
+    /// How files are cut. Its smallest leaf is that of [`Cutting::FILE`]: smaller files are one leaf.
+    pub cutting: Cutting,
+    /// What is changed in what the system says of a file, before anything is made of it. Nothing: [`Node`]s say what the system says.
+    /// Whoever has to archive the same bytes on every machine leaves out what differs: inodes, owners, times of change.
+    pub adjust: fn(&mut Node),
+    /// What is written besides for vac's tools. Files are then cut as those do: at multiples of a block.
+    pub vac: Option<VacOptions>,
+}
+
+impl Default for FolderOptions {
+    fn default() -> Self {
+        Self {
+            excludes: Excludes::none(),
+            exclude_caches: false,
+            one_file_system: false,
+            store_folder: None,
+            began_at: Timestamp(i64::MAX),
+            lost: BTreeSet::new(),
+            cutting: Cutting::FILE,
+            adjust: |_| {},
+            vac: None,
+        }
+    }
+}

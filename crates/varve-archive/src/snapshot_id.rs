@@ -1,0 +1,34 @@
+//! What a snapshot is called among all there are.
+
+use std::io;
+
+use varve_block::to_hex;
+use varve_world::Random;
+
+/// The identity of a snapshot: random.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotId(pub [u8; 16]);
+
+impl SnapshotId {
+    /// Draws one.
+    ///
+    /// # Errors
+    /// Any of the system's.
+    pub(crate) fn draw(random: &dyn Random) -> io::Result<Self> {
+        let mut id = [0; 16];
+        random.fill(&mut id)?;
+        Ok(Self(id))
+    }
+}
+
+impl std::fmt::Display for SnapshotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&to_hex(&self.0))
+    }
+}
+
+impl std::fmt::Debug for SnapshotId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SnapshotId({self})")
+    }
+}
