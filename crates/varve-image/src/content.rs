@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::fields::{array_at, has_at, u8_at, u16_at, u32_at, u64_at};
 use crate::read_at::ReadAt;
-use crate::swap;
+use crate::swap_header;
 
 /// What a volume holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -202,7 +202,7 @@ pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
         return VolumeContent::FileSystem(FileSystemKind::Fat);
     }
     // After all that may have been made over it and left its page as it was.
-    if swap::memory_in(&head).is_some() {
+    if swap_header::memory_in(&head).is_some() {
         return VolumeContent::Swap;
     }
     if u16_at(&head, 1030) == 0x3434 && u32_at(&head, 1024) == 2 {

@@ -17,12 +17,15 @@ mod clusters;
 mod content;
 mod crc;
 mod disk;
+mod disk_problem;
 mod exfat;
 mod ext;
 mod fat;
 mod fields;
 mod file_system;
 mod iso;
+mod joined;
+mod leave_out;
 mod left_out;
 mod lvm;
 mod ntfs;
@@ -31,15 +34,20 @@ mod partitions;
 mod ranges;
 mod read_at;
 mod swap;
+mod swap_header;
+mod volume;
 mod wide_names;
 
 pub use content::{FileSystemKind, VolumeContent};
-pub use disk::{Disk, DiskProblem, Volume};
+pub use disk::Disk;
+pub use disk_problem::DiskProblem;
 pub use ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
 pub use file_system::{
     Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
 };
-pub use left_out::{LeaveOut, LeftOut, LeftOutPart};
+pub use leave_out::LeaveOut;
+pub use left_out::{LeftOut, LeftOutPart};
 pub use partitions::{PartitionType, TableKind};
 pub use ranges::Ranges;
 pub use read_at::{Part, ReadAt};
+pub use volume::Volume;

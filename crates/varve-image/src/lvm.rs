@@ -4,21 +4,20 @@
 //! text with the highest number counts.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-mod joined;
 mod text;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub(crate) use joined::Joined;
 use text::Section;
 
 use crate::content::VolumeContent;
 use crate::crc::crc32_from;
-use crate::disk::{DiskProblem, Volume};
+use crate::disk_problem::DiskProblem;
 use crate::fields::{array_at, has_at, u32_at, u64_at};
 use crate::read_at::ReadAt;
+use crate::volume::Volume;
 
 const SECTOR_BYTES: u64 = 512;
 const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";

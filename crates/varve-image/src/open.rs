@@ -3,26 +3,29 @@
 use std::sync::Arc;
 
 use crate::content::VolumeContent;
-use crate::disk::Volume;
 use crate::exfat::ExFat;
 use crate::fat::Fat;
 use crate::iso::Iso;
 use crate::ntfs::NtfsFiles;
+use crate::read_at::ReadAt;
 use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
-/// Opens the files of a volume.
-pub(crate) fn file_system(volume: &Volume) -> Result<Arc<dyn FileSystem>, FileSystemError> {
-    let unreadable = |feature: String| {
-        Err(FileSystemError::Unsupported { what: format!("volume {}", volume.name()), feature })
-    };
-    match volume.content() {
+/// Opens the files of the volume of this name.
+pub(crate) fn file_system(
+    volume: &str,
+    content: VolumeContent,
+    bytes: Arc<dyn ReadAt>,
+) -> Result<Arc<dyn FileSystem>, FileSystemError> {
+    let unreadable =
+        |feature: String| Err(FileSystemError::Unsupported { what: format!("volume {volume}"), feature });
+    match content {
         VolumeContent::FileSystem(Kind::Ext2 | Kind::Ext3 | Kind::Ext4) => {
-            Ok(Arc::new(ExtFileSystem::open(volume.read())?))
+            Ok(Arc::new(ExtFileSystem::open(bytes)?))
         }
-        VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(volume.read())?)),
-        VolumeContent::FileSystem(Kind::ExFat) => Ok(Arc::new(ExFat::open(volume.read())?)),
-        VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(volume.read())?)),
-        VolumeContent::FileSystem(Kind::Ntfs) => Ok(Arc::new(NtfsFiles::open(volume.read())?)),
+        VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(bytes)?)),
+        VolumeContent::FileSystem(Kind::ExFat) => Ok(Arc::new(ExFat::open(bytes)?)),
+        VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(bytes)?)),
+        VolumeContent::FileSystem(Kind::Ntfs) => Ok(Arc::new(NtfsFiles::open(bytes)?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
         content => unreadable(format!("files in what is {content}")),
     }

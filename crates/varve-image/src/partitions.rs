@@ -5,54 +5,13 @@
 
 mod gpt;
 mod mbr;
+mod partition;
 
-use std::fmt;
+pub use partition::PartitionType;
+pub(crate) use partition::{Partition, SECTOR_BYTES};
 
-use crate::disk::DiskProblem;
+use crate::disk_problem::DiskProblem;
 use crate::read_at::ReadAt;
-
-pub(crate) const SECTOR_BYTES: u64 = 512;
-
-/// What a table says that a partition is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PartitionType {
-    /// The type byte of an MBR.
-    Mbr(u8),
-    /// The type of a GPT, as its bytes lie on the disk.
-    Gpt([u8; 16]),
-}
-
-impl PartitionType {
-    /// Whether the table calls it Linux swap.
-    #[must_use]
-    pub fn is_swap(&self) -> bool {
-        match self {
-            Self::Mbr(number) => *number == 0x82,
-            Self::Gpt(guid) => *guid == gpt::LINUX_SWAP,
-        }
-    }
-}
-
-/// As `82` or as `0657fd6d-a4ab-43c4-84e5-0933c84b4f4f`.
-impl fmt::Display for PartitionType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mbr(number) => write!(f, "{number:02x}"),
-            Self::Gpt(guid) => gpt::write_guid(guid, f),
-        }
-    }
-}
-
-/// A part of a disk as its table names it; not yet compared with the disk's size.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Partition {
-    pub(crate) number: u32,
-    pub(crate) start: u64,
-    pub(crate) size: u64,
-    pub(crate) kind: PartitionType,
-    /// As the table has it; an MBR has none.
-    pub(crate) label: Option<String>,
-}
 
 /// Which kind of table a disk has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

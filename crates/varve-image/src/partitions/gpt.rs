@@ -1,17 +1,11 @@
 //! The table of UEFI: a header and an array of entries after the first sector, and the same again at the end of the disk.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::fmt;
-
-use super::{Partition, PartitionType, SECTOR_BYTES};
+use super::partition::{Partition, PartitionType, SECTOR_BYTES};
 use crate::crc::crc32;
-use crate::disk::DiskProblem;
+use crate::disk_problem::DiskProblem;
 use crate::fields::{array_at, has_at, u32_at, u64_at};
 use crate::read_at::ReadAt;
-
-/// 0657fd6d-a4ab-43c4-84e5-0933c84b4f4f
-pub(super) const LINUX_SWAP: [u8; 16] =
-    [0x6d, 0xfd, 0x57, 0x06, 0xab, 0xa4, 0xc4, 0x43, 0x84, 0xe5, 0x09, 0x33, 0xc8, 0x4b, 0x4f, 0x4f];
 
 const MAGIC: &[u8; 8] = b"EFI PART";
 const HEADER_BYTES: usize = 92;
@@ -162,15 +156,4 @@ fn header_problem(header: &[u8; 512], at: u64) -> Option<String> {
     }
     let said = u64_at(header, 24);
     (said != at).then(|| format!("lies at sector {at}, and says that it is at {said}"))
-}
-
-pub(super) fn write_guid(guid: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let [a, b, c, d, e, g, h, i, rest @ ..] = guid;
-    write!(f, "{:08x}-", u32::from_le_bytes([*a, *b, *c, *d]))?;
-    write!(f, "{:04x}-{:04x}-", u16::from_le_bytes([*e, *g]), u16::from_le_bytes([*h, *i]))?;
-    for (place, byte) in rest.iter().enumerate() {
-        let dash = if place == 2 { "-" } else { "" };
-        write!(f, "{dash}{byte:02x}")?;
-    }
-    Ok(())
 }

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Partition, PartitionType, SECTOR_BYTES};
-use crate::disk::DiskProblem;
+use super::partition::{Partition, PartitionType, SECTOR_BYTES};
+use crate::disk_problem::DiskProblem;
 use crate::fields::{array_at, has_at, u8_at, u32_at};
 use crate::read_at::ReadAt;
 

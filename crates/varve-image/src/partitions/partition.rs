@@ -1,0 +1,60 @@
+//! A partition as any table names it.
+
+use std::fmt;
+
+pub(crate) const SECTOR_BYTES: u64 = 512;
+/// 0657fd6d-a4ab-43c4-84e5-0933c84b4f4f
+const LINUX_SWAP: [u8; 16] =
+    [0x6d, 0xfd, 0x57, 0x06, 0xab, 0xa4, 0xc4, 0x43, 0x84, 0xe5, 0x09, 0x33, 0xc8, 0x4b, 0x4f, 0x4f];
+
+/// What a table says that a partition is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PartitionType {
+    /// The type byte of an MBR.
+    Mbr(u8),
+    /// The type of a GPT, as its bytes lie on the disk.
+    Gpt([u8; 16]),
+}
+
+impl PartitionType {
+    /// Whether the table calls it Linux swap.
+    #[must_use]
+    pub fn is_swap(&self) -> bool {
+        match self {
+            Self::Mbr(number) => *number == 0x82,
+            Self::Gpt(guid) => *guid == LINUX_SWAP,
+        }
+    }
+}
+
+/// As `82` or as `0657fd6d-a4ab-43c4-84e5-0933c84b4f4f`.
+impl fmt::Display for PartitionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mbr(number) => write!(f, "{number:02x}"),
+            Self::Gpt(guid) => write_guid(guid, f),
+        }
+    }
+}
+
+/// A part of a disk as its table names it; not yet compared with the disk's size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Partition {
+    pub(crate) number: u32,
+    pub(crate) start: u64,
+    pub(crate) size: u64,
+    pub(crate) kind: PartitionType,
+    /// As the table has it; an MBR has none.
+    pub(crate) label: Option<String>,
+}
+
+fn write_guid(guid: &[u8; 16], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let [a, b, c, d, e, g, h, i, rest @ ..] = guid;
+    write!(f, "{:08x}-", u32::from_le_bytes([*a, *b, *c, *d]))?;
+    write!(f, "{:04x}-{:04x}-", u16::from_le_bytes([*e, *g]), u16::from_le_bytes([*h, *i]))?;
+    for (place, byte) in rest.iter().enumerate() {
+        let dash = if place == 2 { "-" } else { "" };
+        write!(f, "{dash}{byte:02x}")?;
+    }
+    Ok(())
+}
