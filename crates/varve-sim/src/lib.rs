@@ -32,6 +32,7 @@
 mod disk;
 mod draw;
 mod fault;
+mod harm;
 mod inode;
 mod names;
 mod rot;
