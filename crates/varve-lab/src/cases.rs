@@ -9,13 +9,14 @@ use std::sync::Arc;
 use serde::Serialize;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
 use varve_store::{
-    Access, CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, IndexKind, OpenError,
-    PassphraseCost, Prefetch, SaveCheckpointError, Store, StoreConfig,
+    Access, CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, OpenError, PassphraseCost,
+    Prefetch, SaveCheckpointError, Store, StoreConfig,
 };
 use varve_world::{Timestamp, World};
 
 use crate::cost::Case;
 use crate::counted::{CountedStorage, DiskWork};
+use crate::engine::Engine;
 
 /// Blocks that are asked for together where order matters.
 const BATCH_COUNT: usize = 256;
@@ -24,47 +25,6 @@ const NEAR_COUNT: usize = 1024;
 /// So many near duplicates are written for each neighbour.
 const NEAR_RUN: usize = 64;
 const HOLDER: &str = "varve bench foundation";
-
-/// A kind of store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Engine {
-    /// Where the index is.
-    pub index: IndexKind,
-    /// Whether duplicates are compared with what is stored, and blocks are named by their places.
-    pub by_value: bool,
-    /// Whether the index, which is on disk then, works as Venti's own: no filter, nothing read ahead, no buffer.
-    pub is_plain: bool,
-}
-
-impl Engine {
-    /// Venti's own algorithm (Quinlan and Dorward 2002), which Foundation is compared with: each look-up reads a page of the index on disk, and each new block's entry
-    /// is written to its page in place.
-    pub const VENTI: Self = Self { index: IndexKind::Disk, by_value: false, is_plain: true };
-
-    /// Those that a store can be made of, in the order in which they are shown.
-    pub const CHOICES: [Self; 4] = [
-        Self::of(IndexKind::Memory, false),
-        Self::of(IndexKind::Disk, false),
-        Self::of(IndexKind::Memory, true),
-        Self::of(IndexKind::Disk, true),
-    ];
-
-    const fn of(index: IndexKind, by_value: bool) -> Self {
-        Self { index, by_value, is_plain: false }
-    }
-
-    /// What people call it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match (self.by_value, self.index) {
-            _ if self.is_plain => "Venti's algorithm",
-            (false, IndexKind::Memory) => "by hash, index in memory",
-            (false, IndexKind::Disk) => "by hash, index on disk",
-            (true, IndexKind::Memory) => "by value, index in memory",
-            (true, IndexKind::Disk) => "by value, index on disk",
-        }
-    }
-}
 
 /// What is written and read.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use varve_store::IndexKind;
 
-use crate::cases::Engine;
+use crate::engine::Engine;
 
 /// A way in which a store is asked (Foundation, Figure 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

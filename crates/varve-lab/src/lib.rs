@@ -15,14 +15,16 @@ mod cases;
 mod cost;
 mod counted;
 mod device;
+mod engine;
 mod index_shape;
 mod plan;
 mod uncached;
 
-pub use cases::{CaseResult, CasesError, Engine, IndexWork, Workload, run_cases};
+pub use cases::{CaseResult, CasesError, IndexWork, Workload, run_cases};
 pub use cost::{Case, Cost};
 pub use counted::{CountedStorage, DiskWork};
 pub use device::{DeviceFigures, DeviceRow, MeasureDeviceError, measure_device};
+pub use engine::Engine;
 pub use index_shape::{Histogram, IndexLoad, IndexShape, index_shape};
 pub use plan::{Choice, Forecast, Plan, Processor, Wanted, plan};
 pub use uncached::UncachedStorage;

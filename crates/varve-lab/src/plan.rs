@@ -9,9 +9,9 @@ use varve_log::GRANULE_BYTES;
 use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
 use varve_world::{Clock, MemoryStorage, RealWorkers, World};
 
-use crate::cases::Engine;
 use crate::cost::{Case, Cost, Shape, cost, engine};
 use crate::device::DeviceFigures;
+use crate::engine::Engine;
 
 /// What an entry of the index in memory takes, all counted (`cargo bench -p varve-index`).
 const MEMORY_ENTRY_BYTES: f64 = 9.0;

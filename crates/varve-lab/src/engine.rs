@@ -1,0 +1,44 @@
+//! The kinds of store that are measured and planned for.
+
+use varve_store::IndexKind;
+
+/// A kind of store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Engine {
+    /// Where the index is.
+    pub index: IndexKind,
+    /// Whether duplicates are compared with what is stored, and blocks are named by their places.
+    pub by_value: bool,
+    /// Whether the index, which is on disk then, works as Venti's own: no filter, nothing read ahead, no buffer.
+    pub is_plain: bool,
+}
+
+impl Engine {
+    /// Venti's own algorithm (Quinlan and Dorward 2002), which Foundation is compared with: each look-up reads a page of the index on disk, and each new block's entry
+    /// is written to its page in place.
+    pub const VENTI: Self = Self { index: IndexKind::Disk, by_value: false, is_plain: true };
+
+    /// Those that a store can be made of, in the order in which they are shown.
+    pub const CHOICES: [Self; 4] = [
+        Self::of(IndexKind::Memory, false),
+        Self::of(IndexKind::Disk, false),
+        Self::of(IndexKind::Memory, true),
+        Self::of(IndexKind::Disk, true),
+    ];
+
+    const fn of(index: IndexKind, by_value: bool) -> Self {
+        Self { index, by_value, is_plain: false }
+    }
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match (self.by_value, self.index) {
+            _ if self.is_plain => "Venti's algorithm",
+            (false, IndexKind::Memory) => "by hash, index in memory",
+            (false, IndexKind::Disk) => "by hash, index on disk",
+            (true, IndexKind::Memory) => "by value, index in memory",
+            (true, IndexKind::Disk) => "by value, index on disk",
+        }
+    }
+}
