@@ -18,7 +18,8 @@ use rustix::io::Errno;
 use varve_world::FileName;
 
 use crate::leftovers;
-use crate::listing::{Listing, is_folder_of_a_store};
+use crate::listing::Listing;
+use crate::names::is_folder_of_a_store;
 use crate::trouble::Trouble;
 use crate::{Capabilities, Object, OtherKind, Pace, PutMode, Survey, Target, TargetError, edge};
 

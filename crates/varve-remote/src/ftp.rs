@@ -19,8 +19,9 @@ use varve_world::FileName;
 
 use self::members::{Member, of_list, of_mlsd};
 use crate::http::unfinished_name;
-use crate::listing::{Listing, is_folder_of_a_store};
+use crate::listing::Listing;
 use crate::location::HostLocation;
+use crate::names::is_folder_of_a_store;
 use crate::persistent::Home;
 use crate::trouble::{Trouble, chain};
 use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode, Secret, edge, tls};

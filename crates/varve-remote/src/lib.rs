@@ -32,6 +32,7 @@ mod limited;
 mod listing;
 mod location;
 mod memory;
+mod names;
 mod open;
 mod pace;
 mod persistent;

@@ -1,17 +1,13 @@
 //! A listing as it comes in: only names that a store uses, and never more of them than memory bears.
 
-use varve_world::FileName;
-
 use crate::leftovers::Leftovers;
+use crate::names::of_a_store;
 use crate::trouble::Trouble;
 use crate::{Object, Other, OtherKind, Survey};
 
 /// How many entries a listing may have, folders and foreign files counted: some hundreds of megabytes of memory at worst, and
 /// two petabytes in arenas of half a gigabyte.
 const ENTRY_COUNT_MAX: usize = 4_000_000;
-
-/// No name that a store uses is longer.
-const NAME_BYTES_MAX: usize = 1024;
 
 /// What has been listed so far.
 #[derive(Debug, Default)]
@@ -35,9 +31,7 @@ impl Listing {
     /// Takes an object, unless no store uses such a name.
     pub fn push(&mut self, name: &str, bytes: u64) -> Result<(), Trouble> {
         self.pass()?;
-        if name.len() <= NAME_BYTES_MAX
-            && let Ok(name) = FileName::new(name)
-        {
+        if let Some(name) = of_a_store(name) {
             self.objects.push(Object { name, bytes });
         }
         Ok(())
@@ -46,9 +40,7 @@ impl Listing {
     /// Takes what is no object, unless no store uses such a name.
     pub fn push_other(&mut self, name: &str, kind: OtherKind) -> Result<(), Trouble> {
         self.pass()?;
-        if name.len() <= NAME_BYTES_MAX
-            && let Ok(name) = FileName::new(name)
-        {
+        if let Some(name) = of_a_store(name) {
             self.others.push(Other { name, kind });
         }
         Ok(())
@@ -85,13 +77,10 @@ impl Listing {
     }
 }
 
-/// Whether a folder's own name can lead to objects of a store; others are not entered.
-pub(crate) fn is_folder_of_a_store(path: &str) -> bool {
-    path.len() <= NAME_BYTES_MAX && FileName::new(path).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use varve_world::FileName;
+
     use super::*;
 
     #[test]
