@@ -18,7 +18,7 @@ use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::{OpenReplicaError, Replica};
-use crate::replicate::arena_file_bytes;
+use crate::source::arena_file_bytes;
 
 /// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
 const PIECE_BYTES: u64 = 16 << 20;

@@ -11,7 +11,8 @@ use crate::listing::{Listing, Segment};
 use crate::name::SegmentName;
 use crate::records::ArenaRecords;
 use crate::replica::Replica;
-use crate::replicate::{ReplicateError, Source, arena_file_bytes};
+use crate::replicate_error::ReplicateError;
+use crate::source::{Source, arena_file_bytes};
 use crate::storage::ReplicaStorage;
 
 /// The seals that a log has, and how many of them its last page has counted.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use varve_world::FileName;
 
 use crate::listing::Listing;
-use crate::replicate::ReplicationPlan;
+use crate::planned::ReplicationPlan;
 
 /// Why an object that was named is not put again.
 #[derive(Debug, thiserror::Error)]

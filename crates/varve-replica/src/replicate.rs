@@ -6,32 +6,24 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::to_hex;
-use varve_log::{ArenaId, ArenaState, Log, OpenLogError, ReadLogError, RecoverError, Seal};
-use varve_remote::{Target, TargetError};
-use varve_store::{Store, StoreConfig};
-use varve_world::{FileName, LockError, World};
+use varve_log::{ArenaId, ArenaState, ReadLogError, Seal};
+use varve_remote::Target;
+use varve_store::Store;
+use varve_world::FileName;
 
 use crate::history::{CountedSeals, require_place, tell_apart};
-use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, InTheWay, Listing, MARK, Segment, plain};
+use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
 use crate::name::{KEYS, SegmentEnd};
-use crate::plan::{PlannedSegment, WrongLength, order_of_upload, plan_arena};
+use crate::plan::{PlannedSegment, order_of_upload, plan_arena};
+use crate::planned::{DamagedHere, PlannedSetting, ReplicationPlan};
 use crate::records::{ArenaRecords, RecordsDamage};
-use crate::replaced::{NotReplaceable, require_planned};
-use crate::replica::{OpenReplicaError, Replica, mark_text, read_config, read_mark, read_setting};
+use crate::replaced::require_planned;
+use crate::replica::{Replica, mark_text, read_config, read_mark, read_setting};
+use crate::replicate_error::ReplicateError;
 use crate::seen::Seen;
+use crate::source::{Source, arena_file_bytes};
 
 const SETTING_BYTES_MAX: u64 = 1 << 20;
-
-/// The store that is replicated.
-#[derive(Clone, Copy)]
-pub struct Source<'a> {
-    /// The world with the store's folder.
-    pub world: &'a World,
-    /// Its settings.
-    pub config: &'a StoreConfig,
-    /// Its log.
-    pub log: &'a Log,
-}
 
 /// How to replicate.
 #[derive(Debug, Clone)]
@@ -48,155 +40,6 @@ impl Default for ReplicateOptions {
     fn default() -> Self {
         Self { segment_bytes: 16 << 20, replace: BTreeSet::new(), delete_extra_keys: false }
     }
-}
-
-/// Why nothing, or not everything, was replicated. What was uploaded before is good, and is not uploaded again.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplicateError {
-    /// The target failed.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// What is at the target cannot be read as a replica.
-    #[error(transparent)]
-    Open(#[from] OpenReplicaError),
-    /// What is no object lies where one has to be.
-    #[error(transparent)]
-    InTheWay(#[from] InTheWay),
-    /// What was to be put again cannot be.
-    #[error(transparent)]
-    NotReplaceable(#[from] NotReplaceable),
-    /// Another store replicates there.
-    #[error("the target holds a replica of another store, {theirs}; this one is {ours}")]
-    ForeignStore {
-        /// The identity of that store.
-        theirs: String,
-        /// The identity of this one.
-        ours: String,
-    },
-    /// It has this store's identity and other unchangeable settings.
-    #[error("the target's config.toml names this store, but not as it was made: it is damaged, or forged")]
-    ForeignConfig,
-    /// There is something else.
-    #[error("the target is not empty, and holds no replica: there is {object}")]
-    Occupied {
-        /// Something that is there.
-        object: FileName,
-    },
-    /// Somebody has put an object of another store's replica among this one's.
-    #[error(
-        "{object} belongs to store {theirs}: it does not belong here, and hides what this store has there. Nothing was changed"
-    )]
-    ForeignObject {
-        /// Which.
-        object: FileName,
-        /// The identity that it claims.
-        theirs: String,
-    },
-    /// Another copy of the store has written its own continuation there.
-    #[error(
-        "the replica holds another history of this store: arena {arena} goes on differently there ({object}). \
-         Two copies of the store have been written, and each needs a target of its own"
-    )]
-    Diverged {
-        /// The first arena that differs.
-        arena: ArenaId,
-        /// An object that this store does not have.
-        object: FileName,
-    },
-    /// The store is older than its replica.
-    #[error(
-        "the replica has more than this store: arena {arena} goes on there ({object}). This store was put back \
-         to an older state, or lost its end: nothing was changed"
-    )]
-    Ahead {
-        /// The first arena of which the replica has more.
-        arena: ArenaId,
-        /// An object that this store does not have.
-        object: FileName,
-    },
-    /// Objects that were uploaded are not there.
-    #[error("{object} was uploaded, and is not there as it was sent: something else changes the target")]
-    Vanished {
-        /// Which.
-        object: FileName,
-    },
-    /// The local arenas could not be listed.
-    #[error(transparent)]
-    List(#[from] OpenLogError),
-    /// The local log could not be read, for a reason that may pass.
-    #[error("the log cannot be read")]
-    Read(#[from] ReadLogError),
-    /// It could not be told what a crash has left of the local log.
-    #[error(transparent)]
-    Recover(#[from] RecoverError),
-    /// A file of the store could not be read, or not be made durable.
-    #[error("{file}")]
-    Storage {
-        /// Which.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// Another process replicates this store.
-    #[error("this store is being replicated: {0}")]
-    Busy(#[source] LockError),
-    /// It was asked to stop.
-    #[error("interrupted; the same command goes on where it stopped")]
-    Cancelled,
-}
-
-/// A small file that is to be put as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedSetting {
-    /// Its name at the target.
-    pub file: FileName,
-    /// What is in it.
-    pub contents: Bytes,
-    /// Whether it takes the place of what is there.
-    pub replaces: bool,
-}
-
-/// An arena of the store itself that is damaged: what is damaged is not replicated.
-#[derive(Debug)]
-pub struct DamagedHere {
-    /// Which.
-    pub arena: ArenaId,
-    /// From where on, in bytes.
-    pub offset: u64,
-    /// What was found.
-    pub reason: RecordsDamage,
-}
-
-/// What a replication is going to do, and what was noticed on the way. Nothing has been changed yet.
-#[derive(Debug, Default)]
-pub struct ReplicationPlan {
-    /// Small files to be put, in this order, before all segments.
-    pub settings: Vec<PlannedSetting>,
-    /// Small files at the target that are not the store's, and stay so unless they are to be replaced: without them the replica does not open.
-    pub wrong_settings: Vec<FileName>,
-    /// Segments to be put, in this order.
-    pub segments: Vec<PlannedSegment>,
-    /// How much of the log is at the target already, in bytes.
-    pub present_bytes: u64,
-    /// Keys at the target that the store no longer has: they still open the replica.
-    pub extra_keys: Vec<FileName>,
-    /// Objects at the target that are too short, or too long. Where that is possible what they should hold is uploaded
-    /// beside them.
-    pub wrong: Vec<WrongLength>,
-    /// Arenas of the store that are damaged.
-    pub damaged: Vec<DamagedHere>,
-    /// What a crash, or a writer at work, has left unfinished: an arena, and where that begins, in bytes. It is not replicated, and lost to
-    /// nobody: it was never acknowledged.
-    pub unfinished: Vec<(ArenaId, u64)>,
-    /// Arenas that the target has and the store has lost.
-    pub missing_here: Vec<ArenaId>,
-    /// What this machine has seen at the target once, and is not there any more.
-    pub lost_there: Option<Seen>,
-    /// What lies at the target and belongs to no replica.
-    pub strangers: Vec<FileName>,
-    /// Objects of arenas as they were before the store had to write them anew: nobody reads them once the arenas as they are now are there.
-    pub(crate) superseded: Vec<FileName>,
-    pub(crate) listing: Listing,
 }
 
 impl ReplicationPlan {
@@ -417,11 +260,6 @@ fn read_local(
         return Ok(Local::Complete { bytes: file_bytes, seal });
     }
     ArenaRecords::read_left(source.log, &opened, file_bytes).map(Local::Records)
-}
-
-pub(crate) fn arena_file_bytes(world: &World, arena: ArenaId) -> Result<u64, ReadLogError> {
-    let failed = |source| ReadLogError::Storage { arena, offset: 0, bytes: 0, source };
-    world.storage.length(&arena.file_name()).map_err(failed)
 }
 
 /// The name for a key whose own name is taken by another key, which is not replaced.

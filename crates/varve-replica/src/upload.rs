@@ -12,14 +12,14 @@ use crate::history::tell_apart;
 use crate::listing::{Listing, Segment};
 use crate::observer::Observer;
 use crate::plan::{PlannedSegment, is_gate, plan_arena};
+use crate::planned::{DamagedHere, PlannedSetting, ReplicationPlan};
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::Replica;
-use crate::replicate::{
-    DamagedHere, PlannedSetting, ReplicateError, ReplicateOptions, ReplicationPlan, Source, arena_file_bytes,
-    check_identity,
-};
+use crate::replicate::{ReplicateOptions, check_identity};
+use crate::replicate_error::ReplicateError;
 use crate::seen::Seen;
 use crate::segment::take_segment;
+use crate::source::{Source, arena_file_bytes};
 
 /// What a replication has done.
 #[derive(Debug, Default)]
