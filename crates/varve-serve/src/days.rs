@@ -23,6 +23,7 @@ mod calendar;
 mod disk;
 mod files;
 mod night;
+mod number;
 
 pub use calendar::{Calendar, CivilTime};
 pub use files::Days;

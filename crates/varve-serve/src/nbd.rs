@@ -17,16 +17,20 @@
 mod answer;
 mod connection;
 mod disk;
+mod disks;
 mod endpoint;
 mod line;
 mod overlay;
 mod server;
+mod settings;
 mod snapshots;
 mod tls;
 
 pub use disk::{Disk, Stretch, WritableDisk};
+pub use disks::{Disks, FindDiskError, ListedDisk, Served};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use overlay::{Overlay, OverlayError};
-pub use server::{Disks, FindDiskError, ListedDisk, NbdServer, Served, Settings};
+pub use server::NbdServer;
+pub use settings::Settings;
 pub use snapshots::{FewDisks, Moments, OneDisk, SnapshotDisks};
 pub use tls::{TlsError, TlsIdentity};

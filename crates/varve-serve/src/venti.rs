@@ -19,6 +19,7 @@
 mod answer;
 mod answers;
 mod connection;
+mod connection_error;
 mod inherited;
 mod listen;
 mod notify;
@@ -27,10 +28,14 @@ mod read_pace;
 mod recent;
 mod room;
 mod server;
+mod settings;
+mod start_error;
 mod state;
 
 pub use inherited::{InheritError, Inherited};
 pub use listen::{Access, ListenAt, Listening, ParseListenAtError};
 pub use notify::{Notice, notify};
-pub use server::{StartError, VentiServer, VentiSettings};
+pub use server::VentiServer;
+pub use settings::VentiSettings;
+pub use start_error::StartError;
 pub use state::VentiCounts;

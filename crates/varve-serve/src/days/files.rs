@@ -14,11 +14,10 @@ use varve_world::Timestamp;
 use super::calendar::{Calendar, CivilTime};
 use super::disk::{DiskChild, OpenDisk};
 use super::night::Night;
+use super::number::{ROOT, number};
 use crate::Served;
 use crate::snapshots::SnapshotList;
 
-/// The number of the root.
-const ROOT: FileId = FileId(1);
 /// How many disks are open at a time. The others are opened again when they are looked at.
 const DISKS_MAX: usize = 32;
 /// How long the list of snapshots is believed, in nanoseconds.
@@ -65,17 +64,6 @@ enum Place {
         part: u32,
         file: FileId,
     },
-}
-
-/// The first eight bytes of a keyed hash, as the number of a file that is neither none nor the root.
-pub(super) fn number(key: &[u8; 32], parts: &[&[u8]]) -> FileId {
-    let mut hasher = blake3::Hasher::new_keyed(key);
-    for part in parts {
-        hasher.update(part);
-    }
-    let mut number = [0; 8];
-    hasher.finalize_xof().fill(&mut number);
-    FileId(u64::from_le_bytes(number).max(ROOT.0 + 1))
 }
 
 impl Place {

@@ -6,6 +6,8 @@ use varve_archive::{FolderFiles, FolderPages, Snapshot, SnapshotContent};
 use varve_block::BlockStore;
 use varve_image::{FileId, FileSystemError};
 
+use super::number::number;
+
 /// A snapshot of which something was shown. Holds little: what takes memory is shared by all nights, or opened again.
 pub(super) struct Night {
     pub(super) snapshot: Snapshot,
@@ -34,7 +36,7 @@ impl Night {
 
     /// The number, in the tree of days, of a file in one of its parts.
     pub(super) fn outer_id(&self, part: u32, file: FileId) -> FileId {
-        super::files::number(&self.key, &[&part.to_le_bytes(), &file.0.to_le_bytes()])
+        number(&self.key, &[&part.to_le_bytes(), &file.0.to_le_bytes()])
     }
 
     /// The same error, with the snapshot that it was met in.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use varve_nbd::{
     Agreed, BASE_ALLOCATION, BlockSizes, Command, ExportInfo, Exports, Listed, NegotiationError, Refusal,
@@ -13,8 +13,9 @@ use varve_nbd::{
 
 use super::answer::{AnswerError, Answers, Outlet, PIECE_BYTES, flags_of};
 use super::disk::Disk;
+use super::disks::{Disks, FindDiskError};
 use super::line::{Line, Sending};
-use super::server::{Disks, FindDiskError, Settings};
+use super::settings::Settings;
 
 /// How many bytes are taken from a socket at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -307,20 +308,5 @@ impl Outlet for LineOutlet<'_> {
 
     fn hold(&mut self) {
         self.held.get_or_insert_with(|| self.line.sending());
-    }
-}
-
-/// How long a client may take for what.
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            tls: None,
-            connections_max: 64,
-            workers_per_connection: 4,
-            handshake_timeout: Duration::from_secs(30),
-            partial_timeout: Duration::from_secs(30),
-            send_timeout: Duration::from_secs(60),
-            drain_timeout: Duration::from_secs(10),
-        }
     }
 }

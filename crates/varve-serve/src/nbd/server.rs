@@ -1,7 +1,6 @@
 //! Listens, and gives each client a thread.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -16,72 +15,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use varve_block::with_causes;
 
 use super::connection;
-use super::disk::Disk;
+use super::disks::Disks;
 use super::endpoint::Endpoint;
 use super::line::{Line, Socket};
-use super::tls::TlsIdentity;
+use super::settings::Settings;
 use crate::network::listen_privately;
-
-/// The disks that a server has.
-pub trait Disks: Send + Sync {
-    /// What there is.
-    fn list(&self) -> Vec<ListedDisk>;
-
-    /// The disk of a name; of the empty name, the one that is meant where none is given.
-    ///
-    /// # Errors
-    /// [`FindDiskError`]
-    fn find(&self, name: &str) -> Result<Served, FindDiskError>;
-}
-
-/// A disk in a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedDisk {
-    /// What to ask for.
-    pub name: String,
-    /// For people.
-    pub description: String,
-}
-
-/// A disk that was found.
-pub struct Served {
-    /// Its whole name: it means the same disk tomorrow.
-    pub name: String,
-    /// For people.
-    pub description: String,
-    /// The disk.
-    pub disk: Arc<dyn Disk>,
-}
-
-/// Why there is no disk for a name. Clients are told.
-#[derive(Debug, thiserror::Error)]
-pub enum FindDiskError {
-    /// There is none.
-    #[error("{0}")]
-    Unknown(String),
-    /// It could not be looked for.
-    #[error("the snapshots cannot be read")]
-    Failed(#[source] Box<dyn Error + Send + Sync>),
-}
-
-/// How clients are treated.
-#[derive(Clone)]
-pub struct Settings {
-    /// If set, nobody is served without TLS.
-    pub tls: Option<TlsIdentity>,
-    /// How many clients there are at the same time; who comes when there are so many is sent away.
-    pub connections_max: usize,
-    /// How many requests of one client are worked on at the same time.
-    pub workers_per_connection: usize,
-    /// How long a client may take to say what it wants.
-    pub handshake_timeout: Duration,
-    /// How long a client may take to go on with what it has begun to say.
-    pub partial_timeout: Duration,
-    /// How long a client may take nothing of what it has asked for.
-    pub send_timeout: Duration,
-    /// How long a server that ends waits for answers to be taken.
-    pub drain_timeout: Duration,
-}
 
 enum Listener {
     Tcp(TcpListener),

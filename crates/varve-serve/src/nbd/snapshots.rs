@@ -11,7 +11,7 @@ use varve_image::ReadAt;
 use varve_world::Timestamp;
 
 use super::disk::{Disk, Stretch, push};
-use super::server::{Disks, FindDiskError, ListedDisk, Served};
+use super::disks::{Disks, FindDiskError, ListedDisk, Served};
 use crate::snapshots::SnapshotList;
 
 /// How people write moments, which is not known here.

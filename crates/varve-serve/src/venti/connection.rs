@@ -8,13 +8,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::{RwLock, watch};
 use tokio::time::{Instant, timeout_at};
 use varve_block::{BlockName, Score};
-use varve_venti::{Received, Reply, Request, ServerConnection, ServerError, Version};
+use varve_venti::{Received, Reply, Request, ServerConnection, Version};
 
 use super::answer::{self, Read, Write};
 use super::answers::Answers;
+use super::connection_error::ConnectionError;
 use super::outbox::{Outbox, outbox};
 use super::room::{Room, take};
-use super::server::VentiSettings;
+use super::settings::VentiSettings;
 use super::state::State;
 
 /// How much is taken from a socket at a time: this much of who says little, and up to that much of who says much.
@@ -28,25 +29,6 @@ const WRITES_ANSWERED: usize = 8;
 const ANSWER_BYTES: usize = 256 << 10;
 /// No block is longer, so this much is all that an answer can take.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-
-/// Why a connection ended before the client wanted it to.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionError {
-    #[error("the socket failed")]
-    Socket(#[from] io::Error),
-    #[error("the client did not say hello in time")]
-    NoHello,
-    #[error("the client does not end what it has begun to say")]
-    Slow,
-    #[error("the client says nothing for too long")]
-    Silent,
-    #[error("the client takes no answers")]
-    TakesNothing,
-    #[error("the connection ended in the middle of a message")]
-    CutOff,
-    #[error(transparent)]
-    Protocol(#[from] ServerError),
-}
 
 /// What a connection needs to know of its server.
 pub(super) struct Shared {

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use varve_venti::{Address, ParseAddressError};
 
 use super::inherited::{Inherited, InheritedSocket};
-use super::server::StartError;
+use super::start_error::StartError;
 use crate::network::{ListenError, check_address, listen_privately};
 
 /// How an address begins that is a socket of the service manager's.

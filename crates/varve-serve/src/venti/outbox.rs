@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::answers::Answers;
-use super::connection::ConnectionError;
+use super::connection_error::ConnectionError;
 use super::room::Taken;
 
 /// Answers on their way out.

@@ -11,105 +11,19 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use varve_block::{BlockStore, with_causes};
-use varve_venti::{Address, BLOCK_BYTES_MAX, SCORE_BYTES};
+use varve_venti::{Address, SCORE_BYTES};
 
-use super::connection::{ConnectionError, Shared, serve};
-use super::inherited::{InheritError, Inherited};
+use super::connection::{Shared, serve};
+use super::connection_error::ConnectionError;
+use super::inherited::Inherited;
 use super::listen::{Access, Bound, Listener, Listening, bind};
 use super::room::Room;
+use super::settings::VentiSettings;
+use super::start_error::StartError;
 use super::state::{State, VentiCounts};
-use crate::network::ListenError;
 
 /// After so long without a word the system asks a client's machine whether it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(120);
-
-/// How clients are treated.
-#[derive(Debug, Clone)]
-pub struct VentiSettings {
-    /// How many clients there are at the same time; who comes when there are so many is sent away.
-    pub clients_max: usize,
-    /// The largest block that may be written.
-    pub block_bytes_max: usize,
-    /// How many bytes of requests and answers one client may have here at a time.
-    pub client_bytes: usize,
-    /// How many bytes all clients together may have here.
-    pub all_clients_bytes: usize,
-    /// How many bytes of blocks are remembered for who asks again.
-    pub recent_bytes: u64,
-    /// Whether a write or a sync that fails may work later, as when a server behind the store is away: then the server does not turn read-only, and a
-    /// store that must not be written to any more says so itself.
-    pub failures_pass: bool,
-    /// How many requests are worked on at the same time; the others wait.
-    pub workers: usize,
-    /// How long a client may take to say hello.
-    pub hello_timeout: Duration,
-    /// How long a client may take to end a message that it has begun.
-    pub partial_timeout: Duration,
-    /// How long a client may say nothing, if there is a bound to it.
-    pub idle_timeout: Option<Duration>,
-    /// How long a client may take nothing of what it has asked for.
-    pub send_timeout: Duration,
-    /// How long a server that ends waits for answers to be taken.
-    pub drain_timeout: Duration,
-    /// Called once, when a fault has made the server read-only, with what could not be done.
-    pub on_read_only: fn(&str),
-}
-
-impl Default for VentiSettings {
-    fn default() -> Self {
-        Self {
-            clients_max: 4096,
-            block_bytes_max: BLOCK_BYTES_MAX,
-            client_bytes: 4 << 20,
-            all_clients_bytes: 256 << 20,
-            recent_bytes: 64 << 20,
-            failures_pass: false,
-            workers: 64,
-            hello_timeout: Duration::from_secs(30),
-            partial_timeout: Duration::from_secs(60),
-            idle_timeout: None,
-            send_timeout: Duration::from_secs(60),
-            drain_timeout: Duration::from_secs(30),
-            on_read_only: |_| {},
-        }
-    }
-}
-
-/// Why a server does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Other machines would come, and nobody said that they may.
-    #[error(transparent)]
-    Listen(ListenError),
-    /// Nothing can listen there.
-    #[error("nothing can listen at {at}")]
-    Socket {
-        /// Where it was to listen.
-        at: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The service manager has not handed over what was asked for.
-    #[error("{at}: the service manager has handed over no such socket")]
-    NothingInherited {
-        /// What was asked for.
-        at: String,
-    },
-    /// The service manager has handed over something strange.
-    #[error(transparent)]
-    Inherit(#[from] InheritError),
-    /// There are no threads for it.
-    #[error("no threads can be started")]
-    Threads(#[source] io::Error),
-    /// Venti's scores are SHA-1.
-    #[error(
-        "the store's scores have {bytes} bytes, and Venti's have 20: only a store made with `varve init --score sha1` can be served"
-    )]
-    NotSha1 {
-        /// How long they are.
-        bytes: usize,
-    },
-}
 
 /// A server that runs until it is drained or dropped.
 pub struct VentiServer {

@@ -1,0 +1,17 @@
+//! The numbers of files in the tree of days.
+
+use varve_image::FileId;
+
+/// The number of the root.
+pub(super) const ROOT: FileId = FileId(1);
+
+/// The first eight bytes of a keyed hash, as the number of a file that is neither none nor the root.
+pub(super) fn number(key: &[u8; 32], parts: &[&[u8]]) -> FileId {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for part in parts {
+        hasher.update(part);
+    }
+    let mut number = [0; 8];
+    hasher.finalize_xof().fill(&mut number);
+    FileId(u64::from_le_bytes(number).max(ROOT.0 + 1))
+}

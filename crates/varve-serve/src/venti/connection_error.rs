@@ -1,0 +1,24 @@
+//! Why a connection ends.
+
+use std::io;
+
+use varve_venti::ServerError;
+
+/// Why a connection ended before the client wanted it to.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error("the socket failed")]
+    Socket(#[from] io::Error),
+    #[error("the client did not say hello in time")]
+    NoHello,
+    #[error("the client does not end what it has begun to say")]
+    Slow,
+    #[error("the client says nothing for too long")]
+    Silent,
+    #[error("the client takes no answers")]
+    TakesNothing,
+    #[error("the connection ended in the middle of a message")]
+    CutOff,
+    #[error(transparent)]
+    Protocol(#[from] ServerError),
+}
