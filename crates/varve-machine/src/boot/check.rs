@@ -4,7 +4,9 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use super::emulator::{Accelerator, BootError, Emulator};
+use super::boot_error::BootError;
+use super::emulator::Emulator;
+use super::setting::Accelerator;
 use super::transcript::{Transcript, is_login};
 use crate::edge::{Deadline, sleep};
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::json;
 use varve_archive::Firmware;
 
-use super::emulator::{Accelerator, BootDisk, Screen};
 use super::hardware::{Bus, Hardware};
+use super::setting::{Accelerator, BootDisk, Screen};
 
 /// Where QEMU finds what it needs, and where it is found.
 pub(super) struct Places<'a> {

@@ -1,6 +1,6 @@
 //! QEMU itself: started, watched, and ended.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use std::time::Duration;
 use serde_json::json;
 use varve_archive::Firmware;
 
+use super::boot_error::{BootError, PROGRAM};
 use super::command_line::{Places, command_line};
-use super::hardware::{Bus, Hardware};
+use super::hardware::Hardware;
+use super::setting::{Accelerator, BootDisk, Screen};
 use super::window;
 use crate::companion::{companion, is_there};
 use crate::edge::{Deadline, sleep};
 use crate::qmp::{Qmp, QmpError};
 
-/// The program.
-pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 /// How long QEMU may take until its monitor answers.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long it may take for one answer.
@@ -40,112 +40,6 @@ const FIRMWARE: [(&str, &str); 7] = [
     ("/usr/share/qemu/edk2-x86_64-code.fd", "/usr/share/qemu/edk2-i386-vars.fd"),
     ("/usr/share/qemu/ovmf-x86_64-code.bin", "/usr/share/qemu/ovmf-x86_64-vars.bin"),
 ];
-
-/// Who does the guest's work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accelerator {
-    /// The processor itself.
-    Kvm,
-    /// QEMU, in software: many times slower, and anywhere.
-    Software,
-}
-
-impl Accelerator {
-    /// The best that this machine has, for this user.
-    #[must_use]
-    pub fn best() -> Self {
-        let is_there = OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
-        if is_there { Self::Kvm } else { Self::Software }
-    }
-}
-
-impl std::fmt::Display for Accelerator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Kvm => "KVM",
-            Self::Software => "software emulation",
-        })
-    }
-}
-
-/// Where a disk of the guest's is, and where the guest has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BootDisk {
-    /// The socket that it is served at.
-    pub socket: PathBuf,
-    /// Its name there. It is written to, unless what is written is kept elsewhere.
-    pub export: String,
-    /// The qcow2 that is written to in its place.
-    pub kept: Option<PathBuf>,
-    /// What it hangs on.
-    pub bus: Bus,
-    /// Its place in the order in which firmware looks for something to start, from 1 on.
-    pub boot_index: u64,
-}
-
-/// What the guest's screen is shown on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Screen {
-    /// A window.
-    Window,
-    /// VNC, at `ADDRESS:NUMBER`.
-    Vnc(String),
-    /// Nothing.
-    None,
-}
-
-/// Why a machine could not be started, or not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum BootError {
-    /// QEMU is not there.
-    #[error(
-        "{PROGRAM} is not installed, and booting needs it: install qemu-system-x86 (or your system's package of QEMU)"
-    )]
-    NotInstalled,
-    /// UEFI is not there.
-    #[error(
-        "the machine starts with UEFI, and UEFI for QEMU is not installed: install ovmf (or edk2-ovmf), or try --firmware bios"
-    )]
-    NoFirmware,
-    /// There are no windows.
-    #[error(
-        "this QEMU cannot show a window: install qemu-system-gui (or your system's package of it), or use --vnc or --console, which need none"
-    )]
-    NoWindows,
-    /// There is no place for a window.
-    #[error("QEMU can show no window here ({said}): --vnc and --console need none")]
-    NoDisplay {
-        /// What it says.
-        said: String,
-    },
-    /// What it needs could not be prepared.
-    #[error("the machine could not be prepared")]
-    Prepare(#[source] io::Error),
-    /// It did not start.
-    #[error("{PROGRAM} could not be started")]
-    Start(#[source] io::Error),
-    /// It has ended before it could be talked to.
-    #[error("QEMU has ended at once: {said}")]
-    EndedAtOnce {
-        /// What it said last.
-        said: String,
-    },
-    /// It says nothing.
-    #[error("QEMU's monitor does not answer")]
-    Monitor(#[from] QmpError),
-    /// The console could not be read.
-    #[error("the machine's console could not be read")]
-    Console(#[source] io::Error),
-}
-
-impl BootError {
-    /// Whether it may work with another accelerator than this one.
-    #[must_use]
-    pub fn is_of(&self, accelerator: Accelerator) -> bool {
-        accelerator == Accelerator::Kvm
-            && matches!(self, Self::EndedAtOnce { said } if said.to_ascii_lowercase().contains("kvm"))
-    }
-}
 
 /// A machine that runs. It ends when this is dropped.
 pub struct Emulator {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use super::emulator::{BootError, PROGRAM};
+use super::boot_error::{BootError, PROGRAM};
 
 /// QEMU's words for windows, the best first.
 const KINDS: [&str; 3] = ["gtk", "sdl", "cocoa"];
