@@ -21,6 +21,7 @@
 //!
 //! The buffer starts no thread: [`WriteBuffer::step`] does one piece of the work in the background, and is called by whoever has a thread for it.
 
+mod cursor;
 mod segment;
 mod target;
 mod trickle;

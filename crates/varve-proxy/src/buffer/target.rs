@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use varve_block::{BlockStore, Score};
 use varve_world::Timestamp;
 
-use super::trickle::Trickle;
+use super::cursor::Trickle;
 use crate::shards::{ScoreRange, ShardGroup, Shards};
 
 /// Of more shards than these, neighbours share a way: each way has a log of its own, and all of them are synced for who syncs the buffer.
