@@ -24,6 +24,7 @@ mod serve;
 mod snapshot;
 mod snapshots;
 mod stats;
+mod taken;
 mod verify;
 mod verify_replica;
 

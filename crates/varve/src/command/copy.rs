@@ -12,8 +12,8 @@ use varve_tree::{Copied, CopyError, CopyMode, copy_archive};
 
 use super::Outcome;
 use super::place::vac_place;
-use super::snapshot::growth;
 use super::snapshots::short_id;
+use super::taken::growth;
 use crate::arguments::{Arguments, Copy, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::{moment, session, show};

@@ -9,7 +9,8 @@ use serde_json::json;
 use varve_archive::{Progress, Request};
 use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night};
 
-use super::{Outcome, snapshot, snapshots};
+use super::taken::{as_line, say_left_out};
+use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::{moment, session, show};
@@ -73,7 +74,7 @@ fn print(arguments: &Arguments, drive: &DriveTaken) {
             Reading::Since { time, .. } => format!("what has changed since {}", moment::show(*time)),
             Reading::Whole { reason } => format!("all of it: {reason}"),
         };
-        say!("{}; read {}, {why}", snapshot::as_line(taken), show::bytes(drive.read_bytes));
-        snapshot::say_left_out(&drive.left_out);
+        say!("{}; read {}, {why}", as_line(taken), show::bytes(drive.read_bytes));
+        say_left_out(&drive.left_out);
     }
 }

@@ -9,20 +9,21 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    Archive, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem, Progress, Request,
-    Snapshot, Taken, VacOptions, Watch,
+    Archive, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem, Progress, Request, Taken,
+    VacOptions, Watch,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_tree::VacShape;
 use varve_world::{Clock, RealClock};
 
+use super::taken::{as_line, say_left_out};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::roots::{LockedRoots, Roots};
 use crate::session::Home;
-use crate::{complaint, session, show};
+use crate::{complaint, session};
 
 /// Of disk images at a Venti server: what everybody uses there.
 const VENTI_BLOCK_BYTES: u32 = 8 << 10;
@@ -314,36 +315,6 @@ fn print(arguments: &Arguments, taken: &Taken, left_out: &LeftOut) {
         say!("vac:{}", vac.score);
     }
     say_left_out(left_out);
-}
-
-/// What is not in a snapshot, for people.
-pub(super) fn say_left_out(left_out: &LeftOut) {
-    for part in left_out.parts().iter().filter(|part| part.bytes > 0) {
-        say!("  left out: {} of {}, {}", part.what, part.volume, show::bytes(part.bytes));
-    }
-}
-
-/// A snapshot that was taken, for people.
-pub(super) fn as_line(snapshot: &Snapshot) -> String {
-    let files = match snapshot.file_count {
-        0 => String::new(),
-        number => format!(" in {}", show::count(number, "file")),
-    };
-    format!(
-        "{} {}: {}{files}{}, {}",
-        snapshots::short_id(snapshot),
-        show::name(snapshot.name.as_bytes()),
-        show::bytes(snapshot.size),
-        growth(snapshot),
-        show::duration(snapshot.elapsed)
-    )
-}
-
-/// What a snapshot has added to its store, with a comma before it; nothing where that is not known.
-pub(super) fn growth(snapshot: &Snapshot) -> String {
-    snapshot.growth.map_or_else(String::new, |growth| {
-        format!(", {} new, {} stored", show::bytes(growth.new_bytes), show::bytes(growth.stored_bytes))
-    })
 }
 
 #[cfg(test)]

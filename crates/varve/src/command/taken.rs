@@ -1,0 +1,37 @@
+//! What was taken, for people.
+
+use varve_archive::Snapshot;
+use varve_image::LeftOut;
+
+use super::snapshots;
+use crate::show;
+
+/// What is not in a snapshot, for people.
+pub(super) fn say_left_out(left_out: &LeftOut) {
+    for part in left_out.parts().iter().filter(|part| part.bytes > 0) {
+        say!("  left out: {} of {}, {}", part.what, part.volume, show::bytes(part.bytes));
+    }
+}
+
+/// A snapshot that was taken, for people.
+pub(super) fn as_line(snapshot: &Snapshot) -> String {
+    let files = match snapshot.file_count {
+        0 => String::new(),
+        number => format!(" in {}", show::count(number, "file")),
+    };
+    format!(
+        "{} {}: {}{files}{}, {}",
+        snapshots::short_id(snapshot),
+        show::name(snapshot.name.as_bytes()),
+        show::bytes(snapshot.size),
+        growth(snapshot),
+        show::duration(snapshot.elapsed)
+    )
+}
+
+/// What a snapshot has added to its store, with a comma before it; nothing where that is not known.
+pub(super) fn growth(snapshot: &Snapshot) -> String {
+    snapshot.growth.map_or_else(String::new, |growth| {
+        format!(", {} new, {} stored", show::bytes(growth.new_bytes), show::bytes(growth.stored_bytes))
+    })
+}
