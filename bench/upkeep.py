@@ -8,7 +8,7 @@ beside what limits it: the disk, one core, or what another program reaches with 
   clone       from there, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. And beside what limits it: the server's own client, which
               fetches as many objects and writes them nowhere, and the disk, which writes as many bytes past the system's memory of files; the slower of
               the two is the limit. And into memory (/dev/shm), beside the client. Client, server and clone share this machine's processors; so once
-              more over a line of 2 Gbit/s, if one can be made here, where it is the line that limits
+              more over a line of 8 Gbit/s, if one can be made here, where it is the line that limits
   repair      one arena of 64 MiB is lost, and comes from a replica in a folder, with a cold cache: of a store, and of one of a quarter of its size, each
               with what it read from the disk; it should cost the same. And beside `verify --data` of the larger, which a `repair --data` begins with
   parity      a snapshot into a store with `init --parity 5%`, beside one into a store without
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = ["verify", "replicate", "clone", "repair", "parity"]
 SOURCE_BYTES = 1 << 30
 QUICK_SOURCE_BYTES = 24 << 20
-LINE_BITS_PER_SECOND = 2_000_000_000
+LINE_BITS_PER_SECOND = 8_000_000_000
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "not a secret", "AWS_REGION": "us-east-1"}
 # The server, and the client beside it; script/need says of which version.
 NEEDED = ["versitygw", "s5cmd"]
