@@ -12,9 +12,9 @@ use crate::arguments::WrongWords;
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
-    eprintln!("varve: {}", with_causes(error.as_ref()));
+    remark!("varve: {}", with_causes(error.as_ref()));
     if let Some(hint) = hint(error) {
-        eprintln!("hint: {hint}");
+        remark!("hint: {hint}");
     }
 }
 
@@ -133,13 +133,4 @@ fn hint(error: &Error) -> Option<&'static str> {
 pub fn is_wrong_words(error: &Error) -> bool {
     let is_moment = |cause: &SelectError| matches!(cause, SelectError::NotAMoment { .. });
     error.chain().any(|cause| cause.is::<WrongWords>() || cause.downcast_ref().is_some_and(is_moment))
-}
-
-/// Whether somebody who read our output has stopped reading, as `head` does.
-pub fn is_closed_pipe(error: &Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    })
 }

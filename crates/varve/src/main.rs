@@ -1,9 +1,8 @@
 //! The command line: parses, asks, prints progress and tables. What it does, the crates below do.
-#![expect(clippy::print_stderr, reason = "this is the one crate that talks to people")]
 
-// First: its macro is used in the commands.
+// First: its macros are used in all others.
 #[macro_use]
-mod show;
+mod say;
 
 mod arguments;
 mod command;
@@ -14,6 +13,7 @@ mod progress_bar;
 mod reading;
 mod roots;
 mod session;
+mod show;
 mod target;
 
 use std::io::IsTerminal;
@@ -30,8 +30,8 @@ fn main() -> ExitCode {
     let outcome = command::run(&arguments);
     session::forget_answer();
     match outcome {
+        Ok(_) if say::tell_failure() => ExitCode::FAILURE,
         Ok(outcome) => outcome.exit_code(),
-        Err(error) if complaint::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             complaint::print(&error);
             ExitCode::from(if complaint::is_wrong_words(&error) { 2 } else { 1 })
@@ -51,6 +51,8 @@ fn start_logging(arguments: &Arguments) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Which would panic where standard error cannot be written to.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
         .init();

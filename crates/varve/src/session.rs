@@ -120,7 +120,7 @@ pub fn replica_home(arguments: &Arguments, text: &str) -> Result<ReplicaHome> {
     let replica = Arc::new(Replica::open(there).with_context(context)?);
     // Who verifies is told with all else that was found.
     if !matches!(arguments.command, Command::Verify(_)) {
-        replica.in_the_way().iter().for_each(|found| eprintln!("varve: {text}: {found}"));
+        replica.in_the_way().iter().for_each(|found| remark!("varve: {text}: {found}"));
     }
     let id = replica.config().with_context(context)?.id;
     let own = cache_folder(arguments).map(|folder| folder.join(to_hex(&id)));
@@ -175,7 +175,7 @@ pub fn notice_rollback(store: &Store, there: &ReplicaHome, history: History, tex
         return false;
     }
     if !store.newest_is_there().unwrap_or(false) {
-        eprintln!(
+        remark!(
             "varve: {text} does not have the newest that this machine has seen there: it was put back to an older state, or has lost \
              its end"
         );
@@ -185,11 +185,11 @@ pub fn notice_rollback(store: &Store, there: &ReplicaHome, history: History, tex
     let is_new = history == History::Unknown && !store.has_noted_newest();
     let lacks = |seen: &RealStorage| !store.has_newest_noted_in(seen).unwrap_or(false);
     if is_new && there.seen_elsewhere.iter().any(lacks) {
-        eprintln!(
+        remark!(
             "varve: {text} does not have the newest that this machine has seen at another replica of the store: it was put back to an \
              older state, was not brought up to date, or holds another history of the store"
         );
-        eprintln!("hint: `varve -s STORE verify --replica {text}` compares it with the store itself");
+        remark!("hint: `varve -s STORE verify --replica {text}` compares it with the store itself");
         return true;
     }
     if let Err(error) = store.note_newest_seen() {
@@ -368,15 +368,15 @@ pub fn write_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
 fn notice_lost_end(store: &Store, name: &str) {
     if let Err(WithheldError { arena, offset }) = store.check_nothing_withheld() {
         // It may be there all the same: nothing is said to be lost.
-        eprintln!(
+        remark!(
             "varve: {name}: the disk does not give what is at offset {offset} of arena {arena}: the newest snapshots may be missing here"
         );
-        eprintln!("hint: look after the disk; `varve verify` says what else it does not give");
+        remark!("hint: look after the disk; `varve verify` says what else it does not give");
     } else if store.end_is_lost() {
-        eprintln!(
+        remark!(
             "varve: {name} has lost the end of its log: the newest snapshots may be missing, and cannot be named"
         );
-        eprintln!(
+        remark!(
             "hint: `varve repair --from COPY` brings back what a copy or a replica of the store still has"
         );
     }
@@ -432,12 +432,12 @@ pub fn report_lost(arguments: &Arguments, blocks: &Healing) {
     if lost.is_empty() {
         return;
     }
-    eprintln!("varve: blocks that are lost here were read from a replica: {}", lost.len());
+    remark!("varve: blocks that are lost here were read from a replica: {}", lost.len());
     match heal(arguments, blocks, &lost) {
-        Ok(count) => eprintln!("varve: blocks that were stored here again: {count}"),
-        Err(error) => eprintln!("varve: they were not stored here again: {error:#}"),
+        Ok(count) => remark!("varve: blocks that were stored here again: {count}"),
+        Err(error) => remark!("varve: they were not stored here again: {error:#}"),
     }
-    eprintln!("hint: `varve verify --data` says what else is lost");
+    remark!("hint: `varve verify --data` says what else is lost");
 }
 
 fn heal(arguments: &Arguments, blocks: &Healing, lost: &[BlockName]) -> Result<u64> {
@@ -466,7 +466,7 @@ fn open_remembered(arguments: &Arguments, config: &StoreConfig) -> Vec<Box<dyn B
         });
         match opened {
             Ok(store) => stores.push(Box::new(store)),
-            Err(error) => eprintln!("varve: {text} cannot be asked for what is lost here: {error:#}"),
+            Err(error) => remark!("varve: {text} cannot be asked for what is lost here: {error:#}"),
         }
     }
     stores

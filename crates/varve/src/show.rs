@@ -1,30 +1,11 @@
 //! Sizes, names and tables, as they are printed.
 
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 use varve_archive::{Node, NodeKind};
 
 use crate::moment;
-
-/// Prints a line of a result.
-macro_rules! say {
-    ($($part:tt)*) => { $crate::show::line(format_args!($($part)*)) };
-}
-
-/// Prints a line of a result. A reader that has had enough, as `head` has, ends the program, and that is no failure.
-pub fn line(text: fmt::Arguments<'_>) {
-    let written = writeln!(std::io::stdout(), "{text}");
-    match written {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => {
-            eprintln!("varve: cannot write to standard output: {error}");
-            std::process::exit(1);
-        }
-        Ok(()) => {}
-    }
-}
 
 /// A number of bytes for people: three digits and a unit of 1024.
 pub fn bytes(count: u64) -> String {

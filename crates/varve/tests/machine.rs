@@ -6,6 +6,7 @@ mod sandbox;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
 const MIB: u64 = 1 << 20;
+const GREETING: &str = "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 0, \"minor\": 2, \"major\": 7}}, \"capabilities\": []}}\n";
 
 /// The lines that a night prints for programs.
 fn night(sandbox: &Sandbox, machine: &Machine, more: &[&str]) -> Vec<Value> {
@@ -499,6 +501,28 @@ fn serve(
     questions
 }
 
+/// The pipe that breaks is the machine's, and not that of somebody who reads what the night prints.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the monitor is another program")]
+fn a_monitor_that_goes_away_is_a_failure() {
+    let sandbox = Sandbox::encrypted();
+    let socket = sandbox.path("goes");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let monitor = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.write_all(GREETING.as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(&socket).read_line(&mut line).unwrap();
+        let question: Value = serde_json::from_str(&line).unwrap();
+        // What is written to it from now on fails.
+        socket.shutdown(Shutdown::Read).unwrap();
+        writeln!(socket, "{}", json!({ "return": {}, "id": question["id"] })).unwrap();
+    });
+    let said = sandbox.fails(1, ["snapshot", "--qmp", socket.to_str().unwrap()]);
+    assert!(said.contains("was not archived") && said.contains("Broken pipe"), "{said}");
+    monitor.join().unwrap();
+}
+
 #[test]
 fn a_guest_that_was_frozen_is_thawed() {
     if !has(&PROGRAMS, "a_guest_that_was_frozen_is_thawed") {
@@ -540,7 +564,6 @@ fn a_guest_that_was_frozen_is_thawed() {
 
 #[test]
 fn a_machine_that_lies_is_left() {
-    let greeting = "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 0, \"minor\": 2, \"major\": 7}}, \"capabilities\": []}}\n";
     let drive = json!([{ "device": "d0", "qdev": "d0", "inserted":
         { "node-name": "n", "drv": "raw", "ro": false, "image": { "virtual-size": u64::MAX } } }]);
     let liars: [(&str, Value); 7] = [
@@ -554,14 +577,14 @@ fn a_machine_that_lies_is_left() {
     ];
     let sandbox = Sandbox::encrypted();
     for (name, lie) in liars {
-        let _asked = serve(&sandbox.path(name), greeting, move |command, question| {
+        let _asked = serve(&sandbox.path(name), GREETING, move |command, question| {
             let answer = if command.starts_with("query-block-exports") { Value::Null } else { lie.clone() };
             Some(json!({ "return": answer, "id": question["id"] }))
         });
         let said = sandbox.fails(1, ["snapshot", "--qmp", &sandbox.arg(name), "--name", "x"]);
         assert!(said.contains("was not archived"), "{name}: {said}");
     }
-    let _asked = serve(&sandbox.path("gone"), greeting, |command, question| {
+    let _asked = serve(&sandbox.path("gone"), GREETING, |command, question| {
         (command == "qmp_capabilities").then(|| json!({ "return": {}, "id": question["id"] }))
     });
     let said = sandbox.fails(1, ["snapshot", "--qmp", &sandbox.arg("gone")]);

@@ -3,7 +3,7 @@
 
 mod sandbox;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Stdio;
@@ -352,4 +352,56 @@ fn a_reader_that_has_had_enough_is_no_failure() {
         let run = Run::new(child.wait_with_output().unwrap());
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{words:?}");
     }
+}
+
+/// Runs with its output at a place where nothing can be written.
+fn unheard(sandbox: &Sandbox, words: &[&str], stdout: Stdio, stderr: Stdio) -> Run {
+    let child = sandbox.command().args(words).stdout(stdout).stderr(stderr).spawn().unwrap();
+    Run::new(child.wait_with_output().unwrap())
+}
+
+fn full() -> Stdio {
+    File::options().write(true).open("/dev/full").unwrap().into()
+}
+
+/// The end of a pipe that nobody reads any more.
+fn unread() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+#[test]
+fn what_nobody_is_told_of_is_done_all_the_same() {
+    let sandbox = Sandbox::encrypted();
+    for (name, seed) in [("a", 7), ("b", 8), ("c", 9)] {
+        fs::write(sandbox.path(name), noise(seed, 100_000)).unwrap();
+    }
+    let names = |sandbox: &Sandbox| -> Vec<String> {
+        let listed = sandbox.json(["snapshots"]).remove(0);
+        listed.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().into()).collect()
+    };
+    // Each source is archived, though the first cannot be reported.
+    let run = unheard(&sandbox, &["snapshot", "a", "b"], unread(), Stdio::piped());
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    assert_eq!(names(&sandbox), ["a", "b"]);
+    let run = unheard(&sandbox, &["snapshot", "b", "c"], full(), Stdio::piped());
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.contains("cannot write to standard output"), "{}", run.stderr);
+    assert_eq!(names(&sandbox), ["a", "b", "b", "c"]);
+    let run = unheard(&sandbox, &["-vvv", "snapshot", "a"], full(), full());
+    assert_eq!(run.code, Some(1));
+    assert_eq!(names(&sandbox).len(), 5);
+    for stderr in [full(), unread()] {
+        assert_eq!(unheard(&sandbox, &["restore", "nothing", "-"], Stdio::piped(), stderr).code, Some(1));
+    }
+    // What is only to be shown has failed then.
+    for words in [&["cat", "a"][..], &["ls", "-l", "a"]] {
+        let run = unheard(&sandbox, words, full(), Stdio::piped());
+        assert_eq!(run.code, Some(1), "{words:?}");
+        assert!(run.stderr.contains("No space left"), "{words:?}: {}", run.stderr);
+    }
+    // Damage is a failure, whoever has stopped to read about it.
+    let arena = sandbox.store().join("arenas/0000000000.arena");
+    write_at(&arena, 50_000, &[0x55; 64]);
+    assert_eq!(sandbox.run(["verify", "--data"]).code, Some(1));
+    assert_eq!(unheard(&sandbox, &["verify", "--data"], unread(), unread()).code, Some(1));
 }

@@ -120,7 +120,7 @@ fn drives(
         // Firmware is no device of the guest's, and a disc in a drive is nobody's disk.
         let is_disk = !drive.device.is_empty() && !drive.device.ends_with("-cd");
         if is_disk && drive.snapshot.is_none() {
-            eprintln!("varve: {} is not attached: it was not archived", show::name(drive.name.as_bytes()));
+            remark!("varve: {} is not attached: it was not archived", show::name(drive.name.as_bytes()));
         }
     }
     let mut drives = Vec::new();
@@ -137,7 +137,7 @@ fn drives(
                 Ok((_, served)) => served.disk,
                 Err(error) => {
                     let name = show::name(drive.name.as_bytes());
-                    eprintln!("varve: {name} is not attached: its snapshot {id} cannot be had: {error}");
+                    remark!("varve: {name} is not attached: its snapshot {id} cannot be had: {error}");
                     continue;
                 }
             }
@@ -199,7 +199,7 @@ impl Starter {
             1 => String::new(),
             count => format!("{count} drives, "),
         };
-        eprintln!(
+        remark!(
             "{} as it was {}: {} of memory, {firmware}, {drives}{network}; {written}",
             snapshot.name,
             moment::show(snapshot.time),
@@ -250,7 +250,7 @@ fn check_machine(
         timeout: words.timeout,
         screenshot: screenshot.as_deref(),
         is_cancelled: &|| is_cancelled.load(Ordering::Relaxed),
-        starts_again: &|| eprintln!("{AGAIN}"),
+        starts_again: &|| remark!("{AGAIN}"),
     };
     let mut failure = None;
     let checked = check(&wanted, &watch, &mut |best| {
@@ -284,7 +284,7 @@ fn check_machine(
         let why = checked.ended.unwrap_or_else(|| "that did not come".into());
         say!("no: after {seconds:.1} s, with {}: {why}", checked.accelerator);
         if !checked.said.is_empty() {
-            eprintln!("the last that it said:\n{}", show::lines(&checked.said));
+            remark!("the last that it said:\n{}", show::lines(&checked.said));
         }
     }
     Ok(if checked.is_up { Outcome::Done } else { Outcome::Found })
@@ -302,7 +302,7 @@ fn use_machine(words: &Boot, starter: &mut Starter, is_cancelled: &Arc<AtomicBoo
     loop {
         let mut machine = match starter.start(&screen, accelerator, with_console) {
             Err(error) if error.downcast_ref().is_some_and(|error: &BootError| error.is_of(accelerator)) => {
-                eprintln!("{AGAIN}\r");
+                remark!("{AGAIN}\r");
                 accelerator = Accelerator::Software;
                 continue;
             }
@@ -317,7 +317,7 @@ fn use_machine(words: &Boot, starter: &mut Starter, is_cancelled: &Arc<AtomicBoo
         if !wait_for_end(&mut machine, is_cancelled) {
             terminal.iter().for_each(Terminal::disconnect);
             drop(machine);
-            eprintln!("{AGAIN}\r");
+            remark!("{AGAIN}\r");
             accelerator = Accelerator::Software;
             continue;
         }
@@ -350,7 +350,7 @@ fn wait_for_end(machine: &mut Emulator, is_cancelled: &AtomicBool) -> bool {
             let waited = std::mem::replace(&mut waits_for_room, machine.waits_for_room());
             if waits_for_room {
                 if !waited {
-                    eprintln!("{NO_ROOM}\r");
+                    remark!("{NO_ROOM}\r");
                 }
                 machine.try_again();
             }

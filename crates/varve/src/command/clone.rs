@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     let folder = words.folder.display();
     let cloned = cloned.with_context(|| format!("{folder} is no store yet"))?;
     for damage in &cloned.damaged {
-        eprintln!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
+        remark!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
     }
     if arguments.json {
         let value = json!({
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
         say!("{folder} is a store: {} arenas, {}, {checked}", cloned.arena_count, show::bytes(cloned.bytes));
     }
     if !cloned.damaged.is_empty() {
-        eprintln!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
+        remark!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
         return Ok(Outcome::Found);
     }
     // What lies in the place of a small file was told when the replica was opened: the clone is without that file.

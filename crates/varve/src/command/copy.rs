@@ -142,7 +142,7 @@ fn print(
         }
     }
     for (snapshot, error) in failures {
-        eprintln!("varve: {} {} is not copied: {error:#}", short_id(snapshot), snapshot.name);
+        remark!("varve: {} {} is not copied: {error:#}", short_id(snapshot), snapshot.name);
     }
 }
 

@@ -63,13 +63,13 @@ fn ranges(
     from.differences(blocks, to, &mut |range| {
         total += range.end - range.start;
         if arguments.json {
-            say!("{}", json!({ "start": range.start, "end": range.end }));
+            list!("{}", json!({ "start": range.start, "end": range.end }));
         } else {
-            say!("bytes {}..{}", range.start, range.end);
+            list!("bytes {}..{}", range.start, range.end);
         }
     })?;
     if !arguments.json && !arguments.quiet {
-        say!("{} of {} differ", show::bytes(total), show::bytes(to.size().max(from.size())));
+        list!("{} of {} differ", show::bytes(total), show::bytes(to.size().max(from.size())));
     }
     Ok(Outcome::Done)
 }
@@ -83,15 +83,15 @@ fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
             Change::Changed { content: true, .. } => ("M", "changed"),
             Change::Changed { .. } => ("m", "metadata"),
             Change::Unreadable(error) => {
-                eprintln!("varve: {}: {}", shown(path), with_causes(error.as_ref()));
+                remark!("varve: {}: {}", shown(path), with_causes(error.as_ref()));
                 outcome = Outcome::Found;
                 return;
             }
         };
         if arguments.json {
-            say!("{}", json!({ "path": path.to_string_lossy(), "change": what }));
+            list!("{}", json!({ "path": path.to_string_lossy(), "change": what }));
         } else {
-            say!("{sign} {}", shown(path));
+            list!("{sign} {}", shown(path));
         }
     });
     outcome

@@ -96,7 +96,7 @@ impl Search<'_> {
                     }
                 }
                 Listed::Unreadable { path, error } => {
-                    eprintln!(
+                    remark!(
                         "varve: {}: {}",
                         show::name(path.as_os_str().as_bytes()),
                         with_causes(error.as_ref())
@@ -123,18 +123,18 @@ impl Search<'_> {
                 What::Snapshot(snapshot) => snapshot.id.to_string(),
                 What::Vac(line) => line.to_string(),
             };
-            say!("{}", json!({ "snapshot": snapshot, "node": ls::as_json(path, node) }));
+            list!("{}", json!({ "snapshot": snapshot, "node": ls::as_json(path, node) }));
             return;
         }
         match what {
-            What::Snapshot(snapshot) => say!(
+            What::Snapshot(snapshot) => list!(
                 "{} {} {}  {}",
                 snapshots::short_id(snapshot),
                 moment::show(snapshot.time),
                 show::name(snapshot.name.as_bytes()),
                 show::name(path)
             ),
-            What::Vac(line) => say!("{line}  {}", show::name(path)),
+            What::Vac(line) => list!("{line}  {}", show::name(path)),
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
                 }
                 // The next one may be as good as ever.
                 Err(error @ ImportArenaError::Head { .. }) => {
-                    eprintln!("varve: {}", with_causes(&error));
+                    remark!("varve: {}", with_causes(&error));
                     outcome = Outcome::Found;
                 }
                 Err(error) => {
@@ -71,9 +71,9 @@ impl ArenaObserver for Told<'_> {
         if self.damage_count <= TOLD_DAMAGE_MAX {
             let (arena, range) = (show::name(self.arena.as_bytes()), &damage.range);
             let reason = with_causes(&damage.reason);
-            eprintln!("varve: {arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
+            remark!("varve: {arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
         } else if self.damage_count == TOLD_DAMAGE_MAX + 1 {
-            eprintln!("varve: {}: more is damaged", show::name(self.arena.as_bytes()));
+            remark!("varve: {}: more is damaged", show::name(self.arena.as_bytes()));
         }
     }
 
@@ -89,13 +89,13 @@ impl ArenaObserver for Told<'_> {
 
 fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
     if let Err(error) = &report.trailer {
-        eprintln!("varve: {}: {error}", show::name(report.name.as_bytes()));
+        remark!("varve: {}: {error}", show::name(report.name.as_bytes()));
     }
     if report.seal == SealCheck::Bad {
-        eprintln!("varve: {}: its bytes are not those that were sealed", show::name(report.name.as_bytes()));
+        remark!("varve: {}: its bytes are not those that were sealed", show::name(report.name.as_bytes()));
     }
     if report.directory_is_right == Some(false) {
-        eprintln!(
+        remark!(
             "varve: {}: its directory lists other clumps than it has",
             show::name(report.name.as_bytes())
         );

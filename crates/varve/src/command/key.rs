@@ -83,7 +83,7 @@ fn export(arguments: &Arguments, keyring: &Keyring, svg: bool) -> Result<Outcome
     let text = Zeroizing::new(if svg { page.svg()? } else { page.text()? });
     say!("{}", text.trim_end());
     if std::io::stdout().is_terminal() {
-        eprintln!("This opens the whole store. Print it, put it away, and clear this screen.");
+        remark!("This opens the whole store. Print it, put it away, and clear this screen.");
     }
     Ok(Outcome::Done)
 }
@@ -110,7 +110,7 @@ fn typed(file: Option<&Path>) -> Result<Zeroizing<String>> {
             .with_context(|| format!("cannot read {}", file.display()))?,
         None => {
             if std::io::stdin().is_terminal() {
-                eprintln!("Type in the five lines, each with its number; end with an empty line.");
+                remark!("Type in the five lines, each with its number; end with an empty line.");
                 return typed_at_a_terminal();
             }
             std::io::stdin().lock().take(TYPED_BYTES_MAX).read_to_string(&mut typed)?
@@ -158,7 +158,7 @@ fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
         }
         say!("{}", table.trim_fmt());
         for file in &damaged {
-            eprintln!("varve: {file} is damaged, and opens nothing");
+            remark!("varve: {file} is damaged, and opens nothing");
         }
     }
     Ok(if damaged.is_empty() { Outcome::Done } else { Outcome::Found })

@@ -34,9 +34,9 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         }
         Content::Raw(part) => {
             if arguments.json {
-                say!("{}", json!({ "path": place.path, "kind": "image", "size": part.size() }));
+                list!("{}", json!({ "path": place.path, "kind": "image", "size": part.size() }));
             } else {
-                say!("{} is {} of a disk image", words.snapshot, show::bytes(part.size()));
+                list!("{} is {} of a disk image", words.snapshot, show::bytes(part.size()));
             }
             return Ok(Outcome::Done);
         }
@@ -71,7 +71,7 @@ fn print_tree(
         Listed::Unreadable { path, error } => {
             let path = show::name(path.as_os_str().as_bytes());
             let path = if path.is_empty() { &words.snapshot } else { &path };
-            eprintln!("varve: {path}: {}", with_causes(error.as_ref()));
+            remark!("varve: {path}: {}", with_causes(error.as_ref()));
             outcome = Outcome::Found;
             ListNext::Skip
         }
@@ -87,7 +87,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
         let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
         let problem = unreadable.filter(|_| is_file_system).map(|error| with_causes(error));
         if arguments.json {
-            say!(
+            list!(
                 "{}",
                 json!({
                     "path": volume.name(),
@@ -111,13 +111,13 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
     }
     let size = disk.raw().size();
     if arguments.json {
-        say!("{}", json!({ "path": "disk.raw", "kind": "image", "size": size }));
+        list!("{}", json!({ "path": "disk.raw", "kind": "image", "size": size }));
     } else {
         table.add_row(["disk.raw", "all of the disk", &show::bytes(size), "", ""]);
-        say!("{}", table.trim_fmt());
+        list!("{}", table.trim_fmt());
     }
     for problem in disk.problems() {
-        eprintln!("varve: {}", show::name(problem.to_string().as_bytes()));
+        remark!("varve: {}", show::name(problem.to_string().as_bytes()));
     }
 }
 
@@ -129,15 +129,15 @@ fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node, holds: Opt
         if let Some(holds) = holds {
             line["holds"] = holds.into();
         }
-        say!("{line}");
+        list!("{line}");
         return;
     }
     let holds = holds.map(|holds| format!("  ({holds})")).unwrap_or_default();
     if words.long {
-        say!("{}{holds}", show::long_line(node, shown));
+        list!("{}{holds}", show::long_line(node, shown));
     } else {
         let slash = if node.kind == NodeKind::Folder { "/" } else { "" };
-        say!("{}{slash}{holds}", show::name(shown));
+        list!("{}{slash}{holds}", show::name(shown));
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
         show_bar(None);
         print(arguments, drive);
     };
-    let warn = |said: &str| eprintln!("varve: {said}");
+    let warn = |said: &str| remark!("varve: {said}");
     let watch = NightWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
     let night = archive_night(&mut archive, &options, &request, watch);
     show_bar(None);

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     let mounted = fuse::mount(days, &words.folder, &options)?;
     if !arguments.quiet {
         let at = mounted.at().display();
-        eprintln!("varve: mounted on {at}; Ctrl-C or `fusermount3 -u {at}` takes it away");
+        remark!("varve: mounted on {at}; Ctrl-C or `fusermount3 -u {at}` takes it away");
     }
     while !is_over.load(Ordering::Relaxed) && !mounted.has_ended() {
         std::thread::park_timeout(LOOK);

@@ -7,9 +7,10 @@ use clap::CommandFactory;
 
 use super::Outcome;
 use crate::arguments::Arguments;
+use crate::say::Output;
 
 pub(super) fn completions(shell: clap_complete::Shell) -> Outcome {
-    clap_complete::generate(shell, &mut Arguments::command(), "varve", &mut std::io::stdout());
+    clap_complete::generate(shell, &mut Arguments::command(), "varve", &mut Output::new());
     Outcome::Done
 }
 

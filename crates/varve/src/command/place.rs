@@ -153,7 +153,7 @@ pub(super) fn open_image(blocks: &Arc<Healing>, entry: &Entry) -> ImageFiles {
 /// Tells what whoever looks into the volumes that were opened should know of them.
 pub(super) fn warn_of(disk: &ImageFiles) {
     for (volume, warning) in disk.warnings() {
-        eprintln!("varve: {}: {}", show::name(volume.as_bytes()), show::name(warning.as_bytes()));
+        remark!("varve: {}: {}", show::name(volume.as_bytes()), show::name(warning.as_bytes()));
     }
 }
 

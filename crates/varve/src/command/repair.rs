@@ -59,7 +59,7 @@ fn bring_back_settings(arguments: &Arguments, words: &Repair) -> Result<()> {
         let put_back = Store::bring_back_settings(&world, copy.as_ref())
             .with_context(|| format!("cannot put back the settings from {}", path.display()))?;
         for file in put_back {
-            eprintln!("varve: {file} was put back from {}", path.display());
+            remark!("varve: {file} was put back from {}", path.display());
         }
     }
     Ok(())
@@ -104,7 +104,7 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         if report.plan.is_empty() && report.before.harm.is_empty() && !report.end_was_lost {
             say!("nothing to repair");
         } else {
-            eprintln!(
+            remark!(
                 "hint: without --plan this is done; with --from a copy of the store, what is lost comes back"
             );
         }
@@ -115,11 +115,9 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
     }
     verify::print_harm(&report.harm_left);
     if !report.harm_left.is_empty() {
-        eprintln!("hint: archive the same data again, or name a copy of the store with --from");
+        remark!("hint: archive the same data again, or name a copy of the store with --from");
     } else if report.end_was_lost && words.from.is_empty() {
-        eprintln!(
-            "hint: name a copy of the store, or a replica, with --from: what only that knows comes back"
-        );
+        remark!("hint: name a copy of the store, or a replica, with --from: what only that knows comes back");
     } else if report.plan.is_empty()
         && report.mended.is_empty()
         && report.copied.is_empty()

@@ -135,11 +135,11 @@ fn one(
         print_damage(damage);
     }
     if !done.damaged.is_empty() {
-        eprintln!("hint: `varve verify` says what that harms; everything else was replicated");
+        remark!("hint: `varve verify` says what that harms; everything else was replicated");
         outcome = Outcome::Found;
     }
     if !wrong.is_empty() {
-        eprintln!(
+        remark!(
             "hint: `varve verify --replica {text}` says what is still missing there; `--replace OBJECT` uploads it again"
         );
     }
@@ -156,7 +156,7 @@ fn left_wrong<'a>(words: &'a Replicate, plan: &'a ReplicationPlan) -> impl Itera
 fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan, text: &str) -> Outcome {
     let mut outcome = Outcome::Done;
     if plan.lost_there.is_some() {
-        eprintln!(
+        remark!(
             "varve: {text} does not have what this machine has seen there: it was emptied, put back to an older state, or \
              changed. What is missing is uploaded again"
         );
@@ -167,28 +167,30 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
         outcome = Outcome::Found;
     }
     for (arena, offset) in plan.unfinished.iter().filter(|_| !arguments.quiet) {
-        eprintln!(
+        remark!(
             "varve: arena {arena}, offset {offset}: what follows was never finished, and is not replicated; the next snapshot cuts it off"
         );
     }
     for arena in &plan.missing_here {
-        eprintln!("varve: arena {arena} is missing here; the replica has it");
+        remark!("varve: arena {arena} is missing here; the replica has it");
         outcome = Outcome::Found;
     }
     for wrong in left_wrong(words, plan) {
-        eprintln!(
+        remark!(
             "varve: {} at the replica has {} bytes, and should have {}; what it lacks is uploaded beside it if possible",
-            wrong.object, wrong.bytes, wrong.expected
+            wrong.object,
+            wrong.bytes,
+            wrong.expected
         );
         outcome = Outcome::Found;
     }
     for file in &plan.wrong_settings {
-        eprintln!("varve: {file} at the replica is not the store's: --replace {file} puts it there again");
+        remark!("varve: {file} at the replica is not the store's: --replace {file} puts it there again");
         outcome = Outcome::Found;
     }
     if !words.delete_extra_keys && !arguments.quiet {
         for key in &plan.extra_keys {
-            eprintln!("varve: {key} opens the replica, and the store no longer has it (--delete-extra-keys)");
+            remark!("varve: {key} opens the replica, and the store no longer has it (--delete-extra-keys)");
         }
     }
     outcome
@@ -196,7 +198,7 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
 
 fn print_damage(damage: &DamagedHere) {
     let reason = with_causes(&damage.reason);
-    eprintln!("varve: this store is damaged, and that was not replicated: {reason}");
+    remark!("varve: this store is damaged, and that was not replicated: {reason}");
 }
 
 fn print_dry_run(arguments: &Arguments, plan: &ReplicationPlan, text: &str) {

@@ -18,6 +18,7 @@ use super::place::{Content, Place, place};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::Reading;
+use crate::say::Output;
 use crate::{complaint, session};
 
 pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
@@ -106,7 +107,7 @@ fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Prog
         return Err(anyhow::Error::from_boxed(trouble.error))
             .with_context(|| format!("{:?} has no content", place.path));
     }
-    files.write_to(from.workers, &node, &mut std::io::stdout(), progress)?;
+    files.write_to(from.workers, &node, &mut Output::new(), progress)?;
     Ok(Outcome::Done)
 }
 
@@ -119,7 +120,7 @@ fn restore_bytes(
     let Origin { blocks, workers } = from;
     let Restore { destination, overwrite, format, .. } = words;
     match (*format, destination == Path::new("-")) {
-        (ImageFormat::Raw, true) => write_image(&**blocks, workers, image, &mut std::io::stdout(), progress)?,
+        (ImageFormat::Raw, true) => write_image(&**blocks, workers, image, &mut Output::new(), progress)?,
         (ImageFormat::Raw, false) => {
             restore_image(&**blocks, workers, image, destination, *overwrite, progress)?
         }
@@ -139,11 +140,11 @@ fn restore_node(
     progress: &Progress,
 ) -> Result<Outcome> {
     let options = RestoreOptions { overwrite, ..RestoreOptions::default() };
-    let report = |problem: Problem| eprintln!("varve: {}", complaint::problem(&problem));
+    let report = |problem: Problem| remark!("varve: {}", complaint::problem(&problem));
     let watch = Watch { progress, report: &report };
     let counts = restore_folder(tree.files, from.workers, tree.root, destination, options, watch)?;
     if counts.problem_count > 0 {
-        eprintln!("varve: {} files or folders are missing, or lack something", counts.problem_count);
+        remark!("varve: {} files or folders are missing, or lack something", counts.problem_count);
         return Ok(Outcome::Found);
     }
     Ok(Outcome::Done)

@@ -106,10 +106,8 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     announce(&doors, metrics.as_ref());
     for signal in signals.forever() {
         match signal {
-            SIGUSR1 => {
-                eprint!("{}{}", venti::bucket_histogram(store.memory_index_stats().as_ref()), counts())
-            }
-            SIGUSR2 => eprint!("{}{}", venti::lookup_histogram(&store.candidates_per_lookup()), counts()),
+            SIGUSR1 => tell_numbers(&venti::bucket_histogram(store.memory_index_stats().as_ref()), &counts()),
+            SIGUSR2 => tell_numbers(&venti::lookup_histogram(&store.candidates_per_lookup()), &counts()),
             _ => break,
         }
     }
@@ -163,6 +161,11 @@ fn announce(doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
         say!("metrics at http://{}/metrics", metrics.address());
     }
     tell(Notice::Ready);
+}
+
+/// What a server has done and how its tables are filled, for whoever asked with a signal.
+fn tell_numbers(tables: &str, counts: &str) {
+    remark!("{}", format!("{tables}{counts}").trim_end());
 }
 
 /// Tells the service manager, if there is one.

@@ -45,13 +45,10 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             .with_context(|| format!("{} was not archived", source.display()))?;
         drop(shown);
         if taken.changed_meanwhile {
-            eprintln!(
-                "varve: {} changed while it was read: the snapshot mixes two moments",
-                source.display()
-            );
+            remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
             outcome = Outcome::Found;
         } else if taken.snapshot.problem_count > 0 {
-            eprintln!("varve: the snapshot lacks {} files, or parts of them", taken.snapshot.problem_count);
+            remark!("varve: the snapshot lacks {} files, or parts of them", taken.snapshot.problem_count);
             outcome = Outcome::Found;
         }
         print(arguments, &taken, &left_out);
@@ -118,13 +115,13 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
 /// Says what is not as it was, and writes the line that names the archive.
 fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     if vac.without_xattrs > 0 {
-        eprintln!(
+        remark!(
             "varve: {} files have more attributes than vac's records take: the vac archive has none of theirs",
             vac.without_xattrs
         );
     }
     if vac.left_out > 0 {
-        eprintln!("varve: {} files that could not be read are not in the vac archive", vac.left_out);
+        remark!("varve: {} files that could not be read are not in the vac archive", vac.left_out);
     }
     let context = || format!("{} cannot be written; the archive is vac:{}", file.display(), vac.score);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -195,7 +192,7 @@ fn take(
 ) -> Result<(Taken, LeftOut)> {
     if source.is_dir() {
         let options = folder_options(arguments, words, source)?;
-        let report = |problem: Problem| eprintln!("varve: {}", complaint::problem(&problem));
+        let report = |problem: Problem| remark!("varve: {}", complaint::problem(&problem));
         let watch = Watch { progress, report: &report };
         let taken = match taker {
             Taker::Store(archive) => archive.take_folder(source, options, words.reread, request, watch)?,
@@ -234,12 +231,7 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
     let found = LeftOut::find(disk, wanted);
     for part in found.parts() {
         if let Some(reason) = &part.kept_because {
-            eprintln!(
-                "varve: {}: {} of {} is kept: {reason}",
-                image.path().display(),
-                part.what,
-                part.volume
-            );
+            remark!("varve: {}: {} of {} is kept: {reason}", image.path().display(), part.what, part.volume);
         }
     }
     Ok(found)
@@ -267,7 +259,7 @@ fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<I
     }
     if words.format.is_none() && !arguments.quiet {
         let (path, name) = (source.display(), format.name());
-        eprintln!(
+        remark!(
             "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw: the file)"
         );
     }

@@ -99,7 +99,7 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
             show::count(verified.damage.len(), "place"),
             show::count(verified.harm.len(), "part")
         );
-        eprintln!(
+        remark!(
             "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
         );
     } else if !can_read && !arguments.quiet {

@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         print(arguments, text, &audit, compared.as_ref(), &harm);
     }
     if let Some(error) = unread {
-        eprintln!("varve: what that harms cannot be told: {error}");
+        remark!("varve: what that harms cannot be told: {error}");
     }
     let is_well = audit.findings.is_empty()
         && !is_older
@@ -161,7 +161,7 @@ fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Com
         say!("  harms: {}", describe(harm));
     }
     if !audit.findings.is_empty() {
-        eprintln!(
+        remark!(
             "hint: `varve replicate {text}` uploads what is missing, and with --replace OBJECT what is damaged; what belongs \
              to no replica, or lies in the place of an object, must be removed there by hand"
         );

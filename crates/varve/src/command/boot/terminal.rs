@@ -25,7 +25,7 @@ impl Terminal {
         let console: Arc<Mutex<Option<UnixStream>>> = Arc::default();
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
-            eprintln!("Ctrl-] leaves the console, and ends the machine");
+            remark!("Ctrl-] leaves the console, and ends the machine");
             let mut raw = before.clone();
             raw.make_raw();
             tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
@@ -70,7 +70,7 @@ impl Drop for Terminal {
         if let Some(before) = &self.before {
             // There is nobody left to be told.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
-            eprintln!();
+            remark!("");
         }
     }
 }

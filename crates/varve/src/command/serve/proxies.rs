@@ -22,7 +22,7 @@ use varve_venti::Address;
 use varve_world::World;
 
 use super::venti::{self, VentiDoor};
-use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors, tell};
+use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors, tell, tell_numbers};
 use crate::arguments::{Arguments, Serve, WrongWords};
 use crate::reading::VentiSnapshots;
 use crate::roots::Roots;
@@ -212,7 +212,7 @@ pub(super) fn run(
     for signal in signals.forever() {
         let counts = || server.as_deref().map(venti::counts).unwrap_or_default();
         match signal {
-            SIGUSR1 | SIGUSR2 => eprint!("{}{}", assembled.watched().report(), counts()),
+            SIGUSR1 | SIGUSR2 => tell_numbers(&assembled.watched().report(), &counts()),
             _ => break,
         }
     }
