@@ -89,7 +89,7 @@ impl Store {
     /// is saved behind a sync that begins later.
     pub(crate) fn begin_index_pass(&self, writer: &Writer, appender: &Appender) {
         if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
-            let is_known = !writer.is_replacing.load(Ordering::Relaxed);
+            let is_known = !writer.is_replacing.load(Ordering::Relaxed) && !self.withheld.is_any();
             index.begin(is_known.then(|| self.coverage_once_synced(appender).encode()));
         }
     }

@@ -124,6 +124,13 @@ impl Store {
         }
     }
 
+    /// Whether the disk gave all of the log that was read when the store was opened. What it did not give is in no index, and no index is
+    /// saved then.
+    #[must_use]
+    pub fn is_log_given(&self) -> bool {
+        !self.withheld.is_any()
+    }
+
     /// What cannot be read counts as lost from now on: for `repair`, which writes anew what it can and sets the rest aside.
     pub fn accept_withheld(&self) {
         self.withheld.is_accepted.store(true, Ordering::Relaxed);

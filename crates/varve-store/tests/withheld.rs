@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use varve_block::{Block, BlockName, BlockStore, BlockType};
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::ArenaMap;
 use varve_sim::{Disk, Draw, Rot};
-use varve_store::{Access, Encryption, PassphraseCost, Store, StoreConfig};
+use varve_store::{Access, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
 use varve_world::{FileName, Storage, World};
 
 const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
@@ -101,4 +101,62 @@ fn a_catalog_behind_an_arena_that_waits_takes_the_place_of_those_in_it() {
         waiting_count += u32::from(unsealed.contains(&arenas[0]) && !unsealed.contains(&arenas[1]));
     }
     assert!(waiting_count > 3, "{waiting_count}");
+}
+
+/// An index on disk is written while blocks are put. What it lacks because the disk did not give it must not be missed when it does.
+#[test]
+fn no_index_is_kept_of_a_part_of_the_log() {
+    let mut hidden_count = 0;
+    for seed in 0..24 {
+        let disk = Disk::new(seed);
+        let arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap();
+        let disk_index =
+            DiskIndexConfig { memory_bytes: 1 << 20, expected_blocks: 1000, ..DiskIndexConfig::default() };
+        let config = StoreConfig {
+            encryption: Encryption::None,
+            index: IndexKind::Disk,
+            arena_map,
+            disk_index,
+            ..StoreConfig::new([1; 16])
+        };
+        Store::create(&world(&disk, 1), &config, None, PassphraseCost::default()).unwrap();
+        let mut draw = Draw::new(seed);
+        let mut put = |store: &Store, count: usize, length: usize| -> Vec<BlockName> {
+            let mut block =
+                || -> Vec<u8> { (0..length / 8).flat_map(|_| draw.number().to_le_bytes()).collect() };
+            let blocks: Vec<_> = (0..count).map(|_| block()).collect();
+            let name = |bytes: &Vec<u8>| {
+                let score = store.put(Block { block_type: BlockType::DATA, bytes }).unwrap();
+                BlockName { score, block_type: BlockType::DATA }
+            };
+            blocks.iter().map(name).collect()
+        };
+        let store = open(&disk, 2);
+        let old = put(&store, 14_000, 64);
+        store.put(Block { block_type: BlockType::CATALOG, bytes: b"behind all of them" }).unwrap();
+        store.close().unwrap();
+        for file in disk.files().iter().filter(|file| file.as_str().starts_with("index/")) {
+            disk.remove(file).unwrap();
+        }
+        // A third of what is there is directory.
+        let sealed = FileName::new("arenas/0000000000.arena").unwrap();
+        assert!(disk.rot(&sealed, Rot::UnreadableSector));
+        let store = open(&disk, 3);
+        let is_hidden =
+            store.get_batch(&old).iter().any(|found| matches!(found, Err(GetError::NotFound { .. })));
+        if store.check_nothing_withheld().is_err() || !is_hidden {
+            continue;
+        }
+        hidden_count += 1;
+        assert!(!store.is_log_given());
+        for _ in 0..8 {
+            put(&store, 4000, 24);
+            store.sync().unwrap();
+        }
+        drop(store);
+        disk.heal();
+        let lacking = open(&disk, 4).get_batch(&old).iter().filter(|found| found.is_err()).count();
+        assert_eq!(lacking, 0, "seed {seed}");
+    }
+    assert!(hidden_count > 3, "{hidden_count}");
 }

@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
         .with_context(|| format!("cannot change the index of {name}"))?;
     let store = open(Access::Write { holder: &holder })?;
     store.save_checkpoint()?;
-    let stats = store.stats()?;
+    let (stats, is_saved) = (store.stats()?, store.is_log_given());
     store.close()?;
     let file_bytes = stats.disk_index.as_ref().map(|index| index.file_bytes);
     if arguments.json {
@@ -46,6 +46,13 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
     } else if !arguments.quiet {
         let on_disk = file_bytes.map(|bytes| format!(", {} on disk", show::bytes(bytes))).unwrap_or_default();
         say!("indexed {} blocks: {} in memory{on_disk}", stats.block_count, show::bytes(stats.index_bytes));
+    }
+    if !is_saved {
+        remark!(
+            "varve: the disk does not give all of the log: the index is not kept, and each command makes it again"
+        );
+        remark!("hint: look after the disk; `varve verify` says what it does not give, and what that harms");
+        return Ok(Outcome::Found);
     }
     Ok(Outcome::Done)
 }
