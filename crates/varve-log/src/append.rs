@@ -3,11 +3,10 @@
 //! The order of writes, and why each may be cut short anywhere, is told in `docs/durability.md`.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 
 use varve_block::{LogAddress, SESSION_MARK_BYTES};
-use varve_world::{FileName, Random};
+use varve_world::Random;
 
 use crate::arena::{ArenaId, Granule};
 use crate::arena_writer::{AppendError, Appended, ArenaWriter, FullArena, Session};
@@ -17,6 +16,7 @@ use crate::page::PAGE_BLOCKS_GOAL;
 use crate::read::{Log, OpenedArena};
 use crate::recover::Recovered;
 use crate::seals::{Ledger, Seal, Seals};
+use crate::sync::SyncPlan;
 
 /// How many full arenas may wait for their seal: their data is being made durable meanwhile.
 const FULL_ARENAS_MAX: usize = 2;
@@ -42,32 +42,6 @@ pub struct Appender {
     untold_seals: Vec<ArenaId>,
     folder_changed: bool,
     failed: Option<String>,
-}
-
-/// Why what was appended may not be durable.
-#[derive(Debug, thiserror::Error)]
-pub enum SyncLogError {
-    /// The last page could not be written.
-    #[error("cannot finish what was written")]
-    Append(#[from] AppendError),
-    /// A file or the folder could not be made durable.
-    #[error("cannot make {file} durable")]
-    Sync {
-        /// Which.
-        file: String,
-        /// What went wrong below.
-        source: io::Error,
-    },
-}
-
-/// What a sync has to make durable: made under the writer's lock, carried out without it.
-#[derive(Debug)]
-pub struct SyncPlan {
-    files: Vec<FileName>,
-    folder: bool,
-    open: Option<(ArenaId, u64)>,
-    full: Vec<ArenaId>,
-    seals: Vec<ArenaId>,
 }
 
 impl Appender {
@@ -264,7 +238,7 @@ impl Appender {
         while self.full.len() > FULL_ARENAS_MAX {
             let Some(oldest) = self.full.pop_front() else { break };
             let failed = |source| AppendError::Storage { arena: oldest.id, source };
-            self.log.storage().sync(oldest.file()).map_err(failed)?;
+            self.log.sync_file(oldest.file()).map_err(failed)?;
             self.seal(&oldest)?;
         }
         Ok(())
@@ -393,7 +367,7 @@ impl Appender {
     fn seal_durably(&mut self, full: &FullArena) -> Result<(), AppendError> {
         self.seal(full)?;
         let failed = |source| AppendError::Storage { arena: full.id, source };
-        self.log.storage().sync(full.file()).map_err(failed)?;
+        self.log.sync_file(full.file()).map_err(failed)?;
         self.new_seals.retain(|arena| *arena != full.id);
         Ok(())
     }
@@ -456,23 +430,5 @@ impl Appender {
             self.fail(reason);
         }
         result
-    }
-}
-
-impl SyncPlan {
-    /// Makes durable what the plan names. The writer may go on meanwhile.
-    ///
-    /// # Errors
-    /// [`SyncLogError::Sync`]; the log must then take nothing more.
-    pub fn carry_out(&self, log: &Log) -> Result<(), SyncLogError> {
-        for file in &self.files {
-            let failed = |source| SyncLogError::Sync { file: file.to_string(), source };
-            log.storage().sync(file).map_err(failed)?;
-        }
-        if self.folder {
-            let failed = |source| SyncLogError::Sync { file: ArenaId::FOLDER.into(), source };
-            log.storage().sync_folder(ArenaId::FOLDER).map_err(failed)?;
-        }
-        Ok(())
     }
 }

@@ -14,6 +14,7 @@ use crate::kept_keys::KeptKey;
 use crate::keys::LogKeys;
 use crate::page::DirectoryPageError;
 use crate::record::{RecordError, RecordHeader, RecordKind};
+use crate::sync_failure::SyncFailure;
 
 /// What a log must know of its store.
 #[derive(Debug, Clone, Copy)]
@@ -26,11 +27,12 @@ pub struct LogConfig {
     pub score_bytes: usize,
 }
 
-/// A log that can be read. Holds no state but its keys, so that readers and a writer never disagree.
+/// A log that can be read. Holds no state but its keys and whether a sync has failed, so that readers and a writer never disagree.
 pub struct Log {
     storage: Arc<dyn Storage>,
     keys: LogKeys,
     config: LogConfig,
+    sync_failure: SyncFailure,
 }
 
 /// Why the list of arenas could not be read.
@@ -223,7 +225,7 @@ impl Log {
     /// A log in `storage`.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, keys: LogKeys, config: LogConfig) -> Self {
-        Self { storage, keys, config }
+        Self { storage, keys, config, sync_failure: SyncFailure::default() }
     }
 
     /// The same log, read from another storage.
@@ -246,6 +248,10 @@ impl Log {
 
     pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
+    }
+
+    pub(crate) fn sync_failure(&self) -> &SyncFailure {
+        &self.sync_failure
     }
 
     /// The arenas that have a file, in order.

@@ -9,7 +9,7 @@ use varve_store::{
     Access, AuditShare, Damage, DamageKind, Encryption, ParityDamage, Secret, Store, StoreConfig,
 };
 use varve_tree::{Piece, TreeReader};
-use varve_world::{FixedClock, InlineWorkers, SeededRandom, Storage, Timestamp, World};
+use varve_world::{FixedClock, InlineWorkers, RealWorkers, SeededRandom, Storage, Timestamp, Workers, World};
 use zeroize::Zeroizing;
 
 use crate::folder;
@@ -28,7 +28,15 @@ pub fn world_of(storage: Arc<dyn Storage>, seed: u64) -> World {
         storage,
         clock: Arc::new(FixedClock(Timestamp(1_700_000_000_000_000_000))),
         random: Arc::new(SeededRandom::new(seed)),
-        workers: Arc::new(InlineWorkers),
+        workers: workers(),
+    }
+}
+
+/// One hand, so that a seed decides everything; with `VARVE_FAULT_HANDS` so many, and then it does not.
+pub fn workers() -> Arc<dyn Workers> {
+    match crate::setting("VARVE_FAULT_HANDS") {
+        Some(hands) => Arc::new(RealWorkers::new(hands)),
+        None => Arc::new(InlineWorkers),
     }
 }
 
@@ -68,7 +76,7 @@ pub fn is_right(store: &Store, snapshot: &Snapshot, taken: &Taken) -> Result<boo
     match (&snapshot.content, taken) {
         (SnapshotContent::Image(entry), Taken::Image(image)) => {
             let mut bytes = Vec::new();
-            write_image(store, &InlineWorkers, &ImagePart::whole(entry), &mut bytes, &Progress::new())
+            write_image(store, &*workers(), &ImagePart::whole(entry), &mut bytes, &Progress::new())
                 .map_err(|error| with_causes(&error))?;
             Ok(bytes == **image)
         }

@@ -157,8 +157,8 @@ impl Store {
         // parity be of another one; or it would seem to be lost.
         let arena_file = id.file_name();
         let has_new_names = writer.appender().has_new_names();
-        let named = || if has_new_names { storage.sync_folder(ArenaId::FOLDER) } else { Ok(()) };
-        if let Err(source) = storage.sync(&arena_file).and_then(|()| named()) {
+        let named = || if has_new_names { self.log.sync_names() } else { Ok(()) };
+        if let Err(source) = self.log.sync_file(&arena_file).and_then(|()| named()) {
             // The system tells this only once: without a word here the writer would believe what is lost.
             let reason = format!("cannot make {arena_file} durable: {source}");
             writer.appender().fail(reason.clone());

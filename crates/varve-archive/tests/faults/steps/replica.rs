@@ -11,7 +11,7 @@ use varve_replica::{
 };
 use varve_sim::{Disk, Draw, Fault};
 use varve_store::{Access, Store};
-use varve_world::{FileName, InlineWorkers, World};
+use varve_world::{FileName, World};
 
 use crate::case::{Case, Checked, broken, lost, once_more_if_owed};
 use crate::model::Model;
@@ -108,7 +108,7 @@ impl Case {
         let plan = ReplicationPlan::new(source, &target, &options)?;
         let wrong =
             plan.wrong.iter().map(|wrong| &wrong.object).chain(&plan.wrong_settings).cloned().collect();
-        let done = plan.apply(source, &target, &options, &InlineWorkers, &())?;
+        let done = plan.apply(source, &target, &options, &*session::workers(), &())?;
         match done.damaged.first() {
             Some(damage) => {
                 let text = format!(

@@ -1,0 +1,35 @@
+//! Whether a sync has failed. The system tells of what it could not write to one caller, and takes it for written from then on. Whoever
+//! syncs next is told that all is well, though their blocks may have been among it.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+/// Why nothing becomes durable any more, if that is so.
+#[derive(Debug, Default)]
+pub(crate) struct SyncFailure(Mutex<Option<String>>);
+
+impl SyncFailure {
+    /// Carries out a sync, unless one has failed. One at a time: a failure is known here before anybody else may ask the system.
+    pub(crate) fn unless_failed(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = &*failure {
+            return Err(io::Error::other(format!("an earlier sync has failed: {reason}")));
+        }
+        sync().inspect_err(|error| *failure = Some(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_to_everybody() {
+        let failure = SyncFailure::default();
+        assert!(failure.unless_failed(|| Ok(())).is_ok());
+        let error = failure.unless_failed(|| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let said = failure.unless_failed(|| Ok(())).unwrap_err().to_string();
+        assert!(said.starts_with("an earlier sync has failed: "), "{said}");
+    }
+}

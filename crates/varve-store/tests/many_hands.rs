@@ -1,0 +1,201 @@
+//! Many threads put, get and sync at the same time, others read beside them, and then the disk misbehaves or the power goes: what a sync has
+//! acknowledged is there, whoever asked for it. The simulation of faults runs one hand, so that a seed decides everything; here the
+//! machine decides what comes before what.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
+use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
+use varve_sim::{Disk, Draw, Fault, Strike};
+use varve_store::{
+    Access, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, ParityDamage, PassphraseCost,
+    Secret, Store, StoreConfig,
+};
+use varve_world::{Random, RealWorkers, SeededRandom, World};
+use zeroize::Zeroizing;
+
+const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const HANDS: u64 = 4;
+
+fn world(disk: &Disk, seed: u64) -> World {
+    let workers = Arc::new(RealWorkers::new(2));
+    World { workers, ..World::deterministic(Arc::new(disk.clone()), seed) }
+}
+
+fn secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
+}
+
+fn open(disk: &Disk, seed: u64, access: Access<'_>) -> Store {
+    Store::open(world(disk, seed), Some(&secret()), access, &mut |_| {}).unwrap()
+}
+
+/// A store of each kind, by turns.
+fn config(seed: u64) -> StoreConfig {
+    let bit = |number: u64| (seed >> number) & 1 == 1;
+    StoreConfig {
+        encryption: if bit(0) { Encryption::Aes256Gcm } else { Encryption::None },
+        index: if bit(1) { IndexKind::Disk } else { IndexKind::Memory },
+        compare: if bit(2) { CompareMode::Value } else { CompareMode::Hash },
+        parity_percent: if bit(3) { ParityPercent::new(5) } else { None },
+        disk_index: DiskIndexConfig {
+            memory_bytes: 1 << 20,
+            expected_blocks: 1000,
+            ..DiskIndexConfig::default()
+        },
+        arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),
+        clump_bytes: ClumpBytes::new(64 << 10).unwrap(),
+        ..StoreConfig::new([5; 16])
+    }
+}
+
+/// What a number stands for. Low ones are put by everybody.
+fn content(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 40 + usize::try_from(number % 97 * 180).unwrap()];
+    SeededRandom::new(number).fill(&mut bytes).unwrap();
+    bytes
+}
+
+#[derive(Default)]
+struct Promised {
+    /// Blocks that were put before a sync that has come back well.
+    durable: Vec<(BlockName, u64)>,
+}
+
+fn lock(promised: &Mutex<Promised>) -> std::sync::MutexGuard<'_, Promised> {
+    promised.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts, gets and syncs until the store takes nothing more.
+fn work(store: &Store, seed: u64, hand: u64, promised: &Mutex<Promised>) {
+    let mut draw = Draw::new(seed * 100 + hand);
+    let (mut put, mut synced) = (Vec::new(), 0);
+    for _ in 0..120 {
+        let numbers: Vec<u64> = (0..1 + draw.below(12))
+            .map(|_| if draw.once_in(3) { draw.below(60) } else { 1000 * (hand + 1) + draw.below(900) })
+            .collect();
+        let contents: Vec<_> = numbers.iter().map(|number| content(*number)).collect();
+        let blocks: Vec<_> =
+            contents.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
+        let Ok(scores) = store.put_batch(&blocks) else { return };
+        let name = |score| BlockName { score, block_type: BlockType::DATA };
+        put.extend(scores.into_iter().map(name).zip(numbers));
+        let (name, number) = put[draw.index(put.len())];
+        match store.get(&name) {
+            Ok(bytes) => {
+                assert!(bytes == content(number), "seed {seed}: {name} has other bytes than were put")
+            }
+            Err(GetError::NotFound { .. }) => panic!("seed {seed}: {name} was put, and is not found"),
+            Err(_) => {}
+        }
+        if draw.once_in(4) {
+            if store.sync().is_err() {
+                return;
+            }
+            lock(promised).durable.extend(&put[synced..]);
+            synced = put.len();
+        }
+    }
+}
+
+/// Reads beside them what was promised before it looked.
+fn read(disk: &Disk, seed: u64, promised: &Mutex<Promised>) {
+    let promise = |draw: &mut Draw| -> Vec<(BlockName, u64)> {
+        let durable = &lock(promised).durable;
+        (0..durable.len().min(20)).map(|_| durable[draw.index(durable.len())]).collect()
+    };
+    let mut draw = Draw::new(seed);
+    let wanted = promise(&mut draw);
+    let opened = Store::open(world(disk, seed), Some(&secret()), Access::Read, &mut |_| {});
+    let Ok(store) = opened else { return };
+    let is_there = |wanted: &[(BlockName, u64)]| {
+        let names: Vec<_> = wanted.iter().map(|(name, _)| *name).collect();
+        for ((name, number), found) in wanted.iter().zip(store.get_batch(&names)) {
+            match found {
+                Ok(bytes) => {
+                    assert!(bytes == content(*number), "seed {seed}: {name} reads as something else")
+                }
+                Err(GetError::NotFound { .. }) if !disk.is_down() => {
+                    panic!("seed {seed}: {name} was synced, and a reader does not find it")
+                }
+                Err(_) => {}
+            }
+        }
+    };
+    is_there(&wanted);
+    let wanted = promise(&mut draw);
+    if store.follow().is_ok() {
+        is_there(&wanted);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is about threads")]
+fn survive(seed: u64) {
+    let disk = Disk::new(seed);
+    Store::create(&world(&disk, 1), &config(seed), Some(&secret()), PassphraseCost::default()).unwrap();
+    let mut draw = Draw::new(seed);
+    let promised = Mutex::new(Promised::default());
+    for session in 0..3 {
+        let store = open(&disk, seed * 10 + session, WRITER);
+        let after = draw.below(1500);
+        let strike = match draw.below(5) {
+            0 => None,
+            1 => Some(Fault::SyncError),
+            2 => Some(Fault::WriteError),
+            3 => Some(Fault::DiskFull),
+            _ => Some(Fault::PowerCut),
+        };
+        disk.arm(&strike.map(|fault| Strike { after, fault }).into_iter().collect::<Vec<_>>());
+        std::thread::scope(|threads| {
+            let hands: Vec<_> = (0..HANDS)
+                .map(|hand| {
+                    let (store, promised) = (&store, &promised);
+                    threads.spawn(move || work(store, seed * 10 + session, hand, promised))
+                })
+                .collect();
+            let mut look = seed * 1000 + session * 100;
+            while hands.iter().any(|hand| !hand.is_finished()) {
+                look += 1;
+                read(&disk, look, &promised);
+            }
+        });
+        disk.behave();
+        if draw.once_in(3) {
+            drop(store.close());
+        } else {
+            drop(store);
+        }
+        if !disk.is_down() {
+            disk.cut_power();
+        }
+        disk.restart();
+        let store = open(&disk, seed * 10 + session + 5, WRITER);
+        let durable = &lock(&promised).durable;
+        let names: Vec<_> = durable.iter().map(|(name, _)| *name).collect();
+        for ((name, number), found) in durable.iter().zip(store.get_batch(&names)) {
+            let bytes =
+                found.unwrap_or_else(|error| panic!("seed {seed}, {session}, {strike:?}: {name}: {error}"));
+            assert!(
+                bytes == content(*number),
+                "seed {seed}, {session}, {strike:?}: {name} reads as something else"
+            );
+        }
+        for arena in store.arenas().unwrap() {
+            let mut damage = store.check_arena(arena, true).unwrap().damage;
+            // A crash may come before it is made.
+            damage.retain(|damage| !matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing)));
+            assert!(damage.is_empty(), "seed {seed}, {session}, {strike:?}: {damage:?}");
+        }
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn what_one_of_many_hands_has_synced_is_there() {
+    // More of them with `VARVE_HANDS_SEEDS`, others with `VARVE_HANDS_FIRST`.
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let first = number("VARVE_HANDS_FIRST").unwrap_or(0);
+    for seed in first..first + number("VARVE_HANDS_SEEDS").unwrap_or(16) {
+        survive(seed);
+    }
+}
