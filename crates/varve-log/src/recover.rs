@@ -432,14 +432,20 @@ impl Log {
     /// # Errors
     /// [`RecoverError`] when it could not be read or removed.
     pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
-        let files = self.storage().list(ArenaId::FOLDER).map_err(cannot_look(ArenaId::FOLDER))?;
-        let never_begun = self.never_begun()?;
-        let is_empty = |file: &FileName| ArenaId::of_file(file).is_some_and(|id| never_begun.contains(&id));
-        for file in files.into_iter().filter(|file| file.as_str().ends_with(".arena.new") || is_empty(file)) {
+        let remove = |file: FileName| {
             tracing::info!(%file, "removed what a crash has left unfinished");
-            self.storage().remove(&file).map_err(|source| RecoverError::Remove { file, source })?;
+            self.storage().remove(&file).map_err(|source| RecoverError::Remove { file, source })
+        };
+        let files = self.storage().list(ArenaId::FOLDER).map_err(cannot_look(ArenaId::FOLDER))?;
+        files.into_iter().filter(|file| file.as_str().ends_with(".arena.new")).try_for_each(remove)?;
+        // Others are among the last ones without these: whoever looks afterwards must find none.
+        loop {
+            let never_begun = self.never_begun()?;
+            if never_begun.is_empty() {
+                return Ok(());
+            }
+            never_begun.into_iter().map(ArenaId::file_name).try_for_each(remove)?;
         }
-        Ok(())
     }
 
     /// Which of the last arenas have no header: a crash has lost it, or a writer is about to write it.

@@ -390,6 +390,14 @@ fn an_arena_before_the_last_may_lack_its_header() {
     storage.create(&FileName::new("arenas/0000000000.arena.new").unwrap()).unwrap();
     log(&storage, &keys).remove_never_begun().unwrap();
     assert!(storage.names().is_empty(), "no sync had returned since they were begun");
+    // None is left that whoever looks next would take for such a one.
+    for arena in [1, 3, 4, 5, 7] {
+        storage.create(&ArenaId(arena).file_name()).unwrap();
+        let byte = u8::from(arena == 3 || arena == 4);
+        storage.append(&ArenaId(arena).file_name(), &[byte; 600]).unwrap();
+    }
+    log(&storage, &keys).remove_never_begun().unwrap();
+    assert_eq!(log(&storage, &keys).arenas().unwrap(), [ArenaId(3), ArenaId(4)]);
     let written = written(keys);
     let file = ArenaId(1).file_name();
     let mut rotten = written.storage.contents(&file).unwrap();
