@@ -82,7 +82,7 @@ impl Store {
         Ok(has_grown)
     }
 
-    fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenError> {
+    pub(crate) fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenError> {
         let arena = self.directory.arena(id)?;
         if let ArenaState::Sealed { pages, .. } = self.log.state(&arena)? {
             self.take_pages(&arena, &pages, from)?;
@@ -112,7 +112,7 @@ impl Store {
 }
 
 /// How far an arena has been followed.
-struct FollowedArena {
+pub(crate) struct FollowedArena {
     is_sealed: bool,
     taken: Granule,
 }

@@ -52,6 +52,7 @@ impl Store {
         }
         self.read_places(&places, &mut wanted);
         self.look_further_for(&mut places, &mut wanted);
+        self.look_into_others(&mut places, &mut wanted);
         // A place that was proposed and does not hold the block: seldom another block with its fingerprint, else a disk that has returned
         // what was there before. That was good once, so nothing in it tells; it is not kept, and read again.
         places.retain(|address, numbers| {
@@ -107,6 +108,17 @@ impl Store {
         self.read_places(&further, wanted);
         for (address, numbers) in further {
             places.entry(address).or_default().extend(numbers);
+        }
+    }
+
+    /// What is at none of its places is looked for once more, if one of them is in an arena that is another one than the index knows.
+    fn look_into_others(&self, places: &mut BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
+        let is_missed = |numbers: &[usize]| numbers.iter().any(|number| wanted[*number].found.is_none());
+        let missed = places.iter().filter(|(_, numbers)| is_missed(numbers));
+        let arenas = missed.map(|(address, _)| self.log.config().map.locate(*address).0).collect();
+        if self.take_in_others(&arenas) {
+            wanted.iter_mut().for_each(|wanted| wanted.may_be_further = true);
+            self.look_further_for(places, wanted);
         }
     }
 

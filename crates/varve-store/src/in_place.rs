@@ -1,10 +1,12 @@
 //! An arena's file is another one than this session knows: it was mended, or somebody has put it there. What the log says of it counts, and
 //! what an index says that was saved before leads astray: the same blocks lie in other places.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::sync::PoisonError;
 
 use varve_log::{
-    AppendError, ArenaId, ArenaState, Footer, OpenedArena, PageRow, ReadLogError, Seal, WholeArena,
+    AppendError, ArenaId, ArenaState, Footer, Granule, OpenedArena, PageRow, ReadLogError, Seal, WholeArena,
 };
 use varve_world::FileName;
 
@@ -81,6 +83,35 @@ impl Store {
             replaced.push(id);
         }
         Ok(replaced)
+    }
+
+    /// Looks at these arenas because blocks are not where the saved index says. Takes in what is in those that are others than it knows,
+    /// and says whether there was one: somebody has put back what was there before a repair, or after.
+    pub(crate) fn take_in_others(&self, suspected: &BTreeSet<ArenaId>) -> bool {
+        let mut is_any = false;
+        for id in suspected {
+            let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(known) = believed.get(*id).copied() else { continue };
+            believed.remove(*id);
+            drop(believed);
+            self.directory.forget(*id);
+            let opened = self.directory.arena(*id).and_then(|arena| Ok((self.log.state(&arena)?, arena)));
+            let is_known = match &opened {
+                Ok((ArenaState::Sealed { footer, .. }, arena)) => Seal::of(arena.header(), footer) == known,
+                // What is damaged is told to whoever asked.
+                Ok((ArenaState::Unsealed, _)) => false,
+                Err(_) => true,
+            };
+            if is_known {
+                continue;
+            }
+            tracing::warn!(arena = %id, "an arena is another one than the saved index knows");
+            match self.follow_arena(*id, Granule::default()) {
+                Ok(_) => is_any = true,
+                Err(error) => tracing::warn!(arena = %id, %error, "it cannot be read"),
+            }
+        }
+        is_any
     }
 
     fn is_news(&self, writer: &Writer, id: ArenaId, seal: Seal) -> bool {

@@ -248,6 +248,7 @@ impl Store {
             unsaved_blocks: AtomicU64::new(0),
             role,
             own,
+            believed: Mutex::new(coverage.sealed.clone()),
             followed: Mutex::default(),
             uncertain_catalogs: Vec::new(),
             is_end_lost: AtomicBool::new(false),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, Score, SyncError};
 use varve_index::{IndexStats, ScoreIndex};
 use varve_log::{
-    AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, SyncLogError,
+    AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, Seals, SyncLogError,
 };
 use varve_world::{FileLock, World};
 
@@ -55,6 +55,8 @@ pub struct Store {
     pub(crate) role: Role,
     /// For what only the holder of that one key is to read.
     pub(crate) own: LockedMemory<[u8; 32]>,
+    /// Sealed arenas as the saved index knows them, as far as nobody has had reason to look at them since.
+    pub(crate) believed: Mutex<Seals>,
     /// How far a reader has come that follows a writer.
     pub(crate) followed: Mutex<Followed>,
     /// Catalog roots in pages that may have outlived their clumps: whoever cannot read cannot tell.

@@ -91,9 +91,11 @@ impl Case {
         }
         let seed = self.next_session();
         let secret = session::secret(&self.config);
+        // What a sync owes is told once, maybe to this opening.
+        let owes_failure = self.disk.owes_failure();
         let store = match session::open_store(session::world(&self.disk, seed), secret.as_ref(), WRITER) {
             Ok(store) => store,
-            Err(text) if self.has_struck() || self.disk.owes_failure() => return self.excused(&text),
+            Err(text) if self.has_struck() || owes_failure => return self.excused(&text),
             Err(text) => return Err(lost(format!("does not open to write: {text}"))),
         };
         let refuses = store.check_nothing_withheld().is_err();
