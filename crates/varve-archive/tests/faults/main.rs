@@ -141,8 +141,8 @@ fn replay() {
 ///
 /// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come as many short ones as
 /// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every
-/// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. `VARVE_FAULT_FRESH_DISK` gives all fresh ones
-/// their index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were. Those that failed once come before all others. Prints the table of faults survived.
+/// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. Of every `VARVE_FAULT_FRESH_DISK`
+/// fresh seeds one has its index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were. Those that failed once come before all others. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
 #[expect(
@@ -154,8 +154,9 @@ fn many_seeds() {
     let seconds = setting("VARVE_FAULT_SECONDS").unwrap_or(100);
     let first: u64 = setting("VARVE_FAULT_FIRST").unwrap_or(0);
     let count = setting("VARVE_FAULT_SEEDS").unwrap_or(u64::MAX);
-    let fresh_on_disk = setting::<u64>("VARVE_FAULT_FRESH_DISK").is_some();
-    let of_index = |seed: Seed| if fresh_on_disk { seed.with_disk_index() } else { seed };
+    let each_on_disk = setting::<u64>("VARVE_FAULT_FRESH_DISK");
+    let is_on_disk = |seed: &Seed| each_on_disk.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
+    let of_index = |seed: Seed| if is_on_disk(&seed) { seed.with_disk_index() } else { seed };
     let fresh = (first..first.saturating_add(count)).map(Seed::new).map(of_index);
     let each_puts_back = setting::<u64>("VARVE_FAULT_BACK");
     let each_by_value = setting::<u64>("VARVE_FAULT_VALUE");
