@@ -40,7 +40,9 @@ pub struct Appender {
     new_seals: Vec<ArenaId>,
     /// Sealed in this session, and not told of yet.
     untold_seals: Vec<ArenaId>,
-    folder_changed: bool,
+    /// How many names of arenas may have come to the folder, and how many of these no crash can take back.
+    names_given: u64,
+    names_durable: u64,
     failed: Option<String>,
 }
 
@@ -73,7 +75,8 @@ impl Appender {
             new_seals: Vec::new(),
             untold_seals: Vec::new(),
             // What an earlier session has done to it may not be durable. Without an arena there is no folder yet.
-            folder_changed: next != ArenaId(0),
+            names_given: u64::from(next != ArenaId(0)),
+            names_durable: 0,
             failed: None,
         };
         for (arena, recovered) in unsealed {
@@ -223,7 +226,7 @@ impl Appender {
         let id = self.next;
         // Moved on first: a file that could be made and not be written stays behind.
         self.next = ArenaId(id.0 + 1);
-        self.folder_changed = true;
+        self.names_given += 1;
         let random = self.random.as_ref();
         let writer = ArenaWriter::begin(&self.log, random, &self.session, (id, 0), id.file_name())?;
         self.open = Some(writer);
@@ -291,7 +294,8 @@ impl Appender {
         let arenas = seals.iter().chain(&full).copied().chain(open.map(|(id, _)| id));
         SyncPlan {
             files: arenas.map(ArenaId::file_name).collect(),
-            folder: self.folder_changed,
+            names_given: self.names_given,
+            has_new_names: self.has_new_names(),
             open,
             full,
             seals,
@@ -309,9 +313,8 @@ impl Appender {
         {
             open.durable_bytes = open.durable_bytes.max(log_bytes);
         }
-        if plan.folder {
-            self.folder_changed = false;
-        }
+        // Others may have been given since the plan was made.
+        self.names_durable = self.names_durable.max(plan.names_given);
         self.new_seals.retain(|arena| !plan.seals.contains(arena));
         let (durable, waiting): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.full).into_iter().partition(|full| plan.full.contains(&full.id));
@@ -386,7 +389,7 @@ impl Appender {
     /// Whether a crash may take the names of arenas that were begun since the last sync.
     #[must_use]
     pub fn has_new_names(&self) -> bool {
-        self.folder_changed
+        self.names_durable < self.names_given
     }
 
     /// The arenas that this session has sealed since it was asked last. Their seals may not be durable yet.

@@ -71,6 +71,26 @@ fn append_block(log: &Log, appender: &mut Appender, bytes: &[u8]) -> (LogAddress
     (address, name)
 }
 
+/// The writer goes on while a sync is carried out: what it begins then is not durable by that.
+#[test]
+fn an_arena_that_is_begun_during_a_sync_waits_for_the_next() {
+    let storage = MemoryStorage::new();
+    let keys = LogKeys::from_master(&[3; 32]);
+    let (log, mut appender, _) = open(&storage, &keys, 1);
+    append_block(&log, &mut appender, &random_bytes(1, 100_000));
+    appender.finish_page().unwrap();
+    let plan = appender.plan_sync();
+    plan.carry_out(&log).unwrap();
+    for seed in 2..14 {
+        append_block(&log, &mut appender, &random_bytes(seed, 100_000));
+    }
+    assert_eq!(log.arenas().unwrap().len(), 2);
+    appender.finish_sync(&plan).unwrap();
+    assert!(appender.has_new_names());
+    sync(&log, &mut appender);
+    assert!(!appender.has_new_names());
+}
+
 /// Some arenas' worth of blocks, synced now and then.
 fn written(keys: LogKeys) -> Written {
     let storage = MemoryStorage::new();
