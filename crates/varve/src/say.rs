@@ -24,7 +24,7 @@ macro_rules! remark {
 /// Why no more results are printed.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line of a result. If that fails the work goes on, and [`failure`] tells when it is done.
+/// Prints a line of a result. If that fails the work goes on, and [`tell_failure`] tells when it is done.
 pub fn result(text: fmt::Arguments<'_>) {
     if FAILURE.get().is_none()
         && let Err(error) = writeln!(io::stdout(), "{text}")
