@@ -10,7 +10,7 @@ use varve_log::{
 };
 use varve_world::{FileName, Storage};
 
-use crate::parity::{file_name, of_file, shards};
+use crate::parity::{ParityDamage, file_name, of_file, shards};
 use crate::store::{Store, Writer};
 
 /// How much of the log is read at one closing to make up for parity that is missing: some seconds' worth.
@@ -223,9 +223,11 @@ impl Store {
         self.remove_parity_of(id, |_| true).map_err(failed)
     }
 
-    /// Removes the parity of what was in an arena's place, once a copy of another generation has come there.
+    /// Removes the parity of what was in an arena's place, once a copy of another generation has come there, or of another history: what was
+    /// lost had gone on from a state that the copy had gone on from, too.
     pub(crate) fn keep_parity_only_of(&self, id: ArenaId, generation: u32) {
-        if let Err((file, error)) = self.remove_parity_of(id, |other| other != generation) {
+        let is_of_another = matches!(self.check_parity(id, false), Ok(Some(ParityDamage::OtherArena)));
+        if let Err((file, error)) = self.remove_parity_of(id, |other| is_of_another || other != generation) {
             tracing::warn!(%file, %error, "old parity could not be removed");
         }
     }
