@@ -294,8 +294,7 @@ impl Appender {
         let arenas = seals.iter().chain(&full).copied().chain(open.map(|(id, _)| id));
         SyncPlan {
             files: arenas.map(ArenaId::file_name).collect(),
-            names_given: self.names_given,
-            has_new_names: self.has_new_names(),
+            new_names: self.has_new_names().then_some(self.names_given),
             open,
             full,
             seals,
@@ -313,8 +312,10 @@ impl Appender {
         {
             open.durable_bytes = open.durable_bytes.max(log_bytes);
         }
-        // Others may have been given since the plan was made.
-        self.names_durable = self.names_durable.max(plan.names_given);
+        if let Some(names) = plan.new_names {
+            // Others may have been given since the plan was made.
+            self.names_durable = self.names_durable.max(names);
+        }
         self.new_seals.retain(|arena| !plan.seals.contains(arena));
         let (durable, waiting): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.full).into_iter().partition(|full| plan.full.contains(&full.id));

@@ -28,9 +28,8 @@ pub enum SyncLogError {
 #[derive(Debug)]
 pub struct SyncPlan {
     pub(crate) files: Vec<FileName>,
-    /// How many names had been given when it was made, and whether some of them may not be durable.
-    pub(crate) names_given: u64,
-    pub(crate) has_new_names: bool,
+    /// How many names had been given when it was made, if some of them may not be durable.
+    pub(crate) new_names: Option<u64>,
     pub(crate) open: Option<(ArenaId, u64)>,
     pub(crate) full: Vec<ArenaId>,
     pub(crate) seals: Vec<ArenaId>,
@@ -46,7 +45,7 @@ impl SyncPlan {
             let failed = |source| SyncLogError::Sync { file: file.to_string(), source };
             log.sync_file(file).map_err(failed)?;
         }
-        if self.has_new_names {
+        if self.new_names.is_some() {
             let failed = |source| SyncLogError::Sync { file: ArenaId::FOLDER.into(), source };
             log.sync_names().map_err(failed)?;
         }

@@ -63,8 +63,7 @@ impl Store {
         let writer = self.writer.as_ref().ok_or(RepairError::ReadOnly)?;
         let mut replaced = Vec::new();
         for id in self.log.arenas()? {
-            let opened = self.log.open_arena(id).and_then(|arena| Ok((self.log.state(&arena)?, arena)));
-            let (state, arena) = match opened {
+            let (state, arena) = match self.open_with_state(id) {
                 Ok(opened) => opened,
                 Err(error) if error.is_damage() => continue,
                 Err(error) => return Err(error.into()),
@@ -89,29 +88,34 @@ impl Store {
     /// and says whether there was one: somebody has put back what was there before a repair, or after.
     pub(crate) fn take_in_others(&self, suspected: &BTreeSet<ArenaId>) -> bool {
         let mut is_any = false;
-        for id in suspected {
-            let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(known) = believed.get(*id).copied() else { continue };
-            believed.remove(*id);
-            drop(believed);
-            self.directory.forget(*id);
-            let opened = self.directory.arena(*id).and_then(|arena| Ok((self.log.state(&arena)?, arena)));
-            let is_known = match &opened {
-                Ok((ArenaState::Sealed { footer, .. }, arena)) => Seal::of(arena.header(), footer) == known,
-                // What is damaged is told to whoever asked.
-                Ok((ArenaState::Unsealed, _)) => false,
-                Err(_) => true,
-            };
-            if is_known {
-                continue;
-            }
+        for id in suspected.iter().copied().filter(|id| self.is_other_than_believed(*id)) {
             tracing::warn!(arena = %id, "an arena is another one than the saved index knows");
-            match self.follow_arena(*id, Granule::default()) {
+            self.directory.forget(id);
+            match self.follow_arena(id, Granule::default()) {
                 Ok(_) => is_any = true,
                 Err(error) => tracing::warn!(arena = %id, %error, "it cannot be read"),
             }
         }
         is_any
+    }
+
+    /// Whether an arena is another one than the saved index knows. Each is looked at once.
+    fn is_other_than_believed(&self, id: ArenaId) -> bool {
+        let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = believed.get(id).copied() else { return false };
+        believed.remove(id);
+        drop(believed);
+        match self.open_with_state(id) {
+            Ok((ArenaState::Sealed { footer, .. }, arena)) => Seal::of(arena.header(), &footer) != known,
+            Ok((ArenaState::Unsealed, _)) => true,
+            // What is damaged is told to whoever asked.
+            Err(_) => false,
+        }
+    }
+
+    fn open_with_state(&self, id: ArenaId) -> Result<(ArenaState, OpenedArena), ReadLogError> {
+        let arena = self.log.open_arena(id)?;
+        Ok((self.log.state(&arena)?, arena))
     }
 
     fn is_news(&self, writer: &Writer, id: ArenaId, seal: Seal) -> bool {

@@ -28,9 +28,6 @@ pub(crate) struct NewestLedger {
     pub(crate) is_certain: bool,
 }
 
-/// How often an arena is scanned again until two scans in a row agree.
-const SCANS_MAX: usize = 3;
-
 impl Store {
     /// Recovers the arenas that a crash may have left without a seal, and goes on with the last one.
     pub(crate) fn take_log_end(
@@ -232,17 +229,8 @@ impl Store {
         covered: Option<Granule>,
         scans: &mut Scans<'_>,
     ) -> Result<Option<Recovered>, OpenError> {
-        // Nobody reads its clumps before it gets its seal: what is found twice is not what some earlier state of the file was.
-        let mut found = scans.take(arena)?;
-        for _ in 0..SCANS_MAX {
-            let again = self.log.scan(arena)?;
-            let is_same = again == found;
-            found = again;
-            if is_same {
-                break;
-            }
-        }
-        let proven = Proven::of(found);
+        // Nobody reads its clumps before it gets its seal.
+        let proven = Proven::of(scans.take_found_twice(arena)?);
         let is_whole = proven.is_whole();
         self.take_in(arena, &proven.proven, covered)?;
         if !is_whole {

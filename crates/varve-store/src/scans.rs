@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use varve_log::{ArenaId, Log, OpenedArena, ReadLogError, Recovered};
 
+/// How often an arena is scanned again until two scans in a row agree.
+const AGAIN_MAX: usize = 3;
+
 /// The scans made so far.
 pub(crate) struct Scans<'a> {
     log: &'a Log,
@@ -28,5 +31,18 @@ impl<'a> Scans<'a> {
     pub(crate) fn take(&mut self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
         self.of(arena)?;
         Ok(self.found.remove(&arena.id()).unwrap_or_default())
+    }
+
+    /// As [`take`](Self::take), of what two scans in a row have found: a disk that once returns an earlier state of the file shows pages that
+    /// are none any more. If they never agree, what the last one has found.
+    pub(crate) fn take_found_twice(&mut self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+        let mut found = self.take(arena)?;
+        for _ in 0..AGAIN_MAX {
+            let before = std::mem::replace(&mut found, self.log.scan(arena)?);
+            if before == found {
+                break;
+            }
+        }
+        Ok(found)
     }
 }

@@ -137,12 +137,11 @@ fn replay() {
     }
 }
 
-/// `VARVE_FAULT_HANDS` gives the engine so many threads, so that a seed does not decide everything any more.
-///
 /// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come as many short ones as
 /// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every
 /// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. Of every `VARVE_FAULT_FRESH_DISK`
-/// fresh seeds one has its index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were. Those that failed once come before all others. Prints the table of faults survived.
+/// fresh seeds one has its index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were. Those that failed once come before all others. `VARVE_FAULT_HANDS` gives
+/// the engine so many threads, so that a seed does not decide everything any more. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
 #[expect(
