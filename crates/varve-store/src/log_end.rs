@@ -1,7 +1,7 @@
 //! The end of the log: what a crash has left is recovered, and a writer goes on from there.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use varve_block::BlockType;
 use varve_log::{
@@ -179,6 +179,13 @@ impl Store {
         let free = seals.free_place(counted);
         let parted = seals.places().filter(|(place, ..)| *place >= free).map(|(_, id, _)| id);
         let parted: Vec<_> = parted.filter(|id| ids.binary_search(id).is_ok()).collect();
+        let believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_any_saved = parted.iter().any(|id| believed.contains(*id));
+        drop(believed);
+        if is_any_saved {
+            // A power cut does not do this, but what was between them is lost. An index that says that they are sealed must not outlive it.
+            self.remove_saved_index().map_err(|(file, source)| OpenError::Hint { file, source })?;
+        }
         let mut unsealed = Vec::new();
         for id in parted {
             let arena = self.log.open_arena(id)?;

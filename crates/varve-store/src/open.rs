@@ -121,6 +121,14 @@ pub enum OpenError {
     /// An arena could not be read for a reason that may pass.
     #[error("the log cannot be read")]
     Read(#[from] ReadLogError),
+    /// A saved index that does not hold any more could not be removed.
+    #[error("cannot remove {file}, which does not hold any more")]
+    Hint {
+        /// Which file.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
     /// The log could not be continued.
     #[error("the log cannot be continued")]
     Append(#[from] AppendError),
