@@ -10,7 +10,7 @@ use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Disk, Draw, Fault, Strike};
 use varve_store::{
-    Access, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, ParityDamage, PassphraseCost,
+    Access, CheckArenaError, CompareMode, Damage, DamageKind, DiskIndexConfig, Encryption, IndexKind, ParityDamage, PassphraseCost,
     Secret, Store, StoreConfig,
 };
 use varve_world::{FileLock, FileName, LockError, Random, RealWorkers, SeededRandom, Storage, World};
@@ -182,6 +182,21 @@ fn read(disk: &Disk, seed: u64, promised: &Mutex<Promised>) {
     if store.follow().is_ok() {
         is_there(&wanted);
     }
+    // A check finds nothing wrong, either, with what is being written meanwhile.
+    if let Ok(mut damage) = check(&store, seed)
+        && !disk.is_down()
+    {
+        damage.retain(|damage| !matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing)));
+        assert!(damage.is_empty(), "seed {seed}: beside a writer: {damage:?}");
+    }
+}
+
+fn check(store: &Store, seed: u64) -> Result<Vec<Damage>, CheckArenaError> {
+    let mut damage = store.check_order().unwrap_or_default();
+    for arena in store.arenas().unwrap_or_default() {
+        damage.extend(store.check_arena(arena, seed.is_multiple_of(2))?.damage);
+    }
+    Ok(damage)
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is about threads")]
