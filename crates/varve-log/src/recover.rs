@@ -157,6 +157,14 @@ impl Log {
     /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is no error: what can be
     /// found after it is found.
     pub fn scan(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+        match self.scan_once(arena)? {
+            // Believed when it is found twice: a writer may have put something in the place of the mark that the one before it has left.
+            found if found.gap.is_some() => self.scan_once(arena),
+            found => Ok(found),
+        }
+    }
+
+    fn scan_once(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
         let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64).expect("the header is short");
         let mut found = Recovered { log_bytes: place.byte_offset(), ..Recovered::default() };
         let mut window = self.window(arena, AHEAD_BYTES);

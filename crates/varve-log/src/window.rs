@@ -397,8 +397,9 @@ impl Window<'_> {
         }
     }
 
-    /// Whatever is asked for next is read from the file.
+    /// Whatever is asked for next is read from the file, as it is then: a writer cuts off what the one before it has left.
     pub(crate) fn forget(&mut self) {
+        self.file_bytes = None;
         self.filled = 0;
         self.held = None;
     }
@@ -408,7 +409,7 @@ impl Window<'_> {
         self.ahead_bytes = ahead_bytes;
     }
 
-    /// The length of the arena's file when it was first looked at.
+    /// The length of the arena's file when it was first looked at, since something was last read anew.
     pub(crate) fn file_bytes(&mut self) -> Result<u64, ReadLogError> {
         match self.file_bytes {
             Some(file_bytes) => Ok(file_bytes),

@@ -91,6 +91,25 @@ fn an_arena_that_is_begun_during_a_sync_waits_for_the_next() {
     assert!(!appender.has_new_names());
 }
 
+/// A writer that goes on cuts off the mark that the one before it has left, while somebody reads.
+#[test]
+fn a_look_at_an_arena_outlives_the_cut_of_a_mark() {
+    let Written { storage, keys, blocks } = written(LogKeys::from_master(&[3; 32]));
+    let log = log(&storage, &keys);
+    let id = *log.arenas().unwrap().last().unwrap();
+    let arena = log.open_arena(id).unwrap();
+    let places = blocks.iter().map(|(address, ..)| config().map.locate(*address));
+    let in_it: Vec<_> = places.filter(|(arena, _)| *arena == id).map(|(_, place)| place).collect();
+    let (first, last) = (*in_it.first().unwrap(), *in_it.last().unwrap());
+    assert!(first < last);
+    let mut window = log.window(&arena, 150_000);
+    window.clump(first).unwrap();
+    let found = log.scan(&arena).unwrap();
+    let cut = found.pages.last().unwrap().0.granule.byte_offset();
+    storage.truncate(&id.file_name(), cut).unwrap();
+    window.clump(last).unwrap();
+}
+
 /// Some arenas' worth of blocks, synced now and then.
 fn written(keys: LogKeys) -> Written {
     let storage = MemoryStorage::new();
