@@ -113,7 +113,7 @@ mod tests {
             arrival.take(log, storage, ID, offset, Bytes::copy_from_slice(piece));
         }
         let opened = log.open_arena(ID).unwrap();
-        let records = ArenaRecords::read(log, &opened, arena.len() as u64).unwrap();
+        let records = ArenaRecords::read(log, &opened).unwrap();
         let records = records.within(&(0..u64::MAX));
         assert!(records.len() > 10);
         let length = piece_bytes as u64;

@@ -282,7 +282,7 @@ impl ArenaAudit<'_> {
         share: Share,
         random: &dyn Random,
     ) -> Result<(), AuditError> {
-        let mut records = ArenaRecords::read(audited.log, opened, self.assembly.bytes())?;
+        let mut records = ArenaRecords::read(audited.log, opened)?;
         let ends = self.ends(audited.log, opened, &records)?;
         let begins_right = |name: &SegmentName| {
             let before = records.start_at(name.offset).or_else(|| {

@@ -18,7 +18,6 @@ use crate::observer::Observer;
 use crate::permits::Permits;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::{OpenReplicaError, Replica};
-use crate::source::arena_file_bytes;
 
 /// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -183,7 +182,7 @@ pub fn clone_replica(
         && damaged.is_empty()
     {
         let log = log.over(Arc::clone(storage));
-        damaged = missing(&log, world)?;
+        damaged = missing(&log)?;
     }
     damaged.sort_by_key(|damage| damage.arena);
     if !damaged.is_empty() && !options.keep_damaged {
@@ -406,7 +405,7 @@ impl Hand<'_> {
 }
 
 /// What the newest page has seen sealed, and is not there: a replica that has lost objects looks like one that was stopped earlier.
-fn missing(log: &Log, world: &World) -> Result<Vec<DamagedThere>, CloneError> {
+fn missing(log: &Log) -> Result<Vec<DamagedThere>, CloneError> {
     let ids = log.arenas()?;
     let (mut seals, mut counted, mut unsealed) = (Seals::default(), 0, Vec::new());
     for id in &ids {
@@ -418,7 +417,7 @@ fn missing(log: &Log, world: &World) -> Result<Vec<DamagedThere>, CloneError> {
             ArenaState::Unsealed => {}
         }
         if is_newest {
-            let records = ArenaRecords::read(log, &opened, arena_file_bytes(world, *id)?)?;
+            let records = ArenaRecords::read(log, &opened)?;
             counted = records.sealed_count.unwrap_or(0);
         }
     }
@@ -455,7 +454,7 @@ fn read_back(
     arrival: &Arrival,
 ) -> Result<Option<RecordsDamage>, ReadLogError> {
     let opened = log.open_arena(id)?;
-    let records = ArenaRecords::read(log, &opened, assembly.bytes())?;
+    let records = ArenaRecords::read(log, &opened)?;
     let mut window = log.window(&opened, AHEAD_BYTES);
     for record in records.within(&(0..u64::MAX)) {
         let (arena, offset) = (id, record.granule.byte_offset());

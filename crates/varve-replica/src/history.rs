@@ -12,7 +12,7 @@ use crate::name::SegmentName;
 use crate::records::ArenaRecords;
 use crate::replica::Replica;
 use crate::replicate_error::ReplicateError;
-use crate::source::{Source, arena_file_bytes};
+use crate::source::Source;
 use crate::storage::ReplicaStorage;
 
 /// The seals that a log has, and how many of them its last page has counted.
@@ -78,11 +78,10 @@ pub(crate) fn tell_apart(
 
 /// Where an arena's last acknowledged record begins, in bytes.
 fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, ReplicateError> {
-    let file_bytes = arena_file_bytes(source.world, opened.id())?;
-    if file_bytes <= ArenaHeader::BYTES {
+    if source.log.file_bytes(opened.id())? <= ArenaHeader::BYTES {
         return Ok(None);
     }
-    let records = ArenaRecords::read_left(source.log, opened, file_bytes)?;
+    let records = ArenaRecords::read_left(source.log, opened)?;
     Ok(records.last().map(|record| record.granule.byte_offset()))
 }
 

@@ -125,16 +125,16 @@ fn as_left(log: &Log, arena: &OpenedArena, found: Recovered) -> Result<Recovered
 
 impl ArenaRecords {
     /// Reads an arena's directory pages. Damage is no error, but an answer.
-    pub(crate) fn read(log: &Log, arena: &OpenedArena, file_bytes: u64) -> Result<Self, ReadLogError> {
-        Self::read_as(log, arena, file_bytes, false)
+    pub(crate) fn read(log: &Log, arena: &OpenedArena) -> Result<Self, ReadLogError> {
+        Self::read_as(log, arena, false)
     }
 
     /// The same of an arena that a writer may have left in a crash: it ends where the next writer will find its end.
-    pub(crate) fn read_left(log: &Log, arena: &OpenedArena, file_bytes: u64) -> Result<Self, ReadLogError> {
-        Self::read_as(log, arena, file_bytes, true)
+    pub(crate) fn read_left(log: &Log, arena: &OpenedArena) -> Result<Self, ReadLogError> {
+        Self::read_as(log, arena, true)
     }
 
-    fn read_as(log: &Log, arena: &OpenedArena, file_bytes: u64, is_left: bool) -> Result<Self, ReadLogError> {
+    fn read_as(log: &Log, arena: &OpenedArena, is_left: bool) -> Result<Self, ReadLogError> {
         let mut found = Self {
             id: arena.id(),
             generation: arena.header().generation,
@@ -155,7 +155,8 @@ impl ArenaRecords {
                 found.seal = Some(SealEnd {
                     code: footer.seal_code,
                     seal: Seal::of(arena.header(), &footer),
-                    file_bytes,
+                    // Not what the file's length was before or is after: a writer may be at work.
+                    file_bytes: footer.file_bytes().unwrap_or(u64::MAX),
                 });
             }
             Ok(ArenaState::Unsealed) => found.scan(log, arena, is_left)?,

@@ -21,7 +21,7 @@ use crate::replaced::require_planned;
 use crate::replica::{Replica, mark_text, read_config, read_mark, read_setting};
 use crate::replicate_error::ReplicateError;
 use crate::seen::Seen;
-use crate::source::{Source, arena_file_bytes};
+use crate::source::Source;
 
 const SETTING_BYTES_MAX: u64 = 1 << 20;
 
@@ -247,19 +247,18 @@ fn read_local(
     options: &ReplicateOptions,
 ) -> Result<Local, ReadLogError> {
     let opened = source.log.open_arena(id)?;
-    let file_bytes = arena_file_bytes(source.world, id)?;
     let there = generations.and_then(|all| all.get(&opened.header().generation)).map(|all| Assembly::of(all));
     let is_only = generations.is_some_and(|all| all.len() == 1);
     if let Some(there) = there.filter(|there| is_only && there.is_whole() && there.spare.is_empty())
         && !there.parts.iter().any(|part| options.replace.contains(&part.name.file_name()))
         && let Ok(ArenaState::Sealed { footer, .. }) = source.log.state(&opened)
         && there.parts.last().is_some_and(|last| last.name.end == SegmentEnd::Seal(footer.seal_code))
-        && there.bytes() == file_bytes
+        && footer.file_bytes() == Some(there.bytes())
     {
         let seal = Seal::of(opened.header(), &footer);
-        return Ok(Local::Complete { bytes: file_bytes, seal });
+        return Ok(Local::Complete { bytes: there.bytes(), seal });
     }
-    ArenaRecords::read_left(source.log, &opened, file_bytes).map(Local::Records)
+    ArenaRecords::read_left(source.log, &opened).map(Local::Records)
 }
 
 /// The name for a key whose own name is taken by another key, which is not replaced.

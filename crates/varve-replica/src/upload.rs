@@ -19,7 +19,7 @@ use crate::replicate::{ReplicateOptions, check_identity};
 use crate::replicate_error::ReplicateError;
 use crate::seen::Seen;
 use crate::segment::take_segment;
-use crate::source::{Source, arena_file_bytes};
+use crate::source::Source;
 
 /// What a replication has done.
 #[derive(Debug, Default)]
@@ -264,8 +264,7 @@ impl Upload<'_> {
             return Ok(Arc::clone(records));
         }
         let opened = self.source.log.open_arena(id)?;
-        let file_bytes = arena_file_bytes(self.source.world, id)?;
-        let records = Arc::new(ArenaRecords::read(self.source.log, &opened, file_bytes)?);
+        let records = Arc::new(ArenaRecords::read(self.source.log, &opened)?);
         let mut state = self.state();
         state.records.insert(id, Arc::clone(&records));
         if state.records.len() > RECORDS_KEPT {
@@ -299,10 +298,7 @@ fn check_after(
     let strange: Vec<_> = there.into_iter().filter(|segment| !expected.contains(segment)).collect();
     for segment in strange {
         let id = segment.name.arena;
-        let records = source
-            .log
-            .open_arena(id)
-            .and_then(|opened| ArenaRecords::read(source.log, &opened, arena_file_bytes(source.world, id)?));
+        let records = source.log.open_arena(id).and_then(|opened| ArenaRecords::read(source.log, &opened));
         let one = std::slice::from_ref(segment);
         let is_ours = records.is_ok_and(|records| {
             plan_arena(&records, one, options.segment_bytes, &BTreeSet::new()).unknown.is_empty()
