@@ -36,6 +36,7 @@ mod harm;
 mod inode;
 mod names;
 mod rot;
+mod slow_disk;
 mod tally;
 
 pub use disk::Disk;
@@ -43,4 +44,5 @@ pub use draw::Draw;
 pub use fault::{Fault, Strike};
 pub use inode::SECTOR_BYTES;
 pub use rot::Rot;
+pub use slow_disk::SlowDisk;
 pub use tally::{Leftover, Tally};

@@ -195,11 +195,8 @@ impl Store {
     /// As for [`check_arena`](Self::check_arena).
     pub fn begin_check(&self, id: ArenaId, data: bool) -> Result<BegunCheck, CheckArenaError> {
         let begun = self.look_at_outline(id, data)?;
-        if begun.check.damage.is_empty() && begun.check.unfinished.is_none() {
-            return Ok(begun);
-        }
         // Believed when it is found twice: a writer may have sealed the arena while it was looked at.
-        self.look_at_outline(id, data)
+        if begun.check.damage.is_empty() { Ok(begun) } else { self.look_at_outline(id, data) }
     }
 
     fn look_at_outline(&self, id: ArenaId, data: bool) -> Result<BegunCheck, CheckArenaError> {

@@ -2,74 +2,24 @@
 //! acknowledged is there, whoever asked for it. The simulation of faults runs one hand, so that a seed decides everything; here the
 //! machine decides what comes before what.
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
-use varve_sim::{Disk, Draw, Fault, Strike};
+use varve_sim::{Disk, Draw, Fault, SlowDisk, Strike};
 use varve_store::{
-    Access, CheckArenaError, CompareMode, Damage, DamageKind, DiskIndexConfig, Encryption, IndexKind, ParityDamage, PassphraseCost,
-    Secret, Store, StoreConfig,
+    Access, CheckArenaError, CompareMode, Damage, DamageKind, DiskIndexConfig, Encryption, IndexKind,
+    ParityDamage, PassphraseCost, Secret, Store, StoreConfig,
 };
-use varve_world::{FileLock, FileName, LockError, Random, RealWorkers, SeededRandom, Storage, World};
+use varve_world::{Random, RealWorkers, SeededRandom, World};
 use zeroize::Zeroizing;
 
 const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
 const HANDS: u64 = 4;
 
-/// A disk that takes its time to sync, as real ones do: meanwhile others go on.
-struct Slow(Disk);
-
-#[expect(clippy::disallowed_methods, reason = "this is about time")]
-fn slowly<T>(done: T) -> T {
-    std::thread::sleep(Duration::from_micros(200));
-    done
-}
-
-impl Storage for Slow {
-    fn create(&self, file: &FileName) -> io::Result<()> {
-        self.0.create(file)
-    }
-    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
-        self.0.append(file, bytes)
-    }
-    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(file, offset, into)
-    }
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.0.length(file)
-    }
-    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
-        self.0.truncate(file, length)
-    }
-    fn sync_soon(&self, file: &FileName) {
-        self.0.sync_soon(file);
-    }
-    fn sync(&self, file: &FileName) -> io::Result<()> {
-        slowly(self.0.sync(file))
-    }
-    fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        slowly(self.0.sync_folder(folder))
-    }
-    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, file: &FileName) -> io::Result<()> {
-        self.0.remove(file)
-    }
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.0.list(folder)
-    }
-    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        self.0.lock(file, holder)
-    }
-}
-
 fn world(disk: &Disk, seed: u64) -> World {
     let workers = Arc::new(RealWorkers::new(2));
-    World { workers, ..World::deterministic(Arc::new(Slow(disk.clone())), seed) }
+    World { workers, ..World::deterministic(Arc::new(SlowDisk(disk.clone())), seed) }
 }
 
 fn secret() -> Secret {

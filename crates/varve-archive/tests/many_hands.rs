@@ -1,0 +1,302 @@
+//! Night after night is taken while others look at the store, verify it, read from it and carry it to a second home; and then the disk
+//! misbehaves, or the power goes. Each of them finds whole what was finished before it looked, and nothing wrong with the rest. The
+//! simulation of faults lets them come one after the other, so that a seed decides everything; here the machine decides.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use varve_archive::{
+    Archive, ImagePart, ImageSource, Progress, Request, Snapshot, SnapshotContent, verify, write_image,
+};
+use varve_block::with_causes;
+use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
+use varve_remote::{MemoryTarget, Target};
+use varve_replica::{CloneOptions, Replica, ReplicateOptions, ReplicationPlan, Source, clone_replica};
+use varve_sim::{Disk, Draw, Fault, SlowDisk, Strike};
+use varve_store::{
+    Access, AuditShare, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, ParityDamage,
+    PassphraseCost, Secret, Store, StoreConfig,
+};
+use varve_world::{Random, RealWorkers, SeededRandom, World};
+use zeroize::Zeroizing;
+
+const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const BLOCK_BYTES: u32 = 4096;
+const IMAGE_BLOCKS: usize = 100;
+const NIGHTS: usize = 12;
+
+fn world(disk: &Disk, seed: u64) -> World {
+    let workers = Arc::new(RealWorkers::new(2));
+    World { workers, ..World::deterministic(Arc::new(SlowDisk(disk.clone())), seed) }
+}
+
+fn secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
+}
+
+fn open(disk: &Disk, seed: u64, access: Access<'_>) -> Result<Archive, String> {
+    let store = Store::open(world(disk, seed), Some(&secret()), access, &mut |_| {});
+    Archive::open(store.map_err(|error| with_causes(&error))?).map_err(|error| with_causes(&error))
+}
+
+/// A store of each kind, by turns.
+fn config(seed: u64) -> StoreConfig {
+    let bit = |number: u64| (seed >> number) & 1 == 1;
+    StoreConfig {
+        encryption: if bit(0) { Encryption::Aes256Gcm } else { Encryption::None },
+        index: if bit(1) { IndexKind::Disk } else { IndexKind::Memory },
+        compare: if bit(2) { CompareMode::Value } else { CompareMode::Hash },
+        parity_percent: if bit(3) { ParityPercent::new(5) } else { None },
+        disk_index: DiskIndexConfig {
+            memory_bytes: 1 << 20,
+            expected_blocks: 1000,
+            ..DiskIndexConfig::default()
+        },
+        arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),
+        clump_bytes: ClumpBytes::new(64 << 10).unwrap(),
+        ..StoreConfig::new([5; 16])
+    }
+}
+
+/// The disk that is archived, as it is one night: a part of it has changed since the night before.
+fn change(image: &mut Vec<u8>, draw: &mut Draw) {
+    image.resize(IMAGE_BLOCKS * BLOCK_BYTES as usize, 0);
+    for _ in 0..1 + draw.below(40) {
+        let block = draw.index(IMAGE_BLOCKS) * BLOCK_BYTES as usize;
+        let random = SeededRandom::new(draw.below(500));
+        random.fill(&mut image[block..block + BLOCK_BYTES as usize]).unwrap();
+    }
+}
+
+/// What is known of the store.
+#[derive(Default)]
+struct Known {
+    /// Every night that was ever begun, by its name.
+    begun: BTreeMap<String, Arc<Vec<u8>>>,
+    /// Those of which somebody was told that they are archived.
+    finished: Vec<String>,
+}
+
+struct Shared {
+    seed: u64,
+    disk: Disk,
+    known: Mutex<Known>,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finished(&self) -> Vec<String> {
+        self.known().finished.clone()
+    }
+
+    fn image(&self, snapshot: &Snapshot) -> Arc<Vec<u8>> {
+        Arc::clone(&self.known().begun[&snapshot.name])
+    }
+
+    /// Unless the power is gone, in which case nothing counts.
+    fn demand(&self, is_so: bool, what: impl FnOnce() -> String) {
+        assert!(is_so || self.disk.is_down(), "seed {}: {}", self.seed, what());
+    }
+
+    fn given<T>(&self, result: Result<T, String>) -> Option<T> {
+        if let Err(error) = &result {
+            self.demand(false, || error.clone());
+        }
+        result.ok()
+    }
+
+    /// Takes nights until one fails.
+    fn take_nights(&self, archive: &mut Archive, image: &mut Vec<u8>, draw: &mut Draw) {
+        for _ in 0..NIGHTS {
+            change(image, draw);
+            let name = format!("night-{}", self.known().begun.len());
+            self.known().begun.insert(name.clone(), Arc::new(image.clone()));
+            let source = ImageSource::stream(Box::new(io::Cursor::new(image.clone())), Path::new("image"));
+            let request = Request { name: name.clone(), ..Request::default() };
+            if archive.take_image(&source, BLOCK_BYTES, request, &Progress::new()).is_err() {
+                return;
+            }
+            self.known().finished.push(name);
+        }
+    }
+
+    /// All of these nights are there, in order, and what is read of them is right.
+    fn check(&self, archive: &Archive, finished: &[String], who: &str, draw: &mut Draw) {
+        let listed: Vec<_> = archive.snapshots().iter().map(|snapshot| snapshot.name.clone()).collect();
+        let mut wanted = finished.iter().peekable();
+        for name in &listed {
+            wanted.next_if_eq(&name);
+        }
+        let missing = wanted.next();
+        self.demand(missing.is_none(), || {
+            format!("{who}: {missing:?} is finished, and not listed: {listed:?}")
+        });
+        for _ in 0..listed.len().min(2) {
+            let snapshot = &archive.snapshots()[draw.index(listed.len())];
+            let SnapshotContent::Image(entry) = &snapshot.content else { panic!("it is an image") };
+            let mut bytes = Vec::new();
+            let workers = RealWorkers::new(2);
+            let part = ImagePart::whole(entry);
+            let read = write_image(archive.store(), &workers, &part, &mut bytes, &Progress::new());
+            if self
+                .given(read.map_err(|error| format!("{who}: {}: {}", snapshot.name, with_causes(&error))))
+                .is_some()
+            {
+                assert!(
+                    bytes == *self.image(snapshot),
+                    "seed {}: {who}: {} is another",
+                    self.seed,
+                    snapshot.name
+                );
+            }
+        }
+        let data = draw.once_in(2).then_some(AuditShare::ALL);
+        let verified = verify(archive.store(), archive.snapshots(), data, &Progress::new());
+        let Some(mut verified) =
+            self.given(verified.map_err(|error| format!("{who}: {}", with_causes(&error))))
+        else {
+            return;
+        };
+        // A crash may come before it is made.
+        verified.damage.retain(|damage| !matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing)));
+        let is_whole = verified.damage.is_empty() && verified.harm.is_empty();
+        self.demand(is_whole, || format!("{who}: verify: {:?} {:?}", verified.damage, verified.harm));
+    }
+
+    /// Opens the store beside its writer, again and again.
+    fn look(&self, mut seed: u64) {
+        let mut draw = Draw::new(seed);
+        while !self.is_over.load(Ordering::Acquire) {
+            seed += 1;
+            let finished = self.finished();
+            let opened = open(&self.disk, seed, Access::Read).map_err(|error| format!("a reader: {error}"));
+            let Some(mut archive) = self.given(opened) else { return };
+            self.check(&archive, &finished, "a reader", &mut draw);
+            let finished = self.finished();
+            let followed =
+                archive.follow().map_err(|error| format!("a reader that follows: {}", with_causes(&error)));
+            if self.given(followed).is_some() {
+                self.check(&archive, &finished, "a reader that follows", &mut draw);
+            }
+        }
+    }
+
+    /// Carries what there is to a second home, again and again, and now and then comes back from it.
+    fn carry(&self, mut seed: u64) {
+        let mut draw = Draw::new(seed);
+        let target: Arc<dyn Target> = Arc::new(MemoryTarget::new());
+        while !self.is_over.load(Ordering::Acquire) {
+            seed += 10;
+            let finished = self.finished();
+            if self.given(self.replicate(&target, seed)).is_some() && draw.once_in(3) {
+                self.come_back(&target, &finished, seed, &mut draw);
+            }
+        }
+    }
+
+    fn replicate(&self, target: &Arc<dyn Target>, seed: u64) -> Result<(), String> {
+        let world = world(&self.disk, seed);
+        let (config, log) = Store::unlock(&world, Some(&secret()))
+            .map_err(|error| format!("replicate: {}", with_causes(&error)))?;
+        let source = Source { world: &world, config: &config, log: &log };
+        let options = ReplicateOptions { segment_bytes: 300 << 10, ..ReplicateOptions::default() };
+        let plan = ReplicationPlan::new(source, target, &options);
+        let plan = plan.map_err(|error| format!("replicate, planning: {}", with_causes(&error)))?;
+        let wrong: Vec<_> = plan.wrong.iter().map(|wrong| wrong.object.as_str().to_owned()).collect();
+        let done = plan.apply(source, target, &options, &RealWorkers::new(2), &());
+        let done = done.map_err(|error| format!("replicate: {}", with_causes(&error)))?;
+        if done.damaged.is_empty() && wrong.is_empty() {
+            return Ok(());
+        }
+        let damaged: Vec<_> = done.damaged.iter().map(|damage| format!("{damage:?}")).collect();
+        Err(format!("replicate: wrong {wrong:?}, damaged {damaged:?}"))
+    }
+
+    fn come_back(&self, target: &Arc<dyn Target>, finished: &[String], seed: u64, draw: &mut Draw) {
+        let elsewhere = Disk::new(seed);
+        let opened = Replica::open(Arc::clone(target)).map_err(|error| with_causes(&error));
+        let cloned = opened.and_then(|replica| {
+            let (world, options) = (world(&elsewhere, seed + 1), CloneOptions::default());
+            clone_replica(&Arc::new(replica), &world, Some(&secret()), options, &())
+                .map_err(|error| with_causes(&error))
+        });
+        cloned.unwrap_or_else(|error| panic!("seed {}: clone: {error}", self.seed));
+        let there = Self {
+            seed: self.seed,
+            disk: elsewhere,
+            known: Mutex::default(),
+            is_over: AtomicBool::new(true),
+        };
+        there.known().begun.clone_from(&self.known().begun);
+        for access in [Access::Read, WRITER] {
+            let archive = open(&there.disk, seed + 2, access)
+                .unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
+            there.check(&archive, finished, "who came back", draw);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is about threads")]
+fn survive(seed: u64) {
+    let disk = Disk::new(seed);
+    Store::create(&world(&disk, 1), &config(seed), Some(&secret()), PassphraseCost::default()).unwrap();
+    let mut draw = Draw::new(seed);
+    let mut shared =
+        Shared { seed, disk: disk.clone(), known: Mutex::default(), is_over: AtomicBool::new(false) };
+    let mut image = Vec::new();
+    for session in 0..3 {
+        let number = seed * 10_000 + session * 1000;
+        let mut archive = open(&disk, number, WRITER).unwrap();
+        let strike = match draw.below(4) {
+            0 => None,
+            1 => Some(Fault::WriteError),
+            2 => Some(Fault::DiskFull),
+            _ => Some(Fault::PowerCut),
+        };
+        let after = draw.below(3000);
+        disk.arm(&strike.map(|fault| Strike { after, fault }).into_iter().collect::<Vec<_>>());
+        shared.is_over = AtomicBool::new(false);
+        let (shared, image, draw) = (&shared, &mut image, &mut draw);
+        std::thread::scope(|threads| {
+            threads.spawn(move || shared.look(number + 100));
+            threads.spawn(move || shared.carry(number + 500));
+            shared.take_nights(&mut archive, image, draw);
+            if draw.once_in(2) {
+                drop(archive.close());
+            } else {
+                drop(archive);
+            }
+            shared.is_over.store(true, Ordering::Release);
+        });
+        disk.behave();
+        if !disk.is_down() {
+            disk.cut_power();
+        }
+        disk.restart();
+        let finished = shared.finished();
+        for access in [Access::Read, WRITER] {
+            let archive = open(&disk, number + 900, access).unwrap();
+            shared.check(&archive, &finished, "after a crash", draw);
+            if access == WRITER {
+                archive.close().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn nights_are_taken_while_others_look() {
+    // More of them with `VARVE_HANDS_SEEDS`, others with `VARVE_HANDS_FIRST`.
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let first = number("VARVE_HANDS_FIRST").unwrap_or(0);
+    for seed in first..first + number("VARVE_HANDS_SEEDS").unwrap_or(16) {
+        survive(seed);
+    }
+}
