@@ -17,12 +17,13 @@ use varve_remote::{MemoryTarget, Target};
 use varve_replica::{CloneOptions, Replica, ReplicateOptions, ReplicationPlan, Source, clone_replica};
 use varve_sim::{Disk, Draw, Fault, SlowDisk, Strike};
 use varve_store::{
-    Access, AuditShare, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, ParityDamage,
-    PassphraseCost, Secret, Store, StoreConfig,
+    Access, AuditShare, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey,
+    ParityDamage, PassphraseCost, Role, Secret, Store, StoreConfig,
 };
 use varve_world::{Random, RealWorkers, SeededRandom, World};
 use zeroize::Zeroizing;
 
+const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
 const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
 const BLOCK_BYTES: u32 = 4096;
 const IMAGE_BLOCKS: usize = 100;
@@ -37,8 +38,33 @@ fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
+/// What opens the key of a machine that may add and not read.
+fn write_only_secret() -> Secret {
+    Secret::KeyFile(Zeroizing::new(vec![8; 32]))
+}
+
+/// Makes a store, with a key for such a machine if it can have one.
+fn create(disk: &Disk, config: &StoreConfig) {
+    Store::create(&world(disk, 1), config, Some(&secret()), COST).unwrap();
+    if takes_write_only(config) {
+        let keyring = Keyring::of(&world(disk, 2)).unwrap();
+        let by = keyring.unlock(&secret()).unwrap();
+        let write_only =
+            NewKey { secret: &write_only_secret(), cost: COST, label: "", role: Role::WriteOnly };
+        keyring.add(&by, &write_only).unwrap();
+    }
+}
+
+fn takes_write_only(config: &StoreConfig) -> bool {
+    config.encryption != Encryption::None && config.compare == CompareMode::Hash
+}
+
 fn open(disk: &Disk, seed: u64, access: Access<'_>) -> Result<Archive, String> {
-    let store = Store::open(world(disk, seed), Some(&secret()), access, &mut |_| {});
+    open_with(&secret(), disk, seed, access)
+}
+
+fn open_with(secret: &Secret, disk: &Disk, seed: u64, access: Access<'_>) -> Result<Archive, String> {
+    let store = Store::open(world(disk, seed), Some(secret), access, &mut |_| {});
     Archive::open(store.map_err(|error| with_causes(&error))?).map_err(|error| with_causes(&error))
 }
 
@@ -246,14 +272,17 @@ impl Shared {
 #[expect(clippy::disallowed_methods, reason = "this is about threads")]
 fn survive(seed: u64) {
     let disk = Disk::new(seed);
-    Store::create(&world(&disk, 1), &config(seed), Some(&secret()), PassphraseCost::default()).unwrap();
+    let config = config(seed);
+    create(&disk, &config);
     let mut draw = Draw::new(seed);
     let mut shared =
         Shared { seed, disk: disk.clone(), known: Mutex::default(), is_over: AtomicBool::new(false) };
     let mut image = Vec::new();
     for session in 0..3 {
         let number = seed * 10_000 + session * 1000;
-        let mut archive = open(&disk, number, WRITER).unwrap();
+        let is_write_only = takes_write_only(&config) && draw.once_in(3);
+        let secret = if is_write_only { write_only_secret() } else { secret() };
+        let mut archive = open_with(&secret, &disk, number, WRITER).unwrap();
         let strike = match draw.below(4) {
             0 => None,
             1 => Some(Fault::WriteError),
