@@ -242,10 +242,11 @@ fn is_ledger_wrong(damage: &[Damage]) -> bool {
     damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger))
 }
 
-/// Whether it is known of all damage which blocks are lost with it.
+/// Whether it is known of all damage which blocks are lost with it. If the last page has seen other seals than there are, an arena may be
+/// one of another history, which lacks what nobody can name.
 fn is_named(damage: &[Damage]) -> bool {
     damage.iter().all(|damage| match damage.kind {
-        DamageKind::Parity(_) | DamageKind::Ledger | DamageKind::TornEnd => true,
+        DamageKind::Parity(_) | DamageKind::TornEnd => true,
         _ => !damage.blocks.is_empty(),
     })
 }
