@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use varve_archive::{
-    Archive, ImagePart, ImageSource, Progress, Request, Snapshot, SnapshotContent, verify, write_image,
+    Archive, ImagePart, ImageSource, Progress, RepairScope, Request, Snapshot, SnapshotContent, repair,
+    verify, write_image,
 };
 use varve_block::with_causes;
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{CloneOptions, Replica, ReplicateOptions, ReplicationPlan, Source, clone_replica};
-use varve_sim::{Disk, Draw, Fault, SlowDisk, Strike};
+use varve_sim::{Disk, Draw, Fault, Rot, SlowDisk, Strike};
 use varve_store::{
     Access, AuditShare, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey,
     ParityDamage, PassphraseCost, Role, Secret, Store, StoreConfig,
@@ -110,10 +111,25 @@ struct Shared {
     seed: u64,
     disk: Disk,
     known: Mutex<Known>,
+    /// Whether something is damaged, and not mended yet: then what cannot be read is no failure; what reads as something else is.
+    is_damaged: bool,
     is_over: AtomicBool,
 }
 
+/// Says so when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 impl Shared {
+    fn new(seed: u64, disk: Disk) -> Self {
+        Self { seed, disk, known: Mutex::default(), is_damaged: false, is_over: AtomicBool::new(false) }
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,7 +144,8 @@ impl Shared {
 
     /// Unless the power is gone, in which case nothing counts.
     fn demand(&self, is_so: bool, what: impl FnOnce() -> String) {
-        assert!(is_so || self.disk.is_down(), "seed {}: {}", self.seed, what());
+        let is_excused = self.is_damaged || self.disk.is_down();
+        assert!(is_so || is_excused, "seed {}: {}", self.seed, what());
     }
 
     fn given<T>(&self, result: Result<T, String>) -> Option<T> {
@@ -203,7 +220,7 @@ impl Shared {
             seed += 1;
             let finished = self.finished();
             let opened = open(&self.disk, seed, Access::Read).map_err(|error| format!("a reader: {error}"));
-            let Some(mut archive) = self.given(opened) else { return };
+            let Some(mut archive) = self.given(opened) else { continue };
             self.check(&archive, &finished, "a reader", &mut draw);
             let finished = self.finished();
             let followed =
@@ -254,12 +271,7 @@ impl Shared {
                 .map_err(|error| with_causes(&error))
         });
         cloned.unwrap_or_else(|error| panic!("seed {}: clone: {error}", self.seed));
-        let there = Self {
-            seed: self.seed,
-            disk: elsewhere,
-            known: Mutex::default(),
-            is_over: AtomicBool::new(true),
-        };
+        let there = Self::new(self.seed, elsewhere);
         there.known().begun.clone_from(&self.known().begun);
         for access in [Access::Read, WRITER] {
             let archive = open(&there.disk, seed + 2, access)
@@ -267,22 +279,23 @@ impl Shared {
             there.check(&archive, finished, "who came back", draw);
         }
     }
-}
 
-#[expect(clippy::disallowed_methods, reason = "this is about threads")]
-fn survive(seed: u64) {
-    let disk = Disk::new(seed);
-    let config = config(seed);
-    create(&disk, &config);
-    let mut draw = Draw::new(seed);
-    let mut shared =
-        Shared { seed, disk: disk.clone(), known: Mutex::default(), is_over: AtomicBool::new(false) };
-    let mut image = Vec::new();
-    for session in 0..3 {
-        let number = seed * 10_000 + session * 1000;
-        let is_write_only = takes_write_only(&config) && draw.once_in(3);
-        let secret = if is_write_only { write_only_secret() } else { secret() };
-        let mut archive = open_with(&secret, &disk, number, WRITER).unwrap();
+    /// While this is done, others look at the store.
+    #[expect(clippy::disallowed_methods, reason = "this is about threads")]
+    fn while_others_look(&self, number: u64, work: impl FnOnce()) {
+        self.is_over.store(false, Ordering::Release);
+        std::thread::scope(|threads| {
+            threads.spawn(move || self.look(number + 100));
+            threads.spawn(move || self.carry(number + 500));
+            // Even if it fails: who waits for the others would wait for ever.
+            let _over = Over(&self.is_over);
+            work();
+        });
+    }
+
+    /// Takes nights until something strikes; and then the power goes.
+    fn survive_nights(&self, secret: &Secret, image: &mut Vec<u8>, number: u64, draw: &mut Draw) {
+        let mut archive = open_with(secret, &self.disk, number, WRITER).unwrap();
         let strike = match draw.below(4) {
             0 => None,
             1 => Some(Fault::WriteError),
@@ -290,32 +303,69 @@ fn survive(seed: u64) {
             _ => Some(Fault::PowerCut),
         };
         let after = draw.below(3000);
-        disk.arm(&strike.map(|fault| Strike { after, fault }).into_iter().collect::<Vec<_>>());
-        shared.is_over = AtomicBool::new(false);
-        let (shared, image, draw) = (&shared, &mut image, &mut draw);
-        std::thread::scope(|threads| {
-            threads.spawn(move || shared.look(number + 100));
-            threads.spawn(move || shared.carry(number + 500));
-            shared.take_nights(&mut archive, image, draw);
+        self.disk.arm(&strike.map(|fault| Strike { after, fault }).into_iter().collect::<Vec<_>>());
+        self.while_others_look(number, || {
+            self.take_nights(&mut archive, image, draw);
             if draw.once_in(2) {
                 drop(archive.close());
             } else {
                 drop(archive);
             }
-            shared.is_over.store(true, Ordering::Release);
         });
-        disk.behave();
-        if !disk.is_down() {
-            disk.cut_power();
+        self.disk.behave();
+        if !self.disk.is_down() {
+            self.disk.cut_power();
         }
-        disk.restart();
-        let finished = shared.finished();
+        self.disk.restart();
+    }
+
+    /// A bit of an arena that has parity flips, and the store is repaired. By the parity all of it comes back.
+    fn mend(&mut self, number: u64, draw: &mut Draw) {
+        let archive = open(&self.disk, number, WRITER).unwrap();
+        let with_parity = archive.store().parity_files().unwrap();
+        if !with_parity.is_empty() {
+            let (arena, _) = with_parity[draw.index(with_parity.len())];
+            assert!(self.disk.rot(&arena.file_name(), Rot::FlippedBit));
+            self.is_damaged = true;
+            self.while_others_look(number, || {
+                let report = repair(archive.store(), &[], RepairScope::All, &Progress::new()).unwrap();
+                // Between two records nothing is hit.
+                let is_mended = report.mended == [arena] || report.before.damage.is_empty();
+                assert!(is_mended, "seed {}: {report:?}", self.seed);
+            });
+            self.is_damaged = false;
+        }
+        archive.close().unwrap();
+    }
+
+    /// Who opens the store now finds all that was finished; a reader first, since the writer cuts off what a crash has left.
+    fn check_all(&self, number: u64, when: &str, draw: &mut Draw) {
         for access in [Access::Read, WRITER] {
-            let archive = open(&disk, number + 900, access).unwrap();
-            shared.check(&archive, &finished, "after a crash", draw);
+            let archive = open(&self.disk, number, access).unwrap();
+            self.check(&archive, &self.finished(), when, draw);
             if access == WRITER {
                 archive.close().unwrap();
             }
+        }
+    }
+}
+
+fn survive(seed: u64) {
+    let disk = Disk::new(seed);
+    let config = config(seed);
+    create(&disk, &config);
+    let mut draw = Draw::new(seed);
+    let mut shared = Shared::new(seed, disk);
+    let mut image = Vec::new();
+    for session in 0..3 {
+        let number = seed * 10_000 + session * 1000;
+        let is_write_only = takes_write_only(&config) && draw.once_in(3);
+        let secret = if is_write_only { write_only_secret() } else { secret() };
+        shared.survive_nights(&secret, &mut image, number, &mut draw);
+        shared.check_all(number + 900, "after a crash", &mut draw);
+        if draw.once_in(2) {
+            shared.mend(number + 910, &mut draw);
+            shared.check_all(number + 990, "after a repair", &mut draw);
         }
     }
 }
