@@ -15,7 +15,10 @@ use varve_archive::{
 use varve_block::with_causes;
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_remote::{MemoryTarget, Target};
-use varve_replica::{CloneOptions, Replica, ReplicateOptions, ReplicationPlan, Source, clone_replica};
+use varve_replica::{
+    Audit, Audited, CloneOptions, FindingKind, Replica, ReplicaStorage, ReplicateOptions, ReplicationPlan,
+    Share, Source, audit, clone_replica,
+};
 use varve_sim::{Disk, Draw, Fault, Rot, SlowDisk, Strike};
 use varve_store::{
     Access, AuditShare, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey,
@@ -65,8 +68,19 @@ fn open(disk: &Disk, seed: u64, access: Access<'_>) -> Result<Archive, String> {
 }
 
 fn open_with(secret: &Secret, disk: &Disk, seed: u64, access: Access<'_>) -> Result<Archive, String> {
-    let store = Store::open(world(disk, seed), Some(secret), access, &mut |_| {});
+    open_in(world(disk, seed), secret, access)
+}
+
+fn open_in(world: World, secret: &Secret, access: Access<'_>) -> Result<Archive, String> {
+    let store = Store::open(world, Some(secret), access, &mut |_| {});
     Archive::open(store.map_err(|error| with_causes(&error))?).map_err(|error| with_causes(&error))
+}
+
+fn audit_of(replica: &Replica, world: &World) -> Result<Audit, String> {
+    let (_, log) = Store::unlock(world, Some(&secret())).map_err(|error| with_causes(&error))?;
+    let archive = open_in(world.clone(), &secret(), Access::Read)?;
+    let audited = Audited { replica, world, store: archive.store(), log: &log };
+    audit(audited, Share::ALL, &()).map_err(|error| with_causes(&error))
 }
 
 /// A store of each kind, by turns.
@@ -105,6 +119,8 @@ struct Known {
     begun: BTreeMap<String, Arc<Vec<u8>>>,
     /// Those of which somebody was told that they are archived.
     finished: Vec<String>,
+    /// Those that were finished when a replication began that has come to its end.
+    carried: Vec<String>,
 }
 
 struct Shared {
@@ -232,14 +248,52 @@ impl Shared {
     }
 
     /// Carries what there is to a second home, again and again, and now and then comes back from it.
-    fn carry(&self, mut seed: u64) {
+    fn carry(&self, target: &Arc<dyn Target>, mut seed: u64) {
         let mut draw = Draw::new(seed);
-        let target: Arc<dyn Target> = Arc::new(MemoryTarget::new());
         while !self.is_over.load(Ordering::Acquire) {
             seed += 10;
             let finished = self.finished();
-            if self.given(self.replicate(&target, seed)).is_some() && draw.once_in(3) {
-                self.come_back(&target, &finished, seed, &mut draw);
+            if self.given(self.replicate(target, seed)).is_some() {
+                self.known().carried.clone_from(&finished);
+                if draw.once_in(3) {
+                    self.come_back(target, &finished, seed, &mut draw);
+                }
+            }
+        }
+    }
+
+    /// Reads what is there in place, and audits it, while it grows.
+    fn look_there(&self, target: &Arc<dyn Target>, mut seed: u64) {
+        let mut draw = Draw::new(seed);
+        while !self.is_over.load(Ordering::Acquire) {
+            seed += 1;
+            let carried = self.known().carried.clone();
+            if carried.is_empty() {
+                std::thread::yield_now();
+                continue;
+            }
+            let replica = Replica::open(Arc::clone(target)).map_err(|error| with_causes(&error));
+            let Some(replica) = self.given(replica).map(Arc::new) else { continue };
+            let storage = ReplicaStorage::new(Arc::clone(&replica), None, None);
+            let world = World {
+                workers: Arc::new(RealWorkers::new(2)),
+                ..World::deterministic(Arc::new(storage), seed)
+            };
+            if draw.once_in(2) {
+                let audited = audit_of(&replica, &world);
+                if let Some(mut audit) = self.given(audited) {
+                    // Several objects of an arena are under way at a time, and may come in any order.
+                    let is_under_way =
+                        |kind: &FindingKind| matches!(kind, FindingKind::Detached | FindingKind::Hole(_));
+                    audit.findings.retain(|finding| !is_under_way(&finding.kind));
+                    self.demand(audit.findings.is_empty(), || format!("an audit: {:?}", audit.findings));
+                }
+                continue;
+            }
+            let opened =
+                open_in(world, &secret(), Access::Read).map_err(|error| format!("who reads there: {error}"));
+            if let Some(archive) = self.given(opened) {
+                self.check(&archive, &carried, "who reads there", &mut draw);
             }
         }
     }
@@ -284,9 +338,12 @@ impl Shared {
     #[expect(clippy::disallowed_methods, reason = "this is about threads")]
     fn while_others_look(&self, number: u64, work: impl FnOnce()) {
         self.is_over.store(false, Ordering::Release);
+        self.known().carried.clear();
+        let target: Arc<dyn Target> = Arc::new(MemoryTarget::new());
         std::thread::scope(|threads| {
             threads.spawn(move || self.look(number + 100));
-            threads.spawn(move || self.carry(number + 500));
+            threads.spawn(|| self.carry(&target, number + 500));
+            threads.spawn(|| self.look_there(&target, number + 700));
             // Even if it fails: who waits for the others would wait for ever.
             let _over = Over(&self.is_over);
             work();

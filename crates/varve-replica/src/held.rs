@@ -30,21 +30,36 @@ impl Held {
         if *file == self.file { &self.kept_as } else { file }
     }
 
-    fn in_bytes(&self, file: &FileName, offset: u64, count: usize) -> Option<&[u8]> {
-        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
-        self.bytes.get(start..start.checked_add(count)?).filter(|_| *file == self.file)
+    /// Puts what is held over what was read at `offset` from below: whoever reads on past its end does not see two states of it.
+    fn put_over(&self, offset: u64, into: &mut [u8]) {
+        let held_end = self.offset.saturating_add(self.bytes.len() as u64);
+        let (start, end) = (offset.max(self.offset), offset.saturating_add(into.len() as u64).min(held_end));
+        if start < end {
+            let within = |from: u64| to_usize(start - from)..to_usize(end - from);
+            into[within(offset)].copy_from_slice(&self.bytes[within(self.offset)]);
+        }
     }
+
+    fn holds_all(&self, offset: u64, count: usize) -> bool {
+        let end = offset.saturating_add(count as u64);
+        offset >= self.offset && end <= self.offset.saturating_add(self.bytes.len() as u64)
+    }
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("it lies within memory")
 }
 
 impl Storage for Held {
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        match self.in_bytes(file, offset, into.len()) {
-            Some(piece) => {
-                into.copy_from_slice(piece);
-                Ok(())
-            }
-            None => self.below.read_at(self.kept_as(file), offset, into),
+        if *file != self.file {
+            return self.below.read_at(file, offset, into);
         }
+        if !self.holds_all(offset, into.len()) {
+            self.below.read_at(&self.kept_as, offset, into)?;
+        }
+        self.put_over(offset, into);
+        Ok(())
     }
 
     fn length(&self, file: &FileName) -> io::Result<u64> {
@@ -92,4 +107,26 @@ impl Storage for Held {
 
 fn read_only() -> io::Error {
     io::ErrorKind::ReadOnlyFilesystem.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_world::MemoryStorage;
+
+    #[test]
+    fn what_is_held_is_read_wherever_a_reading_begins_or_ends() {
+        let below: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let file = ArenaId(3).file_name();
+        below.replace(&file, b"abcdefghij").unwrap();
+        let held = Held::in_memory(&below, ArenaId(3), 3, Bytes::from_static(b"XYZ"));
+        for start in 0..10 {
+            for end in start..=10 {
+                let mut read = vec![0; end - start];
+                held.read_at(&file, start as u64, &mut read).unwrap();
+                assert_eq!(read, b"abcXYZghij"[start..end]);
+            }
+        }
+        assert!(held.read_at(&file, 5, &mut [0; 6]).is_err(), "the file ends before");
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use varve_log::Seals;
 use varve_world::FileName;
 
 use crate::listing::Segment;
@@ -176,21 +177,37 @@ fn cut(
     }
 }
 
-/// In the order of upload: arena by arena, and in each the segment at offset 0 last if others are new too, since it makes the arena
-/// visible.
-pub(crate) fn order_of_upload(puts: &mut [PlannedSegment]) {
-    puts.sort_by_key(|put| (put.name.arena, put.range.start == 0, put.range.start));
+/// In the order of upload: the sealed arenas in the order of their seals and then those without, so that no page comes before a seal that it
+/// counts; and in each the segment at offset 0 last if others are new too, since it makes the arena visible.
+pub(crate) fn order_of_upload(puts: &mut [PlannedSegment], seals: &Seals) {
+    let place = |arena| seals.get(arena).map_or(u64::MAX, |seal| seal.ordinal);
+    puts.sort_by_key(|put| (place(put.name.arena), put.name.arena, put.range.start == 0, put.range.start));
 }
 
-/// Whether a segment makes its arena visible: everything before it must be there first.
-pub(crate) fn is_gate(put: &PlannedSegment) -> bool {
-    put.range.start == 0
+/// How many of the first segments have to be there before each: all before one that makes its arena visible; and before those of an arena
+/// that is visible already, all of the arenas before it. Wherever an upload stops, what can be seen then counts no seal that is not there.
+pub(crate) fn there_before(puts: &[PlannedSegment]) -> Vec<usize> {
+    let is_gate = |put: &PlannedSegment| put.range.start == 0;
+    let hidden: BTreeSet<_> = puts.iter().filter(|put| is_gate(put)).map(|put| put.name.arena).collect();
+    let (mut arena, mut first) = (None, 0);
+    let before = puts.iter().enumerate().map(|(number, put)| {
+        if arena.replace(put.name.arena) != Some(put.name.arena) {
+            first = number;
+        }
+        match (is_gate(put), hidden.contains(&put.name.arena)) {
+            (true, _) => number,
+            (false, true) => 0,
+            (false, false) => first,
+        }
+    });
+    before.collect()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use proptest::sample::Index;
+    use varve_log::{ArenaId, Seal};
 
     use super::*;
     use crate::listing::Assembly;
@@ -208,6 +225,27 @@ mod tests {
         // The way round is shorter.
         assert_eq!(missing(&[0..6, 0..2, 2..5, 5..10], 10), []);
         assert_eq!(missing(&[0..4, 4..4, 3..8, 4..7, 12..20], 8), [7..8]);
+    }
+
+    fn put(arena: u64, range: Range<u64>) -> PlannedSegment {
+        let end = SegmentEnd::Record([u8::try_from(range.end).unwrap(); 16]);
+        let name =
+            SegmentName { arena: ArenaId(arena), generation: 0, offset: range.start, start: [0; 16], end };
+        PlannedSegment { name, range, replaces: false }
+    }
+
+    /// Arena 4 grows, and so did arena 1, which has got its seal after arena 2; arenas 2 and 3 are new.
+    #[test]
+    fn nothing_is_seen_before_the_seals_that_it_counts() {
+        let seals = [(2, 6), (1, 7), (3, 8)].map(|(arena, ordinal)| {
+            (ArenaId(arena), Seal { ordinal, generation: 0, code: [u8::try_from(arena).unwrap(); 32] })
+        });
+        let ranges = [(4, 5..9), (4, 9..12), (3, 0..3), (3, 3..7), (2, 4..9), (2, 0..4), (1, 30..50)];
+        let mut puts = ranges.map(|(arena, range)| put(arena, range));
+        order_of_upload(&mut puts, &seals.into_iter().collect());
+        let order = puts.iter().map(|put| (put.name.arena.0, put.range.start)).collect::<Vec<_>>();
+        assert_eq!(order, [(2, 4), (2, 0), (1, 30), (3, 3), (3, 0), (4, 5), (4, 9)]);
+        assert_eq!(there_before(&puts), [0, 1, 2, 0, 4, 5, 5]);
     }
 
     /// An object that a target may have: from the end of one record to the end of a later one, by number, and how much of it is there.

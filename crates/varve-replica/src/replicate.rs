@@ -56,19 +56,24 @@ impl ReplicationPlan {
         check_identity(source, target.as_ref(), &listing, &options.replace)?;
         listing.require_clear()?;
         let mut plan = Self::default();
+        let (mut unknown, mut counted) = plan.arenas(source, &listing, options)?;
+        if plan.damaged.iter().any(|damage| matches!(damage.reason, RecordsDamage::SealLost { .. })) {
+            // Believed when it is found twice: a writer may have sealed an arena, and counted that in the next one, between the two looks.
+            plan = Self::default();
+            (unknown, counted) = plan.arenas(source, &listing, options)?;
+        }
         plan.settings(source, target.as_ref(), &listing, &options.replace)?;
-        let (unknown, counted) = plan.arenas(source, &listing, options)?;
         if let Some(first) = unknown.into_iter().min() {
             let replica = Replica::of(Arc::clone(target), listing);
             return Err(tell_apart(source, &replica, &first)?);
         }
+        order_of_upload(&mut plan.segments, &counted.seals);
         require_place(source, target, &listing, &plan.missing_here, counted)?;
         require_planned(&options.replace, &plan, &listing)?;
         let arenas = listing.assemble();
         let seen = Seen::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
         plan.lost_there = seen.filter(|seen| !seen.is_reached_by(Seen::of(arenas.iter())));
         plan.strangers = listing.strangers.iter().map(|object| object.name.clone()).collect();
-        order_of_upload(&mut plan.segments);
         plan.listing = listing;
         Ok(plan)
     }

@@ -11,7 +11,7 @@ use varve_world::{FileLock, FileName, LockError, Task, Workers};
 use crate::history::tell_apart;
 use crate::listing::{Listing, Segment};
 use crate::observer::Observer;
-use crate::plan::{PlannedSegment, is_gate, plan_arena};
+use crate::plan::{PlannedSegment, plan_arena, there_before};
 use crate::planned::{DamagedHere, PlannedSetting, ReplicationPlan};
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::Replica;
@@ -66,6 +66,7 @@ impl ReplicationPlan {
             source,
             target: target.as_ref(),
             segments: &self.segments,
+            there_before: there_before(&self.segments),
             observer,
             state: Mutex::new(State { finished: vec![false; self.segments.len()], ..State::default() }),
             changed: Condvar::new(),
@@ -143,6 +144,8 @@ struct Upload<'a> {
     source: Source<'a>,
     target: &'a dyn Target,
     segments: &'a [PlannedSegment],
+    /// How many of the first ones have to be there before each.
+    there_before: Vec<usize>,
     observer: &'a dyn Observer,
     state: Mutex<State>,
     /// Told whenever a segment is finished, and when all is over.
@@ -209,7 +212,7 @@ impl Upload<'_> {
         self.changed.notify_all();
     }
 
-    /// The next segment to be put. One that makes its arena visible comes only after all before it.
+    /// The next segment to be put, once all is there that has to be there before it.
     fn take(&self) -> Option<usize> {
         loop {
             let mut state = self.state();
@@ -223,13 +226,11 @@ impl Upload<'_> {
             }
             state.next += 1;
             let put = &self.segments[number];
-            if is_gate(put) {
-                while state.failed.is_none() && state.finished_count < number {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                }
-                if state.failed.is_some() {
-                    return None;
-                }
+            while state.failed.is_none() && state.finished_count < self.there_before[number] {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.failed.is_some() {
+                return None;
             }
             let is_behind_damage =
                 state.damaged.get(&put.name.arena).is_some_and(|damage| damage.offset <= put.range.start);
