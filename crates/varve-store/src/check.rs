@@ -110,13 +110,10 @@ impl Store {
             return Ok(damage);
         }
         if !is_any_gone {
-            let is_lost = |id: &&ArenaId| match unsealed.get(*id) {
-                Some(before) => may_be_missed(&seals, counted, *before),
-                None => id.0 < counted && !seals.contains(**id),
-            };
-            for id in ids.iter().filter(is_lost).filter(|id| !lost_by_parity.contains(id)) {
-                report(*id, DamageKind::SealLost);
-            }
+            let is_unexplained = lost_count > unreadable_count + lost_by_parity.len() as u64;
+            let lost = without_their_seal(&ids, &seals, counted, &unsealed, is_unexplained);
+            let lost = lost.into_iter().filter(|id| !lost_by_parity.contains(id));
+            lost.for_each(|id| report(id, DamageKind::SealLost));
         }
         if !is_as_counted {
             report(newest, DamageKind::Ledger);
@@ -315,4 +312,26 @@ impl Store {
         let is_told = |damage: &Damage| damage.arena == id && matches!(damage.kind, DamageKind::SealLost);
         self.check_order().is_ok_and(|damage| damage.iter().any(is_told))
     }
+}
+
+/// Which arenas have lost one of the first `counted` seals, where no arena is gone. `unsealed` are those without one, and how many
+/// seals surely come before theirs; `is_unexplained` says that more seals are missed than other damage accounts for.
+fn without_their_seal(
+    ids: &[ArenaId],
+    seals: &Seals,
+    counted: u64,
+    unsealed: &BTreeMap<ArenaId, u64>,
+    is_unexplained: bool,
+) -> Vec<ArenaId> {
+    let is_lost = |id: &ArenaId| match unsealed.get(id) {
+        Some(before) => may_be_missed(seals, counted, *before),
+        None => id.0 < counted && !seals.contains(*id),
+    };
+    let lost: Vec<_> = ids.iter().copied().filter(is_lost).collect();
+    if !lost.is_empty() || !is_unexplained {
+        return lost;
+    }
+    // One that was put back from another history counts seals, too; but those are not the ones that were counted here.
+    let places = (0..counted).zip(ids.iter().copied());
+    places.map(|(_, id)| id).filter(|id| unsealed.contains_key(id)).collect()
 }
