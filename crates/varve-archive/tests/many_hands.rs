@@ -283,9 +283,7 @@ impl Shared {
                 let audited = audit_of(&replica, &world);
                 if let Some(mut audit) = self.given(audited) {
                     // Several objects of an arena are under way at a time, and may come in any order.
-                    let is_under_way =
-                        |kind: &FindingKind| matches!(kind, FindingKind::Detached | FindingKind::Hole(_));
-                    audit.findings.retain(|finding| !is_under_way(&finding.kind));
+                    audit.findings.retain(|finding| !matches!(finding.kind, FindingKind::Detached));
                     self.demand(audit.findings.is_empty(), || format!("an audit: {:?}", audit.findings));
                 }
                 continue;

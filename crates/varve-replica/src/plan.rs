@@ -184,8 +184,9 @@ pub(crate) fn order_of_upload(puts: &mut [PlannedSegment], seals: &Seals) {
     puts.sort_by_key(|put| (place(put.name.arena), put.name.arena, put.range.start == 0, put.range.start));
 }
 
-/// How many of the first segments have to be there before each: all before one that makes its arena visible; and before those of an arena
-/// that is visible already, all of the arenas before it. Wherever an upload stops, what can be seen then counts no seal that is not there.
+/// How many of the first segments have to be there before each: all before one that makes its arena visible; before those of an arena that is
+/// visible already, all of the arenas before it; and before its seal, all of its own. Wherever an upload stops, what can be seen is a good log:
+/// it counts no seal that is not there, and no seal is there without all that it stands for.
 pub(crate) fn there_before(puts: &[PlannedSegment]) -> Vec<usize> {
     let is_gate = |put: &PlannedSegment| put.range.start == 0;
     let hidden: BTreeSet<_> = puts.iter().filter(|put| is_gate(put)).map(|put| put.name.arena).collect();
@@ -194,10 +195,14 @@ pub(crate) fn there_before(puts: &[PlannedSegment]) -> Vec<usize> {
         if arena.replace(put.name.arena) != Some(put.name.arena) {
             first = number;
         }
-        match (is_gate(put), hidden.contains(&put.name.arena)) {
-            (true, _) => number,
-            (false, true) => 0,
-            (false, false) => first,
+        if is_gate(put) {
+            number
+        } else if hidden.contains(&put.name.arena) {
+            0
+        } else if matches!(put.name.end, SegmentEnd::Seal(_)) {
+            number
+        } else {
+            first
         }
     });
     before.collect()
@@ -240,12 +245,14 @@ mod tests {
         let seals = [(2, 6), (1, 7), (3, 8)].map(|(arena, ordinal)| {
             (ArenaId(arena), Seal { ordinal, generation: 0, code: [u8::try_from(arena).unwrap(); 32] })
         });
-        let ranges = [(4, 5..9), (4, 9..12), (3, 0..3), (3, 3..7), (2, 4..9), (2, 0..4), (1, 30..50)];
+        let ranges =
+            [(4, 5..9), (4, 9..12), (3, 0..3), (3, 3..7), (2, 4..9), (2, 0..4), (1, 50..60), (1, 30..50)];
         let mut puts = ranges.map(|(arena, range)| put(arena, range));
+        puts[6].name.end = SegmentEnd::Seal([1; 32]);
         order_of_upload(&mut puts, &seals.into_iter().collect());
         let order = puts.iter().map(|put| (put.name.arena.0, put.range.start)).collect::<Vec<_>>();
-        assert_eq!(order, [(2, 4), (2, 0), (1, 30), (3, 3), (3, 0), (4, 5), (4, 9)]);
-        assert_eq!(there_before(&puts), [0, 1, 2, 0, 4, 5, 5]);
+        assert_eq!(order, [(2, 4), (2, 0), (1, 30), (1, 50), (3, 3), (3, 0), (4, 5), (4, 9)]);
+        assert_eq!(there_before(&puts), [0, 1, 2, 3, 0, 5, 6, 6]);
     }
 
     /// An object that a target may have: from the end of one record to the end of a later one, by number, and how much of it is there.
