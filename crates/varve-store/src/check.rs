@@ -331,7 +331,9 @@ fn without_their_seal(
     if !lost.is_empty() || !is_unexplained {
         return lost;
     }
-    // One that was put back from another history counts seals, too; but those are not the ones that were counted here.
-    let places = (0..counted).zip(ids.iter().copied());
+    // One that was put back from another history counts seals, too; but those are not the ones that were counted here. The last one is
+    // where this history goes on.
+    let before_last = ids.split_last().map_or(&[][..], |(_, before)| before);
+    let places = (0..counted).zip(before_last.iter().copied());
     places.map(|(_, id)| id).filter(|id| unsealed.contains_key(id)).collect()
 }
