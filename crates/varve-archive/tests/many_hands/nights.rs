@@ -1,6 +1,5 @@
-//! Night after night is taken while others look at the store, verify it, read from it and carry it to a second home; and then the disk
-//! misbehaves, or the power goes. Each of them finds whole what was finished before it looked, and nothing wrong with the rest. The
-//! simulation of faults lets them come one after the other, so that a seed decides everything; here the machine decides.
+//! Night after night is taken, and now and then the store is repaired, while others look at it, verify it, read from it and carry it to a second
+//! home. Each of them finds whole what was finished before it looked, and nothing wrong with the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,34 +12,25 @@ use varve_archive::{
     verify, write_image,
 };
 use varve_block::with_causes;
-use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{
     Audit, Audited, CloneOptions, FindingKind, Replica, ReplicaStorage, ReplicateOptions, ReplicationPlan,
     Share, Source, audit, clone_replica,
 };
-use varve_sim::{Disk, Draw, Fault, Rot, SlowDisk, Strike};
+use varve_sim::{Disk, Draw, Fault, Rot, Strike};
 use varve_store::{
-    Access, AuditShare, CompareMode, DamageKind, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey,
-    ParityDamage, PassphraseCost, Role, Secret, Store, StoreConfig,
+    Access, AuditShare, CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, Secret, Store,
+    StoreConfig,
 };
 use varve_world::{Random, RealWorkers, SeededRandom, World};
 use zeroize::Zeroizing;
 
+use crate::{WRITER, config, is_damage, secret, seeds, world};
+
 const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
 const BLOCK_BYTES: u32 = 4096;
 const IMAGE_BLOCKS: usize = 100;
 const NIGHTS: usize = 12;
-
-fn world(disk: &Disk, seed: u64) -> World {
-    let workers = Arc::new(RealWorkers::new(2));
-    World { workers, ..World::deterministic(Arc::new(SlowDisk(disk.clone())), seed) }
-}
-
-fn secret() -> Secret {
-    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
-}
 
 /// What opens the key of a machine that may add and not read.
 fn write_only_secret() -> Secret {
@@ -81,25 +71,6 @@ fn audit_of(replica: &Replica, world: &World) -> Result<Audit, String> {
     let archive = open_in(world.clone(), &secret(), Access::Read)?;
     let audited = Audited { replica, world, store: archive.store(), log: &log };
     audit(audited, Share::ALL, &()).map_err(|error| with_causes(&error))
-}
-
-/// A store of each kind, by turns.
-fn config(seed: u64) -> StoreConfig {
-    let bit = |number: u64| (seed >> number) & 1 == 1;
-    StoreConfig {
-        encryption: if bit(0) { Encryption::Aes256Gcm } else { Encryption::None },
-        index: if bit(1) { IndexKind::Disk } else { IndexKind::Memory },
-        compare: if bit(2) { CompareMode::Value } else { CompareMode::Hash },
-        parity_percent: if bit(3) { ParityPercent::new(5) } else { None },
-        disk_index: DiskIndexConfig {
-            memory_bytes: 1 << 20,
-            expected_blocks: 1000,
-            ..DiskIndexConfig::default()
-        },
-        arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),
-        clump_bytes: ClumpBytes::new(64 << 10).unwrap(),
-        ..StoreConfig::new([5; 16])
-    }
 }
 
 /// The disk that is archived, as it is one night: a part of it has changed since the night before.
@@ -223,8 +194,7 @@ impl Shared {
         else {
             return;
         };
-        // A crash may come before it is made.
-        verified.damage.retain(|damage| !matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing)));
+        verified.damage.retain(is_damage);
         let is_whole = verified.damage.is_empty() && verified.harm.is_empty();
         self.demand(is_whole, || format!("{who}: verify: {:?} {:?}", verified.damage, verified.harm));
     }
@@ -427,10 +397,5 @@ fn survive(seed: u64) {
 
 #[test]
 fn nights_are_taken_while_others_look() {
-    // More of them with `VARVE_HANDS_SEEDS`, others with `VARVE_HANDS_FIRST`.
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let first = number("VARVE_HANDS_FIRST").unwrap_or(0);
-    for seed in first..first + number("VARVE_HANDS_SEEDS").unwrap_or(16) {
-        survive(seed);
-    }
+    seeds().for_each(survive);
 }

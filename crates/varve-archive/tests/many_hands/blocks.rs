@@ -1,52 +1,18 @@
-//! Many threads put, get and sync at the same time, others read beside them, and then the disk misbehaves or the power goes: what a sync has
-//! acknowledged is there, whoever asked for it. The simulation of faults runs one hand, so that a seed decides everything; here the
-//! machine decides what comes before what.
+//! Many threads put, get and sync, and others read beside them: what a sync has acknowledged is there, whoever asked for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
-use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
-use varve_sim::{Disk, Draw, Fault, SlowDisk, Strike};
-use varve_store::{
-    Access, CheckArenaError, CompareMode, Damage, DamageKind, DiskIndexConfig, Encryption, IndexKind,
-    ParityDamage, PassphraseCost, Secret, Store, StoreConfig,
-};
-use varve_world::{Random, RealWorkers, SeededRandom, World};
-use zeroize::Zeroizing;
+use varve_sim::{Disk, Draw, Fault, Strike};
+use varve_store::{Access, CheckArenaError, Damage, PassphraseCost, Store};
+use varve_world::{Random, SeededRandom};
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+use crate::{WRITER, config, is_damage, secret, seeds, world};
+
 const HANDS: u64 = 4;
-
-fn world(disk: &Disk, seed: u64) -> World {
-    let workers = Arc::new(RealWorkers::new(2));
-    World { workers, ..World::deterministic(Arc::new(SlowDisk(disk.clone())), seed) }
-}
-
-fn secret() -> Secret {
-    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
-}
 
 fn open(disk: &Disk, seed: u64, access: Access<'_>) -> Store {
     Store::open(world(disk, seed), Some(&secret()), access, &mut |_| {}).unwrap()
-}
-
-/// A store of each kind, by turns.
-fn config(seed: u64) -> StoreConfig {
-    let bit = |number: u64| (seed >> number) & 1 == 1;
-    StoreConfig {
-        encryption: if bit(0) { Encryption::Aes256Gcm } else { Encryption::None },
-        index: if bit(1) { IndexKind::Disk } else { IndexKind::Memory },
-        compare: if bit(2) { CompareMode::Value } else { CompareMode::Hash },
-        parity_percent: if bit(3) { ParityPercent::new(5) } else { None },
-        disk_index: DiskIndexConfig {
-            memory_bytes: 1 << 20,
-            expected_blocks: 1000,
-            ..DiskIndexConfig::default()
-        },
-        arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),
-        clump_bytes: ClumpBytes::new(64 << 10).unwrap(),
-        ..StoreConfig::new([5; 16])
-    }
 }
 
 /// What a number stands for. Low ones are put by everybody.
@@ -136,7 +102,7 @@ fn read(disk: &Disk, seed: u64, promised: &Mutex<Promised>) {
     if let Ok(mut damage) = check(&store, seed)
         && !disk.is_down()
     {
-        damage.retain(|damage| !matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing)));
+        damage.retain(is_damage);
         assert!(damage.is_empty(), "seed {seed}: beside a writer: {damage:?}");
     }
 }
@@ -202,8 +168,7 @@ fn survive(seed: u64) {
         }
         for arena in store.arenas().unwrap() {
             let mut damage = store.check_arena(arena, true).unwrap().damage;
-            // A crash may come before it is made.
-            damage.retain(|damage| !matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing)));
+            damage.retain(is_damage);
             assert!(damage.is_empty(), "seed {seed}, {session}, {strike:?}: {damage:?}");
         }
         store.close().unwrap();
@@ -212,10 +177,5 @@ fn survive(seed: u64) {
 
 #[test]
 fn what_one_of_many_hands_has_synced_is_there() {
-    // More of them with `VARVE_HANDS_SEEDS`, others with `VARVE_HANDS_FIRST`.
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let first = number("VARVE_HANDS_FIRST").unwrap_or(0);
-    for seed in first..first + number("VARVE_HANDS_SEEDS").unwrap_or(16) {
-        survive(seed);
-    }
+    seeds().for_each(survive);
 }
