@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
 use varve_block::Score;
 use varve_world::{PAGE_BYTES, PageBuffer};
 
@@ -10,6 +9,7 @@ use crate::arena::Granule;
 use crate::cipher::{CODE_BYTES, Message};
 use crate::content::{ClumpContent, FrameContent, OpenClumpError};
 use crate::decode::to_usize;
+use crate::file_part::FilePart;
 use crate::footer::PageRow;
 use crate::frames::{FramePlace, FrameTable};
 use crate::page::DirectoryPage;
@@ -107,18 +107,17 @@ impl Log {
             start: 0,
             buffer: PageBuffer::default(),
             filled: 0,
-            held: None,
+            held: FilePart::default(),
             scratch: Vec::new(),
             is_uncached: false,
             is_careful: false,
         }
     }
 
-    /// A look at those records that are in `held`, which the arena has from `offset` on. What is not in there, or seems damaged, is read
-    /// from the file.
+    /// A look at those records that are in `held`, a part of the arena's file. What is not in there, or seems damaged, is read from the file.
     #[must_use]
-    pub fn window_over<'a>(&'a self, arena: &'a OpenedArena, offset: u64, held: Bytes) -> Window<'a> {
-        Window { held: Some((offset, held)), ..self.window(arena, 0) }
+    pub fn window_over<'a>(&'a self, arena: &'a OpenedArena, held: FilePart) -> Window<'a> {
+        Window { held, ..self.window(arena, 0) }
     }
 
     /// Reads a page that a seal or a scan has named.
@@ -162,8 +161,8 @@ pub struct Window<'a> {
     /// What was read, in its first `filled` bytes.
     buffer: PageBuffer,
     filled: usize,
-    /// What the caller has of the file, and from where on.
-    held: Option<(u64, Bytes)>,
+    /// What the caller has of the file.
+    held: FilePart,
     /// What codes are checked with.
     scratch: Vec<u8>,
     /// Whether whole pages are read, past the system's memory of files.
@@ -401,7 +400,7 @@ impl Window<'_> {
     pub(crate) fn forget(&mut self) {
         self.file_bytes = None;
         self.filled = 0;
-        self.held = None;
+        self.held = FilePart::default();
     }
 
     /// From now on reads this many bytes at a time.
@@ -419,19 +418,13 @@ impl Window<'_> {
 
     /// Bytes of the file, to be changed by the caller.
     fn take(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, ReadLogError> {
-        let is_at_hand = self.held_at(offset, count).is_some() || self.buffered(offset, count).is_some();
+        let is_at_hand = self.held.slice(offset, count).is_some() || self.buffered(offset, count).is_some();
         if is_at_hand || (self.ahead_bytes > count && !self.is_careful) {
             return Ok(self.bytes(offset, count)?.to_vec());
         }
         let mut bytes = vec![0; count];
         self.log.read_at(self.arena.id, offset, &mut bytes)?;
         Ok(bytes)
-    }
-
-    fn held_at(&self, offset: u64, count: usize) -> Option<&[u8]> {
-        let (start, bytes) = self.held.as_ref()?;
-        let skip = usize::try_from(offset.checked_sub(*start)?).ok()?;
-        bytes.get(skip..skip.checked_add(count)?)
     }
 
     /// Where in the buffer these bytes are.
@@ -441,9 +434,10 @@ impl Window<'_> {
     }
 
     pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], ReadLogError> {
-        if self.held_at(offset, count).is_none() && self.buffered(offset, count).is_none() {
+        if self.held.slice(offset, count).is_none() && self.buffered(offset, count).is_none() {
             let exactly = offset..offset.saturating_add(count as u64);
-            let wanted = if self.is_careful { exactly.clone() } else { self.range_ahead(&exactly)? };
+            let is_alone = self.is_careful || self.held.covers(offset, count);
+            let wanted = if is_alone { exactly.clone() } else { self.range_ahead(&exactly)? };
             match self.fill(&wanted) {
                 Err(error) if error.is_unreadable() => {
                     self.is_careful = true;
@@ -456,7 +450,7 @@ impl Window<'_> {
             }
         }
         let skip = self.buffered(offset, count).unwrap_or(0);
-        Ok(self.held_at(offset, count).unwrap_or_else(|| &self.buffer[skip..skip + count]))
+        Ok(self.held.slice(offset, count).unwrap_or_else(|| &self.buffer[skip..skip + count]))
     }
 
     /// What is read in one go when `range` is asked for.
@@ -479,7 +473,9 @@ impl Window<'_> {
             self.buffer.resize(count);
         }
         let into = &mut self.buffer[..count];
-        if self.is_uncached {
+        if self.held.covers(range.start, count) {
+            self.held.put_over(range.start, into);
+        } else if self.is_uncached {
             self.log.read_uncached_at(self.arena.id, range.start, into)?;
         } else {
             self.log.read_at(self.arena.id, range.start, into)?;

@@ -1,6 +1,7 @@
 //! What every [`Target`] must do, as one suite that all of them pass.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use varve_world::FileName;
@@ -14,6 +15,7 @@ use crate::{Object, OtherKind, PutMode, Target, TargetError};
 pub fn check<T: Target>(fresh: &mut dyn FnMut() -> T) {
     objects_come_back(&fresh());
     ranges_are_exact(&fresh());
+    pieces_follow_one_another(&fresh());
     creation_never_replaces(&fresh());
     one_of_two_creators_wins(&fresh());
     replaced_objects_are_one_or_the_other(&fresh());
@@ -101,6 +103,42 @@ fn ranges_are_exact(target: &impl Target) {
     #[expect(clippy::reversed_empty_ranges, reason = "what a caller's mistake would be")]
     let reversed = target.get(&file, 7..3);
     assert!(matches!(reversed, Err(TargetError::Short { .. })), "{reversed:?}");
+}
+
+fn pieces_follow_one_another(target: &impl Target) {
+    // Longer than any piece.
+    let (file, contents) = (name("arenas/0000000003/object"), pattern(5_000_001));
+    let length = contents.len() as u64;
+    target.put(&file, contents.clone(), PutMode::Create).unwrap();
+    for (range, place) in [
+        (0..length, 0),
+        (0..length, 128),
+        (1..length - 1, 4095),
+        (3_000_000..length, 7 << 20),
+        (5..6, 12_345_678),
+    ] {
+        let mut got = Vec::new();
+        let outcome = target.get_in_pieces(&file, range.clone(), place, &mut |piece| {
+            assert!(!piece.is_empty(), "an empty piece of {range:?}");
+            got.extend_from_slice(&piece);
+            ControlFlow::Continue(())
+        });
+        outcome.unwrap();
+        let within = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+        assert!(got == contents[within], "{range:?} came back wrong in pieces for {place}");
+    }
+    let mut piece_count = 0;
+    let broken_off = target.get_in_pieces(&file, 0..length, 0, &mut |_| {
+        piece_count += 1;
+        ControlFlow::Break(())
+    });
+    assert!(broken_off.is_ok() && piece_count == 1, "{broken_off:?} after {piece_count} pieces");
+    let mut none = |piece: Bytes| panic!("{} bytes where there are none", piece.len());
+    target.get_in_pieces(&file, 7..7, 0, &mut none).unwrap();
+    let beyond = target.get_in_pieces(&file, length + 1..length + 9, 0, &mut none);
+    assert!(matches!(beyond, Err(TargetError::Short { .. })), "{beyond:?}");
+    let missing = target.get_in_pieces(&name("arenas/0000000003/none"), 0..9, 0, &mut none);
+    assert!(matches!(missing, Err(TargetError::NotFound { .. })), "{missing:?}");
 }
 
 fn creation_never_replaces(target: &impl Target) {

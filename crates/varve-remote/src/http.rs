@@ -8,14 +8,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Body, Client, Request, Response, StatusCode};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::edge::{self, Runtime};
 use crate::leftovers;
+use crate::pieces::Pieces;
 use crate::spare_buffers::SpareBuffers;
 use crate::trouble::{Trouble, chain};
 use crate::xml;
-use crate::{OpenOptions, Pace, Patience, tls};
+use crate::{OpenOptions, Pace, Patience, TakePiece, tls};
 
 /// No answer but an object is longer. A page of a bucket's listing has half a megabyte; a collection is listed in one answer, some
 /// hundred thousand members in so much.
@@ -26,6 +28,9 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// No more memory than this is taken for an answer before any of it has come.
 const ROOM_BYTES_MAX: usize = 16 << 20;
+
+/// So many pieces of an answer wait for whoever takes them, before the line does.
+const PIECES_AHEAD: usize = 1;
 
 /// How much is sent between two looks at the pace.
 const PIECE_BYTES: usize = 64 << 10;
@@ -100,12 +105,64 @@ impl Http {
 
     /// Sends a request for a range (whose header is set), and takes exactly that.
     pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, Trouble> {
-        // By a thread of the runtime, which serves the connection as well: each piece of the answer would have to wake up the caller's, and
-        // of a fast line's pieces that costs more than to copy them. The set ends the task if nobody waits for it any more.
-        let mut taking = JoinSet::new();
         let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
-        taking.spawn(async move { take_range(&client, request, range, &spare, down.as_deref()).await });
-        match taking.join_next().await {
+        self.beside(async move {
+            let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+            let mut arriving = Arriving::begin(&client, request, range, down).await?;
+            let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
+            while let Some(part) = arriving.next().await? {
+                buffer.bytes.extend_from_slice(&part);
+            }
+            Ok(buffer.freeze())
+        })
+        .await
+    }
+
+    /// The same, in pieces for a file, where the range begins at `place`: as [`Target::get_in_pieces`](crate::Target::get_in_pieces).
+    pub async fn read_in_pieces(
+        &self,
+        request: Request,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), Trouble> {
+        let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
+        let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
+        let coming = self.beside(async move {
+            let mut arriving = Arriving::begin(&client, request, range, down).await?;
+            let mut pieces = Pieces::new(spare, place);
+            while let Some(mut part) = arriving.next().await? {
+                while let Some(piece) = pieces.add(&mut part) {
+                    if sender.send(piece).await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            if let Some(piece) = pieces.finish() {
+                // Nobody there any more is none of the line's business.
+                let _ = sender.send(piece).await;
+            }
+            Ok(())
+        });
+        let taking = async move {
+            while let Some(piece) = receiver.recv().await {
+                if take(piece).is_break() {
+                    return;
+                }
+            }
+        };
+        futures_util::future::join(coming, taking).await.0
+    }
+
+    /// Runs `taking` by a thread of the runtime, which serves the connection as well: each part of the answer would have to wake up the
+    /// caller's, and of a fast line's parts that costs more than to copy them. It ends if nobody waits for it any more.
+    async fn beside<T: Send + 'static>(
+        &self,
+        taking: impl Future<Output = Result<T, Trouble>> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(taking);
+        match tasks.join_next().await {
             Some(Ok(taken)) => taken,
             Some(Err(error)) => Err(Trouble::passing(error.to_string())),
             None => Err(Trouble::passing("nobody has taken the answer")),
@@ -113,50 +170,73 @@ impl Http {
     }
 }
 
-/// Sends a request for a range and takes exactly that.
-async fn take_range(
-    client: &Client,
-    request: Request,
-    range: Range<u64>,
-    spare: &Arc<SpareBuffers>,
-    down: Option<&Pace>,
-) -> Result<Bytes, Trouble> {
-    let mut response = client.execute(request).await.map_err(|error| of_client(&error))?;
-    let (skipped, whole) = match response.status() {
-        StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
-        // It sends all of it, range or not.
-        StatusCode::OK => (range.start, response.content_length()),
-        StatusCode::RANGE_NOT_SATISFIABLE => return Err(Trouble::Short),
-        status => {
-            let headers = response.headers().clone();
-            let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
-            return Err(Answer { status, headers, body }.trouble());
-        }
-    };
-    if whole.is_some_and(|whole| whole < range.end) {
-        return Err(Trouble::Short);
-    }
-    let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
-    let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
-    let contents = &mut buffer.bytes;
-    let mut left_to_skip = skipped;
-    while contents.len() < wanted {
-        let Some(mut piece) = response.chunk().await.map_err(|error| of_client(&error))? else {
-            // It ended in good order and yet too early. Only if it never said how long it is, that is its length.
-            return Err(match whole {
-                Some(_) => Trouble::passing("the answer ended early"),
-                None => Trouble::Short,
-            });
+/// The header of a request for a range that is not empty.
+pub(crate) fn range_header(range: &Range<u64>) -> Result<HeaderValue, Trouble> {
+    let text = format!("bytes={}-{}", range.start, range.end - 1);
+    HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))
+}
+
+/// An answer with a range of an object, as it comes.
+struct Arriving {
+    response: Response,
+    down: Option<Arc<Pace>>,
+    /// Bytes that come before what was asked for.
+    left_to_skip: u64,
+    /// How much of what was asked for has not come.
+    left: u64,
+    /// How long the whole object is, if the answer says so.
+    whole: Option<u64>,
+}
+
+impl Arriving {
+    async fn begin(
+        client: &Client,
+        request: Request,
+        range: Range<u64>,
+        down: Option<Arc<Pace>>,
+    ) -> Result<Self, Trouble> {
+        let response = client.execute(request).await.map_err(|error| of_client(&error))?;
+        let (left_to_skip, whole) = match response.status() {
+            StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
+            // It sends all of it, range or not.
+            StatusCode::OK => (range.start, response.content_length()),
+            StatusCode::RANGE_NOT_SATISFIABLE => return Err(Trouble::Short),
+            status => {
+                let headers = response.headers().clone();
+                let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
+                return Err(Answer { status, headers, body }.trouble());
+            }
         };
-        if let Some(pace) = down {
-            tokio::time::sleep(pace.take(piece.len())).await;
+        if whole.is_some_and(|whole| whole < range.end) {
+            return Err(Trouble::Short);
         }
-        let skip = usize::try_from(left_to_skip).map_or(piece.len(), |left| left.min(piece.len()));
-        left_to_skip -= skip as u64;
-        drop(piece.split_to(skip));
-        contents.extend_from_slice(&piece[..piece.len().min(wanted - contents.len())]);
+        Ok(Self { response, down, left_to_skip, left: range.end - range.start, whole })
     }
-    Ok(buffer.freeze())
+
+    /// What has come of what was asked for, and was not returned before; `None` once all of it was.
+    async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+        while self.left > 0 {
+            let Some(mut part) = self.response.chunk().await.map_err(|error| of_client(&error))? else {
+                // It ended in good order and yet too early. Only if it never said how long it is, that is its length.
+                return Err(match self.whole {
+                    Some(_) => Trouble::passing("the answer ended early"),
+                    None => Trouble::Short,
+                });
+            };
+            if let Some(pace) = &self.down {
+                tokio::time::sleep(pace.take(part.len())).await;
+            }
+            let skip = usize::try_from(self.left_to_skip).map_or(part.len(), |left| left.min(part.len()));
+            self.left_to_skip -= skip as u64;
+            drop(part.split_to(skip));
+            part.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= part.len() as u64;
+            if !part.is_empty() {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// The length of the whole object, if the answer tells; it must be an answer to the range that was asked for.

@@ -36,6 +36,7 @@ mod names;
 mod open;
 mod pace;
 mod persistent;
+mod pieces;
 mod s3;
 mod secret;
 mod sftp;
@@ -55,7 +56,7 @@ pub use open::{OpenError, OpenOptions, S3Keys, UnknownHosts, open};
 pub use pace::Pace;
 pub use persistent::Patience;
 pub use secret::Secret;
-pub use target::{Capabilities, Object, Other, OtherKind, PutMode, Survey, Target, TargetError};
+pub use target::{Capabilities, Object, Other, OtherKind, PutMode, Survey, TakePiece, Target, TargetError};
 pub use venti::{
     Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore, load,
 };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_world::FileName;
 
-use crate::{Capabilities, Object, Pace, PutMode, Survey, Target, TargetError, edge};
+use crate::{Capabilities, Object, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// Any target, at a [`Pace`].
 ///
@@ -51,6 +51,21 @@ impl<T: Target> Target for Limited<T> {
             edge::sleep(pace.take(contents.len()));
         }
         Ok(contents)
+    }
+
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), TargetError> {
+        self.target.get_in_pieces(name, range, place, &mut |piece| {
+            if let Some(pace) = &self.down {
+                edge::sleep(pace.take(piece.len()));
+            }
+            take(piece)
+        })
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {

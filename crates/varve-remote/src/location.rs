@@ -93,6 +93,18 @@ pub struct LocationError {
     pub what: String,
 }
 
+impl Location {
+    /// How many calls at a time a server of its kind takes from one client without complaint. FTP servers often allow eight connections from
+    /// one address, and some fewer; the others many more than are of use.
+    #[must_use]
+    pub fn usual_calls(&self) -> usize {
+        match self {
+            Self::Ftp { .. } => 4,
+            Self::Folder(_) | Self::S3(_) | Self::Sftp(_) | Self::Webdav { .. } => 8,
+        }
+    }
+}
+
 impl FromStr for Location {
     type Err = LocationError;
 

@@ -1,7 +1,7 @@
 //! Trying again: the one place that decides how often, and how long to wait in between.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use varve_world::FileName;
 
 use crate::listing::Listing;
 use crate::trouble::Trouble;
-use crate::{Capabilities, Object, PutMode, Survey, Target, TargetError, edge};
+use crate::{Capabilities, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// How much of a doubtful object is read at once to see whose it is.
 const COMPARED_BYTES: u64 = 8 << 20;
@@ -80,6 +80,18 @@ pub(crate) trait Home: Send + Sync + fmt::Display {
 
     /// Reads a range that is not empty.
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble>;
+
+    /// The same in pieces, as [`Target::get_in_pieces`]. What was given counts, whether all comes or not.
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        _place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), Trouble> {
+        let _ = take(self.get(name, range)?);
+        Ok(())
+    }
 
     /// The length of an object.
     fn length(&self, name: &FileName) -> Result<u64, Trouble>;
@@ -220,6 +232,31 @@ impl<H: Home> Target for Persistent<H> {
         outcome.map_err(|trouble| trouble.of_object(name, end))
     }
 
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), TargetError> {
+        if range.start >= range.end {
+            return self.get(name, range).map(drop);
+        }
+        let (mut came, mut flow) = (0, ControlFlow::Continue(()));
+        let outcome = self.persist(name.as_str(), |_| {
+            // Each try goes on where the one before it has ended.
+            let rest = range.start + came..range.end;
+            let outcome = self.home.get_in_pieces(name, rest, place + came, &mut |piece| {
+                came += piece.len() as u64;
+                flow = take(piece);
+                flow
+            });
+            let is_done = flow.is_break() || range.start + came >= range.end;
+            if is_done { Ok(()) } else { outcome }
+        });
+        outcome.map_err(|trouble| trouble.of_object(name, range.end))
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
         Ok(self.listed(folder)?.finish(folder))
     }
@@ -264,6 +301,8 @@ mod tests {
         objects: MemoryTarget,
         script: Mutex<Vec<(bool, Trouble)>>,
         calls: Mutex<u32>,
+        /// How long a piece is, and how many of them one call gives before it fails.
+        pieces: Option<(usize, usize)>,
     }
 
     impl Moody {
@@ -310,6 +349,26 @@ mod tests {
 
         fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
             self.meet(|| self.objects.get(name, range))
+        }
+
+        fn get_in_pieces(
+            &self,
+            name: &FileName,
+            range: Range<u64>,
+            _place: u64,
+            take: &mut TakePiece<'_>,
+        ) -> Result<(), Trouble> {
+            let whole = self.get(name, range)?;
+            let (length, count) = self.pieces.unwrap_or((whole.len(), usize::MAX));
+            for (number, piece) in whole.chunks(length).enumerate() {
+                if number == count {
+                    return Err(Trouble::passing("cut off"));
+                }
+                if take(whole.slice_ref(piece)).is_break() {
+                    return Ok(());
+                }
+            }
+            Ok(())
         }
 
         fn length(&self, name: &FileName) -> Result<u64, Trouble> {
@@ -389,5 +448,39 @@ mod tests {
         assert_eq!(patience.pause(2, None, 255), Duration::from_secs(2));
         assert_eq!(patience.pause(0, Some(Duration::from_secs(7)), 0), Duration::from_secs(7));
         assert_eq!(patience.pause(0, Some(Duration::from_secs(7000)), 0), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn what_has_come_of_an_object_does_not_come_again() {
+        let contents: Vec<u8> = (0..100).collect();
+        let taken = |pieces, end: usize| {
+            let home = Moody { pieces: Some(pieces), ..Moody::default() };
+            home.objects.set(&name(), Some(contents.clone().into()));
+            let patience =
+                Patience { try_count_max: 4, first_pause: Duration::from_millis(1), ..Patience::default() };
+            let target = Persistent::new(home, patience);
+            let mut taken = Vec::new();
+            let outcome = target.get_in_pieces(&name(), 10..90, 10, &mut |piece| {
+                taken.extend_from_slice(&piece);
+                if taken.len() < end { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            (outcome.is_ok(), taken, calls(&target))
+        };
+        assert_eq!(
+            taken((7, 3), 80),
+            (true, contents[10..90].to_vec(), 4),
+            "21 bytes in each of three tries, and the rest"
+        );
+        assert_eq!(
+            taken((7, 2), 80),
+            (false, contents[10..66].to_vec(), 4),
+            "14 bytes in each of four tries"
+        );
+        assert_eq!(taken((7, 3), 20), (true, contents[10..31].to_vec(), 1), "enough");
+        assert_eq!(
+            taken((20, 4), 999),
+            (true, contents[10..90].to_vec(), 1),
+            "all of it came before it failed"
+        );
     }
 }

@@ -29,13 +29,13 @@ use url::Url;
 use varve_world::FileName;
 
 use crate::base64;
-use crate::http::{Answer, Http};
+use crate::http::{self, Answer, Http};
 use crate::listing::Listing;
 use crate::location::S3Location;
 use crate::persistent::Home;
 use crate::trouble::{Trouble, chain};
 use crate::xml::{self, Step};
-use crate::{Capabilities, OpenOptions, PutMode};
+use crate::{Capabilities, OpenOptions, PutMode, TakePiece};
 
 /// The object that creation is tried on.
 const PROBE: &str = ".varve-probe";
@@ -186,6 +186,13 @@ impl S3 {
             self.http.fill(&mut request, body);
         }
         Ok(request)
+    }
+
+    /// The request for a part of an object.
+    async fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
+        let mut headers = HeaderMap::new();
+        headers.insert(RANGE, http::range_header(range)?);
+        self.request(Method::GET, &self.key(name.as_str()), &[], headers, Bytes::new()).await
     }
 
     async fn head(&self, name: &FileName) -> Result<u64, Trouble> {
@@ -524,13 +531,22 @@ impl Home for S3 {
     }
 
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
-        let mut headers = HeaderMap::new();
-        let text = format!("bytes={}-{}", range.start, range.end - 1);
-        headers.insert(RANGE, HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))?);
         self.http.wait(range.end - range.start, async {
-            let key = self.key(name.as_str());
-            let request = self.request(Method::GET, &key, &[], headers, Bytes::new()).await?;
+            let request = self.request_range(name, &range).await?;
             self.http.read(request, range).await
+        })
+    }
+
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), Trouble> {
+        self.http.wait(range.end - range.start, async {
+            let request = self.request_range(name, &range).await?;
+            self.http.read_in_pieces(request, range, place, take).await
         })
     }
 

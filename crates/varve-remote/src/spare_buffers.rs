@@ -5,12 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use varve_world::PageBuffer;
 
-/// More are not kept. Readers give one back for each that they take, so that a few are enough for many of them.
-const SPARE_MAX: usize = 4;
+/// No more than so much is kept. Readers give one back for each that they take, so that a few are enough for many of them.
+const SPARE_BYTES_MAX: usize = 64 << 20;
 /// A shorter answer has no need of them.
 const SHORT_BYTES_MAX: usize = 256 << 10;
-/// A longer one is not kept.
-const LONG_BYTES_MIN: usize = 32 << 20;
 
 /// Buffers that nobody uses now.
 #[derive(Default)]
@@ -51,7 +49,8 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let Some(home) = &self.home else { return };
         let mut spare = home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE_MAX && self.bytes.capacity() < LONG_BYTES_MIN {
+        let kept: usize = spare.iter().map(PageBuffer::capacity).sum();
+        if kept + self.bytes.capacity() <= SPARE_BYTES_MAX {
             let mut bytes = std::mem::take(&mut self.bytes);
             bytes.clear();
             spare.push(bytes);
@@ -82,10 +81,11 @@ mod tests {
     #[test]
     fn no_more_are_kept_than_a_few() {
         let home = Arc::new(SpareBuffers::default());
-        let used: Vec<_> = (0..3 * SPARE_MAX).map(|_| home.take(1 << 20)).collect();
+        let kept = || home.0.lock().unwrap().iter().map(PageBuffer::capacity).sum::<usize>();
+        let used: Vec<_> = (0..9).map(|_| home.take(10 << 20)).collect();
         drop(used);
-        assert_eq!(home.0.lock().unwrap().len(), SPARE_MAX);
+        assert_eq!(kept(), 60 << 20);
         drop(home.take(10));
-        assert_eq!(home.0.lock().unwrap().len(), SPARE_MAX);
+        assert_eq!(kept(), 60 << 20);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 use varve_world::FileName;
@@ -115,6 +115,9 @@ pub enum TargetError {
     },
 }
 
+/// Whoever takes what comes, piece by piece, and asks for more or breaks off.
+pub type TakePiece<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
+
 /// Objects under names, whole and immutable once they are there unless replaced.
 ///
 /// Callable from many threads at once. Calls block; each tries again by itself, with growing pauses, what may succeed
@@ -135,6 +138,28 @@ pub trait Target: Send + Sync + fmt::Display {
     /// # Errors
     /// [`TargetError`].
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError>;
+
+    /// Reads a range as [`get`](Self::get) does, and gives it to `take` from front to back, piece by piece if the target can: what has come is
+    /// used while the rest is on its way, and a line that breaks costs no more than a piece. It ends early, and well, when `take` breaks off.
+    ///
+    /// `place` is where the range begins in the file that it will be written to: a piece's pages in that file are pages in memory, too, and need
+    /// not be copied to be written past the system's memory of files.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get). What has been given before is good.
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        _place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), TargetError> {
+        let whole = self.get(name, range)?;
+        if !whole.is_empty() {
+            let _ = take(whole);
+        }
+        Ok(())
+    }
 
     /// The objects whose names begin with `folder` and a slash, at any depth below it, in order of their names; all
     /// objects for `""`. What has a name that no store uses is left out.
@@ -176,6 +201,16 @@ impl<T: Target + ?Sized> Target for Box<T> {
 
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
         (**self).get(name, range)
+    }
+
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), TargetError> {
+        (**self).get_in_pieces(name, range, place, take)
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {

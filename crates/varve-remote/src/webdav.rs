@@ -18,7 +18,7 @@ use url::Url;
 use varve_world::FileName;
 
 use crate::base64;
-use crate::http::{Answer, Http, unfinished_name};
+use crate::http::{self, Answer, Http, unfinished_name};
 use crate::leftovers;
 use crate::listing::Listing;
 use crate::location::HostLocation;
@@ -26,7 +26,7 @@ use crate::names::is_folder_of_a_store;
 use crate::persistent::Home;
 use crate::trouble::{Trouble, chain};
 use crate::xml::{self, Step};
-use crate::{Capabilities, OpenOptions, OtherKind, PutMode, Secret};
+use crate::{Capabilities, OpenOptions, OtherKind, PutMode, Secret, TakePiece};
 
 /// How many collections are listed at once.
 const COLLECTIONS_AT_ONCE: usize = 8;
@@ -75,6 +75,13 @@ impl Webdav {
 
     fn url(&self, path: &str) -> String {
         format!("{}{}", self.server, utf8_percent_encode(path, PATH))
+    }
+
+    /// The request for a part of an object.
+    fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
+        let mut request = self.request(Method::GET, &self.path(name.as_str()))?;
+        request.headers_mut().insert(RANGE, http::range_header(range)?);
+        Ok(request)
     }
 
     fn request(&self, method: Method, path: &str) -> Result<Request, Trouble> {
@@ -282,11 +289,19 @@ impl Home for Webdav {
     }
 
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
-        let mut request = self.request(Method::GET, &self.path(name.as_str()))?;
-        let text = format!("bytes={}-{}", range.start, range.end - 1);
-        let header = HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))?;
-        request.headers_mut().insert(RANGE, header);
+        let request = self.request_range(name, &range)?;
         self.http.wait(range.end - range.start, self.http.read(request, range))
+    }
+
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), Trouble> {
+        let request = self.request_range(name, &range)?;
+        self.http.wait(range.end - range.start, self.http.read_in_pieces(request, range, place, take))
     }
 
     fn length(&self, name: &FileName) -> Result<u64, Trouble> {

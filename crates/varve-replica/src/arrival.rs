@@ -1,10 +1,9 @@
 //! An arena that is being fetched: its records are checked as they come, out of memory, so that the disk need not give them back at once.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_log::{ArenaHeader, ArenaId, GRANULE_BYTES, Granule, Log, OpenedArena, ReadLogError};
+use varve_log::{ArenaHeader, ArenaId, FilePart, GRANULE_BYTES, Granule, Log, OpenedArena, ReadLogError};
 use varve_world::Storage;
 
 use crate::held::Held;
@@ -19,6 +18,8 @@ pub(crate) struct Arrival {
     checked: Vec<Checked>,
     /// Where the next record begins, if all records before are known.
     next: Option<Granule>,
+    /// What has come, from there on.
+    begun: FilePart,
 }
 
 impl Arrival {
@@ -27,41 +28,42 @@ impl Arrival {
         Self { next: Granule::at_or_after(ArenaHeader::BYTES), ..Self::default() }
     }
 
-    /// Checks those records that are whole in `piece`, which has come and is also in the `storage`. What cannot be read as a record
-    /// is left to whoever looks at the whole arena.
-    pub(crate) fn take(
-        &mut self,
-        log: &Log,
-        storage: &Arc<dyn Storage>,
-        id: ArenaId,
-        offset: u64,
-        piece: Bytes,
-    ) {
-        let end = offset + piece.len() as u64;
-        let held = Held::in_memory(storage, id, offset, piece.clone());
-        if self.check(&log.over(Arc::new(held)), id, offset..end, piece).is_err() {
-            self.next = None;
+    /// Checks the records that are whole with `piece`, which has come behind those before it and is also in the `storage`. What cannot be
+    /// read as a record is left to whoever looks at the whole arena.
+    pub(crate) fn take(&mut self, log: &Log, storage: &Arc<dyn Storage>, id: ArenaId, piece: Bytes) {
+        let Some(next) = self.next else { return };
+        self.begun.push(piece);
+        let held = Held::in_memory(storage, id, self.begun.clone());
+        self.next = self.check(&log.over(Arc::new(held)), id, next).unwrap_or(None);
+        match self.next {
+            Some(next) => self.begun.forget_before(next.byte_offset()),
+            None => self.begun = FilePart::default(),
         }
     }
 
-    fn check(&mut self, log: &Log, id: ArenaId, range: Range<u64>, piece: Bytes) -> Result<(), ReadLogError> {
-        let Some(mut granule) = self.next else { return Ok(()) };
+    /// Checks the records that have come whole, from the one at `granule` on. Returns where the next one begins.
+    fn check(
+        &mut self,
+        log: &Log,
+        id: ArenaId,
+        mut granule: Granule,
+    ) -> Result<Option<Granule>, ReadLogError> {
         let opened = match self.opened.take() {
             Some(opened) => opened,
             None => log.open_arena(id)?,
         };
         let opened = self.opened.insert(opened);
-        let mut window = log.window_over(opened, range.start, piece);
-        while granule.byte_offset() + GRANULE_BYTES <= range.end {
-            let header = window.record(granule)?;
-            let Some(next) = header.next() else { break };
-            if granule.byte_offset() >= range.start && next.byte_offset() <= range.end {
-                self.checked.push((granule, window.authenticate(granule)?.code));
+        let mut window = log.window_over(opened, self.begun.clone());
+        let end = self.begun.end();
+        while granule.byte_offset() + GRANULE_BYTES <= end {
+            let Some(next) = window.record(granule)?.next() else { return Ok(None) };
+            if next.byte_offset() > end {
+                break;
             }
+            self.checked.push((granule, window.authenticate(granule)?.code));
             granule = next;
         }
-        self.next = Some(granule);
-        Ok(())
+        Ok(Some(granule))
     }
 
     /// Whether the record that begins at `granule` has come whole, with this code.
@@ -106,33 +108,40 @@ mod tests {
         (storage, log, arena)
     }
 
-    /// How many records were checked when the arena came in pieces of this length, and how many were whole in one of them.
+    /// How many records were checked when the arena came in pieces of this length, and how many there are.
     fn checked(log: &Log, storage: &Arc<dyn Storage>, arena: &[u8], piece_bytes: usize) -> (usize, usize) {
         let mut arrival = Arrival::begin();
-        for (offset, piece) in (0..).step_by(piece_bytes).zip(arena.chunks(piece_bytes)) {
-            arrival.take(log, storage, ID, offset, Bytes::copy_from_slice(piece));
+        for piece in arena.chunks(piece_bytes) {
+            arrival.take(log, storage, ID, Bytes::copy_from_slice(piece));
         }
         let opened = log.open_arena(ID).unwrap();
         let records = ArenaRecords::read(log, &opened).unwrap();
         let records = records.within(&(0..u64::MAX));
         assert!(records.len() > 10);
-        let length = piece_bytes as u64;
-        let is_whole = |start: u64, end: u64| start / length == (end - 1) / length;
-        let whole =
-            records.iter().filter(|record| is_whole(record.granule.byte_offset(), record.end)).count();
         for record in records {
             assert!(!arrival.has_checked(record.granule, &[0; 16]), "another code");
         }
-        (records.iter().filter(|record| arrival.has_checked(record.granule, &record.code)).count(), whole)
+        let checked = records.iter().filter(|record| arrival.has_checked(record.granule, &record.code));
+        (checked.count(), records.len())
     }
 
     #[test]
-    fn each_record_that_is_whole_in_a_piece_is_checked() {
+    fn each_record_is_checked_however_it_comes() {
         let (storage, log, arena) = sample();
-        for piece_bytes in [arena.len(), 100_000, 65_536, 33_333, 4096] {
-            let (checked, whole) = checked(&log, &storage, &arena, piece_bytes);
-            assert_eq!(checked, whole, "pieces of {piece_bytes} bytes");
-            assert!(checked > 0);
+        for piece_bytes in [arena.len(), 100_000, 65_536, 33_333, 4096, 1000, 100] {
+            let (checked, all) = checked(&log, &storage, &arena, piece_bytes);
+            assert_eq!(checked, all, "pieces of {piece_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn what_was_checked_is_let_go() {
+        let (storage, log, arena) = sample();
+        let mut arrival = Arrival::begin();
+        for piece in arena.chunks(4096) {
+            arrival.take(&log, &storage, ID, Bytes::copy_from_slice(piece));
+            let next = arrival.next.expect("an open arena has nothing but records");
+            assert!(arrival.begun.slice(next.byte_offset().saturating_sub(1), 1).is_none());
         }
     }
 

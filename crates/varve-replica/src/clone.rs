@@ -1,26 +1,26 @@
 //! Bringing a whole store back: each arena is put together under another name, checked record by record as it comes, and only then
 //! gets its own. `config.toml` comes last: until it is there, the folder is no store.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use varve_log::{ArenaEnd, ArenaId, ArenaState, Log, OpenLogError, ReadLogError, Seal, Seals};
+use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
-use varve_world::{FileName, Storage, Task, World};
+use varve_world::{FileName, Storage, Task, World, read_each_with};
 
 use crate::arrival::Arrival;
 use crate::held::Held;
-use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, plain};
+use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Segment, plain};
 use crate::observer::Observer;
-use crate::permits::Permits;
 use crate::records::{ArenaRecords, RecordsDamage};
 use crate::replica::{OpenReplicaError, Replica};
 
 /// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
-const PIECE_BYTES: u64 = 16 << 20;
+const FETCHED_BYTES: u64 = 16 << 20;
 const AHEAD_BYTES: usize = 4 << 20;
 /// After so much of an arena the disk is asked to begin writing it, while more of it is fetched.
 const SYNC_SOON_BYTES: u64 = 64 << 20;
@@ -120,12 +120,15 @@ pub fn clone_replica(
     observer: &dyn Observer,
 ) -> Result<Cloned, CloneError> {
     let storage = &world.storage;
-    begin(replica, storage.as_ref())?;
-    let keys = replica.settings().keys().filter(|file| file.folder() == crate::name::KEYS);
-    let page = replica.settings().keys().filter(|file| file.as_str() == FORMAT_PAGE);
-    for file in keys.chain(page) {
-        let contents = read_twice(replica, file)?;
-        storage.replace(file, &contents).map_err(failed(file))?;
+    let is_small = |file: &&FileName| {
+        file.folder() == crate::name::KEYS || [CONFIG, FORMAT_PAGE].contains(&file.as_str())
+    };
+    let files: Vec<_> = replica.settings().keys().filter(is_small).collect();
+    let small: BTreeMap<_, _> = files.iter().copied().zip(read_all_twice(replica, world, &files)?).collect();
+    let text = small.get(&plain(CONFIG)).ok_or(OpenReplicaError::NotAReplica)?;
+    begin(storage.as_ref(), text)?;
+    for (file, contents) in small.iter().filter(|(file, _)| file.as_str() != CONFIG) {
+        storage.replace(file, contents).map_err(failed(file))?;
     }
     let log = if options.unchecked {
         None
@@ -137,8 +140,7 @@ pub fn clone_replica(
     };
     let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
     observer.set_total(visible.iter().map(|(_, arena)| arena.bytes()).sum());
-    let width = world.workers.width();
-    let hand = Hand { replica, storage, log: log.as_ref(), options, observer, line: Permits::new(width) };
+    let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
     let next = Mutex::new(visible.into_iter());
     let state: Mutex<(Cloned, Vec<DamagedThere>, Option<CloneError>)> = Mutex::default();
     let count = |id: ArenaId, placed: Result<Brought, CloneError>| {
@@ -171,9 +173,7 @@ pub fn clone_replica(
             }
         }
     };
-    // Half of the hands may fetch, while the others write and check what they have.
-    let hand_count = (2 * width).min(world.workers.reading_width());
-    world.workers.run_reading((0..hand_count).map(|_| Box::new(work) as Task<'_>).collect());
+    world.workers.run_all((0..world.workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
     let (mut cloned, mut damaged, error) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = error {
         return Err(error);
@@ -210,7 +210,7 @@ fn unfinished(file: &FileName) -> FileName {
 /// A view of `storage` in which a file that is not whole yet has its own name.
 fn under_its_name(storage: &Arc<dyn Storage>, file: &FileName) -> Arc<dyn Storage> {
     let (below, kept_as) = (Arc::clone(storage), unfinished(file));
-    Arc::new(Held { below, file: file.clone(), kept_as, offset: 0, bytes: Bytes::new() })
+    Arc::new(Held { below, file: file.clone(), kept_as, part: FilePart::default() })
 }
 
 fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
@@ -218,30 +218,34 @@ fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
     move |source| CloneError::Storage { file, source }
 }
 
-/// A small file, as it reads twice: nothing else can tell that it arrived as it is there.
-fn read_twice(replica: &Replica, file: &FileName) -> Result<Bytes, CloneError> {
-    let read = || replica.read_setting(file);
-    let contents = read()?;
-    if read()? == contents {
-        return Ok(contents);
-    }
-    Err(failed(file)(io::Error::other("it reads differently from one time to the next")))
+/// Small files, each as it reads twice: nothing else can tell that it arrived as it is there.
+fn read_all_twice(replica: &Replica, world: &World, files: &[&FileName]) -> Result<Vec<Bytes>, CloneError> {
+    let readings: Vec<_> = files.iter().flat_map(|file| [file, file]).collect();
+    let mut hands = vec![(); world.workers.width()];
+    let read =
+        read_each_with(world.workers.as_ref(), &readings, &mut hands, |(), file| replica.read_setting(file));
+    let read = read.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let pairs = files.iter().zip(read.chunks_exact(2));
+    let same = pairs.map(|(file, pair)| match pair {
+        [one, other] if one == other => Ok(one.clone()),
+        _ => Err(failed(file)(io::Error::other("it reads differently from one time to the next"))),
+    });
+    same.collect()
 }
 
 /// Marks an empty folder as the place of this clone: by its `config.toml`, under the name of an unfinished one.
-fn begin(replica: &Replica, storage: &dyn Storage) -> Result<(), CloneError> {
+fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
     let config = plain(CONFIG);
-    let text = read_twice(replica, &config)?;
     // Parsed first: nothing is begun for a replica that no program can read.
-    StoreConfig::from_text(&String::from_utf8_lossy(&text)).map_err(OpenReplicaError::from)?;
+    StoreConfig::from_text(&String::from_utf8_lossy(text)).map_err(OpenReplicaError::from)?;
     let begun = unfinished(&config);
     let listed = storage.list("").map_err(failed(&config))?;
     if listed.contains(&config) {
         return Err(CloneError::Exists);
     }
-    if storage.read_whole(&begun, 1 << 20).is_ok_and(|now| text == now) {
+    if storage.read_whole(&begun, 1 << 20).is_ok_and(|now| *text == now) {
         // It may read back and not be durable, if what wrote it failed before its end.
-        return storage.replace(&begun, &text).map_err(failed(&begun));
+        return storage.replace(&begun, text).map_err(failed(&begun));
     }
     let folders = [ArenaId::FOLDER, crate::name::KEYS];
     for folder in folders {
@@ -255,7 +259,7 @@ fn begin(replica: &Replica, storage: &dyn Storage) -> Result<(), CloneError> {
     if storage.length(&begun).is_ok() {
         storage.remove(&begun).map_err(failed(&begun))?;
     }
-    let written = storage.create(&begun).and_then(|()| storage.append(&begun, &text).map(|_| ()));
+    let written = storage.create(&begun).and_then(|()| storage.append(&begun, text).map(|_| ()));
     // Its name, too: a power cut that took it and kept a key would leave a folder that nobody goes on with.
     let durable = written.and_then(|()| storage.sync(&begun)).and_then(|()| storage.sync_folder(""));
     durable.map_err(failed(&begun))
@@ -268,8 +272,6 @@ struct Hand<'a> {
     log: Option<&'a Log>,
     options: CloneOptions,
     observer: &'a dyn Observer,
-    /// Who may fetch.
-    line: Permits,
 }
 
 /// An arena that was fetched and checked.
@@ -348,9 +350,9 @@ impl Hand<'_> {
     ) -> Result<Option<RecordsDamage>, CloneError> {
         let view = under_its_name(self.storage, &id.file_name());
         let mut arrival = if present == 0 { Arrival::begin() } else { Arrival::default() };
-        let hole = self.fetch(id, assembly, present, |offset, piece| {
+        let hole = self.fetch(id, assembly, present, |piece| {
             if let Some(log) = self.log {
-                arrival.take(log, &view, id, offset, piece);
+                arrival.take(log, &view, id, piece);
             }
         })?;
         let found = match self.log {
@@ -366,41 +368,51 @@ impl Hand<'_> {
         id: ArenaId,
         assembly: &Assembly,
         present: u64,
-        mut arrived: impl FnMut(u64, Bytes),
+        mut arrived: impl FnMut(Bytes),
     ) -> Result<Option<Range<u64>>, CloneError> {
         let new = unfinished(&id.file_name());
         let holes = assembly.holes();
         let (mut place, mut synced) = (present, present);
         while place < assembly.bytes() {
-            if self.observer.is_cancelled() {
-                return Err(CloneError::Cancelled);
-            }
-            let hole = holes.iter().find(|hole| hole.end > place);
-            let limit = assembly.bytes().min(place + PIECE_BYTES);
-            let piece = match hole {
-                Some(hole) if hole.contains(&place) => {
-                    let zeros = vec![0; usize::try_from(hole.end.min(limit) - place).unwrap_or(0)];
-                    zeros.into()
+            let start = place;
+            let hole = holes.iter().find(|hole| hole.contains(&start));
+            let object = assembly.part_at(start).map(Segment::range);
+            let known = hole.or(object.as_ref()).map_or(u64::MAX, |known| known.end);
+            let end = assembly.bytes().min(start + FETCHED_BYTES).min(known);
+            let mut outcome = Ok(());
+            let mut take = |piece: Bytes| {
+                outcome = self.keep(&new, &piece);
+                if outcome.is_err() {
+                    return ControlFlow::Break(());
                 }
-                _ => {
-                    // No further than the object goes: what two objects give would have to be copied together.
-                    let object = assembly.part_at(place).map_or(u64::MAX, |part| part.range().end);
-                    let end = limit.min(object).min(hole.map_or(u64::MAX, |hole| hole.start));
-                    let _permit = self.line.take();
-                    self.replica.read_arena(id, place..end).map_err(failed(&id.file_name()))?
+                let bytes = piece.len() as u64;
+                arrived(piece);
+                place += bytes;
+                if place - synced >= SYNC_SOON_BYTES || place >= assembly.bytes() {
+                    self.storage.sync_soon(&new);
+                    synced = place;
                 }
+                ControlFlow::Continue(())
             };
-            self.storage.append_uncached(&new, &piece).map_err(failed(&new))?;
-            let (offset, bytes) = (place, piece.len() as u64);
-            arrived(offset, piece);
-            place += bytes;
-            self.observer.add_done(bytes);
-            if place - synced >= SYNC_SOON_BYTES || place >= assembly.bytes() {
-                self.storage.sync_soon(&new);
-                synced = place;
+            if hole.is_some() {
+                let _ = take(vec![0; usize::try_from(end - start).unwrap_or(0)].into());
+            } else {
+                let fetched = self.replica.fetch_arena(id, start..end, &mut take);
+                fetched.map_err(failed(&id.file_name()))?;
             }
+            outcome?;
         }
         Ok(holes.into_iter().next())
+    }
+
+    /// Writes a piece that has come.
+    fn keep(&self, new: &FileName, piece: &[u8]) -> Result<(), CloneError> {
+        if self.observer.is_cancelled() {
+            return Err(CloneError::Cancelled);
+        }
+        self.storage.append_uncached(new, piece).map_err(failed(new))?;
+        self.observer.add_done(piece.len() as u64);
+        Ok(())
     }
 }
 

@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use varve_log::ArenaId;
+use varve_log::{ArenaId, FilePart};
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 /// Reads one file from where it is kept, the rest from the storage below.
@@ -14,40 +13,20 @@ pub(crate) struct Held {
     pub(crate) file: FileName,
     /// What it is called below.
     pub(crate) kept_as: FileName,
-    /// Where in it `bytes` are.
-    pub(crate) offset: u64,
-    pub(crate) bytes: Bytes,
+    /// What of it is in memory.
+    pub(crate) part: FilePart,
 }
 
 impl Held {
     /// `below`, with bytes of an arena that are read from memory.
-    pub(crate) fn in_memory(below: &Arc<dyn Storage>, arena: ArenaId, offset: u64, bytes: Bytes) -> Self {
+    pub(crate) fn in_memory(below: &Arc<dyn Storage>, arena: ArenaId, part: FilePart) -> Self {
         let file = arena.file_name();
-        Self { below: Arc::clone(below), kept_as: file.clone(), file, offset, bytes }
+        Self { below: Arc::clone(below), kept_as: file.clone(), file, part }
     }
 
     fn kept_as<'a>(&'a self, file: &'a FileName) -> &'a FileName {
         if *file == self.file { &self.kept_as } else { file }
     }
-
-    /// Puts what is held over what was read at `offset` from below: whoever reads on past its end does not see two states of it.
-    fn put_over(&self, offset: u64, into: &mut [u8]) {
-        let held_end = self.offset.saturating_add(self.bytes.len() as u64);
-        let (start, end) = (offset.max(self.offset), offset.saturating_add(into.len() as u64).min(held_end));
-        if start < end {
-            let within = |from: u64| to_usize(start - from)..to_usize(end - from);
-            into[within(offset)].copy_from_slice(&self.bytes[within(self.offset)]);
-        }
-    }
-
-    fn holds_all(&self, offset: u64, count: usize) -> bool {
-        let end = offset.saturating_add(count as u64);
-        offset >= self.offset && end <= self.offset.saturating_add(self.bytes.len() as u64)
-    }
-}
-
-fn to_usize(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("it lies within memory")
 }
 
 impl Storage for Held {
@@ -55,10 +34,11 @@ impl Storage for Held {
         if *file != self.file {
             return self.below.read_at(file, offset, into);
         }
-        if !self.holds_all(offset, into.len()) {
+        if !self.part.covers(offset, into.len()) {
             self.below.read_at(&self.kept_as, offset, into)?;
         }
-        self.put_over(offset, into);
+        // Whoever reads on past the end of what is in memory does not see two states of it.
+        self.part.put_over(offset, into);
         Ok(())
     }
 
@@ -111,15 +91,17 @@ fn read_only() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use bytes::Bytes;
     use varve_world::MemoryStorage;
+
+    use super::*;
 
     #[test]
     fn what_is_held_is_read_wherever_a_reading_begins_or_ends() {
         let below: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let file = ArenaId(3).file_name();
         below.replace(&file, b"abcdefghij").unwrap();
-        let held = Held::in_memory(&below, ArenaId(3), 3, Bytes::from_static(b"XYZ"));
+        let held = Held::in_memory(&below, ArenaId(3), FilePart::new(3, Bytes::from_static(b"XYZ")));
         for start in 0..10 {
             for end in start..=10 {
                 let mut read = vec![0; end - start];

@@ -28,7 +28,6 @@ mod history;
 mod listing;
 mod name;
 mod observer;
-mod permits;
 mod plan;
 mod planned;
 mod records;

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use varve_block::to_hex;
 use varve_log::ArenaId;
-use varve_remote::{Object, Target, TargetError};
+use varve_remote::{Object, TakePiece, Target, TargetError};
 use varve_store::{ConfigError, StoreConfig};
 use varve_world::FileName;
 
@@ -192,6 +192,25 @@ impl Replica {
         self.read_parts(id, range, |segment, part| {
             self.target.get(&segment.name.file_name(), part).map_err(to_io)
         })
+    }
+
+    /// Fetches a part of an arena that one object has, and gives it to `take` as it comes, for the same place in a file of this machine's. What
+    /// comes is not checked.
+    ///
+    /// # Errors
+    /// As [`read_arena`](Self::read_arena); [`io::ErrorKind::UnexpectedEof`] also where the object that has the beginning does not have all.
+    pub(crate) fn fetch_arena(
+        &self,
+        id: ArenaId,
+        range: Range<u64>,
+        take: &mut TakePiece<'_>,
+    ) -> io::Result<()> {
+        let arena = self.arenas.get(&id).filter(|arena| arena.is_visible()).ok_or(io::ErrorKind::NotFound)?;
+        let segment = arena.part_at(range.start).filter(|segment| segment.range().end >= range.end);
+        let segment = segment.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let part = range.start - segment.name.offset..range.end - segment.name.offset;
+        let (object, place) = (segment.name.file_name(), range.start);
+        self.target.get_in_pieces(&object, part, place, take).map_err(to_io)
     }
 
     /// Splits a range of an arena over the segments that hold it, and puts together what `read` gives for each.

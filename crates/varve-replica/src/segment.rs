@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_log::{ArenaState, FooterError, Log, ReadLogError};
+use varve_log::{ArenaState, FilePart, FooterError, Log, ReadLogError};
 use varve_world::Storage;
 
 use crate::held::Held;
@@ -29,9 +29,10 @@ pub(crate) fn take_segment(
         source,
     })?;
     let bytes = Bytes::from(bytes);
-    let log = log.over(Arc::new(Held::in_memory(storage, arena, offset, bytes.clone())));
+    let held = FilePart::new(offset, bytes.clone());
+    let log = log.over(Arc::new(Held::in_memory(storage, arena, held.clone())));
     let opened = log.open_arena(arena)?;
-    let mut window = log.window_over(&opened, offset, bytes.clone());
+    let mut window = log.window_over(&opened, held);
     for record in records.within(&put.range) {
         let checked = match window.authenticate(record.granule) {
             Err(ReadLogError::NoReadKey { .. }) => window.record(record.granule),

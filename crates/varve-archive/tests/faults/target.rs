@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
+use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, TakePiece, Target, TargetError};
 use varve_sim::Draw;
 use varve_world::FileName;
 
@@ -266,6 +266,28 @@ impl Target for SimTarget {
         })
     }
 
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), TargetError> {
+        let (start, end) = (range.start, range.end);
+        match self.get(name, range) {
+            Ok(whole) => give_in_pieces(&whole, place, take),
+            // It fails in the middle.
+            Err(error) => {
+                let came = start..start + (end - start) / 2;
+                if let Ok(part) = self.below.get(name, came) {
+                    give_in_pieces(&part, place, take);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
         match self.strike(Request::List, folder) {
             Some(TargetFault::Fails) => Err(failed(folder)),
@@ -283,5 +305,15 @@ impl Target for SimTarget {
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
         panic!("{name} was to be removed, and nobody has asked for that");
+    }
+}
+
+/// Gives bytes in pieces as short as the simulated arenas are, and of many lengths; no dice fall, so that a seed means what it meant.
+fn give_in_pieces(bytes: &Bytes, place: u64, take: &mut TakePiece<'_>) {
+    let length = 1000 + usize::try_from(place.wrapping_mul(0x9e37_79b9) % 9000).unwrap_or(0);
+    for piece in bytes.chunks(length) {
+        if take(bytes.slice_ref(piece)).is_break() {
+            return;
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Every kind behind a proxy that breaks connections: an operation is done in the end or fails with the right error; no wrong byte ever
 //! comes back, and no half object is ever seen.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -112,6 +113,14 @@ fn survives(kind: Option<Kind>) {
             let got = proxied.get(&object, 5..CONTENT_BYTES as u64 - 5);
             let got = got.unwrap_or_else(|error| panic!("get {after}: {error:?}"));
             assert!(got == contents.slice(5..CONTENT_BYTES - 5), "wrong bytes {after}");
+            plan(&[fault]);
+            let mut pieces = Vec::new();
+            let got = proxied.get_in_pieces(&object, 5..CONTENT_BYTES as u64 - 5, 77, &mut |piece| {
+                pieces.extend_from_slice(&piece);
+                ControlFlow::Continue(())
+            });
+            assert!(got.is_ok(), "get in pieces {after}: {got:?}");
+            assert!(pieces == contents[5..CONTENT_BYTES - 5], "wrong bytes in pieces {after}");
             plan(&[fault]);
             let listed = proxied.list("").unwrap_or_else(|error| panic!("list {after}: {error:?}"));
             assert_eq!(listed.len(), direct.list("").unwrap().len(), "{after}");

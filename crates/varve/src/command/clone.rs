@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::Progress;
 use varve_block::with_causes;
+use varve_remote::Location;
 use varve_replica::{CloneOptions, clone_replica};
 use varve_world::{RealWorkers, World};
 
@@ -21,7 +22,11 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
         true => None,
         false => session::secret_of(arguments, &there.world, &words.target)?,
     };
-    let workers = Arc::new(RealWorkers::new(usize::from(words.jobs)));
+    let jobs = match words.jobs {
+        Some(jobs) => usize::from(jobs),
+        None => words.target.parse::<Location>()?.usual_calls(),
+    };
+    let workers = Arc::new(RealWorkers::new(jobs));
     let world = World { workers, ..World::real(&words.folder) };
     let options = CloneOptions { unchecked: words.unchecked, keep_damaged: words.keep_damaged };
     let progress = Arc::new(Progress::new());
