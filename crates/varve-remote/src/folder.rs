@@ -20,11 +20,13 @@ use varve_world::FileName;
 use crate::leftovers;
 use crate::listing::Listing;
 use crate::names::is_folder_of_a_store;
+use crate::pieces::Pieces;
+use crate::spare_buffers::SpareBuffers;
 use crate::trouble::Trouble;
-use crate::{Capabilities, Object, OtherKind, Pace, PutMode, Survey, Target, TargetError, edge};
+use crate::{Capabilities, Object, OtherKind, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// How much is read or written between two looks at the pace.
-const PIECE_BYTES: usize = 256 << 10;
+const PART_BYTES: usize = 256 << 10;
 
 /// The files below one folder.
 ///
@@ -34,6 +36,7 @@ pub struct FolderTarget {
     root: PathBuf,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
+    spare: Arc<SpareBuffers>,
     creation: OnceLock<Creation>,
     /// What dead writers have left, by the last listing of everything.
     leftovers: Mutex<Vec<String>>,
@@ -58,6 +61,7 @@ impl FolderTarget {
             root: root.into(),
             up: None,
             down: None,
+            spare: Arc::default(),
             creation: OnceLock::new(),
             leftovers: Mutex::default(),
         }
@@ -94,25 +98,56 @@ impl FolderTarget {
     }
 
     fn read(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
-        let (file, length) = self.open(name)?;
-        if range.start > range.end || range.end > length {
-            return Err(Trouble::Short);
-        }
+        let file = self.open_range(name, &range)?;
         let byte_count = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
         let mut contents = vec![0; byte_count];
-        let mut offset = range.start;
-        for piece in contents.chunks_mut(PIECE_BYTES) {
-            if let Some(pace) = &self.down {
-                edge::sleep(pace.take(piece.len()));
-            }
-            match file.read_exact_at(piece, offset) {
-                // It was long enough a moment ago.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(Trouble::Short),
-                outcome => outcome.map_err(Trouble::of_io)?,
-            }
-            offset += piece.len() as u64;
+        for (offset, part) in (range.start..).step_by(PART_BYTES).zip(contents.chunks_mut(PART_BYTES)) {
+            self.read_part(&file, offset, part)?;
         }
         Ok(contents.into())
+    }
+
+    fn read_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), Trouble> {
+        let file = self.open_range(name, &range)?;
+        let mut pieces = Pieces::new(Arc::clone(&self.spare), place);
+        let mut part = vec![0; PART_BYTES];
+        for offset in range.clone().step_by(PART_BYTES) {
+            let count = usize::try_from(range.end - offset).map_or(PART_BYTES, |left| left.min(PART_BYTES));
+            self.read_part(&file, offset, &mut part[..count])?;
+            let mut left = &part[..count];
+            while let Some(piece) = pieces.add(&mut left) {
+                if take(piece).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        if let Some(piece) = pieces.finish() {
+            let _ = take(piece);
+        }
+        Ok(())
+    }
+
+    /// Opens an object that has all of a range.
+    fn open_range(&self, name: &FileName, range: &Range<u64>) -> Result<File, Trouble> {
+        let (file, length) = self.open(name)?;
+        if range.start > range.end || range.end > length { Err(Trouble::Short) } else { Ok(file) }
+    }
+
+    fn read_part(&self, file: &File, offset: u64, into: &mut [u8]) -> Result<(), Trouble> {
+        if let Some(pace) = &self.down {
+            edge::sleep(pace.take(into.len()));
+        }
+        match file.read_exact_at(into, offset) {
+            // It was long enough a moment ago.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Trouble::Short),
+            outcome => outcome.map_err(Trouble::of_io),
+        }
     }
 
     fn write(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), Trouble> {
@@ -137,7 +172,7 @@ impl FolderTarget {
 
     fn fill(&self, unfinished: &Unfinished, contents: &Bytes) -> io::Result<()> {
         let mut file = &unfinished.file;
-        for piece in contents.chunks(PIECE_BYTES) {
+        for piece in contents.chunks(PART_BYTES) {
             if let Some(pace) = &self.up {
                 edge::sleep(pace.take(piece.len()));
             }
@@ -335,6 +370,17 @@ impl Target for FolderTarget {
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
         let end = range.end;
         self.read(name, range).map_err(|trouble| trouble.of_object(name, end))
+    }
+
+    fn get_in_pieces(
+        &self,
+        name: &FileName,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), TargetError> {
+        let end = range.end;
+        self.read_in_pieces(name, range, place, take).map_err(|trouble| trouble.of_object(name, end))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {

@@ -131,8 +131,9 @@ impl Http {
         let coming = self.beside(async move {
             let mut arriving = Arriving::begin(&client, request, range, down).await?;
             let mut pieces = Pieces::new(spare, place);
-            while let Some(mut part) = arriving.next().await? {
-                while let Some(piece) = pieces.add(&mut part) {
+            while let Some(part) = arriving.next().await? {
+                let mut left = &part[..];
+                while let Some(piece) = pieces.add(&mut left) {
                     if sender.send(piece).await.is_err() {
                         return Ok(());
                     }

@@ -18,7 +18,7 @@ const COMPARED_BYTES: u64 = 8 << 20;
 /// How long to wait for the other side, and how often to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// How often a call is tried in all; at least once.
+    /// How often a call is tried in all; at least once. Of an object that comes in pieces, how often in vain.
     pub try_count_max: u32,
     /// The pause after the first try that failed; each further one is twice as long. A random part of up to a half is left out of
     /// each, so that many callers do not come back at the same moment.
@@ -243,17 +243,24 @@ impl<H: Home> Target for Persistent<H> {
             return self.get(name, range).map(drop);
         }
         let (mut came, mut flow) = (0, ControlFlow::Continue(()));
-        let outcome = self.persist(name.as_str(), |_| {
-            // Each try goes on where the one before it has ended.
-            let rest = range.start + came..range.end;
-            let outcome = self.home.get_in_pieces(name, rest, place + came, &mut |piece| {
-                came += piece.len() as u64;
-                flow = take(piece);
-                flow
+        let outcome = loop {
+            let before = came;
+            let outcome = self.persist(name.as_str(), |_| {
+                // Each try goes on where the one before it has ended.
+                let rest = range.start + came..range.end;
+                let outcome = self.home.get_in_pieces(name, rest, place + came, &mut |piece| {
+                    came += piece.len() as u64;
+                    flow = take(piece);
+                    flow
+                });
+                let is_done = flow.is_break() || range.start + came >= range.end;
+                if is_done { Ok(()) } else { outcome }
             });
-            let is_done = flow.is_break() || range.start + came >= range.end;
-            if is_done { Ok(()) } else { outcome }
-        });
+            // Whoever gets on, however slowly, has not tried in vain.
+            if came == before || !matches!(outcome, Err(Trouble::Passing(..))) {
+                break outcome;
+            }
+        };
         outcome.map_err(|trouble| trouble.of_object(name, range.end))
     }
 
@@ -473,9 +480,10 @@ mod tests {
         );
         assert_eq!(
             taken((7, 2), 80),
-            (false, contents[10..66].to_vec(), 4),
-            "14 bytes in each of four tries"
+            (true, contents[10..90].to_vec(), 6),
+            "two pieces in each try, and more tries than are made in vain"
         );
+        assert_eq!(taken((7, 0), 80), (false, Vec::new(), 4), "nothing in any try");
         assert_eq!(taken((7, 3), 20), (true, contents[10..31].to_vec(), 1), "enough");
         assert_eq!(
             taken((20, 4), 999),

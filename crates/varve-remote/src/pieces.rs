@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use varve_world::PAGE_BYTES;
 
 use crate::spare_buffers::{Buffer, SpareBuffers};
@@ -27,7 +27,7 @@ impl Pieces {
     }
 
     /// Takes from `part` what the piece at hand has room for; returns that piece if it is whole with it. To be called until it returns `None`.
-    pub fn add(&mut self, part: &mut Bytes) -> Option<Bytes> {
+    pub fn add(&mut self, part: &mut &[u8]) -> Option<Bytes> {
         if part.is_empty() {
             return None;
         }
@@ -39,9 +39,10 @@ impl Pieces {
             buffer.bytes.resize(before);
             (buffer, before)
         });
-        let count = part.len().min(room);
-        filling.bytes.extend_from_slice(&part[..count]);
-        part.advance(count);
+        let (now, later) = part.split_at(part.len().min(room));
+        filling.bytes.extend_from_slice(now);
+        *part = later;
+        let count = now.len();
         self.place += count as u64;
         if count == room { self.finish() } else { None }
     }
@@ -66,8 +67,7 @@ mod tests {
             let length = if part_bytes == 1 { 10_000 } else { pattern.len() };
             let mut pieces = Pieces::new(Arc::default(), place);
             let mut made = Vec::new();
-            for part in pattern[..length].chunks(part_bytes) {
-                let mut part = Bytes::copy_from_slice(part);
+            for mut part in pattern[..length].chunks(part_bytes) {
                 while let Some(piece) = pieces.add(&mut part) {
                     made.push(piece);
                 }
