@@ -33,7 +33,7 @@ const ROOM_BYTES_MAX: usize = 16 << 20;
 const PIECES_AHEAD: usize = 1;
 
 /// How much is sent between two looks at the pace.
-const PIECE_BYTES: usize = 64 << 10;
+const PACED_BYTES: usize = 64 << 10;
 
 /// A client of one server.
 pub(crate) struct Http {
@@ -263,7 +263,7 @@ fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
         if left.is_empty() {
             return None;
         }
-        let piece = left.split_to(left.len().min(PIECE_BYTES));
+        let piece = left.split_to(left.len().min(PACED_BYTES));
         tokio::time::sleep(pace.take(piece.len())).await;
         Some((Ok::<_, io::Error>(piece), (left, pace)))
     }))

@@ -180,7 +180,11 @@ impl Replica {
     /// The length of an arena in bytes, as far as the replica has it; `None` if it has none of it.
     #[must_use]
     pub fn arena_bytes(&self, id: ArenaId) -> Option<u64> {
-        self.arenas.get(&id).filter(|arena| arena.is_visible()).map(Assembly::bytes)
+        self.visible(id).map(Assembly::bytes)
+    }
+
+    fn visible(&self, id: ArenaId) -> Option<&Assembly> {
+        self.arenas.get(&id).filter(|arena| arena.is_visible())
     }
 
     /// Reads a part of an arena, as the file of the arena has it. What comes back is not checked.
@@ -205,7 +209,7 @@ impl Replica {
         range: Range<u64>,
         take: &mut TakePiece<'_>,
     ) -> io::Result<()> {
-        let arena = self.arenas.get(&id).filter(|arena| arena.is_visible()).ok_or(io::ErrorKind::NotFound)?;
+        let arena = self.visible(id).ok_or(io::ErrorKind::NotFound)?;
         let segment = arena.part_at(range.start).filter(|segment| segment.range().end >= range.end);
         let segment = segment.ok_or(io::ErrorKind::UnexpectedEof)?;
         let part = range.start - segment.name.offset..range.end - segment.name.offset;
@@ -220,7 +224,7 @@ impl Replica {
         range: Range<u64>,
         read: impl Fn(&Segment, Range<u64>) -> io::Result<Bytes>,
     ) -> io::Result<Bytes> {
-        let arena = self.arenas.get(&id).filter(|arena| arena.is_visible()).ok_or(io::ErrorKind::NotFound)?;
+        let arena = self.visible(id).ok_or(io::ErrorKind::NotFound)?;
         let mut found = BytesMut::new();
         let mut place = range.start;
         while place < range.end {
