@@ -6,8 +6,8 @@ beside what limits it: the disk, one core, or what another program reaches with 
   replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same objects to the same server, and
               beside that server's own benchmark client, which makes up as many objects of the same size and reads no disk
   clone       from there, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. And beside what limits it: the server's own client, which
-              fetches as many objects and writes them nowhere, and the disk, which writes as many bytes past the system's memory of files; the slower of
-              the two is the limit. And into memory (/dev/shm), beside the client. Client, server and clone share this machine's processors; so once
+              fetches as many objects and writes them nowhere, and the disk, which four hands give as many bytes past the system's memory of files; the
+              slower of the two is the limit. And into memory (/dev/shm), beside the client. Client, server and clone share this machine's processors; so once
               more over a line of 8 Gbit/s, if one can be made here, where it is the line that limits
   repair      one arena of 64 MiB is lost, and comes from a replica in a folder, with a cold cache: of a store, and of one of a quarter of its size, each
               with what it read from the disk; it should cost the same. And beside `verify --data` of the larger, which a `repair --data` begins with
@@ -159,15 +159,16 @@ class Upkeep:
             memory = Path("/dev/shm/varve-bench-clone")
             if is_clone:
                 commands["memory"] = self.varve("clone", target, memory)
-                commands["disk"] = Command(["dd", "if=/dev/zero", f"of={self.work / 'written'}", "bs=4M", f"count={byte_count >> 22}",
-                                            "oflag=direct", "conv=fsync", "status=none"])
+                writing = "for hand in 1 2 3 4; do dd if=/dev/zero of=$0.$hand bs=2M count=$1 oflag=direct conv=fsync status=none & all=\"$all $!\"; done; "
+                writing += "for one in $all; do wait $one || exit; done"
+                commands["disk"] = Command(["sh", "-c", writing, str(self.work / "written"), str(byte_count >> 23)])
             seconds = {}
             # In turns: whoever comes second finds the disk as the first has left it.
             for name, command in list(commands.items())[:: 1 if round_number % 2 else -1]:
                 os.sync()
                 seconds[name] = run(command, then_sync=None if name == "memory" else self.work).seconds
                 remove(memory)
-            for made in [self.work / "clone", copy, self.work / "written"]:
+            for made in [self.work / "clone", copy, *self.work.glob("written.*")]:
                 remove(made)
             row, client = ("clone from S3" if is_clone else "replicate to S3"), f"versitygw test bench, {count} of {size >> 20} MiB"
             figures: list[Figures] = [
@@ -176,7 +177,7 @@ class Upkeep:
             ]
             if is_clone:
                 figures += [
-                    (row, "dd of as many bytes, direct", seconds["ours"], seconds["disk"], byte_count),
+                    (row, "dd of as many bytes, direct, 4 side by side", seconds["ours"], seconds["disk"], byte_count),
                     (row, "the slower of these two", seconds["ours"], max(seconds["own"], seconds["disk"]), byte_count),
                     (f"{row} into memory", client, seconds["memory"], seconds["own"], byte_count),
                 ]

@@ -116,15 +116,17 @@ impl FolderTarget {
     ) -> Result<(), Trouble> {
         let file = self.open_range(name, &range)?;
         let mut pieces = Pieces::new(Arc::clone(&self.spare), place);
-        let mut part = vec![0; PART_BYTES];
-        for offset in range.clone().step_by(PART_BYTES) {
-            let count = usize::try_from(range.end - offset).map_or(PART_BYTES, |left| left.min(PART_BYTES));
-            self.read_part(&file, offset, &mut part[..count])?;
-            let mut left = &part[..count];
-            while let Some(piece) = pieces.add(&mut left) {
-                if take(piece).is_break() {
-                    return Ok(());
-                }
+        let mut offset = range.start;
+        while offset < range.end {
+            let room = pieces.room();
+            let wanted = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(PART_BYTES);
+            let count = wanted.min(room.len());
+            self.read_part(&file, offset, &mut room[..count])?;
+            offset += count as u64;
+            if let Some(piece) = pieces.advance(count)
+                && take(piece).is_break()
+            {
+                return Ok(());
             }
         }
         if let Some(piece) = pieces.finish() {

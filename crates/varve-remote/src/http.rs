@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::edge::{self, Runtime};
 use crate::leftovers;
 use crate::pieces::Pieces;
+use crate::plain::{PlainBody, PlainConnections};
 use crate::spare_buffers::SpareBuffers;
 use crate::trouble::{Trouble, chain};
 use crate::xml;
@@ -30,10 +31,13 @@ const ERROR_BYTES_MAX: usize = 64 << 10;
 const ROOM_BYTES_MAX: usize = 16 << 20;
 
 /// So many pieces of an answer wait for whoever takes them, before the line does.
-const PIECES_AHEAD: usize = 1;
+const PIECES_AHEAD: usize = 2;
 
-/// How much is sent between two looks at the pace.
-const PACED_BYTES: usize = 64 << 10;
+/// How much is moved between two looks at the pace.
+pub(crate) const PACED_BYTES: usize = 64 << 10;
+
+/// Who asks.
+pub(crate) const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"));
 
 /// A client of one server.
 pub(crate) struct Http {
@@ -43,6 +47,8 @@ pub(crate) struct Http {
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     spare: Arc<SpareBuffers>,
+    /// `None` if the library is to do it all.
+    plain: Option<Arc<PlainConnections>>,
 }
 
 /// A whole answer.
@@ -66,11 +72,12 @@ impl Http {
             .read_timeout(patience.silence_max)
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
-            .user_agent(concat!("varve/", env!("CARGO_PKG_VERSION")))
+            .user_agent(USER_AGENT)
             .build()
             .map_err(|error| chain(&error))?;
         let (up, down) = (options.up.clone(), options.down.clone());
-        Ok(Self { runtime: Runtime::new()?, client, patience, up, down, spare: Arc::default() })
+        let plain = if is_encrypted { None } else { PlainConnections::new(patience.silence_max) };
+        Ok(Self { runtime: Runtime::new()?, client, patience, up, down, spare: Arc::default(), plain })
     }
 
     /// Runs a call that moves so many bytes to its end.
@@ -126,22 +133,16 @@ impl Http {
         place: u64,
         take: &mut TakePiece<'_>,
     ) -> Result<(), Trouble> {
-        let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
+        let (client, down, plain) = (self.client.clone(), self.down.clone(), self.plain.clone());
+        let mut pieces = Pieces::new(Arc::clone(&self.spare), place);
         let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
         let coming = self.beside(async move {
-            let mut arriving = Arriving::begin(&client, request, range, down).await?;
-            let mut pieces = Pieces::new(spare, place);
-            while let Some(part) = arriving.next().await? {
-                let mut left = &part[..];
-                while let Some(piece) = pieces.add(&mut left) {
-                    if sender.send(piece).await.is_err() {
-                        return Ok(());
-                    }
-                }
-            }
-            if let Some(piece) = pieces.finish() {
+            let mut coming = Coming::begin(plain.as_ref(), &client, request, range, down).await?;
+            while let Some(piece) = coming.next_piece(&mut pieces).await? {
                 // Nobody there any more is none of the line's business.
-                let _ = sender.send(piece).await;
+                if sender.send(piece).await.is_err() {
+                    break;
+                }
             }
             Ok(())
         });
@@ -175,6 +176,50 @@ impl Http {
 pub(crate) fn range_header(range: &Range<u64>) -> Result<HeaderValue, Trouble> {
     let text = format!("bytes={}-{}", range.start, range.end - 1);
     HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))
+}
+
+/// A range of an object on its way into pieces.
+enum Coming {
+    /// Straight from the socket.
+    Plain(PlainBody, Option<Arc<Pace>>),
+    /// By way of the library, and what it gave last.
+    Library(Arriving, Bytes),
+}
+
+impl Coming {
+    async fn begin(
+        plain: Option<&Arc<PlainConnections>>,
+        client: &Client,
+        request: Request,
+        range: Range<u64>,
+        down: Option<Arc<Pace>>,
+    ) -> Result<Self, Trouble> {
+        if let Some(plain) = plain
+            && let Some(body) = plain.ask(&request, &range).await?
+        {
+            return Ok(Self::Plain(body, down));
+        }
+        Ok(Self::Library(Arriving::begin(client, request, range, down).await?, Bytes::new()))
+    }
+
+    /// The next piece that is whole, and at the end what there is of the last one; `None` once all was returned.
+    async fn next_piece(&mut self, pieces: &mut Pieces) -> Result<Option<Bytes>, Trouble> {
+        let (arriving, part) = match self {
+            Self::Plain(body, down) => return body.next_piece(pieces, down.as_deref()).await,
+            Self::Library(arriving, part) => (arriving, part),
+        };
+        loop {
+            while !part.is_empty() {
+                if let Some(piece) = pieces.add(part) {
+                    return Ok(Some(piece));
+                }
+            }
+            match arriving.next().await? {
+                Some(next) => *part = next,
+                None => return Ok(pieces.finish()),
+            }
+        }
+    }
 }
 
 /// An answer with a range of an object, as it comes.

@@ -37,6 +37,7 @@ mod open;
 mod pace;
 mod persistent;
 mod pieces;
+mod plain;
 mod s3;
 mod secret;
 mod sftp;

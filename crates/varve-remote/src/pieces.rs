@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use varve_world::PAGE_BYTES;
 
 use crate::spare_buffers::{Buffer, SpareBuffers};
 
-/// A piece ends where the file has a multiple of this: large enough for a disk, and small enough to be in the processor's own memory still
-/// when it is checked and written.
-const PIECE_BYTES: usize = 2 << 20;
+/// A piece ends where the file has a multiple of this: half a huge page, large enough for a disk, and small enough to be in the processor's
+/// own memory still when it is checked and written.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Bytes of a file on their way into pieces.
 pub(crate) struct Pieces {
@@ -26,25 +26,33 @@ impl Pieces {
         Self { spare, filling: None, place }
     }
 
-    /// Takes from `part` what the piece at hand has room for; returns that piece if it is whole with it. To be called until it returns `None`.
-    pub fn add(&mut self, part: &mut &[u8]) -> Option<Bytes> {
-        if part.is_empty() {
-            return None;
-        }
+    /// Where the next bytes of the file go; never empty.
+    pub fn room(&mut self) -> &mut [u8] {
         let within = |unit: usize| usize::try_from(self.place % unit as u64).unwrap_or(0);
-        let (room, before) = (PIECE_BYTES - within(PIECE_BYTES), within(PAGE_BYTES));
+        let (left, before) = (PIECE_BYTES - within(PIECE_BYTES), within(PAGE_BYTES));
         let (filling, _) = self.filling.get_or_insert_with(|| {
             let mut buffer = self.spare.take(PIECE_BYTES);
             // In memory it begins as far behind a page's beginning as in the file.
             buffer.bytes.resize(before);
             (buffer, before)
         });
-        let (now, later) = part.split_at(part.len().min(room));
-        filling.bytes.extend_from_slice(now);
-        *part = later;
-        let count = now.len();
+        filling.bytes.room(left)
+    }
+
+    /// Takes in so many bytes that are in the [room](Self::room); returns the piece that is whole with them.
+    pub fn advance(&mut self, count: usize) -> Option<Bytes> {
+        let (filling, _) = self.filling.as_mut()?;
+        filling.bytes.advance(count);
         self.place += count as u64;
-        if count == room { self.finish() } else { None }
+        if self.place.is_multiple_of(PIECE_BYTES as u64) { self.finish() } else { None }
+    }
+
+    /// Takes from `part` what the piece at hand has room for; returns that piece if it is whole with it.
+    pub fn add(&mut self, part: &mut Bytes) -> Option<Bytes> {
+        let room = self.room();
+        let count = part.len().min(room.len());
+        part.copy_to_slice(&mut room[..count]);
+        self.advance(count)
     }
 
     /// What there is of a piece; `None` if the last one was whole.
@@ -67,11 +75,11 @@ mod tests {
             let length = if part_bytes == 1 { 10_000 } else { pattern.len() };
             let mut pieces = Pieces::new(Arc::default(), place);
             let mut made = Vec::new();
-            for mut part in pattern[..length].chunks(part_bytes) {
-                while let Some(piece) = pieces.add(&mut part) {
-                    made.push(piece);
+            for part in pattern[..length].chunks(part_bytes) {
+                let mut part = Bytes::copy_from_slice(part);
+                while !part.is_empty() {
+                    made.extend(pieces.add(&mut part));
                 }
-                assert!(part.is_empty());
             }
             made.extend(pieces.finish());
             assert!(pieces.finish().is_none());

@@ -109,6 +109,22 @@ impl PageBuffer {
         self[before..].copy_from_slice(bytes);
     }
 
+    /// Room for so many bytes behind those that are there, with whatever was in it before: what is written there counts once it is
+    /// [taken in](Self::advance).
+    pub fn room(&mut self, byte_count: usize) -> &mut [u8] {
+        self.make_room(self.len + byte_count);
+        &mut self.memory.bytes_mut()[self.first..][self.len..][..byte_count]
+    }
+
+    /// Adds so many bytes at its end, which are in the room behind it.
+    ///
+    /// # Panics
+    /// If there is no room for so many.
+    pub fn advance(&mut self, byte_count: usize) {
+        assert!(byte_count <= self.capacity() - self.len, "more bytes than there is room for");
+        self.len += byte_count;
+    }
+
     fn make_room(&mut self, byte_count: usize) {
         if byte_count > self.capacity() {
             let mut larger = Self::with_capacity(byte_count.max(2 * self.capacity()));
@@ -141,6 +157,7 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Change {
         Extend(Vec<u8>),
+        Fill(Vec<u8>),
         Resize(usize),
         Clear,
     }
@@ -148,6 +165,7 @@ mod tests {
     fn change() -> impl Strategy<Value = Change> {
         prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..6000).prop_map(Change::Extend),
+            proptest::collection::vec(any::<u8>(), 0..6000).prop_map(Change::Fill),
             (0_usize..20_000).prop_map(Change::Resize),
             Just(Change::Clear),
         ]
@@ -161,6 +179,11 @@ mod tests {
                 match change {
                     Change::Extend(bytes) => {
                         buffer.extend_from_slice(&bytes);
+                        model.extend(bytes);
+                    }
+                    Change::Fill(bytes) => {
+                        buffer.room(bytes.len() + 9)[..bytes.len()].copy_from_slice(&bytes);
+                        buffer.advance(bytes.len());
                         model.extend(bytes);
                     }
                     Change::Resize(byte_count) => {
