@@ -115,8 +115,9 @@ impl PlainConnections {
     }
 
     fn take_idle(&self) -> Option<TcpStream> {
+        let now = edge::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(since, _)| since.elapsed() < IDLE_MAX);
+        idle.retain(|(since, _)| now.saturating_duration_since(*since) < IDLE_MAX);
         idle.pop().map(|(_, connection)| connection)
     }
 

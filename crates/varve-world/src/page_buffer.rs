@@ -103,10 +103,8 @@ impl PageBuffer {
 
     /// Adds bytes at its end.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
-        let before = self.len;
-        self.make_room(before + bytes.len());
-        self.len += bytes.len();
-        self[before..].copy_from_slice(bytes);
+        self.room(bytes.len()).copy_from_slice(bytes);
+        self.advance(bytes.len());
     }
 
     /// Room for so many bytes behind those that are there, with whatever was in it before: what is written there counts once it is
