@@ -24,6 +24,8 @@ const NUMBERS_LEFT_MAX: u64 = 64;
 /// The newest ledger that can be read.
 pub(crate) struct NewestLedger {
     pub(crate) ledger: Option<Ledger>,
+    /// The arena whose page has it, or that was looked at last.
+    pub(crate) arena: Option<ArenaId>,
     /// Whether it is surely the newest one that there is.
     pub(crate) is_certain: bool,
 }
@@ -51,7 +53,7 @@ impl Store {
         let by_parity = if is_any_withheld { self.count_by_parity(&coverage.sealed, by_ledger) } else { 0 };
         let mut counted = by_ledger.max(by_parity);
         let is_secure = self.secure_uncounted(ids, counted, &coverage.sealed)?;
-        if is_damaged || !is_secure || !newest.is_certain || !self.newest_is_there().unwrap_or(false) {
+        if is_damaged || !is_secure || !newest.is_certain || self.may_precede_noted(&newest) {
             // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
             let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
             counted = counted.max(after_last);
@@ -108,10 +110,12 @@ impl Store {
         let by_parity = self.last_known_by_parity(last).map_err(|source| OpenLogError { source })?;
         let by_checkpoint = coverage.sealed.iter().map(|(id, _)| id).max();
         let known = last.max(by_parity).max(by_checkpoint);
-        // So were those whose seals are missed, and for which there is neither a number without a file nor an arena without a seal: they
-        // came last. Their numbers stay free for `repair`.
-        let file_count = ids.len() as u64;
-        let explained = known.map_or(0, |known| known.0 + 1 - file_count) + unsealed_count;
+        // So were those whose seals are missed, and for which there is neither a number of which nothing is known nor an arena without a
+        // seal: they came last. Their numbers stay free for `repair`.
+        let with_seal_only =
+            coverage.sealed.places().filter(|(_, id, _)| ids.binary_search(id).is_err()).count();
+        let accounted_for = (ids.len() + with_seal_only) as u64;
+        let explained = known.map_or(0, |known| (known.0 + 1).saturating_sub(accounted_for)) + unsealed_count;
         let beyond = coverage.sealed.missing_count(counted).saturating_sub(explained).min(NUMBERS_LEFT_MAX);
         let next = ArenaId(known.map_or(0, |last| last.0 + 1) + beyond);
         let random = Arc::clone(&self.world.random);
@@ -220,7 +224,18 @@ impl Store {
                 }
             }
         }
-        NewestLedger { ledger: None, is_certain }
+        NewestLedger { ledger: None, arena: ids.first().copied(), is_certain }
+    }
+
+    /// Whether a ledger may be older than that of the page that was noted last. Where the disk just does not give that page for now, one in
+    /// a later arena has counted all that it counts.
+    fn may_precede_noted(&self, newest: &NewestLedger) -> bool {
+        match self.newest_is_there() {
+            Ok(is_there) => !is_there,
+            Err(error) => {
+                !error.is_unreadable() || newest.ledger.is_none() || newest.arena <= self.noted_arena()
+            }
+        }
     }
 
     /// Whether an arena has nothing, since a crash came before its header was durable, or a writer is about to write it.
@@ -259,7 +274,8 @@ pub(crate) fn last_ledger(
     arena: &OpenedArena,
     scans: &mut Scans<'_>,
 ) -> Result<NewestLedger, ReadLogError> {
-    let certain = |ledger| NewestLedger { ledger, is_certain: true };
+    let id = Some(arena.id());
+    let certain = |ledger| NewestLedger { ledger, arena: id, is_certain: true };
     Ok(match log.state(arena) {
         Ok(ArenaState::Sealed { pages, .. }) => match pages.last() {
             Some(row) => certain(Some(log.read_page(arena, row)?.ledger())),
@@ -271,7 +287,7 @@ pub(crate) fn last_ledger(
             let after = last.map_or(0, |(row, _)| row.granule.byte_offset());
             // What the disk does not give after the last page may be a later one.
             let is_certain = found.hidden.as_ref().is_none_or(|hidden| *hidden.end() < after);
-            NewestLedger { ledger: last.map(|(_, page)| page.ledger()), is_certain }
+            NewestLedger { ledger: last.map(|(_, page)| page.ledger()), arena: id, is_certain }
         }
         // A seal that a power cut has torn counts as none. That no page was lost with it has to be seen.
         Err(error @ ReadLogError::Seal { .. }) => match scans.of(arena)? {

@@ -77,6 +77,11 @@ impl Store {
         self.noted_page_in(self.world.storage.as_ref())
     }
 
+    /// The arena of the page that was noted last.
+    pub(crate) fn noted_arena(&self) -> Option<ArenaId> {
+        self.noted_page().map(|(arena, _)| arena)
+    }
+
     fn noted_page_in(&self, storage: &dyn Storage) -> Option<(ArenaId, [u8; 16])> {
         let note = self.read_hint_in(storage, &NEWEST, BODY_BYTES)?;
         let (arena, code) = note.split_first_chunk()?;
