@@ -46,17 +46,26 @@ impl Store {
         let newest = self.newest_ledger(ids, scans);
         let by_ledger = newest.ledger.map_or(0, |ledger| ledger.arena_count);
         // What the disk does not give may hold the seal that a place seems to lack: then one that surely was durable is not taken off.
-        let mut is_any_withheld = false;
+        let mut withheld = None;
         for arena in &unsealed {
-            is_any_withheld |= scans.of(arena)?.hidden.is_some();
+            let hidden = scans.of(arena)?.hidden.as_ref().map(|hidden| (arena.id(), *hidden.start()));
+            withheld = withheld.or(hidden);
         }
-        let by_parity = if is_any_withheld { self.count_by_parity(&coverage.sealed, by_ledger) } else { 0 };
+        let by_parity =
+            if withheld.is_some() { self.count_by_parity(&coverage.sealed, by_ledger) } else { 0 };
         let mut counted = by_ledger.max(by_parity);
         let is_secure = self.secure_uncounted(ids, counted, &coverage.sealed)?;
+        let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
         if is_damaged || !is_secure || !newest.is_certain || self.may_precede_noted(&newest) {
             // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
-            let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
             counted = counted.max(after_last);
+        } else if let Some((arena, offset)) =
+            withheld.filter(|_| coverage.sealed.free_place(counted) < after_last)
+        {
+            // Nothing tells whether the seal that is missed was durable. A copy may have it and those after it, so they stay as they are;
+            // and no page says that it was, before that is known.
+            self.withheld.note_not_durable(arena, offset);
+            counted = after_last;
         }
         tracing::debug!(
             counted,
