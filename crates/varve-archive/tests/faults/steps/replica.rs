@@ -199,7 +199,6 @@ impl Case {
         self.note_struck();
         self.open_writer()?;
         self.replicate()?;
-        // Of a sync that failed behind the last session somebody was told by now.
         self.forget_owed_failure();
         let promised = self.model.durable.clone();
         let hit: Vec<_> = (0..count).filter_map(|_| self.second_home.target.spoil(spoil, draw)).collect();
@@ -220,12 +219,13 @@ impl Case {
         // What is gone is put again without being named, and nothing can be named that is not there.
         let hit = hit.into_iter().filter(|_| spoil != Spoil::Lost);
         let there: BTreeSet<_> = named.chain(hit).collect();
-        match self.replicate_once(there).and_then(|_| self.replicate_all()) {
-            Ok(()) => self.check_second_home(),
-            Err(NotReplicated::Parted(text) | NotReplicated::Failed(text)) => {
-                Err(broken(format!("cannot be made whole: {text}")))
-            }
-        }
+        // What had nothing to upload has synced nothing: a sync that failed behind the last session may still be told, here.
+        let made_whole = once_more_if_owed(self.disk.owes_failure(), || {
+            let replicated = self.replicate_once(there.clone()).and_then(|_| self.replicate_all());
+            replicated.map_err(|(NotReplicated::Parted(text) | NotReplicated::Failed(text))| text)
+        });
+        made_whole.map_err(|text| broken(format!("cannot be made whole: {text}")))?;
+        self.check_second_home()
     }
 
     // ---- coming back
