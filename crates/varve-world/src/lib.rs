@@ -24,7 +24,9 @@ pub use memory::MemoryStorage;
 pub use page_buffer::{PAGE_BYTES, PageBuffer};
 pub use random::{Random, RealRandom, SeededRandom};
 pub use real::RealStorage;
-pub use storage::{FileLock, FileName, FileNameError, LockError, Storage, is_exhausted};
+pub use storage::{
+    FileLock, FileName, FileNameError, LockError, Storage, is_exhausted, is_out_of_descriptors,
+};
 pub use uncached::open_uncached;
 pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each, read_each_with};
 

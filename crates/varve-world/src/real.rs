@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rustix::fs::OFlags;
+
 use crate::storage::{FileLock, FileName, LockError, Storage, is_exhausted};
 use crate::uncached::{self, open_uncached};
 
@@ -42,12 +44,9 @@ impl RealStorage {
     /// The files below `root`, which need not exist before the first file is created in it.
     #[must_use]
     pub fn new(root: &Path) -> Self {
-        Self {
-            root: root.into(),
-            open_files: Mutex::default(),
-            behind: OnceLock::new(),
-            freeing: OnceLock::new(),
-        }
+        // Where it is must not depend on where the process will be; a path that cannot be made absolute fails where it is used.
+        let root = std::path::absolute(root).unwrap_or_else(|_| root.into());
+        Self { root, open_files: Mutex::default(), behind: OnceLock::new(), freeing: OnceLock::new() }
     }
 
     fn path(&self, file: &FileName) -> PathBuf {
@@ -59,20 +58,23 @@ impl RealStorage {
     }
 
     fn open(&self, name: &FileName, writable: bool) -> io::Result<Arc<OpenFile>> {
-        if let Some(open) = self.open_files().get(name)
-            && (open.writable || !writable)
-        {
-            return Ok(Arc::clone(open));
-        }
         let path = self.path(name);
-        // Whoever opens a pipe waits for its other end, unless they say that they do not.
-        let never_waits = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-        let options = OpenOptions::new().read(true).write(writable).custom_flags(never_waits).clone();
-        let file = self.with_descriptors(|| options.open(&path))?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("what is in its place is no file: move it away"));
+        let known = self.open_files().get(name).map(Arc::clone);
+        if let Some(open) = known
+            && (open.writable || !writable && open.is_still_at(&path))
+        {
+            return Ok(open);
         }
-        Ok(self.remember(name, file, writable))
+        // Whoever opens a pipe waits for its other end, unless they say that they do not.
+        let mut flags = OFlags::NONBLOCK;
+        // Who may write into the store's folder must not choose by a link what else is written to.
+        flags.set(OFlags::NOFOLLOW, writable);
+        let options = OpenOptions::new().read(true).write(writable).custom_flags(bits(flags)).clone();
+        let file = self.with_descriptors(|| options.open(&path)).map_err(of_link)?;
+        if !file.metadata()?.is_file() {
+            return Err(not_a_file());
+        }
+        Ok(self.remember(name, file, writable, Stays::IfNeeded))
     }
 
     /// Opens something; if this process may have no more open files, once more without those that are only kept open.
@@ -95,7 +97,9 @@ impl RealStorage {
         is_same_file(&open.file, &uncached).unwrap_or(false).then_some(uncached)
     }
 
-    fn remember(&self, name: &FileName, file: File, writable: bool) -> Arc<OpenFile> {
+    /// Keeps an open file. One that somebody else has opened meanwhile is returned instead if it stays: who has written to it has more to
+    /// tell, and would tell it to nobody.
+    fn remember(&self, name: &FileName, file: File, writable: bool, other: Stays) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
             writable,
@@ -104,6 +108,11 @@ impl RealStorage {
             failed_sync: Mutex::default(),
         });
         let mut open_files = self.open_files();
+        if let (Some(there), Stays::IfNeeded) = (open_files.get(name), other)
+            && there.writable
+        {
+            return Arc::clone(there);
+        }
         if open_files.len() >= OPEN_FILES_MAX {
             open_files.retain(|_, open| open.has_more_to_tell());
         }
@@ -119,16 +128,20 @@ impl RealStorage {
         }
         let missing: Vec<_> = self.root.ancestors().skip(1).take_while(|above| !above.exists()).collect();
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        missing.into_iter().try_for_each(|made| File::open(made.join(".."))?.sync_all())
+        missing.into_iter().try_for_each(|made| self.sync_name_of(made))
     }
 
-    /// Makes the root's own name durable, which is in the folder above it.
-    fn sync_own_name(&self) -> io::Result<()> {
-        match File::open(self.root.join("..")) {
+    /// Makes the name of a folder durable, which is in the folder above it.
+    fn sync_name_of(&self, folder: &Path) -> io::Result<()> {
+        match self.with_descriptors(|| File::open(folder.join(".."))) {
             // It may be somebody else's, and not to be read.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             above => above?.sync_all(),
         }
+    }
+
+    fn sync_folder_at(&self, folder: &Path) -> io::Result<()> {
+        self.with_descriptors(|| File::open(folder))?.sync_all()
     }
 
     fn folder_path(&self, folder: &str) -> PathBuf {
@@ -136,7 +149,22 @@ impl RealStorage {
     }
 }
 
+/// Whether an open file of the same name that may be known stays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    /// It is of a file that is gone.
+    No,
+    /// If it can be written to.
+    IfNeeded,
+}
+
 impl OpenFile {
+    /// Whether it is what has this path now: another process may have put another file in its place.
+    fn is_still_at(&self, path: &Path) -> bool {
+        let is_same = || Ok(identity(&fs::metadata(path)?) == identity(&self.file.metadata()?));
+        is_same().unwrap_or_else(|_: io::Error| false)
+    }
+
     /// Whether it was written and is not known to be durable: only this descriptor is told of a failure then.
     fn has_more_to_tell(&self) -> bool {
         // Whoever holds it is making the file durable just now; nobody waits for that here.
@@ -184,29 +212,49 @@ impl OpenFile {
 }
 
 fn is_same_file(one: &File, other: &File) -> io::Result<bool> {
-    let (one, other) = (one.metadata()?, other.metadata()?);
-    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+    Ok(identity(&one.metadata()?) == identity(&other.metadata()?))
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one thread that makes files durable behind the writer's back"
-)]
+fn bits(flags: OFlags) -> i32 {
+    i32::try_from(flags.bits()).unwrap_or(0)
+}
+
+/// What the system says of a link that is not to be followed is "too many levels of symbolic links".
+fn of_link(error: io::Error) -> io::Error {
+    let is_link = rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::LOOP);
+    if is_link { io::Error::other("what is in its place is a link: move it away") } else { error }
+}
+
+fn not_a_file() -> io::Error {
+    io::Error::other("what is in its place is no file: move it away")
+}
+
+fn identity(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+/// The one thread that makes files durable behind the writer's back.
 fn start_syncing_behind() -> Sender<Arc<OpenFile>> {
     let (sender, receiver) = channel::<Arc<OpenFile>>();
-    std::thread::spawn(move || receiver.into_iter().for_each(|open| open.sync_behind()));
+    start_behind("sync behind", move || receiver.into_iter().for_each(|open| open.sync_behind()));
     sender
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one thread that frees the space of what was removed")]
+/// The one thread that frees the space of what was removed.
 fn start_freeing() -> Sender<Arc<OpenFile>> {
     let (sender, receiver) = channel::<Arc<OpenFile>>();
-    std::thread::spawn(move || {
+    start_behind("free space", move || {
         for open in receiver {
             let _ = open.free();
         }
     });
     sender
+}
+
+/// Where the system gives no thread, the requests go nowhere: nothing waits for them.
+#[expect(clippy::disallowed_methods, reason = "the threads behind the writer's back")]
+fn start_behind(name: &str, work: impl FnOnce() + Send + 'static) {
+    drop(std::thread::Builder::new().name(name.into()).spawn(work));
 }
 
 impl Storage for RealStorage {
@@ -217,7 +265,7 @@ impl Storage for RealStorage {
         }
         let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
         let opened = self.with_descriptors(|| options.open(&path))?;
-        self.remember(file, opened, true);
+        self.remember(file, opened, true, Stays::No);
         Ok(())
     }
 
@@ -281,13 +329,14 @@ impl Storage for RealStorage {
     }
 
     fn sync(&self, file: &FileName) -> io::Result<()> {
-        self.open(file, true)?.sync()
+        // Whatever it was opened for: who may only read a store that somebody else writes can make it durable, too.
+        self.open(file, false)?.sync()
     }
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        File::open(self.folder_path(folder))?.sync_all()?;
+        self.sync_folder_at(&self.folder_path(folder))?;
         // The folder itself may be new: its own name is in the one above it.
-        if folder.is_empty() { self.sync_own_name() } else { File::open(&self.root)?.sync_all() }
+        if folder.is_empty() { self.sync_name_of(&self.root) } else { self.sync_folder_at(&self.root) }
     }
 
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
@@ -316,7 +365,8 @@ impl Storage for RealStorage {
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        let entries = match fs::read_dir(self.folder_path(folder)) {
+        let path = self.folder_path(folder);
+        let entries = match self.with_descriptors(|| fs::read_dir(&path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
@@ -337,14 +387,13 @@ impl Storage for RealStorage {
     fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
         let failed = |source| LockError::Storage { file: file.clone(), source };
         let path = self.path(file);
-        let mut locked = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags(bits(OFlags::NOFOLLOW | OFlags::NONBLOCK));
+        let mut locked = self.with_descriptors(|| options.open(&path)).map_err(of_link).map_err(failed)?;
+        if !locked.metadata().map_err(failed)?.is_file() {
+            return Err(failed(not_a_file()));
+        }
         let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         match rustix::fs::flock(&locked, exclusive) {
             Ok(()) => {}
@@ -356,7 +405,8 @@ impl Storage for RealStorage {
             }
             Err(error) => return Err(failed(error.into())),
         }
-        locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)).map_err(failed)?;
+        // So is leaving it: on a full disk there is no room for it, and who comes to make some has to get in.
+        drop(locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)));
         Ok(Box::new(RealLock { locked }))
     }
 
@@ -407,6 +457,54 @@ mod tests {
             folders.push(tempfile::tempdir().unwrap());
             RealStorage::new(folders.last().unwrap().path())
         });
+    }
+
+    #[test]
+    fn what_another_process_puts_in_place_is_what_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (reader, writer) = (RealStorage::new(folder.path()), RealStorage::new(folder.path()));
+        let (file, new) = (FileName::new("file").unwrap(), FileName::new("file.new").unwrap());
+        let mut seen = [0; 3];
+        for contents in [b"one", b"two"] {
+            writer.create(&new).unwrap();
+            writer.append(&new, contents).unwrap();
+            writer.rename(&new, &file).unwrap();
+            reader.read_at(&file, 0, &mut seen).unwrap();
+            assert_eq!(&seen, contents);
+        }
+        writer.remove(&file).unwrap();
+        assert_eq!(reader.read_at(&file, 0, &mut seen).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_failed_sync_is_told_though_a_reader_has_opened_the_file_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let temporary = RealStorage::new(folder.path());
+        let file = FileName::new("file").unwrap();
+        temporary.create(&file).unwrap();
+        let written = temporary.open(&file, true).unwrap();
+        *written.failed_sync.lock().unwrap() = Some(io::ErrorKind::StorageFull.into());
+        // A reader that found it in no list yet, and comes to put it there after the writer.
+        let read = File::open(temporary.path(&file)).unwrap();
+        temporary.remember(&file, read, false, Stays::IfNeeded);
+        assert_eq!(temporary.sync(&file).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = RealStorage::new(&folder.path().join("store"));
+        storage.make_folder(&folder.path().join("store")).unwrap();
+        let outside = folder.path().join("outside");
+        fs::write(&outside, "precious").unwrap();
+        for link in ["file", "lock"] {
+            std::os::unix::fs::symlink(&outside, folder.path().join("store").join(link)).unwrap();
+        }
+        let (file, lock) = (FileName::new("file").unwrap(), FileName::new("lock").unwrap());
+        assert!(storage.append(&file, b"x").unwrap_err().to_string().contains("is a link"));
+        assert!(storage.truncate(&file, 0).is_err());
+        assert!(storage.lock(&lock, "me").is_err());
+        assert_eq!(fs::read(&outside).unwrap(), b"precious");
     }
 
     #[test]

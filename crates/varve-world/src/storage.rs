@@ -58,6 +58,13 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     number.is_some_and(|number| [Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&number))
 }
 
+/// Whether an error says that this process, or the machine, may open no more files: then nothing was asked of a disk.
+#[must_use]
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error).is_some_and(|number| [Errno::MFILE, Errno::NFILE].contains(&number))
+}
+
 /// A folder of files.
 ///
 /// Until [`sync`](Self::sync) returns, what was appended may be lost, torn or reordered; until
