@@ -236,8 +236,9 @@ impl Appender {
 
     fn close_full_arena(&mut self) -> Result<(), AppendError> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        self.log.storage().sync_soon(&open.id().file_name());
+        let file = open.id().file_name();
         self.full.push_back(open.into_full());
+        self.log.storage().sync_soon(&file);
         while self.full.len() > FULL_ARENAS_MAX {
             let Some(oldest) = self.full.pop_front() else { break };
             let failed = |source| AppendError::Storage { arena: oldest.id, source };

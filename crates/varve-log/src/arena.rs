@@ -59,6 +59,9 @@ pub struct ArenaMap {
     granules_per_arena: u64,
 }
 
+/// More than a clump and the pages behind it ever take.
+const BEHIND_LIMIT_BYTES_MAX: u64 = 64 << 20;
+
 impl ArenaMap {
     /// The smallest limit of an arena.
     pub const ARENA_BYTES_MIN: u64 = 1 << 20;
@@ -78,6 +81,13 @@ impl ArenaMap {
     #[must_use]
     pub fn arena_bytes(self) -> u64 {
         self.granules_per_arena * GRANULE_BYTES
+    }
+
+    /// No arena's records go on behind this. The last clump begins below the limit; it, and the pages that name it and those before it, may
+    /// end behind it.
+    #[must_use]
+    pub fn log_bytes_max(self) -> u64 {
+        self.arena_bytes() + BEHIND_LIMIT_BYTES_MAX
     }
 
     /// The address of a place; `None` beyond the arena's limit, or beyond the end of any log.

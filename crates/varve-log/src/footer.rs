@@ -17,7 +17,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::arena::Granule;
+use crate::arena::{ArenaMap, GRANULE_BYTES, Granule};
 use crate::cipher::{CODE_BYTES, constant_time_equal};
 use crate::decode::{Decoder, to_usize};
 use crate::keys::LogKeys;
@@ -146,8 +146,13 @@ fn count(rows: &[PageRow]) -> u32 {
 }
 
 impl Footer {
-    /// Parses the last bytes of a file that has `file_bytes`.
-    pub(crate) fn decode(bytes: &[u8; FOOTER_BYTES], file_bytes: u64) -> Result<Self, FooterError> {
+    /// Parses the last bytes of an arena's file, which has `file_bytes`. Its code is not checked yet: it claims no more pages than there is
+    /// room for in the longest arena of this map.
+    pub(crate) fn decode(
+        bytes: &[u8; FOOTER_BYTES],
+        file_bytes: u64,
+        map: ArenaMap,
+    ) -> Result<Self, FooterError> {
         let (covered, checksum) = bytes.split_at(88);
         let mut decoder = Decoder(covered);
         if decoder.array() != Some(MAGIC) || checksum != xxh3_64(covered).to_le_bytes() {
@@ -158,7 +163,10 @@ impl Footer {
             version => return Err(FooterError::NewerVersion { version: version.unwrap_or_default() }),
         }
         let footer = Self::fields(decoder).ok_or(FooterError::NotSealed)?;
-        (footer.file_bytes() == Some(file_bytes)).then_some(footer).ok_or(FooterError::NotSealed)
+        let is_possible = footer.log_bytes <= map.log_bytes_max()
+            && u64::from(footer.page_count) <= footer.log_bytes / GRANULE_BYTES
+            && footer.file_bytes() == Some(file_bytes);
+        is_possible.then_some(footer).ok_or(FooterError::NotSealed)
     }
 
     fn fields(mut decoder: Decoder<'_>) -> Option<Self> {
@@ -220,7 +228,29 @@ mod tests {
 
     fn open(keys: &LogKeys, bytes: &[u8], header_code: &[u8; 32]) -> Result<Vec<PageRow>, FooterError> {
         let (rows, footer) = bytes.split_at(bytes.len() - FOOTER_BYTES);
-        Footer::decode(footer.try_into().unwrap(), 8192 + bytes.len() as u64)?.open(keys, header_code, rows)
+        let map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap();
+        let footer = Footer::decode(footer.try_into().unwrap(), 8192 + bytes.len() as u64, map)?;
+        footer.open(keys, header_code, rows)
+    }
+
+    #[test]
+    fn a_seal_claims_no_more_than_an_arena_can_hold() {
+        let map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap();
+        let claimed = |page_count: u32, log_bytes: u64| {
+            let mut bytes = Vec::new();
+            bytes.extend_from_slice(&MAGIC);
+            bytes.extend_from_slice(&VERSION.to_le_bytes());
+            bytes.extend_from_slice(&page_count.to_le_bytes());
+            bytes.extend_from_slice(&log_bytes.to_le_bytes());
+            bytes.resize(88, 0);
+            let checksum = xxh3_64(&bytes).to_le_bytes();
+            bytes.extend_from_slice(&checksum);
+            let file_bytes = log_bytes + u64::from(page_count) * PAGE_ROW_BYTES as u64 + FOOTER_BYTES as u64;
+            Footer::decode(bytes.as_slice().try_into().unwrap(), file_bytes, map)
+        };
+        assert!(claimed(4, 8192).is_ok());
+        assert_eq!(claimed(u32::MAX, 8192), Err(FooterError::NotSealed));
+        assert_eq!(claimed(4, map.log_bytes_max() + 1), Err(FooterError::NotSealed));
     }
 
     #[test]

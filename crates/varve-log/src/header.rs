@@ -172,7 +172,11 @@ impl ArenaHeader {
         }
         let version = match decoder.u32() {
             Some(version @ (VERSION | VERSION_UNFRAMED)) => version,
-            Some(version) if version > VERSION => return Err(ArenaHeaderError::NewerVersion { version }),
+            // Where its code is does not change: so what is damaged is not taken for newer, nor what is newer for damaged.
+            Some(version) if version > VERSION && constant_time_equal(&keys.seal_code(&[coded]), code) => {
+                return Err(ArenaHeaderError::NewerVersion { version });
+            }
+            Some(version) if version > VERSION => VERSION,
             _ => return Err(ArenaHeaderError::NotAnArena),
         };
         if !constant_time_equal(&keys.seal_code(&[coded]), code) {
@@ -201,6 +205,14 @@ impl ArenaHeader {
         let is_header =
             decoder.array() == Some(MAGIC) && decoder.u32().is_some() && decoder.u32() == Some(512);
         if is_header { decoder.array() } else { None }
+    }
+
+    /// Whether an arena's first bytes say that it is encrypted; `None` if they are no header's. Nothing vouches for it.
+    #[must_use]
+    pub fn claims_encryption(bytes: &[u8]) -> Option<bool> {
+        Self::claimed_store(bytes)?;
+        let mut decoder = Decoder(bytes.get(44..)?);
+        Some(decoder.u32()? != 0)
     }
 
     fn fields(version: u32, mut decoder: Decoder<'_>, code: &[u8]) -> Option<Self> {
@@ -333,6 +345,9 @@ mod tests {
         assert_eq!(decode(&bytes, [7; 16], 3), ArenaHeaderError::ForeignStore { actual: "01".repeat(16) });
         assert_eq!(decode(&[0; ARENA_HEADER_BYTES], [1; 16], 3), ArenaHeaderError::NotAnArena);
         bytes[8] = 3;
+        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::Forged);
+        let code = keys.seal_code(&[&bytes[..CODED_BYTES]]);
+        bytes[CODED_BYTES..].copy_from_slice(&code);
         assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 3 });
     }
 }

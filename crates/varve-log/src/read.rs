@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use varve_world::{FileName, Storage};
+use varve_world::{FileName, Storage, is_exhausted};
 
 use crate::arena::{ArenaId, ArenaMap, Granule};
 use crate::cipher::{CODE_BYTES, Message, RecordCipher};
@@ -144,6 +144,37 @@ impl ReadLogError {
     pub fn is_unreadable(&self) -> bool {
         // Without bytes it was the length that could not be told: that is no sector.
         matches!(self, Self::Storage { bytes: 1.., source, .. } if is_unreadable(source))
+    }
+
+    /// Whether a newer program wrote it. An older one can do nothing for it, and must leave it as it is.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(
+            self,
+            Self::Header { source: ArenaHeaderError::NewerVersion { .. }, .. }
+                | Self::Seal { source: FooterError::NewerVersion { .. }, .. }
+        )
+    }
+
+    /// Whether it says something of this machine at this moment, or of who asks, and nothing of what is in the log: too many open files, no
+    /// permission, a server that does not answer.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        use io::ErrorKind::{OutOfMemory, PermissionDenied, StaleNetworkFileHandle, TimedOut};
+        match self {
+            Self::Storage { source, .. } => {
+                is_exhausted(source)
+                    || [OutOfMemory, PermissionDenied, StaleNetworkFileHandle, TimedOut]
+                        .contains(&source.kind())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether what could not be read may be there all the same, for who asks again or with another key: whoever keeps what is whole must
+    /// not pass over it.
+    pub(crate) fn is_no_loss(&self) -> bool {
+        self.is_passing() || matches!(self, Self::NoReadKey { .. })
     }
 
     /// The arena that it is about.
@@ -311,7 +342,7 @@ impl Log {
             return Ok(ArenaState::Unsealed);
         }
         let broken = |source| ReadLogError::Seal { arena: arena.id, source };
-        let footer = match Footer::decode(&bytes, file_bytes) {
+        let footer = match Footer::decode(&bytes, file_bytes, self.config.map) {
             Ok(footer) => footer,
             Err(FooterError::NotSealed) => return Ok(ArenaState::Unsealed),
             Err(other) => return Err(broken(other)),

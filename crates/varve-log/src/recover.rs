@@ -494,7 +494,7 @@ impl Log {
         let mut footer = [0; FOOTER_BYTES];
         match storage.read_at(file, file_bytes - footer.len() as u64, &mut footer) {
             Err(error) if is_unreadable(&error) => Ok(true),
-            read => read.map(|()| Footer::decode(&footer, file_bytes).is_ok()),
+            read => read.map(|()| Footer::decode(&footer, file_bytes, self.config().map).is_ok()),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Log {
     /// passed over, as what is damaged is.
     ///
     /// # Errors
-    /// [`ReadLogError::NoReadKey`], and whatever `take` returns.
+    /// [`ReadLogError::NoReadKey`], what says nothing of the log ([`ReadLogError::is_passing`]), and whatever `take` returns.
     pub fn salvage<E: From<ReadLogError>>(
         &self,
         arena: &OpenedArena,
@@ -87,8 +87,8 @@ impl Log {
                     }
                     next
                 }
-                Err(error @ ReadLogError::NoReadKey { .. }) => return Err(error.into()),
-                Err(_) => seek_record(&mut window, granule),
+                Err(error) if error.is_no_loss() => return Err(error.into()),
+                Err(_) => seek_record(&mut window, granule)?,
             };
         }
         Ok(())
@@ -96,18 +96,19 @@ impl Log {
 }
 
 /// The first place after `broken` where a record begins, past what is damaged and what the disk does not give.
-fn seek_record(window: &mut Window<'_>, broken: Granule) -> Option<Granule> {
-    let file_bytes = window.file_bytes().ok()?;
-    let mut granule = Granule(broken.0.checked_add(1)?);
-    while granule.byte_offset() < file_bytes {
+fn seek_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granule>, ReadLogError> {
+    let file_bytes = window.file_bytes()?;
+    let mut next = broken.0.checked_add(1).map(Granule);
+    while let Some(granule) = next.filter(|granule| granule.byte_offset() < file_bytes) {
         let step = match window.record(granule) {
-            Ok(_) => return Some(granule),
+            Ok(_) => return Ok(Some(granule)),
+            Err(error) if error.is_no_loss() => return Err(error),
             Err(error) if error.is_damage() && !error.is_unreadable() => 1,
             Err(_) => SECTOR_GRANULES - granule.0 % SECTOR_GRANULES,
         };
-        granule = Granule(granule.0.checked_add(step)?);
+        next = granule.0.checked_add(step).map(Granule);
     }
-    None
+    Ok(None)
 }
 
 /// What is whole of the clump at `granule`, if one is there, and where the next record is.
@@ -120,7 +121,7 @@ fn whole_clump(
         return Ok((header.next(), None));
     }
     match window.salvage(granule) {
-        Err(error @ ReadLogError::NoReadKey { .. }) => Err(error),
+        Err(error) if error.is_no_loss() => Err(error),
         // Its header is whole, so it tells where the next one is.
         Err(_) => Ok((header.next(), None)),
         Ok(Salvage { content, .. }) if content.block_count() == 0 => Ok((header.next(), None)),

@@ -4,6 +4,8 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
+use varve_world::is_out_of_descriptors;
+
 /// Why nothing becomes durable any more, if that is so.
 #[derive(Debug, Default)]
 pub(crate) struct SyncFailure(Mutex<Option<String>>);
@@ -15,7 +17,12 @@ impl SyncFailure {
         if let Some(reason) = &*failure {
             return Err(io::Error::other(format!("an earlier sync has failed: {reason}")));
         }
-        sync().inspect_err(|error| *failure = Some(error.to_string()))
+        sync().inspect_err(|error| {
+            // Then the system was asked for nothing, and has not told of anything either.
+            if !is_out_of_descriptors(error) {
+                *failure = Some(error.to_string());
+            }
+        })
     }
 }
 
@@ -27,6 +34,10 @@ mod tests {
     fn a_failure_is_told_to_everybody() {
         let failure = SyncFailure::default();
         assert!(failure.unless_failed(|| Ok(())).is_ok());
+        // EMFILE, on every system that has it.
+        let too_many_files = || Err(io::Error::from_raw_os_error(24));
+        assert!(failure.unless_failed(too_many_files).is_err());
+        assert!(failure.unless_failed(|| Ok(())).is_ok(), "nothing was asked of the disk");
         let error = failure.unless_failed(|| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         let said = failure.unless_failed(|| Ok(())).unwrap_err().to_string();

@@ -299,6 +299,11 @@ impl Window<'_> {
         let (map, frames) = self.frames(granule)?;
         let names = whole_names(&map, &frames);
         let is_whole = frames.iter().all(Result::is_ok);
+        let is_no_loss =
+            |frame: &Result<_, ReadLogError>| frame.as_ref().is_err_and(ReadLogError::is_no_loss);
+        if let Some(place) = frames.iter().position(is_no_loss) {
+            return Err(frames.into_iter().nth(place).and_then(Result::err).expect("that one has failed"));
+        }
         let content = ClumpContent::new(frames.into_iter().filter_map(Result::ok).collect());
         let decrypted = |window: &mut Self| window.decrypted(&map);
         let body = if is_whole { Some(self.in_one_go(granule, decrypted)?) } else { None };
