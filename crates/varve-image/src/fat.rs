@@ -61,10 +61,15 @@ impl Fat {
         let mut bytes = [0; 32];
         let read = self.volume.read_at(position, &mut bytes);
         read.map_err(|source| FileSystemError::Read { what: format!("entry of file {}", file.0), source })?;
-        match Slot::decode(&bytes) {
+        match self.decode(&bytes) {
             Slot::File(entry) => Ok(entry),
             _ => Err(absent()),
         }
+    }
+
+    fn decode(&self, slot: &[u8; 32]) -> Slot {
+        // Only with 32 bits the root is a file as all others.
+        Slot::decode(slot, matches!(self.root, Root::Cluster(_)))
     }
 
     fn entries(&self, folder: FileId) -> Result<Entries, FileSystemError> {
@@ -157,7 +162,7 @@ impl FileSystem for Fat {
         let mut long = LongName::default();
         let mut number = 0_u64;
         self.slots(folder, &mut |at, slot| {
-            match Slot::decode(slot) {
+            match self.decode(slot) {
                 Slot::LongName(part) => long.push(&part),
                 Slot::Other => long = LongName::default(),
                 Slot::File(entry) => {

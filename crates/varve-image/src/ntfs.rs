@@ -1,12 +1,15 @@
-//! NTFS, by way of the crate `ntfs`, which knows its structures. Files that Windows has compressed or encrypted are shown, and their content is not.
+//! NTFS, by way of the crate `ntfs`, which knows its structures. Files that Windows has compressed or encrypted, or whose content it keeps elsewhere,
+//! are shown, and their content is not.
 //!
 //! A file's number is that of its record. Further streams of a file, and whom Windows lets do what, are not shown.
 //!
 //! The crate was written for disks that nobody has made to harm. So each call gets a cursor that gives only so many bytes, which ends
-//! every way in circles, and a panic in it ends the call and not the program.
+//! every way in circles, and a panic in it ends the call and not the program, without a word.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod cursor;
+mod log;
+mod quiet;
 mod reparse;
 
 use std::ops::{ControlFlow, Range};
@@ -14,19 +17,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ntfs::attribute_value::NtfsAttributeValue;
-use ntfs::structured_values::{NtfsFileAttributeFlags, NtfsFileName, NtfsFileNamespace};
+use ntfs::structured_values::{NtfsFileAttributeFlags, NtfsFileName, NtfsFileNamespace, NtfsVolumeFlags};
 use ntfs::{
     Ntfs, NtfsAttribute, NtfsAttributeFlags, NtfsAttributeType, NtfsError, NtfsFile, NtfsFileFlags,
     NtfsReadSeek, NtfsTime,
 };
 
 use self::cursor::Cursor;
+use self::quiet::{aloud, quietly};
 use crate::read_at::ReadAt;
 use crate::wide_names;
 use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
 
 /// The root folder's record.
 const ROOT: FileId = FileId(5);
+/// The log's record.
+const LOG: FileId = FileId(2);
 /// Records below this are the file system's own.
 const FIRST_OWN_RECORD: u64 = 16;
 /// The record's number, without how often it was used again.
@@ -72,6 +78,7 @@ struct Content {
     written: u64,
     flags: NtfsAttributeFlags,
     is_resident: bool,
+    is_elsewhere: bool,
 }
 
 /// Pieces of a file: where each lies in the file, and where on the disk.
@@ -107,7 +114,7 @@ impl NtfsFiles {
         &self,
         id: FileId,
         bytes_max: u64,
-        work: impl FnOnce(&mut Cursor<'_>, &NtfsAttribute<'_, '_>, &Content) -> Result<T, Trouble>,
+        work: impl FnOnce(&mut Cursor<'_>, &NtfsFile<'_>, &NtfsAttribute<'_, '_>, &Content) -> Result<T, Trouble>,
     ) -> Result<Option<T>, FileSystemError> {
         self.with(id, bytes_max, |cursor, file| {
             if file.is_directory() {
@@ -118,8 +125,9 @@ impl NtfsFiles {
             let Some(item) = file.data(cursor, "") else { return Ok(None) };
             let item = item?;
             let attribute = item.to_attribute()?;
-            let content = self.content(&attribute)?;
-            work(cursor, &attribute, &content).map(Some)
+            let mut content = self.content(&attribute)?;
+            content.is_elsewhere = is_elsewhere(cursor, file, &attribute, &content)?;
+            work(cursor, file, &attribute, &content).map(Some)
         })
     }
 
@@ -127,28 +135,29 @@ impl NtfsFiles {
         let (size, flags, is_resident) =
             (attribute.value_length(), attribute.flags(), attribute.is_resident());
         let position = attribute.position().value().map(std::num::NonZero::get).filter(|_| !is_resident);
-        let Some(position) = position else { return Ok(Content { size, written: size, flags, is_resident }) };
+        let content = Content { size, written: size, flags, is_resident, is_elsewhere: false };
+        let Some(position) = position else { return Ok(content) };
         // The crate does not tell how much was written; all behind that is zeros, whatever lies on the disk.
         let place = position.saturating_add(56);
         let mut bytes = [0; 8];
-        let read = self.volume.read_at(place, &mut bytes);
+        let read = aloud(|| self.volume.read_at(place, &mut bytes));
         read.map_err(|source| FileSystemError::Read { what: "length of a file".into(), source })?;
         let mut written = u64::from_le_bytes(bytes);
         if place & 511 == 504 {
             // The last two bytes of a sector are kept elsewhere; no file is so large that they are not zeros.
             written &= RECORD_MASK;
         }
-        Ok(Content { size, written: written.min(size), flags, is_resident })
+        Ok(Content { written: written.min(size), ..content })
     }
 
     /// The pieces of a file that lie on the disk: where they begin in the file, and on the disk. `None` where that is not known.
     fn runs(&self, id: FileId) -> Result<Option<(Content, Runs)>, FileSystemError> {
-        let found = self.with_content(id, 0, |cursor, attribute, content| {
+        let found = self.with_content(id, 0, |cursor, _, attribute, content| {
             let content = Content { ..*content };
             let is_plain =
                 !content.flags.intersects(NtfsAttributeFlags::COMPRESSED | NtfsAttributeFlags::ENCRYPTED);
             let NtfsAttributeValue::NonResident(value) = attribute.value(cursor)? else { return Ok(None) };
-            if !is_plain || content.is_resident {
+            if !is_plain || content.is_resident || content.is_elsewhere {
                 return Ok(None);
             }
             let (mut runs, mut offset) = (Vec::new(), 0_u64);
@@ -176,7 +185,7 @@ impl NtfsFiles {
 
 /// Calls the crate. What it complains of, and what it panics at, is damage of the disk.
 fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, FileSystemError> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    match catch_unwind(AssertUnwindSafe(|| quietly(work))) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(Trouble::Named(error))) => Err(error),
         Ok(Err(Trouble::Library(NtfsError::Io(source)))) => {
@@ -242,7 +251,7 @@ impl FileSystem for NtfsFiles {
         })?;
         match status.kind {
             FileKind::File => {
-                let size = self.with_content(file, 0, |_, _, content| Ok(content.size))?.unwrap_or(0);
+                let size = self.with_content(file, 0, |_, _, _, content| Ok(content.size))?.unwrap_or(0);
                 (status.size, status.allocated) = (size, size);
             }
             FileKind::SymbolicLink => status.size = self.link_target(file)?.len() as u64,
@@ -283,7 +292,7 @@ impl FileSystem for NtfsFiles {
                     };
                 let units = name.name().u16_iter().collect::<Vec<_>>();
                 let child = Child { name: wide_names::from_utf16(units), id: FileId(record), kind };
-                if visit(child).is_break() {
+                if aloud(|| visit(child)).is_break() {
                     break;
                 }
             }
@@ -293,13 +302,18 @@ impl FileSystem for NtfsFiles {
 
     fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
         let bytes_max = (into.len() as u64).saturating_mul(2);
-        let read = self.with_content(file, bytes_max, |cursor, attribute, content| {
+        let read = self.with_content(file, bytes_max, |cursor, record, attribute, content| {
             let length = usize::try_from(content.size.saturating_sub(offset)).unwrap_or(usize::MAX);
             let length = length.min(into.len());
             let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else {
                 return Ok(0);
             };
             refuse_packed(file, content)?;
+            if content.is_elsewhere {
+                let what = format!("content of record {}", file.0);
+                let feature = reparse::keeper(&reparse_point(cursor, record)?.unwrap_or_default());
+                return Err(FileSystemError::Unsupported { what, feature }.into());
+            }
             let written = usize::try_from(content.written.saturating_sub(offset)).unwrap_or(usize::MAX);
             let (stored, zeros) = wanted.split_at_mut(written.min(length));
             zeros.fill(0);
@@ -336,16 +350,8 @@ impl FileSystem for NtfsFiles {
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("symbolic link of record {}", link.0) };
         self.with(link, 0, |cursor, file| {
-            let mut attributes = file.attributes();
-            while let Some(item) = attributes.next(cursor) {
-                let item = item?;
-                let attribute = item.to_attribute()?;
-                if attribute.ty()? == NtfsAttributeType::ReparsePoint {
-                    let reparse = reparse_bytes(cursor, &attribute)?;
-                    return Ok(reparse::target(&reparse).ok_or_else(absent)?);
-                }
-            }
-            Err(absent().into())
+            let target = reparse_point(cursor, file)?.and_then(|reparse| reparse::target(&reparse));
+            Ok(target.ok_or_else(absent)?)
         })
     }
 
@@ -355,6 +361,17 @@ impl FileSystem for NtfsFiles {
 }
 
 impl NtfsFiles {
+    /// Whether it was left in order: nothing says that it is to be checked, and nothing in its log is still to be done.
+    pub(crate) fn was_left_in_order(&self) -> Result<bool, FileSystemError> {
+        let is_dirty = guarded("NTFS volume", || {
+            let about = self.ntfs.volume_info(&mut Cursor::new(&*self.volume, FILE_BYTES_MAX))?;
+            Ok(about.flags().contains(NtfsVolumeFlags::IS_DIRTY))
+        })?;
+        let mut head = [0; log::HEAD_BYTES];
+        let length = self.read_at(LOG, 0, &mut head)?;
+        Ok(!is_dirty && head.get(..length).is_some_and(log::is_done))
+    }
+
     /// What a reparse point is: a link, or what it would be without.
     fn reparse_kind(&self, id: FileId, is_folder: bool) -> FileKind {
         match self.link_target(id) {
@@ -363,6 +380,55 @@ impl NtfsFiles {
             Err(_) => FileKind::File,
         }
     }
+}
+
+fn reparse_point(cursor: &mut Cursor<'_>, file: &NtfsFile<'_>) -> Result<Option<Vec<u8>>, Trouble> {
+    let mut attributes = file.attributes();
+    while let Some(item) = attributes.next(cursor) {
+        let item = item?;
+        let attribute = item.to_attribute()?;
+        if attribute.ty()? == NtfsAttributeType::ReparsePoint {
+            return reparse_bytes(cursor, &attribute).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a reparse point that is no link stands for bytes of a file that are not here. Whoever keeps them leaves a hole, and fills it when
+/// somebody wants them: what has no hole is here.
+fn is_elsewhere(
+    cursor: &mut Cursor<'_>,
+    file: &NtfsFile<'_>,
+    attribute: &NtfsAttribute<'_, '_>,
+    content: &Content,
+) -> Result<bool, Trouble> {
+    let has_reparse_point = || {
+        file.info().is_ok_and(|info| info.file_attributes().contains(NtfsFileAttributeFlags::REPARSE_POINT))
+    };
+    if content.size == 0 || !has_reparse_point() {
+        return Ok(false);
+    }
+    let reparse = reparse_point(cursor, file)?;
+    if reparse.is_none_or(|reparse| reparse::target(&reparse).is_some()) {
+        return Ok(false);
+    }
+    Ok(match attribute.value(cursor)? {
+        // In a record there is no room for a hole: there it is zeros.
+        NtfsAttributeValue::Resident(value) => value.data().iter().all(|byte| *byte == 0),
+        NtfsAttributeValue::NonResident(value) => {
+            let mut here = 0_u64;
+            for run in value.data_runs() {
+                let run = run?;
+                if run.data_position().value().is_none() {
+                    break;
+                }
+                here = here.saturating_add(run.allocated_size());
+            }
+            here.min(content.written) < content.size
+        }
+        // Its pieces are in several records, and nobody here looks through all of them.
+        NtfsAttributeValue::AttributeListNonResident(_) => true,
+    })
 }
 
 fn reparse_bytes(cursor: &mut Cursor<'_>, attribute: &NtfsAttribute<'_, '_>) -> Result<Vec<u8>, Trouble> {

@@ -12,6 +12,7 @@ use std::ops::{ControlFlow, Range};
 use crate::content::{FileSystemKind, VolumeContent};
 use crate::disk::Disk;
 use crate::left_out::LeftOut;
+use crate::ntfs::NtfsFiles;
 use crate::swap_header::memory_in;
 use crate::volume::Volume;
 use crate::{Child, FileId, FileKind, FileSystem, FileSystemError};
@@ -158,7 +159,7 @@ fn memory_in_file(files: &dyn FileSystem, file: FileId) -> Result<Memory, FileSy
 }
 
 fn add_windows_files(volume: &Volume, left_out: &mut LeftOut) {
-    let Ok(files) = volume.open_file_system() else { return };
+    let Ok(files) = NtfsFiles::open(volume.read()) else { return };
     let mut found = Vec::new();
     let listed = files.children(files.root(), 0, &mut |child| {
         let is_memory = WINDOWS_NAMES.iter().any(|name| child.name.eq_ignore_ascii_case(name));
@@ -167,11 +168,17 @@ fn add_windows_files(volume: &Volume, left_out: &mut LeftOut) {
         }
         ControlFlow::Continue(())
     });
-    if listed.is_err() {
+    if listed.is_err() || found.is_empty() {
         return;
     }
+    // What waits in the log may give their places to other files.
+    let is_in_order = files.was_left_in_order().unwrap_or(false);
     for child in found {
         let shown = String::from_utf8_lossy(&child.name);
+        if !is_in_order {
+            left_out.keep(volume, &shown, "its file system was not left in order");
+            continue;
+        }
         match files.places(child.id) {
             Ok(Some(places)) => left_out.add(volume, &shown, places),
             Ok(None) => left_out.keep(volume, &shown, "where it lies is not certain"),

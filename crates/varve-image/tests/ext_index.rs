@@ -126,6 +126,64 @@ fn names_are_found_by_their_hashes() {
     }
 }
 
+fn number_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// The checksum of ext4, begun with `code`.
+fn crc32c(code: u32, bytes: &[u8]) -> u32 {
+    let step = |code: u32, _| if code & 1 == 0 { code >> 1 } else { code >> 1 ^ 0x82f6_3b78 };
+    bytes.iter().fold(code, |code, byte| (0..8).fold(code ^ u32::from(*byte), step))
+}
+
+/// The kernel makes a folder's first block the root of its index when it is full, and leaves the beginning of what that had at its end as a block
+/// of names: where the new checksum is, the old one would be.
+#[test]
+fn a_root_that_was_a_block_of_names_is_one_no_more() {
+    const BLOCK_BYTES: usize = 1024;
+    if missing(&["mkfs.ext4", "tune2fs", "debugfs", "e2fsck"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    many(&sandbox.path("source"));
+    let mut disk = disk(&sandbox, "^has_journal", "half_md4", false);
+    let image = sandbox.path("disk");
+    let debugfs = |question: &str| sandbox.run(&["debugfs", "-R", question, image.to_str().unwrap()], "");
+    let block = |number: u32| debugfs(&format!("bmap /many {number}")).trim().parse::<usize>().unwrap();
+    let (_, files) = open(&disk);
+    let inode = u32::try_from(folder(&files).0).unwrap();
+    let told = debugfs("stat /many");
+    let generation = told.split("Generation: ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let has_own_seed = number_at(&disk, 1024 + 0x60) & 0x2000 != 0;
+    let seed =
+        if has_own_seed { number_at(&disk, 1024 + 0x270) } else { crc32c(!0, &disk[1024 + 0x68..][..16]) };
+    let seed = crc32c(seed, &inode.to_le_bytes());
+    let seed = crc32c(seed, &generation.parse::<u32>().unwrap().to_le_bytes());
+    let at = block(0) * BLOCK_BYTES;
+    let root = &mut disk[at..at + BLOCK_BYTES];
+    assert_eq!(root[1012..1020], [0; 8], "rows that are not in use, and what the kernel does not write");
+    root[1016..1020].copy_from_slice(&[12, 0, 0, 0xde]);
+    let used = 32 + 8 * usize::from(u16::from_le_bytes([root[34], root[35]]));
+    let code = crc32c(crc32c(crc32c(seed, &root[..used]), &root[1016..1020]), &[0; 4]);
+    root[1020..].copy_from_slice(&code.to_le_bytes());
+    fs::write(&image, &disk).unwrap();
+    sandbox.run(&["e2fsck", "-fn", image.to_str().unwrap()], "");
+
+    let (_, files) = open(&disk);
+    let many = folder(&files);
+    let all = listed(&files, many);
+    assert_eq!(all.len(), NAME_COUNT);
+    for (name, child) in &all {
+        assert_eq!(files.child(many, name).unwrap().as_ref(), Some(child));
+    }
+    // A block of names that only begins as the index does is none of it.
+    let leaf = (1..).map(|number| block(number) * BLOCK_BYTES).find(|at| number_at(&disk, *at) != 0).unwrap();
+    disk[leaf..leaf + 6].copy_from_slice(&[0, 0, 0, 0, 0, 4]);
+    let (_, files) = open(&disk);
+    let problem = files.children(folder(&files), 0, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(problem.to_string().ends_with("a block of it does not match its checksum"), "{problem}");
+}
+
 #[test]
 fn an_index_that_is_damaged_is_not_used() {
     if missing(&["mkfs.ext4", "tune2fs", "debugfs", "e2fsck"]) {

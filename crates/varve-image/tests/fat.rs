@@ -57,6 +57,26 @@ fn files_are_those_that_were_put() {
     }
 }
 
+/// OS/2 and Windows NT keep there where a file's extended attributes are, unless the table has 32 bits.
+#[test]
+fn extended_attributes_are_no_part_of_a_cluster_number() {
+    if missing(&["mkfs.fat", "mcopy"]) {
+        return;
+    }
+    for (bits, size) in [("12", 2 * MIB), ("16", 32 * MIB)] {
+        let mut disk = disk(&Sandbox::new(), bits, size);
+        let expected = walk(&*open(disk.clone()));
+        for name in [b"ROUND   BIN", b"MANY       "] {
+            let is_there =
+                |at: &usize| disk[*at..].starts_with(name) || disk[*at..].starts_with(b"LARGE   BIN");
+            let places: Vec<_> = (0..disk.len()).step_by(32).filter(is_there).collect();
+            assert!(!places.is_empty());
+            places.into_iter().for_each(|at| disk[at + 20..at + 22].copy_from_slice(&[7, 0]));
+        }
+        assert!(walk(&*open(disk)) == expected, "FAT{bits}");
+    }
+}
+
 #[test]
 fn damage_does_no_harm() {
     if missing(&["mkfs.fat", "mcopy"]) {

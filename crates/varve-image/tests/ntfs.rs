@@ -8,10 +8,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use sandbox::{Sandbox, missing};
-use varve_image::FileKind;
+use varve_image::{FileId, FileKind, FileSystem, FileSystemError, LeaveOut, LeftOut};
 use walk::{Seen, of_folder, open, sample, wade_damaged, walk, without};
 
 const MIB: u64 = 1 << 20;
+const RECORD_BYTES: usize = 1024;
 
 /// A disk with the sample in it; `None` where nothing can be mounted.
 #[expect(clippy::print_stdout, reason = "a test that does not run says so")]
@@ -26,6 +27,7 @@ fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     sparse.set_len(3 * MIB).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"in the middle", MIB).unwrap();
     drop(sparse);
+    fs::write(source.join("pagefile.sys"), vec![0xa5; 200_000]).unwrap();
     fs::create_dir(&mount).unwrap();
     sandbox.run(&["mkfs.ntfs", "-q", "-F", "-f", "-L", "a label", disk_name], "");
     let line = format!("ntfs-3g '{disk_name}' '{}' -o windows_names", mount.display());
@@ -80,6 +82,132 @@ fn files_are_those_that_were_put() {
     assert_eq!((twin, files.status(twin).unwrap().links), (id_of(b"large.bin"), 2));
     let first = files.next_data(id_of(b"sparse"), 0).unwrap().unwrap();
     assert!(first.start > 0 && first.start <= MIB, "{first:?}");
+}
+
+fn number_at(bytes: &[u8], at: usize, length: usize) -> usize {
+    bytes[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+}
+
+/// Where a record is; the first of the table lie together.
+fn record(disk: &[u8], file: FileId) -> usize {
+    let cluster_bytes = number_at(disk, 11, 2) * usize::from(disk[13]);
+    number_at(disk, 48, 8) * cluster_bytes + usize::try_from(file.0).unwrap() * RECORD_BYTES
+}
+
+/// Where the attribute of this kind is in a record, or the end if there is none.
+fn attribute(disk: &[u8], record: usize, kind: usize) -> usize {
+    let mut at = record + number_at(disk, record + 20, 2);
+    while ![kind, 0xffff_ffff].contains(&number_at(disk, at, 4)) {
+        at += number_at(disk, at + 4, 4);
+    }
+    at
+}
+
+/// Makes a file a reparse point, as NTFS keeps those.
+fn make_reparse_point(disk: &mut [u8], file: FileId, kind: u32) {
+    let record = record(disk, file);
+    // The last two bytes of each sector are kept at the beginning.
+    let kept = record + number_at(disk, record + 4, 2);
+    let ends = [(record + 510, kept + 2), (record + 1022, kept + 4)];
+    ends.iter().for_each(|(end, kept)| disk.copy_within(*kept..*kept + 2, *end));
+    let info = attribute(disk, record, 0x10);
+    disk[info + 24 + 33] |= 4;
+    let end = attribute(disk, record, 0xffff_ffff);
+    let mut point = vec![0; 40];
+    point[0] = 0xc0;
+    point[4] = 40;
+    point[14] = 9;
+    point[16] = 16;
+    point[20] = 24;
+    point[24..28].copy_from_slice(&kind.to_le_bytes());
+    point[28] = 8;
+    point.extend([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    let used = end + point.len() - record;
+    assert!(used < RECORD_BYTES);
+    disk[end..end + point.len()].copy_from_slice(&point);
+    disk[record + 24..record + 28].copy_from_slice(&u32::try_from(used).unwrap().to_le_bytes());
+    for (end, place) in ends {
+        disk.copy_within(end..end + 2, place);
+        disk.copy_within(kept..kept + 2, end);
+    }
+}
+
+fn id_of(files: &dyn FileSystem, name: &str) -> FileId {
+    files.child(files.root(), name.as_bytes()).unwrap().unwrap().id
+}
+
+#[test]
+fn content_that_is_kept_elsewhere_is_not_shown_as_zeros() {
+    if missing(&["mkfs.ntfs", "ntfs-3g"]) {
+        return;
+    }
+    let Some(disk) = disk(&Sandbox::new()) else { return };
+    let whole = open(disk.clone());
+    for (kind, feature) in [
+        (0x8000_0017, "WOF"),
+        (0x8000_0013, "deduplication"),
+        (0x9000_001a, "cloud"),
+        (0x9000_301a, "cloud"),
+        (0x8000_0007, "0x80000007"),
+    ] {
+        let mut disk = disk.clone();
+        for name in ["sparse", "large.bin", "one byte", "EMPTY"] {
+            make_reparse_point(&mut disk, id_of(&*whole, name), kind);
+        }
+        let files = open(disk);
+        let sparse = id_of(&*files, "sparse");
+        let status = files.status(sparse).unwrap();
+        assert_eq!((status.kind, status.size), (FileKind::File, 3 * MIB));
+        let mut bytes = [1; 100];
+        match files.read_at(sparse, 5000, &mut bytes) {
+            Err(FileSystemError::Unsupported { feature: told, .. }) => {
+                assert!(told.contains(feature), "{told}")
+            }
+            other => panic!("{kind:#x}: {other:?}"),
+        }
+        assert_eq!(files.places(sparse).unwrap(), None);
+        // All of these is here, whoever else keeps it too.
+        for name in ["large.bin", "one byte", "EMPTY"] {
+            let (id, mut bytes, mut expected) = (id_of(&*files, name), vec![1; 400_000], vec![1; 400_000]);
+            let length = files.read_at(id, 0, &mut bytes).unwrap();
+            assert_eq!(length, whole.read_at(id, 0, &mut expected).unwrap(), "{name}");
+            assert!(bytes == expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn memory_is_left_out_of_what_was_left_in_order() {
+    if missing(&["mkfs.ntfs", "ntfs-3g"]) {
+        return;
+    }
+    let Some(disk) = disk(&Sandbox::new()) else { return };
+    let left_out = |disk: &[u8]| {
+        let found = LeftOut::find(std::sync::Arc::new(disk.to_vec()), LeaveOut { swap: true, free: false });
+        let [part] = found.parts() else { panic!("{found:?}") };
+        assert_eq!(part.what, "pagefile.sys");
+        assert_eq!(part.bytes, found.ranges().total());
+        (part.bytes, part.kept_because.clone())
+    };
+    assert_eq!(left_out(&disk), (200_000, None));
+    let kept = (0, Some("its file system was not left in order".to_owned()));
+    // The volume says that it is to be checked.
+    let mut dirty = disk.clone();
+    let about = attribute(&disk, record(&disk, FileId(3)), 0x70);
+    dirty[about + number_at(&disk, about + 20, 2) + 10] |= 1;
+    assert_eq!(left_out(&dirty), kept);
+    // Somebody uses the log, or has ended well.
+    let log = usize::try_from(open(disk.clone()).places(FileId(2)).unwrap().unwrap()[0].start).unwrap();
+    for (flags, expected) in [(0, kept), (2, (200_000, None))] {
+        let mut logged = disk.clone();
+        for page in [log, log + 4096] {
+            logged[page..page + 4096].fill(0);
+            logged[page..page + 4].copy_from_slice(b"RSTR");
+            logged[page + 24] = 48;
+            logged[page + 62] = flags;
+        }
+        assert_eq!(left_out(&logged), expected);
+    }
 }
 
 #[test]

@@ -1,18 +1,24 @@
 //! WebDAV, read-only: the same tree for browsers, file managers and whatever speaks HTTP.
 //!
 //! WebDAV knows files and folders. A symbolic link is shown as what it leads to, if that lies in the same tree; devices, sockets, fifos and
-//! links that lead nowhere are left out. Whoever can connect can read everything.
+//! links that lead nowhere are left out. Whoever can connect can read everything; but no page that a browser shows, neither one from elsewhere nor
+//! one out of the archive.
 
 mod adapter;
+mod host;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dav_server::body::Body;
 use dav_server::{DavHandler, DavMethodSet};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT_RANGES, CONTENT_SECURITY_POLICY, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
@@ -48,13 +54,14 @@ impl WebDavServer {
         let failed = |source| ListenError::Listen { address, source };
         let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let handler = DavHandler::builder()
+        let files = DavHandler::builder()
             .filesystem(Box::new(Adapter::new(files)))
             .methods(DavMethodSet::WEBDAV_RO)
             .autoindex(true)
             .read_buf_size(READ_BYTES)
             .build_handler();
-        threads.spawn(accept(listener, handler));
+        let door = Door { files, only: (!is_exposed).then_some(address) };
+        threads.spawn(accept(listener, door));
         Ok(Self { address, threads })
     }
 
@@ -70,15 +77,43 @@ impl WebDavServer {
     }
 }
 
-async fn accept(listener: TcpListener, handler: DavHandler) {
+/// What is behind a connection.
+#[derive(Clone)]
+struct Door {
+    files: DavHandler,
+    /// The address by which it is called, if it is there for this machine alone.
+    only: Option<SocketAddr>,
+}
+
+impl Door {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if self.only.is_some_and(|address| !host::is_meant(&request, address)) {
+            let mut refused =
+                Response::new(Body::from("This server answers only to the names of its own machine.\n"));
+            *refused.status_mut() = StatusCode::MISDIRECTED_REQUEST;
+            return refused;
+        }
+        let mut answer = self.files.handle(request).await;
+        let is_file = answer.headers().contains_key(ACCEPT_RANGES);
+        let headers = answer.headers_mut();
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if is_file {
+            // A page that was archived is shown, and does nothing: else it would read all that is beside it.
+            headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+        }
+        answer
+    }
+}
+
+async fn accept(listener: TcpListener, door: Door) {
     let room = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((socket, _)) => {
-                let handler = handler.clone();
+                let door = door.clone();
                 tokio::spawn(async move {
-                    answer(socket, handler).await;
+                    serve(socket, door).await;
                     drop(place);
                 });
             }
@@ -90,10 +125,10 @@ async fn accept(listener: TcpListener, handler: DavHandler) {
     }
 }
 
-async fn answer(socket: TcpStream, handler: DavHandler) {
+async fn serve(socket: TcpStream, door: Door) {
     let service = service_fn(move |request| {
-        let handler = handler.clone();
-        async move { Ok::<_, Infallible>(handler.handle(request).await) }
+        let door = door.clone();
+        async move { Ok::<_, Infallible>(door.answer(request).await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);

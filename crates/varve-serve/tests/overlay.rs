@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use varve_serve::nbd::{Disk, Overlay, OverlayError, Stretch, WritableDisk};
 
 /// Not a multiple of a block: the last one is shorter.
@@ -184,6 +185,24 @@ fn a_full_disk_costs_that_write_and_no_other() {
         read_all(&overlay) == below.bytes,
         "the block that could not be written is still that of the disk below"
     );
+}
+
+/// Zeros and what was let go of, behind all that was ever written; on a file that has its whole size, and on one that nothing can make longer.
+#[test]
+fn zeros_behind_the_end_of_what_is_thrown_away_are_zeros() {
+    let sealed = memfd_create("overlay", MemfdFlags::ALLOW_SEALING).unwrap();
+    fcntl_add_seals(&sealed, SealFlags::GROW).unwrap();
+    for file in [tempfile::tempfile().unwrap(), File::from(sealed)] {
+        let below = Below::new();
+        let overlay = Overlay::throw_away(below.clone(), file).unwrap();
+        overlay.trim(4000..13_000).unwrap();
+        overlay.write_zeros(16_384..20_480).unwrap();
+        overlay.trim(57_344..SIZE as u64).unwrap();
+        let mut expected = below.bytes.clone();
+        expected[4096..12_288].fill(0);
+        expected[16_384..20_480].fill(0);
+        assert!(read_all(&overlay) == expected);
+    }
 }
 
 #[test]

@@ -161,8 +161,8 @@ enum Stays {
 impl OpenFile {
     /// Whether it is what has this path now: another process may have put another file in its place.
     fn is_still_at(&self, path: &Path) -> bool {
-        let is_same = || Ok(identity(&fs::metadata(path)?) == identity(&self.file.metadata()?));
-        is_same().unwrap_or_else(|_: io::Error| false)
+        let (there, own) = (fs::metadata(path), self.file.metadata());
+        there.is_ok_and(|there| own.is_ok_and(|own| identity(&there) == identity(&own)))
     }
 
     /// Whether it was written and is not known to be durable: only this descriptor is told of a failure then.
@@ -252,7 +252,6 @@ fn start_freeing() -> Sender<Arc<OpenFile>> {
 }
 
 /// Where the system gives no thread, the requests go nowhere: nothing waits for them.
-#[expect(clippy::disallowed_methods, reason = "the threads behind the writer's back")]
 fn start_behind(name: &str, work: impl FnOnce() + Send + 'static) {
     drop(std::thread::Builder::new().name(name.into()).spawn(work));
 }

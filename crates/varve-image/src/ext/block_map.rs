@@ -42,15 +42,28 @@ impl Run {
 impl ExtFileSystem {
     /// The run that `logical` is in, from there on. Never empty.
     pub(super) fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run, FileSystemError> {
+        self.run_before(inode, logical, &mut 0)
+    }
+
+    /// The same; `end` becomes where the run ends. If it cannot be read, where that part of the map ends which tells of it, as far as is known:
+    /// behind it is what may be read.
+    pub(super) fn run_before(
+        &self,
+        inode: &Inode,
+        logical: u64,
+        end: &mut u64,
+    ) -> Result<Run, FileSystemError> {
+        *end = u64::MAX;
         if inode.has_inline_data() {
             return Ok(Run::hole(logical, u64::MAX.saturating_sub(logical)));
         }
         let run = match u32::try_from(logical) {
             // No file has blocks beyond.
             Err(_) => Run::hole(logical, u64::MAX.saturating_sub(logical)),
-            Ok(logical) if inode.has_extents() => self.run_in_extents(inode, logical)?,
-            Ok(logical) => self.run_in_pointers(inode, logical)?,
+            Ok(logical) if inode.has_extents() => self.run_in_extents(inode, logical, end)?,
+            Ok(logical) => self.run_in_pointers(inode, logical, end)?,
         };
+        *end = logical.saturating_add(run.count);
         if let Some(physical) = run.physical {
             let end = physical.checked_add(run.count);
             if physical < self.superblock.first_data_block.max(1)
@@ -64,24 +77,24 @@ impl ExtFileSystem {
         Ok(run)
     }
 
-    fn run_in_extents(&self, inode: &Inode, logical: u32) -> Result<Run, FileSystemError> {
+    /// `end` is where the branch that was taken ends: a hole goes no further.
+    fn run_in_extents(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
         let root = inode.map();
         let mut node = Node::parse(&root, inode)?;
         let mut block;
-        // Where the branch that was taken ends: a hole goes no further.
-        let mut end = 1_u64 << 32;
+        *end = 1_u64 << 32;
         if node.depth > DEPTH_MAX {
             return Err(damaged(what(inode), "its tree of extents is too deep"));
         }
         loop {
             let (entry, next) = node.find(logical);
             if let Some(next) = next {
-                end = end.min(u64::from(next));
+                *end = u64::min(*end, u64::from(next));
             }
             let hole = Run::hole(u64::from(logical), end.saturating_sub(u64::from(logical)).max(1));
             let Some(entry) = entry else { return Ok(hole) };
             if node.depth == 0 {
-                return Ok(leaf_run(entry, logical, end).unwrap_or(hole));
+                return Ok(leaf_run(entry, logical, *end).unwrap_or(hole));
             }
             let below = u64::from(u16_at(entry, 8)) << 32 | u64::from(u32_at(entry, 4));
             let depth = node.depth;
@@ -106,7 +119,8 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    fn run_in_pointers(&self, inode: &Inode, logical: u32) -> Result<Run, FileSystemError> {
+    /// `end` is where the blocks of the pointer end that was followed.
+    fn run_in_pointers(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
         let logical = u64::from(logical);
         let map = inode.map();
         let per_block = u64::from(self.superblock.block_bytes >> 2);
@@ -130,6 +144,7 @@ impl ExtFileSystem {
             return Ok(Run::hole(logical, left));
         }
         loop {
+            *end = logical.saturating_add(span.saturating_sub(place));
             let block = self.metadata(u64::from(pointer), || what(inode))?;
             span = span.checked_div(per_block).unwrap_or(1).max(1);
             let index = place.checked_div(span).unwrap_or(0);

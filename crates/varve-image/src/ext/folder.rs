@@ -1,5 +1,13 @@
 //! Folders: blocks of names, one after the other. The index that large folders have besides is made so that who does not look at it sees
 //! empty names in its place.
+//!
+//! | last bytes of a block of | 8 before the end                | 4 before the end           |
+//! |--------------------------|---------------------------------|----------------------------|
+//! | names                    | an empty entry's, from 12 before | checksum of all before these 12 |
+//! | the index                | anything                        | checksum, as `index` has it |
+//!
+//! So the last bytes do not tell which of the two a block is: a folder whose first block became the root of its index keeps there what that block
+//! had as one of names.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::ControlFlow;
@@ -24,6 +32,8 @@ pub(super) struct Bookmark {
     pub(super) folder: u32,
     pub(super) block: u64,
     pub(super) children_before: u64,
+    /// The first block before it that could not be read.
+    pub(super) lost_block: Option<u64>,
 }
 
 /// An entry as it lies in a folder.
@@ -47,10 +57,7 @@ impl<'a> Iterator for Entries<'a> {
             return None;
         }
         let bytes = std::mem::take(&mut self.rest);
-        let length = match u16_at(bytes, 4) {
-            0 | u16::MAX => 1 << 16,
-            coded => usize::from(coded & !3) | usize::from(coded & 3) << 16,
-        };
+        let length = entry_bytes(bytes);
         let name_length =
             if self.has_kinds { usize::from(u8_at(bytes, 6)) } else { usize::from(u16_at(bytes, 6)) };
         let Some((entry, rest)) = bytes.split_at_checked(length).filter(|_| length >= HEAD_BYTES) else {
@@ -82,7 +89,8 @@ fn shown_name(name: &[u8]) -> Vec<u8> {
 }
 
 impl ExtFileSystem {
-    /// Shows the children of a folder from the one numbered `first` on.
+    /// Shows the children of a folder from the one numbered `first` on. What cannot be read of it is passed over, and the first problem is
+    /// told at the end, also to who begins behind it.
     pub(super) fn visit_children(
         &self,
         folder: &Inode,
@@ -91,41 +99,87 @@ impl ExtFileSystem {
     ) -> Result<(), FileSystemError> {
         let mut counter = Counter { next: 0, first, visit };
         if folder.has_inline_data() {
-            let data = self.inline_data(folder)?;
-            let (head, rest) = data.split_at_checked(60).unwrap_or((&data, &[]));
-            for part in [head.get(PARENT_BYTES..).unwrap_or_default(), rest] {
-                if self.visit_entries(folder, part, &mut counter)?.is_break() {
-                    break;
-                }
-            }
-            return Ok(());
+            return self.visit_inline(folder, &mut counter);
         }
         let block_bytes = u64::from(self.superblock.block_bytes);
         let block_count = folder.size.div_ceil(block_bytes.max(1));
         let mark = self.bookmarks.find(folder.number, first);
         let (mut logical, mut read) = (mark.map_or(0, |mark| mark.block), 0_u64);
         counter.next = mark.map_or(0, |mark| mark.children_before);
+        let mut lost_block = mark.and_then(|mark| mark.lost_block);
+        let mut problem = lost_block.and_then(|block| self.problem_at(folder, block));
         while logical < block_count {
-            let run = self.run_at(folder, logical)?;
-            let count = run.count.min(block_count.saturating_sub(logical));
-            if let Some(physical) = run.data() {
-                for inside in 0..count {
+            let mut end = block_count;
+            let run = self.run_before(folder, logical, &mut end);
+            let end = end.clamp(logical.saturating_add(1), block_count);
+            let physical = match run {
+                Ok(run) => run.data(),
+                Err(error) => {
                     read = read.saturating_add(1);
                     self.check_amount(folder, read)?;
-                    let children_before = counter.next;
-                    let block = logical.saturating_add(inside);
-                    let bytes = self.metadata(physical.saturating_add(inside), || what(folder))?;
-                    self.check_folder_block(folder, &bytes)?;
-                    if self.visit_entries(folder, &bytes, &mut counter)?.is_break() {
-                        let mark = Bookmark { folder: folder.number, block, children_before };
+                    lost_block.get_or_insert(logical);
+                    problem.get_or_insert(error);
+                    None
+                }
+            };
+            for (block, physical) in (logical..end).zip(physical.into_iter().flat_map(|first| first..)) {
+                read = read.saturating_add(1);
+                self.check_amount(folder, read)?;
+                let mark =
+                    Bookmark { folder: folder.number, block, children_before: counter.next, lost_block };
+                match self.visit_block(folder, block, physical, &mut counter) {
+                    Ok(ControlFlow::Continue(())) => {}
+                    Ok(ControlFlow::Break(())) => {
                         self.bookmarks.keep(mark);
                         return Ok(());
                     }
+                    Err(error) => {
+                        lost_block.get_or_insert(block);
+                        problem.get_or_insert(error);
+                    }
                 }
             }
-            logical = logical.saturating_add(count);
+            logical = end;
         }
-        Ok(())
+        problem.map_or(Ok(()), Err)
+    }
+
+    fn visit_inline(&self, folder: &Inode, counter: &mut Counter<'_>) -> Result<(), FileSystemError> {
+        let data = self.inline_data(folder)?;
+        let (head, rest) = data.split_at_checked(60).unwrap_or((&data, &[]));
+        let mut problem = None;
+        for part in [head.get(PARENT_BYTES..).unwrap_or_default(), rest] {
+            match self.visit_entries(folder, part, counter) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                Err(error) => drop(problem.get_or_insert(error)),
+            }
+        }
+        problem.map_or(Ok(()), Err)
+    }
+
+    /// Shows the children of one block.
+    fn visit_block(
+        &self,
+        folder: &Inode,
+        block: u64,
+        physical: u64,
+        counter: &mut Counter<'_>,
+    ) -> Result<ControlFlow<()>, FileSystemError> {
+        let bytes = self.metadata(physical, || what(folder))?;
+        self.check_folder_block(folder, block, &bytes)?;
+        self.visit_entries(folder, &bytes, counter)
+    }
+
+    /// What is wrong with a block of a folder.
+    fn problem_at(&self, folder: &Inode, block: u64) -> Option<FileSystemError> {
+        let shown_to_nobody = &mut |_| ControlFlow::Continue(());
+        let mut counter = Counter { next: 0, first: u64::MAX, visit: shown_to_nobody };
+        let run = match self.run_at(folder, block) {
+            Ok(run) => run,
+            Err(error) => return Some(error),
+        };
+        self.visit_block(folder, block, run.data()?, &mut counter).err()
     }
 
     pub(super) fn visit_entries(
@@ -169,10 +223,18 @@ impl ExtFileSystem {
         }
     }
 
-    pub(super) fn check_folder_block(&self, folder: &Inode, block: &[u8]) -> Result<(), FileSystemError> {
+    /// Checks block number `number` of a folder, if it is one of names: those of the index are checked by who makes use of it.
+    pub(super) fn check_folder_block(
+        &self,
+        folder: &Inode,
+        number: u64,
+        block: &[u8],
+    ) -> Result<(), FileSystemError> {
         let tail_at = block.len().saturating_sub(TAIL_BYTES);
-        // Blocks of the index have their checksum elsewhere, and nothing but empty names.
-        if !self.has_checksums() || array_at::<8>(block, tail_at) != TAIL {
+        if !self.has_checksums()
+            || array_at::<8>(block, tail_at) != TAIL
+            || self.is_of_index(folder, number, block)
+        {
             return Ok(());
         }
         let code = crc32c_from(folder.checksum_seed, block.get(..tail_at).unwrap_or_default());
@@ -180,6 +242,14 @@ impl ExtFileSystem {
             return Err(damaged(what(folder), "a block of it does not match its checksum"));
         }
         Ok(())
+    }
+}
+
+/// How long an entry says that it is.
+pub(super) fn entry_bytes(entry: &[u8]) -> usize {
+    match u16_at(entry, 4) {
+        0 | u16::MAX => 1 << 16,
+        coded => usize::from(coded & !3) | usize::from(coded & 3) << 16,
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::ops::ControlFlow;
 
-use super::folder::Counter;
+use super::folder::{Counter, entry_bytes};
 use super::inode::Inode;
 use super::name_hash::{HashKind, hash};
 use super::superblock::compatible;
@@ -64,8 +64,7 @@ impl ExtFileSystem {
     pub(super) fn child_by_index(&self, folder: &Inode, name: &[u8]) -> Indexed {
         // What is spelled is not what lies there, so its hash tells nothing.
         let is_plain = !name.contains(&b'%');
-        let has_index = self.superblock.compatible & compatible::FOLDER_INDEX != 0 && folder.is_indexed();
-        if !is_plain || !has_index || folder.has_inline_data() || folder.folds_case() {
+        if !is_plain || !self.has_index(folder) || folder.has_inline_data() || folder.folds_case() {
             return Indexed::Unusable;
         }
         match self.find_by_index(folder, name) {
@@ -73,6 +72,27 @@ impl ExtFileSystem {
             Ok(Some(found)) if found.is_some() || self.has_checksums() => Indexed::Told(found),
             Ok(_) | Err(_) => Indexed::Unusable,
         }
+    }
+
+    fn has_index(&self, folder: &Inode) -> bool {
+        self.superblock.compatible & compatible::FOLDER_INDEX != 0 && folder.is_indexed()
+    }
+
+    /// Whether a block of a folder, which is number `number` of it, is one of its index and holds no names: the root, in which `..` reaches to
+    /// the end, or a node, which is one empty entry and matches its checksum. What only looks like a node may be names that were damaged.
+    pub(super) fn is_of_index(&self, folder: &Inode, number: u64, block: &[u8]) -> bool {
+        const PARENT_AT: usize = 12;
+        let reaches_end = |at: usize| {
+            let entry = block.get(at..).unwrap_or_default();
+            entry_bytes(entry) == entry.len()
+        };
+        self.has_index(folder)
+            && if number == 0 {
+                reaches_end(PARENT_AT)
+            } else {
+                let is_node = u32_at(block, 0) == 0 && reaches_end(0);
+                is_node && self.matches_checksum(folder, block, NODE_ROWS_AT)
+            }
     }
 
     /// `None`: the index cannot be used.
@@ -89,7 +109,7 @@ impl ExtFileSystem {
         let Some(mut leaf) = self.descend(folder, &mut way, levels, wanted)? else { return Ok(None) };
         for _ in 0..LEAVES_MAX {
             let Some(block) = self.folder_block(folder, leaf)? else { return Ok(None) };
-            if let Some(child) = self.child_in_block(folder, &block, name)? {
+            if let Some(child) = self.child_in_block(folder, leaf, &block, name)? {
                 return Ok(Some(Some(child)));
             }
             match self.next_leaf(folder, &mut way, wanted)? {
@@ -170,21 +190,29 @@ impl ExtFileSystem {
         if count == 0 || count > room || end > block.len() {
             return None;
         }
-        if self.has_checksums() {
-            let used = count.saturating_mul(ROW_BYTES).saturating_add(at);
-            let code = crc32c_from(folder.checksum_seed, block.get(..used)?);
-            let code = crc32c_from(crc32c_from(code, &array_at::<4>(&block, end)), &[0; 4]);
-            if block.len() < end.saturating_add(8) || code != u32_at(&block, end.saturating_add(4)) {
-                return None;
-            }
+        if self.has_checksums() && !self.matches_checksum(folder, &block, at) {
+            return None;
         }
         let rows = Rows { block, at, count };
         (1..count).all(|row| rows.hash(row.saturating_sub(1)) <= rows.hash(row)).then_some(rows)
     }
 
+    /// Whether a node matches the checksum behind the room for its rows, which begin at `at`.
+    fn matches_checksum(&self, folder: &Inode, block: &[u8], at: usize) -> bool {
+        let place = |row: u16| usize::from(row).saturating_mul(ROW_BYTES).saturating_add(at);
+        let (end, used) = (place(u16_at(block, at)), place(u16_at(block, at.saturating_add(2))));
+        let Some(covered) = block.get(..used).filter(|_| block.len() >= end.saturating_add(8)) else {
+            return false;
+        };
+        let code = crc32c_from(folder.checksum_seed, covered);
+        let code = crc32c_from(crc32c_from(code, &array_at::<4>(block, end)), &[0; 4]);
+        code == u32_at(block, end.saturating_add(4))
+    }
+
     fn child_in_block(
         &self,
         folder: &Inode,
+        number: u32,
         block: &Block,
         name: &[u8],
     ) -> Result<Option<Child>, FileSystemError> {
@@ -196,7 +224,7 @@ impl ExtFileSystem {
             }
             ControlFlow::Continue(())
         };
-        self.check_folder_block(folder, block)?;
+        self.check_folder_block(folder, u64::from(number), block)?;
         // Whether there are more after it says nothing here.
         let _ = self.visit_entries(folder, block, &mut Counter { next: 0, first: 0, visit: &mut visit })?;
         Ok(found)

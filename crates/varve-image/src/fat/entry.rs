@@ -7,10 +7,12 @@
 //! |     12 |     1 | 8: name, 16: ending in small letters |  11 |   1 | 15                             |
 //! |     13 |     5 | made: 10 ms, time, date        |     13 |     1 | checksum of the short name     |
 //! |     18 |     2 | read: date                     |     14 |    12 | six characters                 |
-//! |     20 |     2 | upper half of the first cluster |    28 |     4 | two characters                 |
+//! |     20 |     2 | upper half of the first cluster, with 32 bits | 28 | 4 | two characters        |
 //! |     22 |     4 | changed: time, date            |        |       |                                |
 //! |     26 |     2 | lower half of the first cluster |       |       |                                |
 //! |     28 |     4 | size                           |        |       |                                |
+//!
+//! With 12 and 16 bits, OS/2 and Windows NT keep at 20 where a file's extended attributes are.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::calendar;
@@ -58,7 +60,8 @@ pub(super) struct LongNamePart {
 }
 
 impl Slot {
-    pub(super) fn decode(bytes: &[u8; 32]) -> Self {
+    /// `has_wide_clusters`: the table has 32 bits.
+    pub(super) fn decode(bytes: &[u8; 32], has_wide_clusters: bool) -> Self {
         let attributes = u8_at(bytes, 11);
         match u8_at(bytes, 0) {
             0 | 0xe5 => Self::Other,
@@ -79,13 +82,14 @@ impl Slot {
             _ if attributes & VOLUME_LABEL != 0 => Self::Other,
             _ => {
                 let is_folder = attributes & FOLDER != 0;
+                let upper = if has_wide_clusters { u32::from(u16_at(bytes, 20)) << 16 } else { 0 };
                 let of_date = |date| (date != 0).then(|| calendar::dos_moment(date, 0, 0));
                 let created = (u16_at(bytes, 16) != 0)
                     .then(|| calendar::dos_moment(u16_at(bytes, 16), u16_at(bytes, 14), u8_at(bytes, 13)));
                 Self::File(Entry {
                     short_name: array_at(bytes, 0),
                     is_folder,
-                    first_cluster: u32::from(u16_at(bytes, 20)) << 16 | u32::from(u16_at(bytes, 26)),
+                    first_cluster: upper | u32::from(u16_at(bytes, 26)),
                     size: if is_folder { 0 } else { u32_at(bytes, 28) },
                     is_read_only: attributes & READ_ONLY != 0,
                     small_letters: u8_at(bytes, 12),

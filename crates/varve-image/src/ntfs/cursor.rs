@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
+use super::quiet::aloud;
 use crate::read_at::ReadAt;
 
 pub(super) struct Cursor<'a> {
@@ -26,7 +27,7 @@ impl Read for Cursor<'_> {
         let Some(bytes_left) = self.bytes_left.checked_sub(length as u64) else {
             return Err(io::Error::other("it leads to more than belongs to it, or round in circles"));
         };
-        self.volume.read_at(self.position, wanted)?;
+        aloud(|| self.volume.read_at(self.position, wanted))?;
         self.bytes_left = bytes_left;
         self.position = self.position.saturating_add(length as u64);
         Ok(length)

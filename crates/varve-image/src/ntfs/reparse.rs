@@ -1,4 +1,4 @@
-//! Reparse points, of which those that are links are understood.
+//! Reparse points. Those that are links are understood; of the others it is known for some who keeps the content of the file.
 //!
 //! | offset | bytes | of a symbolic link | of a junction |
 //! |-------:|------:|--------------------|---------------|
@@ -36,6 +36,17 @@ pub(super) fn target(bytes: &[u8]) -> Option<Vec<u8>> {
     let text: String = char::decode_utf16(units).map(|read| read.unwrap_or('\u{fffd}')).collect();
     let text = text.strip_prefix(r"\??\").unwrap_or(&text).replace('\\', "/");
     Some(text.into_bytes()).filter(|target| is_target(target))
+}
+
+/// What would be needed to read a file whose content is kept elsewhere by a reparse point.
+pub(super) fn keeper(bytes: &[u8]) -> String {
+    const ANY_CLOUD: u32 = 0xffff_0fff;
+    match u32_at(bytes, 0) {
+        0x8000_0017 => "the compression of Windows's own files (WOF)".into(),
+        0x8000_0013 => "Windows's deduplication".into(),
+        kind if kind & ANY_CLOUD == 0x9000_001a => "the cloud that keeps its content".into(),
+        kind => format!("reparse points of the kind {kind:#010x}"),
+    }
 }
 
 fn is_target(target: &[u8]) -> bool {
@@ -77,5 +88,6 @@ mod tests {
         }
         assert_eq!(target(&link(0x8000_0017, &[], "a", "b")), None);
         assert_eq!(target(&link(JUNCTION, &[], "", "")), None);
+        assert_eq!(keeper(&link(0x9000_601a, &[], "a", "b")), "the cloud that keeps its content");
     }
 }

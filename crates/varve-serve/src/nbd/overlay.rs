@@ -171,7 +171,12 @@ impl Overlay {
     /// # Errors
     /// [`OverlayError::TooLarge`]
     pub fn throw_away(below: Arc<dyn Disk>, file: File) -> Result<Self, OverlayError> {
-        Self::over(below, file, true)
+        let overlay = Self::over(below, file, true)?;
+        // A file system that has no files of this size fails the writes that it has no place for, and may serve for all others.
+        if let Err(error) = overlay.file.set_len(overlay.data_at + overlay.size) {
+            tracing::debug!(%error, "the overlay's file grows as it is written to");
+        }
+        Ok(overlay)
     }
 
     fn over(below: Arc<dyn Disk>, file: File, is_thrown_away: bool) -> Result<Self, OverlayError> {
@@ -248,6 +253,29 @@ impl Overlay {
                 self.below.read_at(start, &mut bytes)?;
                 self.file.write_all_at(&bytes, self.data_at + start)?;
                 map.set(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads of blocks that are here.
+    fn read_here(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let (mut place, mut rest) = (self.data_at + offset, into);
+        while !rest.is_empty() {
+            match self.file.read_at(rest, place) {
+                // Zeros that were written behind the end left no trace. A file that is kept has all its size from the beginning: of that something
+                // was lost.
+                Ok(0) if self.is_thrown_away => {
+                    rest.fill(0);
+                    return Ok(());
+                }
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    place += count as u64;
+                    rest = &mut rest[count..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -373,7 +401,7 @@ impl Disk for Overlay {
             let at = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
             let part = &mut into[at(place)..at(stop)];
             if is_here {
-                self.file.read_exact_at(part, self.data_at + place)?;
+                self.read_here(place, part)?;
             } else {
                 self.below.read_at(place, part)?;
             }

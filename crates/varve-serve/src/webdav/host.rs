@@ -1,0 +1,71 @@
+//! Whom a client believes to speak with.
+//!
+//! A page that a browser shows may let its own name lead to this machine, and then read here as if it were at home. The browser says that name: so a
+//! server for this machine alone answers only to names that nobody else can have.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::Request;
+use hyper::header::HOST;
+
+/// Whether a request is meant for the server at `address`. One that says nothing of it comes from no browser.
+pub(super) fn is_meant<T>(request: &Request<T>, address: SocketAddr) -> bool {
+    let named = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.as_bytes()).chain(named);
+    hosts.all(|host| str::from_utf8(host).is_ok_and(|host| is_ours(host, address.ip())))
+}
+
+/// `host` is a name or an address, and may have a port.
+fn is_ours(host: &str, own: IpAddr) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, _)) => name,
+        None => host.split_once(':').map_or(host, |(name, _)| name),
+    };
+    match name.parse::<IpAddr>() {
+        Ok(ip) => ip.is_loopback() || ip == own,
+        Err(_) => name.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_ours() {
+        let own = "192.0.2.7".parse().unwrap();
+        for host in
+            ["127.0.0.1", "127.0.0.1:8080", "LocalHost:1", "localhost.", "[::1]", "[::1]:80", "192.0.2.7:80"]
+        {
+            assert!(is_ours(host, own), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example:8080",
+            "127.0.0.1.evil.example",
+            "192.0.2.8",
+            "",
+            ":80",
+            "[::2]:80",
+            "a@localhost",
+        ] {
+            assert!(!is_ours(host, own), "{host}");
+        }
+    }
+
+    #[test]
+    fn all_that_a_request_names_counts() {
+        let request = |uri: &str, hosts: &[&str]| {
+            let mut request = Request::builder().uri(uri);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            is_meant(&request.body(()).unwrap(), "127.0.0.1:80".parse().unwrap())
+        };
+        assert!(
+            request("/", &[]) && request("/", &["localhost"]) && request("http://[::1]:80/", &["[::1]:80"])
+        );
+        assert!(!request("/", &["localhost", "evil.example"]));
+        assert!(!request("http://evil.example/", &["localhost"]));
+    }
+}

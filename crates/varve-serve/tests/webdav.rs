@@ -1,0 +1,132 @@
+//! What browsers are told by the WebDAV server, and whom it believes to be meant by.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use varve_serve::Served;
+use varve_serve::webdav::WebDavServer;
+
+const PAGE: &[u8] = b"<script>alert(1)</script>";
+
+/// A folder with a page in it.
+struct OnePage;
+
+impl FileSystem for OnePage {
+    fn root(&self) -> FileId {
+        FileId(1)
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        let is_folder = file == self.root();
+        Ok(FileStatus {
+            kind: if is_folder { FileKind::Folder } else { FileKind::File },
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size: if is_folder { 0 } else { PAGE.len() as u64 },
+            allocated: 0,
+            modified: 0,
+            changed: None,
+            accessed: None,
+            created: None,
+            device: None,
+        })
+    }
+
+    fn children(
+        &self,
+        _: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        if first == 0 {
+            let _ = visit(Child { name: b"page.html".to_vec(), id: FileId(2), kind: FileKind::File });
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, _: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let rest = &PAGE[usize::try_from(offset).unwrap().min(PAGE.len())..];
+        let length = rest.len().min(into.len());
+        into[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    fn link_target(&self, _: FileId) -> Result<Vec<u8>, FileSystemError> {
+        Err(FileSystemError::Absent { what: "link".into() })
+    }
+
+    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        Ok(Vec::new())
+    }
+}
+
+impl Served for OnePage {
+    fn is_settled(&self, _: FileId) -> bool {
+        true
+    }
+
+    fn root_of(&self, _: FileId) -> Option<FileId> {
+        None
+    }
+}
+
+/// The whole answer to a request with these lines, in small letters.
+fn ask(address: SocketAddr, lines: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(socket, "{lines}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer.to_lowercase()
+}
+
+fn start(is_exposed: bool) -> WebDavServer {
+    WebDavServer::start("127.0.0.1:0".parse().unwrap(), is_exposed, Arc::new(OnePage)).unwrap()
+}
+
+#[test]
+fn names_that_lead_here_by_chance_are_not_answered() {
+    let server = start(false);
+    let address = server.address();
+    for host in [address.to_string(), format!("localhost:{}", address.port()), "[::1]:80".into()] {
+        let answer = ask(address, &format!("GET /page.html HTTP/1.1\r\nHost: {host}"));
+        assert!(answer.starts_with("http/1.1 200") && answer.contains("alert"), "{host}: {answer}");
+    }
+    for request in [
+        "GET /page.html HTTP/1.1\r\nHost: evil.example:8080",
+        "PROPFIND / HTTP/1.1\r\nHost: evil.example\r\nDepth: 1",
+    ] {
+        let answer = ask(address, request);
+        assert!(
+            answer.starts_with("http/1.1 421") && !answer.contains("alert") && !answer.contains("page"),
+            "{answer}"
+        );
+    }
+    server.close();
+    // Who is there for others does not know by what names they call it.
+    let server = start(true);
+    let answer = ask(server.address(), "GET /page.html HTTP/1.1\r\nHost: backup.example");
+    assert!(answer.starts_with("http/1.1 200"), "{answer}");
+    server.close();
+}
+
+#[test]
+fn pages_that_were_archived_do_nothing() {
+    const POLICY: &str = "content-security-policy: sandbox; default-src 'none'\r\n";
+    let server = start(false);
+    for (request, is_file) in [
+        ("GET /page.html HTTP/1.1", true),
+        ("HEAD /page.html HTTP/1.1", true),
+        ("GET /page.html HTTP/1.1\r\nRange: bytes=3-5", true),
+        ("GET / HTTP/1.1", false),
+    ] {
+        let answer = ask(server.address(), &format!("{request}\r\nHost: localhost"));
+        assert_eq!(answer.contains(POLICY), is_file, "{request}: {answer}");
+        assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{request}: {answer}");
+    }
+    server.close();
+}
