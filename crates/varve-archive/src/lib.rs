@@ -27,6 +27,7 @@ mod last_night;
 mod machine;
 mod node;
 mod node_list;
+mod partial;
 mod progress;
 mod records;
 mod repair;

@@ -2,13 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use varve_archive::{
-    ArchiveImageError, ArchivedImage, ImagePart, ImageSource, Place, PlaceError, Progress, ServedImage, Told,
-    ToldRun, archive_image, restore_image, write_image,
+    ArchiveImageError, ArchivedImage, ImagePart, ImageSource, Place, PlaceError, Progress, RestoreImageError,
+    ServedImage, Told, ToldRun, archive_image, restore_image, write_image,
 };
 use varve_block::MemoryBlockStore;
 use varve_world::{InlineWorkers, RealWorkers};
@@ -55,6 +55,103 @@ fn a_sparse_image_comes_back_sparse() {
     assert_eq!(contents(&store, &image), fs::read(&path).unwrap());
     let occupied = fs::metadata(&back).unwrap().blocks() * 512;
     assert!(occupied < 4 * MIB, "{occupied} bytes are occupied");
+}
+
+fn restore(
+    store: &MemoryBlockStore,
+    image: &ArchivedImage,
+    to: &Path,
+    overwrite: bool,
+) -> Result<(), RestoreImageError> {
+    restore_image(store, &InlineWorkers, &ImagePart::whole(&image.entry), to, overwrite, &Progress::new())
+}
+
+#[test]
+fn nobody_else_can_lead_an_image_astray_or_look_into_it() {
+    let (folder, path) = sparse_image();
+    let store = MemoryBlockStore::new();
+    let image = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    for trap in [".back.img.varve-partial", ".back.img.varve-partial-0", ".back.img.varve-partial-1"] {
+        symlink(&victim, folder.path().join(trap)).unwrap();
+    }
+    let back = folder.path().join("back.img");
+    for overwrite in [false, true] {
+        restore(&store, &image, &back, overwrite).unwrap();
+        assert!(fs::symlink_metadata(&back).unwrap().is_file());
+        assert_eq!(fs::metadata(&back).unwrap().permissions().mode() & 0o7777, 0o600);
+        assert_eq!(fs::read(&back).unwrap(), fs::read(&path).unwrap());
+    }
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3 + 3, "nothing else is left there");
+}
+
+#[test]
+fn an_image_replaces_only_files_and_only_when_asked() {
+    let (folder, path) = sparse_image();
+    let store = MemoryBlockStore::new();
+    let image = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    symlink("nowhere", at("dangling")).unwrap();
+    let refused = restore(&store, &image, &at("dangling"), false);
+    assert!(matches!(refused, Err(RestoreImageError::Exists { .. })), "{refused:?}");
+    assert!(fs::symlink_metadata(at("dangling")).unwrap().is_symlink());
+
+    fs::create_dir(at("folder")).unwrap();
+    let make = |name: &str, file_type, device| {
+        rustix::fs::mknodat(rustix::fs::CWD, at(name), file_type, rustix::fs::Mode::RUSR, device)
+    };
+    make("fifo", rustix::fs::FileType::Fifo, 0).unwrap();
+    let mut others = vec!["folder", "fifo"];
+    // Only root can have a device.
+    let null = rustix::fs::makedev(1, 3);
+    others.extend(make("null", rustix::fs::FileType::CharacterDevice, null).is_ok().then_some("null"));
+    for other in others.iter().map(|name| at(name)) {
+        let refused = restore(&store, &image, &other, true);
+        assert!(
+            matches!(refused, Err(RestoreImageError::NotAFile { .. })),
+            "{}: {refused:?}",
+            other.display()
+        );
+        assert!(!fs::symlink_metadata(&other).unwrap().is_file());
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + others.len(), "nothing else is left there");
+}
+
+/// Only root can have a device.
+#[test]
+fn a_device_that_is_in_use_is_not_written_to() {
+    let (folder, path) = sparse_image();
+    let store = MemoryBlockStore::new();
+    let image = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
+    let (disk, mounted_at) = (folder.path().join("disk"), folder.path().join("mounted"));
+    fs::create_dir(&mounted_at).unwrap();
+    File::create(&disk).unwrap().set_len(64 * MIB).unwrap();
+    let run = |program: &str, words: &[&str]| {
+        let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+        let output = std::process::Command::new(program).args(words).env("PATH", path).output().ok()?;
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    };
+    let made = run("mkfs.ext4", &["-q", disk.to_str().unwrap()]);
+    let Some(device) = made.and_then(|_| run("losetup", &["--find", "--show", disk.to_str().unwrap()]))
+    else {
+        println!("skipped: a loop device with a file system, which cannot be made here");
+        return;
+    };
+    let is_mounted = run("mount", &[&device, mounted_at.to_str().unwrap()]).is_some();
+    let refused = restore(&store, &image, Path::new(&device), true);
+    if is_mounted {
+        run("umount", &[mounted_at.to_str().unwrap()]).unwrap();
+    }
+    let freed = restore(&store, &image, Path::new(&device), true);
+    let begins = fs::read(&device);
+    run("losetup", &["--detach", &device]).unwrap();
+    if is_mounted {
+        assert!(matches!(refused, Err(RestoreImageError::Busy { .. })), "{refused:?}");
+    }
+    freed.unwrap();
+    assert!(begins.unwrap().starts_with(&fs::read(&path).unwrap()));
 }
 
 #[test]

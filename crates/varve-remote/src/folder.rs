@@ -154,6 +154,7 @@ impl FolderTarget {
 
     fn write(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), Trouble> {
         let path = self.path(name);
+        self.leads_to(&path).map_err(Trouble::of_io)?;
         if let Ok(there) = fs::symlink_metadata(&path) {
             match other_kind(there.file_type()) {
                 Some(kind) => return Err(Trouble::refused(format!("{kind} lies there in place of a file"))),
@@ -183,22 +184,19 @@ impl FolderTarget {
         file.sync_all()
     }
 
-    /// Makes the folders that lead to an object, each durable in the one it is in.
+    /// Makes the folders that lead to an object, each durable in the one it is in. The root may be a link of the owner's; below it no link
+    /// is followed: a listing enters none, so that what is put there would not be found, and would lie where nobody meant it to.
     fn make_folders(&self, folder: &Path) -> io::Result<()> {
-        if folder.is_dir() {
-            return Ok(());
-        }
         let parent = folder.parent().unwrap_or(Path::new("/"));
-        if folder.starts_with(&self.root) && folder != self.root {
+        if self.is_below_root(folder) {
             self.make_folders(parent)?;
+        }
+        if self.is_there(folder)? {
+            return Ok(());
         }
         match DirBuilder::new().mode(0o700).create(folder) {
             // Another writer came first: its own sync may still be under way.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let text = format!("{} is no folder", folder.display());
-                return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
-            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.is_there(folder)? => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("{} is not there: is the disk mounted?", parent.display());
                 return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
@@ -206,6 +204,37 @@ impl FolderTarget {
             made => made?,
         }
         sync_folder(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+    }
+
+    fn is_below_root(&self, folder: &Path) -> bool {
+        folder.starts_with(&self.root) && folder != self.root
+    }
+
+    /// Whether a folder is there; false if nothing is.
+    fn is_there(&self, folder: &Path) -> io::Result<bool> {
+        let is_below = self.is_below_root(folder);
+        let found = if is_below { fs::symlink_metadata(folder) } else { fs::metadata(folder) };
+        let text = match found {
+            Ok(found) if found.is_dir() => return Ok(true),
+            Ok(found) if is_below => {
+                let kind =
+                    other_kind(found.file_type()).map_or_else(|| "a file".into(), |kind| kind.to_string());
+                format!(
+                    "{kind} lies there in place of the folder {}, and must be removed or renamed, by hand",
+                    folder.display()
+                )
+            }
+            Ok(_) => format!("{} is no folder", folder.display()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        Err(io::Error::new(io::ErrorKind::NotADirectory, text))
+    }
+
+    /// Whether the folders that lead to an object are there, none of them by way of a link.
+    fn leads_to(&self, path: &Path) -> io::Result<bool> {
+        let mut folders = path.ancestors().skip(1).take_while(|folder| self.is_below_root(folder));
+        folders.try_fold(true, |all, folder| Ok(all && self.is_there(folder)?))
     }
 
     /// How creation is exclusive in this file system; found out by trying, once.
@@ -233,6 +262,10 @@ impl FolderTarget {
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
             let path = if folder.is_empty() { self.root.clone() } else { self.root.join(&folder) };
+            let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+            if !folder.is_empty() && is_link(&path) {
+                continue;
+            }
             let entries = match fs::read_dir(path) {
                 Err(error) if folder.is_empty() && error.kind() == io::ErrorKind::NotADirectory => {
                     return Err(Trouble::refused("it is no folder"));
@@ -395,7 +428,7 @@ impl Target for FolderTarget {
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
         let path = self.path(name);
-        let removed = match fs::remove_file(&path) {
+        let removed = match self.leads_to(&path).and_then(|_| fs::remove_file(&path)) {
             Err(error) if is_absent(&error) => Err(Trouble::NotFound),
             outcome => outcome.map_err(Trouble::of_io),
         };
@@ -504,6 +537,48 @@ mod tests {
         let expected =
             [("fifo", OtherKind::Special), ("folder", OtherKind::Folder), ("link", OtherKind::Link)];
         assert_eq!(others, expected);
+    }
+
+    /// A listing enters no link, and so nothing is put, or removed, by way of one.
+    #[test]
+    fn no_link_leads_to_objects() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let target = FolderTarget::new(folder.path());
+        fs::create_dir(elsewhere.path().join("inside")).unwrap();
+        fs::write(elsewhere.path().join("inside/theirs"), "theirs").unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("lost")).unwrap();
+        fs::write(folder.path().join("file"), "mine").unwrap();
+        for (object, kind) in [
+            ("link/new", "a symbolic link"),
+            ("link/inside/new", "a symbolic link"),
+            ("link/inside/theirs", "a symbolic link"),
+            ("lost/new", "a symbolic link"),
+            ("file/new", "a file"),
+        ] {
+            for mode in [PutMode::Create, PutMode::Replace] {
+                let outcome = target.put(&name(object), Bytes::from_static(b"ours"), mode);
+                let Err(TargetError::Refused { source, .. }) = outcome else {
+                    panic!("{object}: {outcome:?}")
+                };
+                let named = folder.path().join(object.split('/').next().unwrap());
+                let expected = format!("{kind} lies there in place of the folder {}", named.display());
+                assert!(source.to_string().starts_with(&expected), "{source}");
+            }
+        }
+        let refused = target.remove(&name("link/inside/theirs"));
+        assert!(
+            matches!(refused, Err(TargetError::Refused { .. } | TargetError::NotFound { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(target.list("link").unwrap(), []);
+        assert_eq!(fs::read(elsewhere.path().join("inside/theirs")).unwrap(), b"theirs");
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(elsewhere.path().join("inside")).unwrap().count(), 1);
+        // The place itself may be a link: that is its owner's to say.
+        let linked = FolderTarget::new(&folder.path().join("link"));
+        linked.put(&name("inside/new"), Bytes::from_static(b"ours"), PutMode::Create).unwrap();
+        assert_eq!(linked.list("").unwrap().len(), 2);
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Http {
 
     /// Sends a request and takes the whole answer, whatever its status.
     pub async fn send(&self, request: Request) -> Result<Answer, Trouble> {
-        let response = self.client.execute(request).await.map_err(|error| of_client(&error))?;
+        let response = self.client.execute(request).await.map_err(of_client)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let limit = if status.is_success() { ANSWER_BYTES_MAX } else { ERROR_BYTES_MAX };
         let body = collect(response, limit).await;
@@ -241,7 +241,7 @@ impl Arriving {
         range: Range<u64>,
         down: Option<Arc<Pace>>,
     ) -> Result<Self, Trouble> {
-        let response = client.execute(request).await.map_err(|error| of_client(&error))?;
+        let response = client.execute(request).await.map_err(of_client)?;
         let (left_to_skip, whole) = match response.status() {
             StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
             // It sends all of it, range or not.
@@ -262,7 +262,7 @@ impl Arriving {
     /// What has come of what was asked for, and was not returned before; `None` once all of it was.
     async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         while self.left > 0 {
-            let Some(mut part) = self.response.chunk().await.map_err(|error| of_client(&error))? else {
+            let Some(mut part) = self.response.chunk().await.map_err(of_client)? else {
                 // It ended in good order and yet too early. Only if it never said how long it is, that is its length.
                 return Err(match self.whole {
                     Some(_) => Trouble::passing("the answer ended early"),
@@ -316,7 +316,7 @@ fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
 
 async fn collect(mut response: Response, limit: usize) -> Result<Bytes, Trouble> {
     let mut body = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(|error| of_client(&error))? {
+    while let Some(piece) = response.chunk().await.map_err(of_client)? {
         if body.len() + piece.len() > limit {
             return Err(Trouble::refused(format!("the server's answer is longer than {limit} bytes")));
         }
@@ -326,10 +326,12 @@ async fn collect(mut response: Response, limit: usize) -> Result<Bytes, Trouble>
 }
 
 /// The client met this before there was an answer, or in the middle of it.
-fn of_client(error: &reqwest::Error) -> Trouble {
-    let text = chain(error);
+fn of_client(error: reqwest::Error) -> Trouble {
+    let is_builder = error.is_builder();
+    // Which place it is about is told by whoever knows more of it.
+    let text = chain(&error.without_url());
     // A certificate does not become right by waiting.
-    if error.is_builder() || text.to_string().contains("invalid peer certificate") {
+    if is_builder || text.to_string().contains("invalid peer certificate") {
         Trouble::Refused(text)
     } else {
         Trouble::Passing(text, None)

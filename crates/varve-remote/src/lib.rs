@@ -51,7 +51,7 @@ mod xml;
 
 pub use folder::FolderTarget;
 pub use limited::Limited;
-pub use location::{HostLocation, Location, LocationError, S3Location};
+pub use location::{HostLocation, Location, LocationError, S3Location, without_password};
 pub use memory::MemoryTarget;
 pub use open::{OpenError, OpenOptions, S3Keys, UnknownHosts, open};
 pub use pace::Pace;

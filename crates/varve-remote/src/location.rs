@@ -105,11 +105,21 @@ impl Location {
     }
 }
 
+impl Location {
+    /// Whether it says more than may be shown.
+    fn has_password(&self) -> bool {
+        match self {
+            Self::Folder(_) | Self::S3(_) => false,
+            Self::Sftp(host) | Self::Ftp { host, .. } | Self::Webdav { host, .. } => host.password.is_some(),
+        }
+    }
+}
+
 impl FromStr for Location {
     type Err = LocationError;
 
     fn from_str(text: &str) -> Result<Self, LocationError> {
-        parse(text).map_err(|what| LocationError { shown: without_password(text), what })
+        parse(text).map_err(|what| LocationError { shown: hidden(text), what })
     }
 }
 
@@ -197,7 +207,7 @@ fn s3(url: &Url) -> Result<Location, String> {
 }
 
 fn endpoint(text: &str) -> Result<String, String> {
-    let url = Url::parse(text).map_err(|error| format!("endpoint {text:?}: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("endpoint {:?}: {error}", hidden(text)))?;
     let is_bare = url.username().is_empty()
         && url.password().is_none()
         && url.query().is_none()
@@ -264,12 +274,26 @@ fn decode(text: &str) -> Result<String, String> {
     Ok(decoded.into_owned())
 }
 
-/// What may be shown of a text that is perhaps a URL with a password in it.
-fn without_password(text: &str) -> String {
+/// What may be shown of a word that is to name a target: the word itself, unless it has a password in it, or may have one.
+#[must_use]
+pub fn without_password(text: &str) -> String {
+    let Some((scheme, _)) = text.split_once("://") else { return text.into() };
+    match parse(text) {
+        Ok(location) if location.has_password() => location.to_string(),
+        // What looks like a URL and is none to us is a path: whoever has written it may have meant something else.
+        Ok(_) if is_scheme(scheme) => text.into(),
+        Ok(_) | Err(_) => hidden(text),
+    }
+}
+
+/// What may be shown of a text that does not parse, and is perhaps a URL with a password in it.
+fn hidden(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
-    // The last '@' wherever it is: in a URL that was written wrongly a password may have a slash.
-    match rest.rsplit_once('@') {
-        Some((_, place)) => format!("{scheme}://...@{place}"),
+    // The last '@' wherever it is, and however it is written: in a URL that was written wrongly a password may have a slash, and that of an
+    // endpoint is in the value of another one.
+    let written = [rest.rfind('@').map(|place| place + 1), rest.rfind("%40").map(|place| place + 3)];
+    match written.into_iter().flatten().max() {
+        Some(place) => format!("{scheme}://...@{}", &rest[place..]),
         None => text.into(),
     }
 }
@@ -339,6 +363,35 @@ mod tests {
             Location::Sftp(host) | Location::Ftp { host, .. } | Location::Webdav { host, .. } => host,
             other => panic!("{text} is {other:?}"),
         }
+    }
+
+    #[test]
+    fn what_is_shown_of_a_word_has_no_password() {
+        for (text, shown) in [
+            ("webdav+http://u:hunter2@h/x", "webdav+http://u@h/x"),
+            ("sftp://ann%40home:hunter2@h:22/a%20b", "sftp://ann%40home@h:22/a%20b"),
+            ("foo://u:hunter2@h", "foo://...@h"),
+            ("1x://u:hunter2@h", "1x://...@h"),
+            ("webdav+http://u:hunt/er2@h/x", "webdav+http://...@h/x"),
+            ("s3://u:hunter2@bucket/x", "s3://...@bucket/x"),
+            ("s3://bucket/x?endpoint=http://u:hunter2@h:9", "s3://...@h:9"),
+            ("s3://bucket?endpoint=http%3A%2F%2Fu%3Ahunter2%40h", "s3://...@h"),
+            ("s3://bucket?endpoint=http%3A%2F%2Fu%3Ahun%40ter2@h&region=x", "s3://...@h&region=x"),
+            ("ftp://u:hunter2@h/x#y", "ftp://...@h/x#y"),
+            // Without one they are what was written.
+            ("sftp://ann@h/~/x", "sftp://ann@h/~/x"),
+            ("s3://bucket/x?endpoint=http://h:9", "s3://bucket/x?endpoint=http://h:9"),
+            ("/srv/me@home", "/srv/me@home"),
+            ("file:///srv/a@b", "file:///srv/a@b"),
+            ("gopher://h/x", "gopher://h/x"),
+        ] {
+            assert_eq!(without_password(text), shown);
+            if let Err(error) = text.parse::<Location>() {
+                assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+            }
+        }
+        let endpoint = wrong("s3://bucket?endpoint=http://u:hunter2@h:port");
+        assert!(!endpoint.contains("hunter2"), "{endpoint}");
     }
 
     #[test]

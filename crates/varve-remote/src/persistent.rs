@@ -1,6 +1,7 @@
 //! Trying again: the one place that decides how often, and how long to wait in between.
 
 use std::fmt;
+use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -116,6 +117,17 @@ pub(crate) struct Persistent<H> {
     leftovers: Mutex<Vec<String>>,
 }
 
+/// Says what to look at where no server is found, however often it was tried. Libraries have that only in their texts.
+fn with_advice(error: io::Error) -> io::Error {
+    let is_refused =
+        error.kind() == io::ErrorKind::ConnectionRefused || error.to_string().contains("Connection refused");
+    if is_refused {
+        let advice = "nothing listens there: does the server run, and are its name and port right?";
+        return io::Error::new(error.kind(), format!("{error}: {advice}"));
+    }
+    error
+}
+
 impl<H: Home> Persistent<H> {
     pub fn new(home: H, patience: Patience) -> Self {
         Self { home, patience, leftovers: Mutex::default() }
@@ -135,7 +147,7 @@ impl<H: Home> Persistent<H> {
                 outcome => return outcome,
             };
             if number + 1 >= self.patience.try_count_max {
-                return Err(Trouble::Passing(error, asked));
+                return Err(Trouble::Passing(with_advice(error), asked));
             }
             // Without dice the pause is only less random.
             let pause = self.patience.pause(number, asked, edge::draw().unwrap_or(0));
@@ -422,6 +434,23 @@ mod tests {
         let failed = target.list("");
         assert!(matches!(failed, Err(TargetError::Failed { .. })), "{failed:?}");
         assert_eq!(calls(&target), 4);
+    }
+
+    #[test]
+    fn who_finds_no_server_is_told_what_to_look_at() {
+        let refused = || Trouble::Passing(io::ErrorKind::ConnectionRefused.into(), None);
+        let told = || Trouble::passing("tcp connect error: Connection refused (os error 111)");
+        for trouble in [refused as fn() -> Trouble, told] {
+            let target = Moody::new((0..9).map(|_| (false, trouble())).collect());
+            let failed = target.list("").unwrap_err();
+            let source = std::error::Error::source(&failed).unwrap().to_string();
+            assert!(
+                source.to_lowercase().contains("connection refused: nothing listens there")
+                    || source.contains("(os error 111): nothing"),
+                "{source}"
+            );
+            assert!(source.ends_with("does the server run, and are its name and port right?"), "{source}");
+        }
     }
 
     #[test]

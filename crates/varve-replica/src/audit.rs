@@ -64,8 +64,13 @@ pub enum FindingKind {
     #[error("this key is damaged")]
     DamagedKey,
     /// What lies there is no object.
-    #[error("{0} lies there in place of this object")]
-    InTheWay(OtherKind),
+    #[error("{kind} lies there in place of {place}")]
+    InTheWay {
+        /// What lies there.
+        kind: OtherKind,
+        /// What should be there: an object, or a folder of them.
+        place: &'static str,
+    },
     /// An object that belongs to no replica.
     #[error("it belongs to no replica")]
     Stranger,
@@ -157,7 +162,8 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
     let Audited { replica, world, .. } = audited;
     let mut audit = Audit::default();
     for found in replica.in_the_way() {
-        audit.findings.push(about_object(Some(found.object.clone()), FindingKind::InTheWay(found.kind)));
+        let kind = FindingKind::InTheWay { kind: found.kind, place: found.place() };
+        audit.findings.push(about_object(Some(found.object.clone()), kind));
     }
     for wanted in [MARK, FORMAT_PAGE] {
         let mut known =

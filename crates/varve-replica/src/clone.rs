@@ -22,6 +22,8 @@ use crate::replica::{OpenReplicaError, Replica};
 /// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
 const FETCHED_BYTES: u64 = 16 << 20;
 const AHEAD_BYTES: usize = 4 << 20;
+/// How much of a hole is written at once.
+const HOLE_PIECE_BYTES: usize = 1 << 20;
 /// After so much of an arena the disk is asked to begin writing it, while more of it is fetched.
 const SYNC_SOON_BYTES: u64 = 64 << 20;
 
@@ -279,19 +281,25 @@ struct Brought {
     bytes: u64,
     fetched_bytes: u64,
     damage: Option<RecordsDamage>,
-    /// Whether an earlier run has put it in place.
-    is_placed: bool,
+    /// Whether its file needs nothing more: an earlier run has put it in place, or nothing of it was fetched.
+    is_settled: bool,
 }
 
 impl Hand<'_> {
     /// Fetches and checks one arena, unless an earlier run has put it in place.
     fn bring(&self, id: ArenaId, assembly: &Assembly) -> Result<Brought, CloneError> {
         let (file, total) = (id.file_name(), assembly.bytes());
+        // It cannot come whole, whatever comes: nothing is fetched, and no disk filled, for what nobody wants.
+        if let Some(hole) = assembly.holes().first().filter(|_| !self.options.keep_damaged) {
+            self.observer.add_done(total);
+            let damage = Some(RecordsDamage::Gap { arena: id, offset: hole.start });
+            return Ok(Brought { bytes: total, fetched_bytes: 0, damage, is_settled: true });
+        }
         let new = unfinished(&file);
         match self.storage.length(&file) {
             Ok(bytes) if bytes == total => {
                 self.observer.add_done(total);
-                return Ok(Brought { bytes, fetched_bytes: 0, damage: None, is_placed: true });
+                return Ok(Brought { bytes, fetched_bytes: 0, damage: None, is_settled: true });
             }
             // The replica has grown since.
             Ok(_) => self.storage.rename(&file, &new).map_err(failed(&file))?,
@@ -315,12 +323,12 @@ impl Hand<'_> {
             damage = self.fetch_and_check(id, assembly, 0)?;
             fetched_bytes = total;
         }
-        Ok(Brought { bytes: total, fetched_bytes, damage, is_placed: false })
+        Ok(Brought { bytes: total, fetched_bytes, damage, is_settled: false })
     }
 
     /// Gives an arena its own name, once it is durable. One that is damaged and not to be kept stays where it is.
     fn place(&self, id: ArenaId, brought: Brought) -> Result<Brought, CloneError> {
-        if brought.is_placed {
+        if brought.is_settled {
             return Ok(brought);
         }
         let file = id.file_name();
@@ -372,6 +380,7 @@ impl Hand<'_> {
     ) -> Result<Option<Range<u64>>, CloneError> {
         let new = unfinished(&id.file_name());
         let holes = assembly.holes();
+        let zeros = Bytes::from(vec![0; if holes.is_empty() { 0 } else { HOLE_PIECE_BYTES }]);
         let (mut place, mut synced) = (present, present);
         while place < assembly.bytes() {
             let start = place;
@@ -395,7 +404,8 @@ impl Hand<'_> {
                 ControlFlow::Continue(())
             };
             if hole.is_some() {
-                let _ = take(vec![0; usize::try_from(end - start).unwrap_or(0)].into());
+                let bytes = usize::try_from(end - start).unwrap_or(usize::MAX).min(zeros.len());
+                let _ = take(zeros.slice(..bytes));
             } else {
                 let fetched = self.replica.fetch_arena(id, start..end, &mut take);
                 fetched.map_err(failed(&id.file_name()))?;

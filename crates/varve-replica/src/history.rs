@@ -1,14 +1,17 @@
 //! Whether what a replica has and this log has not is of the same history: then one of the two has only less of it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
 use varve_block::to_hex;
-use varve_log::{ArenaHeader, ArenaId, ArenaState, LogKeys, OpenedArena, RecordHeader, Seal, Seals};
+use varve_log::{
+    ArenaHeader, ArenaId, ArenaState, Granule, LogKeys, OpenedArena, ReadLogError, RecordHeader, Seal, Seals,
+};
 use varve_remote::Target;
 
 use crate::listing::{Listing, Segment};
-use crate::name::SegmentName;
+use crate::name::{SegmentEnd, SegmentName};
 use crate::records::ArenaRecords;
 use crate::replica::Replica;
 use crate::replicate_error::ReplicateError;
@@ -74,6 +77,108 @@ pub(crate) fn tell_apart(
     }
     // An empty log: everything is more than it has.
     Ok(ahead)
+}
+
+/// Of segments that this log does not have, takes out those that say nothing of its history, and gives the others, in order: nothing that is
+/// here or there leads to a stray one, none goes on from it, and no key of the store's has written what it begins with. Whoever may write
+/// there can make such a thing up. It stands among the strangers then.
+pub(crate) fn take_out_strays(
+    source: Source<'_>,
+    target: &Arc<dyn Target>,
+    listing: &mut Listing,
+    mut unknown: Vec<Segment>,
+) -> Result<Vec<Segment>, ReplicateError> {
+    unknown.sort();
+    let (mut strays, mut kept) = (BTreeSet::new(), Vec::new());
+    // One arena's records are in memory at a time.
+    let mut here: Option<(ArenaId, Option<Here>)> = None;
+    for segment in unknown {
+        let id = segment.name.arena;
+        if has_neighbour(listing, &segment) {
+            kept.push(segment);
+            continue;
+        }
+        if here.as_ref().is_none_or(|(arena, _)| *arena != id) {
+            here = Some((id, Here::read(source, id)?));
+        }
+        let here = here.as_ref().and_then(|(_, here)| here.as_ref());
+        let is_ours = match here.filter(|here| here.records.generation == segment.name.generation) {
+            Some(here) => here.leads_to(&segment) || is_written_by(source, &here.opened, target, &segment)?,
+            None => false,
+        };
+        if is_ours {
+            kept.push(segment);
+        } else {
+            strays.insert(segment);
+        }
+    }
+    if !strays.is_empty() {
+        listing.set_apart(|segment| strays.contains(segment));
+    }
+    Ok(kept)
+}
+
+/// Whether a segment begins its arena, or another one that is listed ends where it begins or begins where it ends.
+fn has_neighbour(listing: &Listing, segment: &Segment) -> bool {
+    let name = &segment.name;
+    let fits = |before: &Segment, after: &Segment| {
+        before.range().end == after.name.offset && before.name.end == SegmentEnd::Record(after.name.start)
+    };
+    let generations = listing.arenas.get(&name.arena);
+    let mut others = generations.and_then(|all| all.get(&name.generation)).into_iter().flatten();
+    name.offset == 0 || others.any(|other| fits(other, segment) || fits(segment, other))
+}
+
+/// An arena of the store's own.
+struct Here {
+    opened: OpenedArena,
+    records: ArenaRecords,
+}
+
+impl Here {
+    /// `None` where there is no such arena, or none that can be read.
+    fn read(source: Source<'_>, id: ArenaId) -> Result<Option<Self>, ReplicateError> {
+        if !source.log.arenas()?.contains(&id) {
+            return Ok(None);
+        }
+        let read = source.log.open_arena(id).and_then(|opened| {
+            let records = ArenaRecords::read_left(source.log, &opened)?;
+            Ok(Self { opened, records })
+        });
+        match read {
+            Ok(here) => Ok(Some(here)),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn leads_to(&self, segment: &Segment) -> bool {
+        self.records.start_at(segment.name.offset) == Some(segment.name.start)
+    }
+}
+
+/// Whether a key of the store's has written the first record of a segment, for just that place.
+fn is_written_by(
+    source: Source<'_>,
+    opened: &OpenedArena,
+    target: &Arc<dyn Target>,
+    segment: &Segment,
+) -> Result<bool, ReplicateError> {
+    let granule = Granule::at_or_after(segment.name.offset);
+    let Some(granule) = granule.filter(|granule| granule.byte_offset() == segment.name.offset) else {
+        return Ok(false);
+    };
+    let replica = Arc::new(Replica::of_one(Arc::clone(target), segment.clone()));
+    let there = source.log.over(Arc::new(ReplicaStorage::new(replica, None, None)));
+    match there.window(opened, 0).authenticate(granule) {
+        // Who cannot read what is stored cannot deny it either.
+        Ok(_) | Err(ReadLogError::NoReadKey { .. }) => Ok(true),
+        Err(error) if error.is_damage() => Ok(false),
+        Err(error) => {
+            let file = segment.name.file_name();
+            Err(ReplicateError::Storage { file, source: io::Error::other(error) })
+        }
+    }
 }
 
 /// Where an arena's last acknowledged record begins, in bytes.

@@ -6,11 +6,23 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use varve_log::ArenaId;
+use varve_log::{ArenaId, ArenaMap, GRANULE_BYTES, RECORD_BYTES_MAX};
 use varve_remote::{Object, OtherKind, Survey, Target, TargetError};
 use varve_world::FileName;
 
-use crate::name::{KEYS, SegmentEnd, SegmentName};
+use crate::name::{KEYS, SegmentEnd, SegmentName, is_folder};
+
+/// The most records that end behind the limit of their arena: a clump that begins below it, the page that names it, and two pages that name
+/// nothing but what is sealed.
+const RECORDS_BEHIND_LIMIT: u64 = 4;
+
+/// The longest file that an arena may have in a store with this map. Behind the records come a row for each page, which is shorter than a
+/// quarter of a granule, where a page is a granule at least; and a footer, which is shorter than a granule.
+fn arena_file_bytes_max(map: ArenaMap) -> u64 {
+    let behind = RECORDS_BEHIND_LIMIT.saturating_mul(RECORD_BYTES_MAX as u64);
+    let log_bytes = map.arena_bytes().saturating_add(behind);
+    log_bytes.saturating_add(log_bytes / 4).saturating_add(GRANULE_BYTES)
+}
 
 /// A segment as the target lists it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,14 +58,22 @@ pub struct Listing {
     pub in_the_way: Vec<InTheWay>,
 }
 
-/// Something that is no object, under the name of one: what should be there is neither found nor put.
+/// Something that is no object, under the name of one, or no folder, under the name of one that holds objects: what should be there is
+/// neither found nor put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: {kind} lies there in place of this object, and must be removed or renamed there, by hand")]
+#[error("{object}: {kind} lies there in place of {}, and must be removed or renamed there, by hand", self.place())]
 pub struct InTheWay {
-    /// The name of the object.
+    /// The name of the object, or of the folder.
     pub object: FileName,
     /// What lies there.
     pub kind: OtherKind,
+}
+
+impl InTheWay {
+    /// What should be there.
+    pub(crate) fn place(&self) -> &'static str {
+        if is_folder(&self.object) { "this folder of objects" } else { "this object" }
+    }
 }
 
 impl Listing {
@@ -70,7 +90,8 @@ impl Listing {
     pub fn of(survey: Survey) -> Self {
         let mut listing = Self::default();
         for other in survey.others {
-            if is_setting(&other.name) || SegmentName::of_file(&other.name).is_some() {
+            let is_object = is_setting(&other.name) || SegmentName::of_file(&other.name).is_some();
+            if is_object || (is_folder(&other.name) && other.kind != OtherKind::Folder) {
                 listing.in_the_way.push(InTheWay { object: other.name, kind: other.kind });
             }
         }
@@ -85,6 +106,28 @@ impl Listing {
             }
         }
         listing
+    }
+
+    /// The same for a store with this map: a segment that reaches where none of its arenas can is a stranger. A name may tell of a terabyte,
+    /// and costs whoever makes it up nothing: what lies between would be looked through, and written, byte by byte.
+    #[must_use]
+    pub fn within(mut self, map: ArenaMap) -> Self {
+        let end_max = arena_file_bytes_max(map);
+        self.set_apart(|segment| segment.range().end > end_max);
+        self
+    }
+
+    /// Makes strangers of segments.
+    pub(crate) fn set_apart(&mut self, is_stranger: impl Fn(&Segment) -> bool) {
+        for generations in self.arenas.values_mut() {
+            for segments in generations.values_mut() {
+                let apart = segments.extract_if(.., |segment| is_stranger(segment));
+                let objects = apart.map(|Segment { name, bytes }| Object { name: name.file_name(), bytes });
+                self.strangers.extend(objects);
+            }
+            generations.retain(|_, segments| !segments.is_empty());
+        }
+        self.arenas.retain(|_, generations| !generations.is_empty());
     }
 
     /// The files of `keys/`.
@@ -386,6 +429,33 @@ mod tests {
     }
 
     #[test]
+    fn what_reaches_beyond_any_arena_is_a_stranger() {
+        let map = ArenaMap::new(1 << 20).unwrap();
+        let end_max = arena_file_bytes_max(map);
+        let last = Segment { bytes: 10, ..segment(end_max - 10, 0, 2, 3) };
+        let beyond = [
+            Segment { bytes: 11, ..last.clone() },
+            seal(SegmentName::OFFSET_MAX, 700, 2),
+            Segment { bytes: u64::MAX, ..segment(0, 0, 0, 1) },
+        ];
+        let good = [segment(0, 10, 0, 1), segment(10, 5, 1, 2), last];
+        let object = |segment: &Segment| Object { name: segment.name.file_name(), bytes: segment.bytes };
+        for far in &beyond {
+            let objects = good.iter().chain([far]).map(object).collect();
+            let listing = Listing::of(Survey { objects, others: Vec::new() }).within(map);
+            assert_eq!(listing.strangers, [object(far)]);
+            let assembly = &listing.assemble()[&ArenaId(0)];
+            assert_eq!((assembly.bytes(), assembly.spare.len()), (15, 1));
+        }
+        let objects = vec![object(&beyond[1])];
+        let listing = Listing::of(Survey { objects, others: Vec::new() }).within(map);
+        assert!(listing.arenas.is_empty(), "there is no arena where only a stranger is");
+        // No arena that the format allows is left out.
+        let most = arena_file_bytes_max(ArenaMap::new(ArenaMap::ARENA_BYTES_MAX).unwrap());
+        assert!(most < SegmentName::OFFSET_MAX && most > ArenaMap::ARENA_BYTES_MAX);
+    }
+
+    #[test]
     fn strangers_are_kept_apart() {
         let object = |name: &str| Object { name: FileName::new(name).unwrap(), bytes: 1 };
         let names =
@@ -398,5 +468,16 @@ mod tests {
         assert_eq!(listing.keys().count(), 1);
         let in_the_way = listing.require_clear().unwrap_err();
         assert_eq!((in_the_way.object.as_str(), listing.in_the_way.len()), ("keys/b.toml", 1));
+        for name in ["arenas", "arenas/0000000003.0", "keys"].map(|name| FileName::new(name).unwrap()) {
+            for kind in [OtherKind::Link, OtherKind::Special] {
+                let others = vec![Other { name: name.clone(), kind }];
+                let listing = Listing::of(Survey { objects: Vec::new(), others });
+                let said = listing.require_clear().unwrap_err().to_string();
+                assert!(
+                    said.starts_with(&format!("{name}: {kind} lies there in place of this folder")),
+                    "{said}"
+                );
+            }
+        }
     }
 }

@@ -59,7 +59,7 @@ impl SegmentName {
             SegmentEnd::Record(code) => to_hex(code),
             SegmentEnd::Seal(code) => format!("{SEAL}{}", to_hex(code)),
         };
-        let text = format!("{ARENAS}/{:010}.{generation}/{offset:012}-{}-{end}", arena.0, to_hex(start));
+        let text = format!("{}/{offset:012}-{}-{end}", folder_of(*arena, *generation), to_hex(start));
         FileName::new(&text).expect("digits make a good name")
     }
 
@@ -80,6 +80,22 @@ impl SegmentName {
         // One segment has one name: no other spelling of the same numbers is taken for it.
         (name.file_name() == *file).then_some(name)
     }
+}
+
+/// Whether this is the name of a folder that holds objects of a replica.
+pub(crate) fn is_folder(file: &FileName) -> bool {
+    let name = file.as_str();
+    let own = name.strip_prefix(ARENAS).and_then(|rest| rest.strip_prefix('/'));
+    let numbers = own.and_then(|own| own.split_once('.'));
+    let parsed = numbers
+        .and_then(|(arena, generation)| Some((arena.parse::<u64>().ok()?, generation.parse::<u32>().ok()?)));
+    // One arena has one folder, as one segment has one name.
+    let is_arena = parsed.is_some_and(|(arena, generation)| name == folder_of(ArenaId(arena), generation));
+    [ARENAS, KEYS].contains(&name) || is_arena
+}
+
+fn folder_of(arena: ArenaId, generation: u32) -> String {
+    format!("{ARENAS}/{:010}.{generation}", arena.0)
 }
 
 fn code_of<const N: usize>(digits: &str) -> Option<[u8; N]> {
@@ -126,6 +142,23 @@ mod tests {
             };
             let (one, other) = (file(arenas.0, offsets.0), file(arenas.1, offsets.1));
             prop_assert_eq!(one.cmp(&other), (arenas.0, offsets.0).cmp(&(arenas.1, offsets.1)));
+        }
+    }
+
+    #[test]
+    fn folders_of_objects_are_known() {
+        for (text, expected) in [
+            ("arenas", true),
+            ("keys", true),
+            ("arenas/0000000007.0", true),
+            ("arenas/12345678901.12", true),
+            ("arenas/7.0", false),
+            ("arenas/0000000007.00", false),
+            ("arenas/0000000007.arena", false),
+            ("arenas/0000000007.0/x", false),
+            ("letters", false),
+        ] {
+            assert_eq!(is_folder(&FileName::new(text).unwrap()), expected, "{text}");
         }
     }
 

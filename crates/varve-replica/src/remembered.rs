@@ -7,6 +7,7 @@
 use std::io;
 
 use serde::{Deserialize, Serialize};
+use varve_remote::without_password;
 use varve_world::{FileName, Storage};
 
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -60,8 +61,9 @@ impl Remembered {
     /// # Errors
     /// [`RememberError`].
     pub fn add(&mut self, storage: &dyn Storage, target: &str) -> Result<(), RememberError> {
-        if let Some(target) = without_password(target) {
-            return Err(RememberError::Secret { target });
+        let shown = without_password(target);
+        if shown != target {
+            return Err(RememberError::Secret { target: shown });
         }
         if self.targets.iter().any(|known| known == target) {
             return Ok(());
@@ -70,15 +72,6 @@ impl Remembered {
         let text = toml::to_string(self).expect("plain values always serialise");
         storage.replace(&file(), text.as_bytes()).map_err(RememberError::Storage)
     }
-}
-
-/// A target without its password; `None` if it has none.
-fn without_password(target: &str) -> Option<String> {
-    let (scheme, rest) = target.split_once("://")?;
-    let authority = rest.split('/').next()?;
-    let (user, host) = authority.rsplit_once('@')?;
-    let (user, _) = user.split_once(':')?;
-    Some(format!("{scheme}://{user}@{host}{}", &rest[authority.len()..]))
 }
 
 #[cfg(test)]
@@ -102,10 +95,10 @@ mod tests {
     #[test]
     fn passwords_are_not() {
         let storage = MemoryStorage::new();
-        let refused = Remembered::default().add(&storage, "ftp://me:secret@host:21/a:b@c").unwrap_err();
-        assert!(refused.to_string().starts_with("ftp://me@host:21/a:b@c: "), "{refused}");
+        let refused = Remembered::default().add(&storage, "ftp://me:secret@host:2121/a:b@c").unwrap_err();
+        assert!(refused.to_string().starts_with("ftp://me@host:2121/a%3Ab%40c: "), "{refused}");
         assert!(storage.names().is_empty());
-        for good in ["ftp://me@host/x", "s3://b/k:x@y", "/a:b@c"] {
+        for good in ["ftp://me@host/x", "s3://bucket/k:x@y", "/a:b@c"] {
             Remembered::default().add(&MemoryStorage::new(), good).unwrap();
         }
     }

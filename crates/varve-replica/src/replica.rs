@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use varve_block::to_hex;
-use varve_log::ArenaId;
+use varve_log::{ArenaId, ArenaMap};
 use varve_remote::{Object, TakePiece, Target, TargetError};
 use varve_store::{ConfigError, StoreConfig};
 use varve_world::FileName;
@@ -120,13 +120,28 @@ impl Replica {
             let found = in_the_way.find(|found| found.object.as_str() == CONFIG);
             return Err(found.map_or(OpenReplicaError::NotAReplica, OpenReplicaError::InTheWay));
         }
-        Ok(Self::of(target, listing))
+        let map = match read_config(target.as_ref(), &listing.settings) {
+            Ok(Some(config)) => config.arena_map,
+            // Whoever needs the settings is told of that; no arena of any store is longer than these.
+            Ok(None) | Err(OpenReplicaError::Config(_)) => {
+                ArenaMap::new(ArenaMap::ARENA_BYTES_MAX).expect("the largest limit is one")
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Self::of(target, listing.within(map)))
     }
 
     pub(crate) fn of(target: Arc<dyn Target>, listing: Listing) -> Self {
         let arenas = listing.assemble();
         let Listing { settings, strangers, in_the_way, .. } = listing;
         Self { target, settings, strangers, in_the_way, arenas }
+    }
+
+    /// A view of one segment alone: of its arena there is nothing else.
+    pub(crate) fn of_one(target: Arc<dyn Target>, segment: Segment) -> Self {
+        let (arena, generation) = (segment.name.arena, segment.name.generation);
+        let assembly = Assembly { generation, parts: vec![segment], spare: Vec::new() };
+        Self { arenas: [(arena, assembly)].into(), ..Self::of(target, Listing::default()) }
     }
 
     /// Where it is.

@@ -11,7 +11,7 @@ use varve_remote::Target;
 use varve_store::Store;
 use varve_world::FileName;
 
-use crate::history::{CountedSeals, require_place, tell_apart};
+use crate::history::{CountedSeals, require_place, take_out_strays, tell_apart};
 use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
 use crate::name::{KEYS, SegmentEnd};
 use crate::plan::{PlannedSegment, order_of_upload, plan_arena};
@@ -52,7 +52,7 @@ impl ReplicationPlan {
         target: &Arc<dyn Target>,
         options: &ReplicateOptions,
     ) -> Result<Self, ReplicateError> {
-        let listing = Listing::read(target.as_ref())?;
+        let mut listing = Listing::read(target.as_ref())?.within(source.config.arena_map);
         check_identity(source, target.as_ref(), &listing, &options.replace)?;
         listing.require_clear()?;
         let mut plan = Self::default();
@@ -63,7 +63,8 @@ impl ReplicationPlan {
             (unknown, counted) = plan.arenas(source, &listing, options)?;
         }
         plan.settings(source, target.as_ref(), &listing, &options.replace)?;
-        if let Some(first) = unknown.into_iter().min() {
+        let unknown = take_out_strays(source, target, &mut listing, unknown)?;
+        if let Some(first) = unknown.into_iter().next() {
             let replica = Replica::of(Arc::clone(target), listing);
             return Err(tell_apart(source, &replica, &first)?);
         }

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use varve_log::ArenaId;
+use varve_store::{IndexKind, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 use crate::cache::{BLOCK_BYTES, RangeCache};
+use crate::listing::CONFIG;
 use crate::replica::{Replica, to_io};
 
 /// The most that is fetched ahead of a reader who goes through an object from front to back.
@@ -51,6 +53,25 @@ impl ReplicaStorage {
 
     fn own(&self, file: &FileName) -> io::Result<&dyn Storage> {
         self.hints(file).ok_or_else(read_only)
+    }
+
+    /// One of the small files as its reader is to see it.
+    ///
+    /// A store that is read here has its index in memory, whatever its `config.toml` says. No key is bound to that part of it, so that the
+    /// target could make it ask for any amount of memory; and what is chosen for the machine with the store need not suit this one.
+    fn read_setting(&self, file: &FileName) -> io::Result<Bytes> {
+        let text = self.replica.read_setting(file).map_err(to_io)?;
+        if file.as_str() != CONFIG {
+            return Ok(text);
+        }
+        let parsed = std::str::from_utf8(&text).ok().and_then(|text| StoreConfig::from_text(text).ok());
+        Ok(match parsed {
+            Some(config) if config.index != IndexKind::Memory => {
+                StoreConfig { index: IndexKind::Memory, ..config }.to_text().into()
+            }
+            // What makes no sense is for the engine to complain of.
+            _ => text,
+        })
     }
 
     /// Reads a part of an object by way of the cache.
@@ -140,7 +161,7 @@ impl Storage for ReplicaStorage {
                 })?
             }
             None => {
-                let whole = self.replica.read_setting(file).map_err(to_io)?;
+                let whole = self.read_setting(file)?;
                 let range = usize::try_from(offset).ok().zip(usize::try_from(end).ok());
                 let part = range.and_then(|(start, end)| whole.get(start..end));
                 whole.slice_ref(part.ok_or(io::ErrorKind::UnexpectedEof)?)
@@ -156,6 +177,9 @@ impl Storage for ReplicaStorage {
         }
         let length = match ArenaId::of_file(file) {
             Some(id) => self.replica.arena_bytes(id),
+            None if file.as_str() == CONFIG && self.replica.settings().contains_key(file) => {
+                Some(self.read_setting(file)?.len() as u64)
+            }
             None => self.replica.settings().get(file).copied(),
         };
         length.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{file}: not at the replica")))

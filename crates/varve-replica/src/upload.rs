@@ -8,7 +8,7 @@ use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{PutMode, Target, TargetError};
 use varve_world::{FileLock, FileName, LockError, Task, Workers};
 
-use crate::history::tell_apart;
+use crate::history::{take_out_strays, tell_apart};
 use crate::listing::{Listing, Segment};
 use crate::observer::Observer;
 use crate::plan::{PlannedSegment, plan_arena, there_before};
@@ -283,7 +283,7 @@ fn check_after(
     before: &Listing,
     put: Vec<&PlannedSegment>,
 ) -> Result<Listing, ReplicateError> {
-    let after = Listing::read(target.as_ref())?;
+    let mut after = Listing::read(target.as_ref())?.within(source.config.arena_map);
     check_identity(source, target.as_ref(), &after, &BTreeSet::new())?;
     after.require_clear()?;
     let there: BTreeSet<&Segment> = after.arenas.values().flat_map(|all| all.values().flatten()).collect();
@@ -296,18 +296,19 @@ fn check_after(
         }
         expected.insert(segment);
     }
-    let strange: Vec<_> = there.into_iter().filter(|segment| !expected.contains(segment)).collect();
-    for segment in strange {
+    let strange: Vec<_> = there.into_iter().filter(|segment| !expected.contains(segment)).cloned().collect();
+    let is_ours = |segment: &Segment| {
         let id = segment.name.arena;
         let records = source.log.open_arena(id).and_then(|opened| ArenaRecords::read(source.log, &opened));
         let one = std::slice::from_ref(segment);
-        let is_ours = records.is_ok_and(|records| {
+        records.is_ok_and(|records| {
             plan_arena(&records, one, options.segment_bytes, &BTreeSet::new()).unknown.is_empty()
-        });
-        if !is_ours {
-            let replica = Replica::of(Arc::clone(target), after.clone());
-            return Err(tell_apart(source, &replica, segment)?);
-        }
+        })
+    };
+    let unknown = strange.into_iter().filter(|segment| !is_ours(segment)).collect();
+    if let Some(first) = take_out_strays(source, target, &mut after, unknown)?.into_iter().next() {
+        let replica = Replica::of(Arc::clone(target), after);
+        return Err(tell_apart(source, &replica, &first)?);
     }
     Ok(after)
 }

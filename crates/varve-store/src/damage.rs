@@ -2,7 +2,6 @@
 
 use varve_block::BlockName;
 use varve_log::{ArenaId, ReadLogError};
-use varve_world::is_exhausted;
 
 use crate::parity::{CheckParityError, ParityDamage};
 
@@ -65,6 +64,12 @@ pub enum DamageKind {
 }
 
 impl DamageKind {
+    /// Whether a newer program wrote it: it may be good, and is not for this one to touch.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::Unreadable(error) if error.is_newer())
+    }
+
     /// Whether it is only that the disk does not give something: what is there may be good, and may come back.
     #[must_use]
     pub fn is_withheld(&self) -> bool {
@@ -127,9 +132,5 @@ impl ArenaCheck {
 /// Whether a failed read is something to report and go on. A disk that does not give a sector is; a key that may not read is not, nor is
 /// a process that may open no more files.
 pub(crate) fn is_finding(error: &ReadLogError) -> bool {
-    match error {
-        ReadLogError::NoReadKey { .. } => false,
-        ReadLogError::Storage { source, .. } => !is_exhausted(source),
-        _ => true,
-    }
+    !error.is_passing() && !matches!(error, ReadLogError::NoReadKey { .. })
 }

@@ -132,10 +132,22 @@ pub enum KeyError {
     Paper(#[from] PaperError),
     /// Somebody else changes the keys.
     #[error("the keys are being changed: {0}")]
-    Locked(#[from] LockError),
+    Locked(LockError),
+    /// Whether somebody else changes them could not be found out.
+    #[error("the keys cannot be changed")]
+    Lock(#[source] LockError),
     /// A key's file could not be read or written.
     #[error("the keys cannot be read or written")]
     Storage(#[from] std::io::Error),
+}
+
+impl From<LockError> for KeyError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Held { .. } => Self::Locked(error),
+            LockError::Storage { .. } => Self::Lock(error),
+        }
+    }
 }
 
 fn damaged_text(damaged: &[FileName]) -> String {
@@ -179,9 +191,21 @@ fn own_key(wrapping_key: &[u8; 32]) -> LockedMemory<[u8; 32]> {
 struct Slots {
     sound: BTreeMap<FileName, Slot>,
     damaged: Vec<FileName>,
+    /// Why one of the files could not be read, if that is so.
+    unread: Option<std::io::Error>,
 }
 
+/// All keys.
 fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
+    let slots = slots_that_read(storage)?;
+    match slots.unread {
+        Some(error) => Err(error.into()),
+        None => Ok(slots),
+    }
+}
+
+/// The keys, but for those whose files cannot be read.
+fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
     let files = storage.list(FOLDER)?;
     let files: Vec<_> = files.into_iter().filter(|file| file.as_str().ends_with(".toml")).collect();
     if files.len() > KEYS_MAX {
@@ -190,12 +214,19 @@ fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
             "more keys than a store may have: only the first are looked at"
         );
     }
-    let mut slots = Slots { sound: BTreeMap::new(), damaged: Vec::new() };
+    let mut slots = Slots { sound: BTreeMap::new(), damaged: Vec::new(), unread: None };
     for file in files.into_iter().take(KEYS_MAX) {
         let contents = match storage.read_whole(&file, FILE_BYTES_MAX) {
             Ok(contents) => contents,
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Vec::new(),
-            Err(error) => return Err(error.into()),
+            // It was removed meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            // Another one may open the store.
+            Err(error) => {
+                let named = std::io::Error::new(error.kind(), format!("{file}: {error}"));
+                slots.unread.get_or_insert(named);
+                continue;
+            }
         };
         match Slot::parse(&file, &contents) {
             Some(slot) => drop(slots.sound.insert(file, slot)),
@@ -207,7 +238,7 @@ fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
 
 /// How many keys are sound, and the files of those that are damaged.
 pub(crate) fn sound_and_damaged(storage: &dyn Storage) -> Result<(usize, Vec<FileName>), KeyError> {
-    let Slots { sound, damaged } = slots(storage)?;
+    let Slots { sound, damaged, .. } = slots(storage)?;
     Ok((sound.len(), damaged))
 }
 
@@ -222,9 +253,9 @@ pub(crate) fn open(
     config: &StoreConfig,
     secret: Option<&Secret>,
 ) -> Result<OpenedKey, KeyError> {
-    let Slots { sound, damaged } = slots(storage)?;
+    let Slots { sound, damaged, unread } = slots_that_read(storage)?;
     if sound.is_empty() && damaged.is_empty() {
-        return Err(KeyError::NoKeys);
+        return Err(unread.map_or(KeyError::NoKeys, KeyError::from));
     }
     let secret = secret.ok_or(KeyError::Missing)?;
     for slot in sound.values() {
@@ -232,6 +263,9 @@ pub(crate) fn open(
         if let Some(opened) = slot.unwrap(config, &key).and_then(|keys| OpenedKey::new(slot, &keys, &key)) {
             return Ok(opened);
         }
+    }
+    if let Some(error) = unread {
+        return Err(error.into());
     }
     let what = secret.what();
     if sound.values().any(|slot| slot.is_for(secret)) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use varve_block::{BlockType, LogAddress};
 use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{
-    AppendError, ArenaId, ArenaState, DirectoryPage, Granule, LockedMemory, Log, LogConfig, LogKeys,
-    OpenLogError, OpenedArena, PageRow, ReadLogError, RecoverError, Recovered, Seal, Seals,
+    AppendError, ArenaId, ArenaState, DirectoryPage, Granule, Log, LogConfig, OpenLogError, OpenedArena,
+    PageRow, ReadLogError, RecoverError, Recovered, Seal, Seals,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 
@@ -25,10 +25,10 @@ use crate::log_end::last_ledger;
 use crate::lookup::Lookups;
 use crate::lost::LostBlocks;
 use crate::naming::Namer;
-use crate::role::Role;
 use crate::scans::Scans;
 use crate::sealed::NotSealed;
 use crate::store::{Admission, Store, goal_of_clumps};
+use crate::unlock::unlocked;
 use crate::withheld::Withheld;
 
 pub(crate) const CONFIG_BYTES_MAX: u64 = 64 << 10;
@@ -106,12 +106,26 @@ pub enum OpenError {
     /// `config.toml` makes no sense, or is newer than this program.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// `config.toml` says that nothing is encrypted, and something else says that it is.
+    #[error(
+        "config.toml says that the store is not encrypted, and {found} says that it is: config.toml was changed"
+    )]
+    Downgraded {
+        /// The file that says so.
+        found: FileName,
+    },
     /// The keys do not open.
     #[error(transparent)]
     Keys(#[from] KeyError),
     /// Somebody else writes to it.
-    #[error("the store is being written: {0}")]
-    Locked(#[from] LockError),
+    #[error("the store is being written: it is in use by {holder}")]
+    Locked {
+        /// Who.
+        holder: String,
+    },
+    /// Whether somebody else writes to it could not be found out.
+    #[error("the store cannot be written")]
+    Lock(#[source] LockError),
     /// The arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
@@ -132,6 +146,15 @@ pub enum OpenError {
     /// The log could not be continued.
     #[error("the log cannot be continued")]
     Append(#[from] AppendError),
+}
+
+impl From<LockError> for OpenError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Held { holder } => Self::Locked { holder },
+            error @ LockError::Storage { .. } => Self::Lock(error),
+        }
+    }
 }
 
 fn name(text: &str) -> FileName {
@@ -213,10 +236,7 @@ impl Store {
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Self, OpenError> {
         let config = Self::read_config(&world)?;
-        let (keys, role, own) = match config.encryption {
-            Encryption::Aes256Gcm => keyring::open(world.storage.as_ref(), &config, secret)?.into_parts(),
-            Encryption::None => (LogKeys::plain(&config.binding()), Role::Full, LockedMemory::default()),
-        };
+        let (keys, role, own) = unlocked(world.storage.as_ref(), &config, secret)?;
         let lock = match access {
             Access::Read => None,
             Access::Write { holder } => Some(world.storage.lock(&name("lock"), holder)?),

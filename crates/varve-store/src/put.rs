@@ -134,6 +134,7 @@ impl Store {
 
     /// Packs a draft and appends it.
     pub(crate) fn append_draft(&self, writer: &Writer, full: &FullDraft) -> Result<(), AppendError> {
+        let _others_hear = OthersHear { store: self };
         let packed = full.draft.pack(self.config.compression_level, self.framing());
         if let Some(home) = full.home {
             self.wait_for_drafts_before(home.arena);
@@ -221,6 +222,21 @@ impl Store {
         match &admission.unwrap_or_else(std::sync::PoisonError::into_inner).failed {
             Some(reason) => Err(AppendError::Failed { reason: reason.clone() }),
             None => Ok(()),
+        }
+    }
+}
+
+/// Whoever waits for a draft hears of it if the thread that was to append it dies: the draft never comes.
+struct OthersHear<'a> {
+    store: &'a Store,
+}
+
+impl Drop for OthersHear<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let reason = || "a thread that was writing has died".to_owned();
+            self.store.admission().failed.get_or_insert_with(reason);
+            self.store.drained.notify_all();
         }
     }
 }

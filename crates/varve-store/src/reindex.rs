@@ -17,8 +17,11 @@ pub enum ChooseIndexError {
     #[error(transparent)]
     Config(#[from] Box<OpenError>),
     /// Somebody writes to the store.
-    #[error("the store is being written: {0}")]
-    Locked(#[from] LockError),
+    #[error("the store is being written: it is in use by {holder}")]
+    Locked {
+        /// Who.
+        holder: String,
+    },
     /// A file could not be written, or removed.
     #[error("cannot change {file}")]
     Storage {
@@ -27,6 +30,15 @@ pub enum ChooseIndexError {
         /// What went wrong below.
         source: io::Error,
     },
+}
+
+impl From<LockError> for ChooseIndexError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Held { holder } => Self::Locked { holder },
+            LockError::Storage { file, source } => Self::Storage { file, source },
+        }
+    }
 }
 
 impl Store {

@@ -19,7 +19,7 @@ use varve_world::FileName;
 
 use crate::checkpoint;
 use crate::config::CompareMode;
-use crate::damage::{Damage, DamageKind};
+use crate::damage::{Damage, DamageKind, is_finding};
 use crate::disk_index;
 use crate::parity::WriteParityError;
 use crate::role::{NotPermitted, Permission};
@@ -109,7 +109,10 @@ impl RepairPlan {
     #[must_use]
     pub fn new(damage: &[Damage]) -> Self {
         let mut plan = Self::default();
-        for damage in damage {
+        // What it holds only a newer program knows: written anew by this one, it would be empty.
+        let newer: BTreeSet<_> =
+            damage.iter().filter(|damage| damage.kind.is_newer()).map(|damage| damage.arena).collect();
+        for damage in damage.iter().filter(|damage| !newer.contains(&damage.arena)) {
             let demands_it = match damage.kind {
                 DamageKind::Unreadable(_)
                 | DamageKind::SealLost
@@ -255,8 +258,12 @@ impl Store {
         repaired: &mut Repaired,
     ) -> Result<Seal, RepairError> {
         self.quarantine(id)?;
-        // Without its header nothing in it can be read: what takes its place is empty.
-        let arena = self.log.open_arena(id).ok();
+        let arena = match self.log.open_arena(id) {
+            Ok(arena) => Some(arena),
+            // Without its header nothing in it can be read: what takes its place is empty.
+            Err(error) if is_finding(&error) && !error.is_newer() => None,
+            Err(error) => return Err(error.into()),
+        };
         let generation = self.next_generation(writer, id, arena.as_ref())?;
         let ledger = writer.appender().ledger();
         let mut replacement =
@@ -408,3 +415,23 @@ impl Store {
 
 /// Where damaged arenas are kept. A reader ignores it; nothing refers to it.
 pub(crate) const QUARANTINE: &str = "quarantine";
+
+#[cfg(test)]
+mod tests {
+    use varve_log::ArenaHeaderError;
+
+    use super::*;
+
+    #[test]
+    fn what_a_newer_program_wrote_is_left_as_it_is() {
+        let damage = |arena, kind| Damage { arena, offset: 0, kind, blocks: Vec::new() };
+        let newer =
+            ReadLogError::Header { arena: ArenaId(1), source: ArenaHeaderError::NewerVersion { version: 3 } };
+        let found = [
+            damage(ArenaId(1), DamageKind::SealLost),
+            damage(ArenaId(1), newer.into()),
+            damage(ArenaId(2), DamageKind::Missing),
+        ];
+        assert_eq!(RepairPlan::new(&found).arenas.into_keys().collect::<Vec<_>>(), [ArenaId(2)]);
+    }
+}

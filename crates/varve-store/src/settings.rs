@@ -9,11 +9,13 @@ use varve_block::to_hex;
 use varve_log::{ArenaHeader, ArenaId};
 use varve_world::{FileName, Storage, World};
 
+use crate::Secret;
 use crate::config::{ConfigError, Encryption, StoreConfig};
 use crate::keyring::{self, KeyError};
 use crate::open::{CONFIG_BYTES_MAX, FORMAT_PAGE};
 use crate::repair::QUARANTINE;
 use crate::store::Store;
+use crate::unlock::sign_of_encryption;
 
 const CONFIG: &str = "config.toml";
 const FORMAT: &str = "FORMAT.md";
@@ -30,6 +32,11 @@ pub enum BringBackError {
         /// The copy's identity.
         theirs: String,
     },
+    /// Nothing vouches for the copy's own settings.
+    #[error(
+        "the copy's config.toml is not the one that this store's keys were made for: there it was changed, or it is another store's"
+    )]
+    Unfit,
     /// The keys that are here could not be read.
     #[error(transparent)]
     Keys(#[from] KeyError),
@@ -68,13 +75,27 @@ fn parse(contents: &[u8]) -> Result<StoreConfig, ConfigError> {
 }
 
 impl Store {
+    /// Whether a secret is needed to believe the settings of a copy.
+    ///
+    /// # Errors
+    /// [`BringBackError`], when they cannot be read.
+    pub fn settings_need_secret(copy: &dyn Storage) -> Result<bool, BringBackError> {
+        let theirs = read(copy, &name(CONFIG))?.map(|text| parse(&text)).transpose()?;
+        Ok(theirs.is_some_and(|theirs| theirs.encryption != Encryption::None))
+    }
+
     /// Puts back what the store in `world` has lost of `config.toml`, `FORMAT.md` and its keys, as `copy` has them, and says which. What
-    /// is there and good stays. Keys are taken only in the place of damaged ones, or if there is none at all: one that was
+    /// is there and good stays. A `config.toml` is believed only if `secret` opens one of the keys by it: who keeps the copy could have
+    /// changed it. Keys are taken only in the place of damaged ones, or if there is none at all: one that was
     /// removed must not come back.
     ///
     /// # Errors
     /// [`BringBackError`].
-    pub fn bring_back_settings(world: &World, copy: &dyn Storage) -> Result<Vec<FileName>, BringBackError> {
+    pub fn bring_back_settings(
+        world: &World,
+        copy: &dyn Storage,
+        secret: Option<&Secret>,
+    ) -> Result<Vec<FileName>, BringBackError> {
         let here = world.storage.as_ref();
         let config = name(CONFIG);
         let Some(text) = read(copy, &config)? else { return Ok(Vec::new()) };
@@ -88,6 +109,9 @@ impl Store {
         if !is_good {
             if !may_be_of(here, &theirs.id)? {
                 return Err(BringBackError::OtherStore { theirs: to_hex(&theirs.id) });
+            }
+            if !fits(here, copy, &theirs, secret)? {
+                return Err(BringBackError::Unfit);
             }
             if let Some(own) = own {
                 set_aside(here, &config, &own)?;
@@ -106,6 +130,29 @@ impl Store {
         }
         Ok(put_back)
     }
+}
+
+/// Whether something that cannot be made up vouches for a copy's settings: a key that opens by them, or, if they say that nothing is
+/// encrypted, that nothing here is.
+fn fits(
+    here: &dyn Storage,
+    copy: &dyn Storage,
+    theirs: &StoreConfig,
+    secret: Option<&Secret>,
+) -> Result<bool, BringBackError> {
+    if theirs.encryption == Encryption::None {
+        let sign = sign_of_encryption(here).map_err(failed(&name(CONFIG)))?;
+        return Ok(sign.is_none());
+    }
+    let opens = |keys: &dyn Storage| -> Result<bool, BringBackError> {
+        match keyring::open(keys, theirs, secret) {
+            Ok(_) => Ok(true),
+            Err(error @ (KeyError::Missing | KeyError::Storage(_))) => Err(error.into()),
+            Err(_) => Ok(false),
+        }
+    };
+    // The keys of the copy will do as well: a key is bound to its settings, too.
+    Ok(opens(here)? || opens(copy)?)
 }
 
 fn bring_back_keys(
@@ -207,7 +254,7 @@ mod tests {
         let whole = store(1);
         let copy = whole.fork();
         let key = whole.list(keyring::FOLDER).unwrap().remove(0);
-        assert_eq!(Store::bring_back_settings(&world(&whole, 2), &copy).unwrap(), []);
+        assert_eq!(Store::bring_back_settings(&world(&whole, 2), &copy, Some(&secret())).unwrap(), []);
         let config = name(CONFIG);
         let harms: [(&FileName, Option<&[u8]>); 4] =
             [(&config, None), (&config, Some(b"rubbish")), (&key, None), (&key, Some(b"rubbish"))];
@@ -219,14 +266,17 @@ mod tests {
             }
             assert!(!opens(&hurt), "{file}");
             assert_eq!(
-                Store::bring_back_settings(&world(&hurt, 2), &copy).unwrap(),
+                Store::bring_back_settings(&world(&hurt, 2), &copy, Some(&secret())).unwrap(),
                 std::slice::from_ref(file)
             );
             assert!(opens(&hurt), "{file}");
             assert_eq!(hurt.list(QUARANTINE).unwrap().len(), usize::from(harm.is_some()), "{file}");
         }
         whole.remove(&name(FORMAT)).unwrap();
-        assert_eq!(Store::bring_back_settings(&world(&whole, 2), &copy).unwrap(), [name(FORMAT)]);
+        assert_eq!(
+            Store::bring_back_settings(&world(&whole, 2), &copy, Some(&secret())).unwrap(),
+            [name(FORMAT)]
+        );
     }
 
     #[test]
@@ -236,7 +286,10 @@ mod tests {
         let text = String::from_utf8(contents(&hurt, &name(CONFIG))).unwrap();
         hurt.set_contents(&name(CONFIG), text.replace("blake3", "sha1").into_bytes());
         assert!(!opens(&hurt));
-        assert_eq!(Store::bring_back_settings(&world(&hurt, 2), &whole).unwrap(), [name(CONFIG)]);
+        assert_eq!(
+            Store::bring_back_settings(&world(&hurt, 2), &whole, Some(&secret())).unwrap(),
+            [name(CONFIG)]
+        );
         assert!(opens(&hurt));
     }
 
@@ -245,11 +298,52 @@ mod tests {
         let (own, other) = (store(1), store(2));
         own.remove(&name(CONFIG)).unwrap();
         let before = own.names();
-        let refused = Store::bring_back_settings(&world(&own, 2), &other);
+        let refused = Store::bring_back_settings(&world(&own, 2), &other, Some(&secret()));
         assert!(matches!(refused, Err(BringBackError::OtherStore { .. })), "{refused:?}");
         assert_eq!(own.names(), before);
-        let nothing = Store::bring_back_settings(&world(&own, 2), &MemoryStorage::new());
+        let nothing = Store::bring_back_settings(&world(&own, 2), &MemoryStorage::new(), Some(&secret()));
         assert_eq!(nothing.unwrap(), []);
+    }
+
+    #[test]
+    fn settings_that_no_key_vouches_for_are_not_taken() {
+        let own = store(1);
+        let text = String::from_utf8(contents(&own, &name(CONFIG))).unwrap();
+        for (from, to) in [("aes-256-gcm", "none"), ("blake3", "sha1")] {
+            let copy = own.fork();
+            assert!(text.contains(from));
+            copy.set_contents(&name(CONFIG), text.replace(from, to).into_bytes());
+            for is_lost in [false, true] {
+                let own = own.fork();
+                if is_lost {
+                    own.remove(&name(CONFIG)).unwrap();
+                }
+                let refused = Store::bring_back_settings(&world(&own, 2), &copy, Some(&secret()));
+                assert!(matches!(refused, Err(BringBackError::Unfit)), "{to}: {refused:?}");
+                assert_eq!(opens(&own), !is_lost);
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_with_keys_or_encrypted_arenas_is_not_taken_for_a_plain_one() {
+        let own = store(1);
+        let text = String::from_utf8(contents(&own, &name(CONFIG))).unwrap();
+        own.set_contents(&name(CONFIG), text.replace("aes-256-gcm", "none").into_bytes());
+        let refused = || {
+            let opened = Store::open(world(&own, 9), None, Access::Write { holder: "test" }, &mut |_| {});
+            opened.map(drop).unwrap_err()
+        };
+        let crate::OpenError::Downgraded { found } = refused() else {
+            panic!("it is opened as a plain store")
+        };
+        own.remove(&found).unwrap();
+        let crate::OpenError::Downgraded { found } = refused() else {
+            panic!("it is opened as a plain store")
+        };
+        assert!(ArenaId::of_file(&found).is_some(), "{found}");
+        let unlocked = Store::unlock(&world(&own, 9), None).map(drop);
+        assert!(matches!(unlocked, Err(crate::OpenError::Downgraded { .. })));
     }
 
     #[test]
@@ -259,7 +353,7 @@ mod tests {
         let key = own.list(keyring::FOLDER).unwrap().remove(0);
         let extra = name("keys/0123456789abcdef.toml");
         copy.set_contents(&extra, contents(&copy, &key));
-        assert_eq!(Store::bring_back_settings(&world(&own, 2), &copy).unwrap(), []);
+        assert_eq!(Store::bring_back_settings(&world(&own, 2), &copy, Some(&secret())).unwrap(), []);
         assert_eq!(own.list(keyring::FOLDER).unwrap(), [key]);
     }
 }

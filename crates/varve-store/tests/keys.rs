@@ -160,6 +160,20 @@ fn nothing_in_a_key_file_can_be_changed_unnoticed() {
 }
 
 #[test]
+fn a_key_that_cannot_be_read_keeps_no_other_from_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::real(folder.path());
+    let config = StoreConfig::new([1; 16]);
+    Store::create(&world, &config, Some(&key_file(1)), PassphraseCost::default()).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", folder.path().join("keys/00000000000000aa.toml")).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(folder.path().join("keys/00000000000000bb.toml"));
+    assert!(Store::open(world.clone(), Some(&key_file(1)), Access::Read, &mut |_| {}).is_ok());
+    let wrong = Store::open(world, Some(&key_file(2)), Access::Read, &mut |_| {}).map(drop).unwrap_err();
+    assert!(varve_block::with_causes(&wrong).contains("00000000000000bb.toml"), "{wrong:?}");
+    drop(socket.unwrap());
+}
+
+#[test]
 fn hostile_key_files_cost_nothing() {
     let storage = created(&passphrase("correct horse"));
     let id = keyring(&storage, 2).list().unwrap().0[0].id.clone();

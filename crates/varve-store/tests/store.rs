@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
 use varve_log::ArenaId;
@@ -241,7 +242,7 @@ fn one_writes_and_others_read() {
     let early = put(&writer, b"early");
     writer.sync().unwrap();
     match open(&storage, 3, WRITER).map(|_| ()) {
-        Err(error @ OpenError::Locked(_)) => {
+        Err(error @ OpenError::Locked { .. }) => {
             assert!(error.to_string().contains("process 42 on here"), "{error}")
         }
         other => panic!("{other:?}"),
@@ -887,4 +888,34 @@ fn an_arena_names_its_blocks_in_an_order_that_stays() {
     let store = open(&storage, 3, WRITER).unwrap();
     assert_eq!(all_names(&store), put);
     assert!(put.iter().all(|name| store.get(name).is_ok()));
+}
+
+/// Draws bytes until it is told to die of the next ones: an arena is begun with some.
+struct DyingRandom {
+    random: SeededRandom,
+    dies: AtomicBool,
+}
+
+impl Random for DyingRandom {
+    fn fill(&self, into: &mut [u8]) -> std::io::Result<()> {
+        assert!(!self.dies.load(Ordering::Relaxed), "this thread dies");
+        self.random.fill(into)
+    }
+}
+
+#[test]
+fn a_thread_that_dies_while_it_writes_keeps_nobody_waiting() {
+    let random = Arc::new(DyingRandom { random: SeededRandom::new(3), dies: AtomicBool::new(false) });
+    let world = World { random: Arc::clone(&random) as _, ..world(&default_store(), 2) };
+    let store = Store::open(world, Some(&secret()), WRITER, &mut |_| {}).unwrap();
+    random.dies.store(true, Ordering::Relaxed);
+    let writes = || {
+        put(&store, b"a block");
+        store.sync()
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(writes)).is_err());
+    random.dies.store(false, Ordering::Relaxed);
+    assert!(store.sync().is_err());
+    assert!(store.put(data(b"another")).is_err());
+    assert!(store.close().is_err());
 }

@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Serve(words) => serve::run(arguments, words),
         Command::Plan(words) => plan::run(arguments, words),
         Command::Bench(words) => bench::run(arguments, words),
-        Command::Completions { shell } => Ok(pages::completions(*shell)),
+        Command::Completions { shell } => pages::completions(*shell),
         Command::Man { folder } => pages::man(folder),
     }
 }

@@ -51,10 +51,12 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
         let is_config_damaged =
             matches!(cause.downcast_ref(), Some(ConfigError::Parse(_) | ConfigError::Value { .. }));
-        if is_config_damaged || matches!(cause.downcast_ref(), Some(OpenError::ConfigLost)) {
+        if is_config_damaged
+            || matches!(cause.downcast_ref(), Some(OpenError::ConfigLost | OpenError::Downgraded { .. }))
+        {
             return Some(PUT_BACK);
         }
-        if let Some(OpenError::Locked(_)) = cause.downcast_ref() {
+        if let Some(OpenError::Locked { .. }) = cause.downcast_ref() {
             return Some(
                 "wait until it is done, or read the store meanwhile: only writers exclude each other",
             );

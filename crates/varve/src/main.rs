@@ -8,10 +8,15 @@ mod arguments;
 mod command;
 mod complaint;
 mod guard;
+mod healing;
+mod home;
 mod moment;
+mod open_files;
 mod progress_bar;
 mod reading;
+mod replica_home;
 mod roots;
+mod secret;
 mod session;
 mod show;
 mod target;
@@ -27,8 +32,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_logging(&arguments);
     guard::guard_memory();
+    open_files::allow_all();
     let outcome = command::run(&arguments);
-    session::forget_answer();
+    secret::forget_answer();
     match outcome {
         Ok(_) if say::tell_failure() => ExitCode::FAILURE,
         Ok(outcome) => outcome.exit_code(),

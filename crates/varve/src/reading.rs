@@ -12,8 +12,9 @@ use varve_serve::snapshots::SnapshotList;
 use varve_world::{Clock, RealClock, Workers, World};
 
 use crate::arguments::Arguments;
+use crate::healing;
+use crate::home::{self, Home};
 use crate::roots::Roots;
-use crate::session::{self, Home};
 
 /// Snapshots at a Venti server, and the file of this machine that says where the newest catalog is.
 pub struct VentiSnapshots {
@@ -59,16 +60,16 @@ pub struct Reading {
 impl Reading {
     /// Opens what was named.
     pub fn open(arguments: &Arguments) -> Result<Self> {
-        if let Home::Venti(address) = session::home(arguments)? {
-            let blocks = session::venti(&address)?;
+        if let Home::Venti(address) = home::of(arguments)? {
+            let blocks = home::venti(&address)?;
             let workers = World::real(Path::new("")).workers;
             let found = VentiSnapshots::open(Roots::of(arguments, &address)?, Arc::clone(&blocks) as _)?;
             let blocks = Arc::new(Healing::new(blocks, Box::new(Vec::new)));
             return Ok(Self { list: Box::new(found), blocks, workers });
         }
-        let archive = session::read(arguments)?;
+        let archive = healing::read(arguments)?;
         Ok(Self {
-            blocks: session::healing(arguments, &archive),
+            blocks: healing::blocks(arguments, &archive),
             workers: Arc::clone(&archive.store().world().workers),
             list: Box::new(archive),
         })

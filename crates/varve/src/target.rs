@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use varve_remote::{OpenOptions, Pace, Target};
+use varve_remote::{Location, OpenOptions, Pace, Target};
 
 /// Whether a word names a place by a scheme, as `s3://bucket` does.
 pub fn is_url(text: &str) -> bool {
@@ -19,6 +19,18 @@ pub fn is_replica_folder(path: &Path) -> bool {
     path.join("replica.toml").symlink_metadata().is_ok()
 }
 
+/// What is printed of a word that names a target: all of it but a password.
+pub fn shown(text: &str) -> String {
+    varve_remote::without_password(text)
+}
+
+/// Whether an error begins with the name of the place by itself: whoever says what failed there need not name it once more.
+pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
+    let said = error.to_string();
+    let place = text.parse::<Location>().map(|location| location.to_string());
+    [Some(shown(text)), place.ok()].into_iter().flatten().any(|name| said.starts_with(&format!("{name}: ")))
+}
+
 /// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent there.
 pub fn open(text: &str, bytes_per_second: Option<u64>) -> Result<Arc<dyn Target>> {
     let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
@@ -29,6 +41,20 @@ pub fn open(text: &str, bytes_per_second: Option<u64>) -> Result<Arc<dyn Target>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_that_names_the_place_is_known() {
+        for (text, said, expected) in [
+            ("s3://b11/x?endpoint=http://h:9", "s3://b11/x?endpoint=http%3A%2F%2Fh%3A9: failed", true),
+            ("webdav+http://u:hunter2@h/x", "webdav+http://u@h/x: refused", true),
+            ("foo://u:hunter2@h", "foo://...@h: there is no kind", true),
+            ("/mnt/disk", "/mnt/disk: failed", true),
+            ("/mnt/disk", "/mnt/disk2: failed", false),
+            ("/mnt/disk", "config.toml: failed", false),
+        ] {
+            assert_eq!(is_named_by(&anyhow::anyhow!(said), text), expected, "{text}: {said}");
+        }
+    }
 
     #[test]
     fn urls_are_told_from_paths() {

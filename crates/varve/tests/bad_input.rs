@@ -482,3 +482,40 @@ fn a_missing_newest_arena_is_found() {
         .after(&|harmed| fs::remove_file(harmed.store().join("arenas").join(&name)).unwrap(), "removed");
     assert_eq!(victim.complaint(&outcome), None);
 }
+
+/// The store, what opens it, and what else belongs to it: an old folder is not removed with them in it.
+#[test]
+fn nothing_is_replaced_that_holds_the_store() {
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    fs::write(sandbox.path("folder/file"), "text").unwrap();
+    sandbox.ok(["snapshot", "folder"]);
+    sandbox.snapshot_bytes("disk", b"an image");
+    let replica = sandbox.path("usb/replica");
+    fs::create_dir(sandbox.path("usb")).unwrap();
+    sandbox.ok(["replicate", replica.to_str().unwrap(), "--remember"]);
+    fs::create_dir_all(sandbox.path("cache/varve")).unwrap();
+    let ids = sandbox.ids();
+    for (place, what) in [
+        (sandbox.path("."), "the store itself"),
+        (sandbox.store().to_path_buf(), "the store itself"),
+        (sandbox.path("usb"), "a replica"),
+        (sandbox.path("key"), "the key"),
+        (sandbox.path("cache"), "the cache"),
+    ] {
+        let place = place.canonicalize().unwrap();
+        for from in ["folder", "folder:file", "disk"] {
+            let refused = sandbox.fails(1, ["restore", "--overwrite", from, place.to_str().unwrap()]);
+            assert!(refused.contains(what), "{refused}");
+        }
+    }
+    // By another path.
+    std::os::unix::fs::symlink(sandbox.path("."), sandbox.path("usb/link")).unwrap();
+    let by_link = sandbox.arg("usb/link/usb");
+    assert!(sandbox.fails(1, ["restore", "--overwrite", "folder", &by_link]).contains("a replica"));
+    assert!(sandbox.path("key").is_file() && replica.is_dir());
+    assert_eq!(sandbox.ids(), ids);
+    fs::create_dir(sandbox.path("other")).unwrap();
+    sandbox.ok(["restore", "--overwrite", "folder", &sandbox.arg("other")]);
+    sandbox.ok(["verify", "--data"]);
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags};
 use varve_block::BlockStore;
 use varve_tree::VENTI_SCORE_BYTES;
-use varve_world::{Timestamp, Workers};
+use varve_world::Workers;
 
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
@@ -18,9 +18,6 @@ use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
 use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind};
-
-/// How coarsely file systems keep time: a file that changed this long before may change again without showing it.
-const TIME_STEP_NANOSECONDS: i64 = 50_000_000;
 
 /// Archives the folder `source`. What it was is known only by the root that is returned: nothing in the store leads to it.
 ///
@@ -74,8 +71,7 @@ pub(crate) fn archive_folder_after(
     let unreadable =
         |error: io::Error| ArchiveFolderError::Source { path: source.to_path_buf(), source: error };
     let (descriptor, status) = open_source(source).map_err(unreadable)?;
-    let trusted_before = Timestamp(options.began_at.0.saturating_sub(TIME_STEP_NANOSECONDS));
-    let description = Description { trusted_before, adjust: options.adjust };
+    let description = Description { began_at: options.began_at, adjust: options.adjust };
     let mut root = Node::new(Vec::new(), NodeKind::Folder);
     status.describe(&mut root, description);
     let store_folder = options.store_folder.as_ref().and_then(|path| open_source(path).ok());

@@ -8,8 +8,10 @@
 mod attributes;
 mod destination;
 mod files;
+mod replaced;
 mod tree;
 
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,22 +24,24 @@ use self::tree::TreeWriter;
 use super::pipeline;
 use super::watch::Watch;
 use crate::files::Files;
-use crate::node::Node;
+use crate::node::{Node, NodeKind};
 
 /// How a node is restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RestoreOptions {
+pub struct RestoreOptions<'a> {
     /// Whether what is at the destination is replaced, a folder with all that it holds.
     pub overwrite: bool,
+    /// Files and folders that must stay: nothing is replaced that one of them is, or is in. The store itself is such.
+    pub kept: &'a [PathBuf],
     /// Whether owners and groups are restored, and the attributes that only root may set. Without, what would run as
     /// somebody else loses its setuid and setgid bits.
     pub owners: bool,
 }
 
-impl Default for RestoreOptions {
+impl Default for RestoreOptions<'_> {
     /// Overwrites nothing, and restores owners if the process may.
     fn default() -> Self {
-        Self { overwrite: false, owners: rustix::process::geteuid().is_root() }
+        Self { overwrite: false, kept: &[], owners: rustix::process::geteuid().is_root() }
     }
 }
 
@@ -50,11 +54,13 @@ pub struct RestoreCounts {
     pub folder_count: u64,
     /// Bytes in files, those in holes too; those of a file with several names once.
     pub bytes: u64,
-    /// How many files or folders are missing, or lack something.
+    /// How many files or folders are missing, or lack something, or should be gone and are not.
     pub problem_count: u64,
+    /// Whether what was replaced is not all removed. One of the problems, too.
+    pub is_old_left: bool,
 }
 
-/// Why nothing was restored.
+/// Why nothing was restored, or not to where it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreFolderError {
     /// There is something already.
@@ -62,6 +68,42 @@ pub enum RestoreFolderError {
     Exists {
         /// The destination.
         path: PathBuf,
+    },
+    /// What is there cannot be replaced: something is in it that must stay.
+    #[error("{} cannot be replaced: {} would be removed with it", path.display(), kept.display())]
+    Holds {
+        /// The destination.
+        path: PathBuf,
+        /// What must stay.
+        kept: PathBuf,
+    },
+    /// What is there cannot be replaced: its removal would go on in another file system.
+    #[error("{} cannot be replaced: a file system is mounted at {}; unmount it first, or restore elsewhere", path.display(), at.display())]
+    Mounted {
+        /// The destination.
+        path: PathBuf,
+        /// Where the other one begins.
+        at: PathBuf,
+    },
+    /// A device, fifo or socket is there, and something else was to be restored.
+    #[error("{} is a {there}, which is not replaced by a {kind}", path.display())]
+    OtherKind {
+        /// The destination.
+        path: PathBuf,
+        /// What it is.
+        there: NodeKind,
+        /// What was to be restored.
+        kind: NodeKind,
+    },
+    /// All is restored, as far as it was not reported, but could not get its name.
+    #[error("what was restored cannot come to {}; it is complete, and stays at {}", path.display(), finished.display())]
+    Unplaced {
+        /// The destination.
+        path: PathBuf,
+        /// Where all of it is.
+        finished: PathBuf,
+        /// What kept it from its place.
+        source: Box<dyn Error + Send + Sync>,
     },
     /// A path such as `/` or `..`, that names nothing in a folder.
     #[error("{} is not a name that can be made", path.display())]
@@ -89,25 +131,26 @@ pub enum RestoreFolderError {
 /// number of files whatever their size, and a path for each file that has several names.
 ///
 /// # Errors
-/// [`RestoreFolderError`]: nothing has come into being.
+/// [`RestoreFolderError`]: nothing has come into being, but for what [`RestoreFolderError::Unplaced`] names.
 pub fn restore_folder(
     files: &dyn Files,
     workers: &dyn Workers,
     root: &Node,
     destination: &Path,
-    options: RestoreOptions,
+    options: RestoreOptions<'_>,
     watch: Watch<'_>,
 ) -> Result<RestoreCounts, RestoreFolderError> {
-    let destination = Destination::prepare(destination, root.kind, options.overwrite)?;
-    let attributes = Attributes { owners: options.owners };
+    let destination = Destination::prepare(destination, root.kind, options)?;
+    let attributes = Attributes { owners: options.owners, may_inherit: root.kind != NodeKind::Folder };
     let writer = FileWriter { files, watch, attributes };
     let restored = pipeline::run(workers, &|job| writer.write(job), |pipeline| {
         TreeWriter::new(files, &writer, pipeline, watch).write(root, &destination)
     });
     match restored {
         Ok(counts) => {
-            destination.put_in_place(watch)?;
-            Ok(counts)
+            let is_old_left = destination.put_in_place(watch)?;
+            let problem_count = counts.problem_count + u64::from(is_old_left);
+            Ok(RestoreCounts { problem_count, is_old_left, ..counts })
         }
         Err(error) => {
             destination.discard();

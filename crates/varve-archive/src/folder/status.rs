@@ -16,6 +16,11 @@ use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
 /// How many bytes of names are asked for at a time.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
 const NANOSECONDS: i64 = 1_000_000_000;
+/// How coarsely most file systems keep time: by the kernel's ticks, which are no longer than this.
+const STEP_NANOSECONDS: i64 = 50_000_000;
+/// How coarsely those do that know no parts of a second: ext2, ext3 and ext4 with small inodes count seconds, and FAT counts pairs of them.
+/// The kernel's clock that they round may be a tick behind.
+const COARSE_STEP_NANOSECONDS: i64 = 2 * NANOSECONDS + STEP_NANOSECONDS;
 
 /// Which file it is, of all on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,11 +49,22 @@ pub(super) struct Status {
 /// How a file is described.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Description {
-    /// A time of change that is not before this is left out: the clock of a file system moves in steps, and the file may change once
-    /// more within the same one.
-    pub(super) trusted_before: Timestamp,
+    /// When the run began. A time of change that is not well before it is left out: see [`Description::trusts`].
+    pub(super) began_at: Timestamp,
     /// See [`FolderOptions::adjust`](super::FolderOptions::adjust).
     pub(super) adjust: fn(&mut Node),
+}
+
+impl Description {
+    /// Whether a file that changed at this time and changes once more would show another time. The clock of a file system moves in steps,
+    /// and within one of them a second change has no sign of its own.
+    fn trusts(self, ctime: Timestamp) -> bool {
+        // No file system says how long its steps are. One that counts seconds has no nanoseconds; of those that have some, one file in
+        // very many shows none by chance, and is read once too often.
+        let step =
+            if ctime.0.rem_euclid(NANOSECONDS) == 0 { COARSE_STEP_NANOSECONDS } else { STEP_NANOSECONDS };
+        ctime.0 < self.began_at.0.saturating_sub(step)
+    }
 }
 
 impl Status {
@@ -94,7 +110,7 @@ impl Status {
         node.uid = self.uid;
         node.gid = self.gid;
         node.mtime = self.mtime;
-        node.ctime = Some(self.ctime).filter(|ctime| *ctime < description.trusted_before);
+        node.ctime = Some(self.ctime).filter(|ctime| description.trusts(*ctime));
         node.inode = self.id.inode;
         node.size = if node.kind == NodeKind::File { self.size } else { 0 };
         node.device = node.kind.is_device().then_some(self.device);
@@ -202,4 +218,39 @@ impl Names {
 
 fn name_at<'a>(bytes: &'a [u8], place: &NamePlace) -> &'a [u8] {
     &bytes[place.start..place.start + place.length]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the step of its clock, a file that changes after a run has begun shows another time than one that the run trusts.
+    #[test]
+    fn a_trusted_time_is_never_that_of_a_later_change() {
+        for step in [1, 100, 4_000_000, 10_000_000, NANOSECONDS, 2 * NANOSECONDS] {
+            for began_at in (0..4).map(|quarter| 1_000_000_007_000_000_001 + quarter * 499_999_999) {
+                let description = Description { began_at: Timestamp(began_at), adjust: |_| {} };
+                let time_of_change = |at: i64| at - at.rem_euclid(step);
+                // The clock that file systems ask lags behind the one that we ask.
+                let later = time_of_change(began_at - 10_000_000);
+                for before in (0..60).map(|tick| began_at - tick * 50_000_000) {
+                    let seen = Timestamp(time_of_change(before));
+                    assert!(
+                        !(description.trusts(seen) && seen.0 == later),
+                        "step {step}, {before}, {began_at}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_that_is_long_past_is_trusted() {
+        let description = Description { began_at: Timestamp(100 * NANOSECONDS), adjust: |_| {} };
+        for trusted in [97 * NANOSECONDS, 99 * NANOSECONDS + 1, 0, -5] {
+            assert!(description.trusts(Timestamp(trusted)), "{trusted}");
+        }
+        assert!(!description.trusts(Timestamp(98 * NANOSECONDS)));
+        assert!(!description.trusts(Timestamp(99 * NANOSECONDS + 960_000_000)));
+    }
 }

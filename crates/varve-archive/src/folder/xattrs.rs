@@ -77,6 +77,14 @@ impl<'a> XattrPlace<'a> {
         Ok(xattrs)
     }
 
+    /// Takes one attribute away.
+    pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
+        match self {
+            Self::Open(file) => rustix::fs::fremovexattr(file, name),
+            Self::Named(path) => rustix::fs::lremovexattr(path, name),
+        }
+    }
+
     /// Sets one attribute.
     pub(super) fn write(&self, xattr: &Xattr) -> io::Result<()> {
         let Xattr { name, value } = xattr;

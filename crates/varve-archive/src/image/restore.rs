@@ -1,20 +1,24 @@
 //! Restoring an image: leaves are claimed in order, read and checked by many hands, and written where they belong.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, fadvise};
+use rustix::io::Errno;
 use varve_block::BlockStore;
 use varve_tree::{ReadTreeError, TreeReader};
 use varve_world::{Task, Workers};
 
 use super::part::{Cut, Cuts, ImagePart};
 use crate::files::ReadContentError;
+use crate::partial::{self, partial_names, rename_new};
 use crate::progress::Progress;
 
 /// How much is claimed at a time.
@@ -56,6 +60,20 @@ pub enum RestoreImageError {
         /// The destination.
         path: PathBuf,
     },
+    /// What is there is neither a file nor a block device.
+    #[error("{path} is a {what}: an image is restored to a file or a block device", path = path.display())]
+    NotAFile {
+        /// The destination.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The device is used by something else, which would go on writing to it.
+    #[error("{path} is in use: it, or a part of it, is mounted or swapped to, or belongs to a RAID or a volume group; unmount it or release it, and then restore again", path = path.display())]
+    Busy {
+        /// The device.
+        path: PathBuf,
+    },
     /// The device is too small.
     #[error("{path} has {actual} bytes; the image has {needed}", path = path.display())]
     TooSmall {
@@ -85,8 +103,8 @@ pub enum RestoreImageError {
     Cancelled,
 }
 
-/// Restores an image, or a part of one, to a file, which is sparse where the image has zeros and comes into place only when complete; or
-/// onto a block device. `overwrite` allows either to replace what is there.
+/// Restores an image, or a part of one, to a file, which is sparse where the image has zeros, comes into place only when complete, and
+/// can be read by its owner alone; or onto a block device that nothing else uses. `overwrite` allows either to replace what is there.
 ///
 /// # Errors
 /// [`RestoreImageError`].
@@ -99,33 +117,91 @@ pub fn restore_image(
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     let failed = |source| RestoreImageError::Write { path: destination.into(), source };
-    let existing = match fs::metadata(destination) {
-        Ok(existing) => Some(existing),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
+    let looked_at = |metadata: io::Result<Metadata>| match metadata {
+        Ok(existing) => Ok(Some(existing)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error)),
     };
-    if existing.is_some() && !overwrite {
+    // A link leads to the device that it names; any other is replaced itself, and one that leads nowhere is there all the same.
+    let existing = looked_at(fs::metadata(destination))?;
+    let is_taken = existing.is_some() || looked_at(fs::symlink_metadata(destination))?.is_some();
+    if is_taken && !overwrite {
         return Err(RestoreImageError::Exists { path: destination.into() });
     }
-    if existing.is_some_and(|existing| existing.file_type().is_block_device()) {
-        return restore_onto_device(blocks, workers, image, destination, progress);
+    match existing.map(|existing| existing.file_type()) {
+        Some(there) if there.is_block_device() => {
+            return restore_onto_device(blocks, workers, image, destination, progress);
+        }
+        Some(there) if !there.is_file() => {
+            let what = if there.is_dir() { "folder" } else { "character device, fifo or socket" };
+            return Err(RestoreImageError::NotAFile { path: destination.into(), what });
+        }
+        _ => {}
     }
-    let partial = partial_path(destination);
-    let file = File::create(&partial).map_err(failed)?;
-    let whole = file
+    let new = NewFile::create(destination).map_err(|error| failed(error.into()))?;
+    let whole = new
+        .file
         .set_len(image.size())
         .map_err(failed)
         .and_then(|()| {
-            let target = Target::Placed { file: &file, writes_zeros: false };
+            let target = Target::Placed { file: &new.file, writes_zeros: false };
             restore_to(blocks, workers, image, target, destination, progress)
         })
-        .and_then(|()| file.sync_all().and_then(|()| fs::rename(&partial, destination)).map_err(failed))
-        .and_then(|()| sync_folder_of(destination).map_err(failed));
-    if whole.is_err() {
-        // What is left of it is of no use; that it cannot be removed adds nothing to the error.
-        let _ = fs::remove_file(&partial);
+        .and_then(|()| new.file.sync_all().map_err(failed))
+        .and_then(|()| match new.put_in_place(overwrite) {
+            Err(Errno::EXIST) => Err(RestoreImageError::Exists { path: destination.into() }),
+            placed => placed.map_err(|error| failed(error.into())),
+        });
+    match whole {
+        Ok(()) => new.sync_folder().map_err(|error| failed(error.into())),
+        Err(error) => {
+            new.discard();
+            Err(error)
+        }
     }
-    whole
+}
+
+/// A file that nobody but us has made, and that nobody but its owner sees into: a disk holds everybody's secrets.
+struct NewFile {
+    file: File,
+    folder: OwnedFd,
+    /// What it is called until it is complete.
+    partial_name: Vec<u8>,
+    name: Vec<u8>,
+}
+
+impl NewFile {
+    fn create(destination: &Path) -> Result<Self, Errno> {
+        let name = destination.file_name().ok_or(Errno::ISDIR)?.as_bytes().to_vec();
+        let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        for partial_name in partial_names(&name) {
+            match rustix::fs::openat(&folder, partial_name.as_slice(), flags, Mode::RUSR | Mode::WUSR) {
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+                Ok(file) => return Ok(Self { file: file.into(), folder, partial_name, name: name.clone() }),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    fn put_in_place(&self, overwrite: bool) -> Result<(), Errno> {
+        if overwrite {
+            return rustix::fs::renameat(&self.folder, &*self.partial_name, &self.folder, &*self.name);
+        }
+        rename_new(&self.folder, &self.partial_name, &self.name, &partial::rename)
+    }
+
+    fn sync_folder(&self) -> Result<(), Errno> {
+        rustix::fs::fsync(&self.folder)
+    }
+
+    /// What is left of it is of no use; that it cannot be removed adds nothing to the error.
+    fn discard(&self) {
+        let _ = rustix::fs::unlinkat(&self.folder, &*self.partial_name, AtFlags::empty());
+    }
 }
 
 fn restore_onto_device(
@@ -136,7 +212,16 @@ fn restore_onto_device(
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     let failed = |source| RestoreImageError::Write { path: destination.into(), source };
-    let mut file = OpenOptions::new().write(true).open(destination).map_err(failed)?;
+    // Of a block device this asks for it to be ours alone: not mounted, nor any part of it, and nothing built upon it.
+    let flags = OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file: File = match rustix::fs::openat(CWD, destination, flags, Mode::empty()) {
+        Err(Errno::BUSY) => return Err(RestoreImageError::Busy { path: destination.into() }),
+        opened => opened.map_err(|error| failed(error.into()))?.into(),
+    };
+    if !file.metadata().map_err(failed)?.file_type().is_block_device() {
+        // It was another thing a moment ago.
+        return Err(RestoreImageError::Exists { path: destination.into() });
+    }
     let actual = io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(failed)?;
     if actual < image.size() {
         return Err(RestoreImageError::TooSmall { path: destination.into(), actual, needed: image.size() });
@@ -347,16 +432,4 @@ fn stream(into: &mut dyn Write, batch: &[Cut], leaves: &[bytes::Bytes]) -> io::R
         io::copy(&mut io::Read::take(io::repeat(0), cut.length - leaf.len() as u64), into)?;
     }
     Ok(())
-}
-
-fn partial_path(destination: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(destination.file_name().unwrap_or_default());
-    name.push(".varve-partial");
-    destination.with_file_name(name)
-}
-
-fn sync_folder_of(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }

@@ -28,6 +28,13 @@ fn folder_of_bytes(blocks: &dyn BlockStore, name: &str, content: &[u8]) -> Node 
     folder
 }
 
+/// What a file holds.
+fn content(blocks: &dyn BlockStore, bytes: &[u8]) -> varve_tree::Entry {
+    let mut writer = ContentWriter::new(blocks, BlockKind::Data, Cutting::FILE);
+    writer.write(bytes).unwrap();
+    writer.finish().unwrap()
+}
+
 fn link(name: &str, target: &Path) -> Node {
     let mut node = Node::new(name.into(), NodeKind::SymbolicLink);
     node.target = target.to_str().unwrap().into();
@@ -178,4 +185,26 @@ fn damage_hides_only_what_is_below() {
     let (counts, problems) = place.restore_with_problems(&root);
     assert_eq!((counts.file_count, counts.problem_count), (2, 1));
     assert_eq!(paths(&problems), [PathBuf::from("b")]);
+}
+
+/// More names than most file systems give one file: the rest are names of a copy.
+#[test]
+fn names_that_cannot_be_links_are_copies() {
+    const NAME_COUNT: usize = 65_100;
+    let place = Place::new();
+    let node = |name: &str| {
+        let content = Some(content(&place.blocks, b"the same"));
+        Node { link_group: Some(1), size: 8, content, ..file(name) }
+    };
+    let nodes: Vec<_> = (0..NAME_COUNT).map(|number| node(&format!("{number:06}"))).collect();
+    let root = folder(&place.blocks, "", &nodes);
+    let (counts, problems) = place.restore_with_problems(&root);
+    assert_eq!(counts.file_count, NAME_COUNT as u64);
+    assert!(counts.problem_count <= 1, "{problems:?}");
+    for problem in problems {
+        assert!(problem.error.to_string().contains("is a copy"), "{}", problem.error);
+    }
+    for name in ["000000", "064999", "065000", "065001", "065099"] {
+        assert_eq!(fs::read(place.destination().join(name)).unwrap(), b"the same", "{name}");
+    }
 }

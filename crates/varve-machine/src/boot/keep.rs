@@ -5,7 +5,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+
+use crate::companion::program;
 
 /// The file name of the socket that a kept file says it lies behind.
 const SOCKET: &str = "varve.sock";
@@ -83,7 +85,7 @@ impl Kept {
         // The disk need not be served for it: its size is known.
         let size = size.to_string();
         let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", &backing];
-        let output = Command::new("qemu-img").args(words).arg(path).arg(size).stdin(Stdio::null()).output();
+        let output = program("qemu-img").args(words).arg(path).arg(size).stdin(Stdio::null()).output();
         let output = output.map_err(KeepError::NoTool)?;
         if !output.status.success() {
             return Err(refused(path, &output.stderr));
@@ -99,7 +101,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 }
 
 fn qemu_img(path: &Path, words: &[&str]) -> Result<String, KeepError> {
-    let output = Command::new("qemu-img").args(words).arg(path).stdin(Stdio::null()).output();
+    let output = program("qemu-img").args(words).arg(path).stdin(Stdio::null()).output();
     let output = output.map_err(KeepError::NoTool)?;
     if !output.status.success() {
         return Err(refused(path, &output.stderr));

@@ -1,15 +1,16 @@
 //! Which windows QEMU has: what it was built without, and what its packages leave out, is not there.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::boot_error::{BootError, PROGRAM};
+use crate::companion::program;
 
 /// QEMU's words for windows, the best first.
 const KINDS: [&str; 3] = ["gtk", "sdl", "cocoa"];
 
 /// The best window that there is. If nobody said which, QEMU would take the next best thing: a VNC server that nobody knows of.
 pub(super) fn kind() -> Result<&'static str, BootError> {
-    let listed = Command::new(PROGRAM).args(["-display", "help"]).stdin(Stdio::null()).output();
+    let listed = program(PROGRAM).args(["-display", "help"]).stdin(Stdio::null()).output();
     let listed = listed.map_err(BootError::Start)?;
     of(&String::from_utf8_lossy(&listed.stdout)).ok_or(BootError::NoWindows)
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::json;
 use varve_archive::{ImagePart, Progress, RestoreImageError, ServedImage, fill_image};
@@ -14,6 +14,7 @@ use varve_world::Workers;
 
 use super::layer::protocol;
 use super::{ImageFormat, OpenForeignError, Server};
+use crate::companion::program;
 
 const PROGRAM: &str = "qemu-img";
 /// What a format may add to the size of a disk: the rest of a sector.
@@ -93,7 +94,7 @@ pub fn restore_foreign(
 
 /// An empty image.
 fn make(partial: &Path, format: ImageFormat, size: u64) -> Result<(), RestoreForeignError> {
-    let mut command = Command::new(PROGRAM);
+    let mut command = program(PROGRAM);
     command.args(["create", "-q", "-f", format.name()]);
     if format == ImageFormat::Vpc {
         // Else it has the next size that could be told in cylinders and heads.

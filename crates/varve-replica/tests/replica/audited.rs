@@ -9,7 +9,7 @@ use varve_world::FileName;
 
 use crate::sample::{Sample, contents, name, open_replica, secret, segments, shared, world};
 
-fn audited(target: &MemoryTarget, share: Share) -> Audit {
+pub fn audited(target: &MemoryTarget, share: Share) -> Audit {
     let replica = open_replica(&shared(target.clone()));
     let world = world(Arc::new(ReplicaStorage::new(Arc::clone(&replica), None, None)), 9);
     let (_, log) = Store::unlock(&world, Some(&secret())).unwrap();

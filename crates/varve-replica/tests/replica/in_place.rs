@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use varve_block::BlockStore;
-use varve_remote::MemoryTarget;
+use varve_remote::{MemoryTarget, Target};
 use varve_replica::{Healing, RangeCache, Replica, ReplicaStorage};
-use varve_store::{Access, OpenError, Store};
+use varve_store::{Access, IndexKind, OpenError, Store};
 use varve_world::MemoryStorage;
 
 use crate::sample::{Failing, Sample, name, open_replica, open_store, secret, segments, shared, world};
@@ -56,7 +56,7 @@ fn a_replica_is_only_read() {
     let storage = Arc::new(ReplicaStorage::new(open_replica(&shared(target.clone())), None, None));
     let refused =
         Store::open(world(storage, 3), Some(&secret()), Access::Write { holder: "me" }, &mut |_| {});
-    let Err(OpenError::Locked(error)) = refused else { panic!("it must not open") };
+    let Err(OpenError::Lock(error)) = refused else { panic!("it must not open") };
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("a replica is only read"), "{source}");
     assert_eq!(segments(&target), before);
@@ -155,4 +155,25 @@ fn a_store_with_its_replica_keeps_the_contract() {
         let local = Store::open(sample.world(), Some(&secret()), access, &mut |_| {}).unwrap();
         Healing::new(Arc::new(local), Box::new(move || vec![Box::new(open_store(&target))]))
     });
+}
+
+/// No key is bound to where the index is kept: a target can say of it what it likes.
+#[test]
+fn the_index_of_a_replica_is_in_memory_whatever_its_config_says() {
+    let (sample, target) = replicated();
+    let there = shared(target.clone());
+    let file = name("config.toml");
+    let text = target.get(&file, 0..target.list("").unwrap().iter().find(|o| o.name == file).unwrap().bytes);
+    let text = String::from_utf8(text.unwrap().to_vec()).unwrap();
+    let wanted = "index = \"disk\"\nindex_memory = 4194304\nindex_blocks = 68719476736\n";
+    let forged = text.replace("index = \"memory\"\n", wanted);
+    assert_ne!(forged, text);
+    target.set(&file, Some(forged.into()));
+    let store = open_store(&there);
+    assert_eq!(store.config().index, IndexKind::Memory);
+    for (name, bytes) in &sample.blocks {
+        assert_eq!(store.get(name).unwrap(), bytes);
+    }
+    // Whoever takes the file as it is there gets it so.
+    assert_eq!(open_replica(&there).config().unwrap().index, IndexKind::Disk);
 }

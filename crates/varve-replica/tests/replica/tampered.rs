@@ -1,9 +1,20 @@
 //! Objects that are missing, cut, swapped or foreign, and a store that is damaged itself.
 
-use varve_remote::{MemoryTarget, Target};
-use varve_replica::ReplicateOptions;
+use std::sync::Arc;
 
-use crate::sample::{Failing, Sample, arenas_at, contents, segments, shared, small};
+use varve_block::BlockStore;
+use varve_log::ArenaId;
+use varve_remote::{MemoryTarget, Target};
+use varve_replica::{
+    CloneError, CloneOptions, FindingKind, Replica, ReplicateOptions, SegmentEnd, SegmentName, Share,
+    clone_replica,
+};
+use varve_world::{FileName, MemoryStorage};
+
+use crate::audited::audited;
+use crate::sample::{
+    Failing, Sample, arenas_at, contents, open_store, secret, segments, shared, small, world,
+};
 
 fn replicated(nights: u64) -> (Sample, MemoryTarget) {
     let sample = Sample::of_nights(nights);
@@ -122,4 +133,98 @@ fn a_lost_arena_is_named_and_the_replica_has_it_still() {
     assert_eq!(plan.missing_here, [lost]);
     sample.replicate(&there).unwrap();
     assert_eq!(arenas_at(&there), before);
+}
+
+/// A seal that nobody has written, so far into the store's open arena, and what it is called.
+fn forge_seal(sample: &Sample, target: &MemoryTarget, offset: u64) -> FileName {
+    let arena = *sample.arenas().keys().next_back().unwrap();
+    let name =
+        SegmentName { arena, generation: 0, offset, start: [0x5a; 16], end: SegmentEnd::Seal([0xa5; 32]) };
+    target.set(&name.file_name(), Some(vec![7; 700].into()));
+    name.file_name()
+}
+
+fn cloned(target: &MemoryTarget, storage: &MemoryStorage, keep_damaged: bool) -> Result<(), CloneError> {
+    let replica = Arc::new(Replica::open(shared(target.clone())).unwrap());
+    let options = CloneOptions { keep_damaged, ..CloneOptions::default() };
+    let world = world(Arc::new(storage.clone()), 12);
+    clone_replica(&replica, &world, Some(&secret()), options, &()).map(|_| ())
+}
+
+/// A name may tell of a place a terabyte away.
+#[test]
+fn a_segment_that_no_arena_reaches_is_a_stranger() {
+    let (sample, target) = replicated(4);
+    let there = shared(target.clone());
+    for offset in [48 << 20, 1 << 34, SegmentName::OFFSET_MAX - 1000] {
+        let forged = forge_seal(&sample, &target, offset);
+        let replica = Replica::open(Arc::clone(&there)).unwrap();
+        assert!(replica.arenas().values().all(|arena| arena.bytes() < 48 << 20), "offset {offset}");
+        let strangers: Vec<_> = replica.strangers().iter().map(|object| &object.name).collect();
+        assert_eq!(strangers, [&forged]);
+        let store = open_store(&there);
+        for (name, bytes) in &sample.blocks {
+            assert_eq!(store.get(name).unwrap(), bytes);
+        }
+        let storage = MemoryStorage::new();
+        cloned(&target, &storage, false).unwrap();
+        assert_eq!(arenas_at(&there), sample.arenas());
+        assert_eq!(sample.plan(&there, &small()).unwrap().strangers, std::slice::from_ref(&forged));
+        assert_eq!(sample.replicate(&there).unwrap().object_count, 0);
+        let audit = audited(&target, Share::NONE);
+        let found = audit.findings.iter().map(|finding| (finding.object.as_ref(), &finding.kind));
+        let found: Vec<_> = found.collect();
+        assert!(
+            matches!(found[..], [(Some(object), FindingKind::Stranger)] if *object == forged),
+            "{found:?}"
+        );
+        target.set(&forged, None);
+    }
+}
+
+/// One that an arena could reach makes a damaged arena of a good one, which is told, and fills no disk.
+#[test]
+fn a_stray_segment_is_not_more_than_the_store_has() {
+    let (sample, target) = replicated(4);
+    let there = shared(target.clone());
+    let forged = forge_seal(&sample, &target, 20 << 20);
+    let plan = sample.plan(&there, &small()).unwrap();
+    assert_eq!((plan.bytes(), plan.strangers), (0, vec![forged.clone()]));
+    assert_eq!(sample.replicate(&there).unwrap().object_count, 0);
+    // Nothing is remembered of it.
+    target.set(&forged, None);
+    assert_eq!(sample.plan(&there, &small()).unwrap().lost_there, None);
+    let forged = forge_seal(&sample, &target, 20 << 20);
+    let storage = MemoryStorage::new();
+    let error = cloned(&target, &storage, false).unwrap_err();
+    assert!(matches!(&error, CloneError::Damaged { damaged } if damaged.len() == 1), "{error}");
+    let kept = storage.names().into_iter().map(|file| storage.contents(&file).unwrap().len()).max();
+    assert!(kept.unwrap() < 4 << 20, "{kept:?}");
+    cloned(&target, &storage, true).unwrap();
+    // An object of an arena that is nowhere is one, too.
+    let own = SegmentName::of_file(&forged).unwrap();
+    target.set(&forged, None);
+    let nowhere = SegmentName { arena: ArenaId(99), ..own }.file_name();
+    target.set(&nowhere, Some(vec![7; 700].into()));
+    assert_eq!(sample.plan(&there, &small()).unwrap().strangers, [nowhere]);
+}
+
+/// What was made up is told from what a newer copy of the store has written, though an object before that is lost.
+#[test]
+fn a_lone_segment_of_the_stores_own_is_no_stray() {
+    let mut newer = Sample::of_nights(1);
+    let older = newer.fork();
+    let target = MemoryTarget::new();
+    let there = shared(target.clone());
+    older.replicate(&there).unwrap();
+    let known = segments(&target);
+    newer.write(50, 20);
+    newer.replicate(&there).unwrap();
+    newer.write(51, 20);
+    newer.replicate(&there).unwrap();
+    let added: Vec<_> = segments(&target).into_iter().filter(|object| !known.contains(object)).collect();
+    let (last, before) = added.split_last().unwrap();
+    before.iter().for_each(|object| target.set(&object.name, None));
+    let refused = older.plan(&there, &small()).unwrap_err().to_string();
+    assert!(refused.contains(last.name.as_str()), "{refused}");
 }

@@ -61,6 +61,12 @@ pub enum MountError {
         /// What the system says.
         source: io::Error,
     },
+    /// What is in it would be hidden.
+    #[error("{} is not empty: what is in it would be hidden", at.display())]
+    NotEmpty {
+        /// Where.
+        at: PathBuf,
+    },
     /// The system refused.
     #[error("cannot mount on {}", at.display())]
     Refused {
@@ -85,6 +91,10 @@ pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mou
     let at_path = || at.to_path_buf();
     match std::fs::metadata(at) {
         Ok(metadata) if !metadata.is_dir() => return Err(MountError::NotAFolder { at: at_path() }),
+        // One that cannot be read is the system's to judge.
+        Ok(_) if std::fs::read_dir(at).is_ok_and(|mut entries| entries.next().is_some()) => {
+            return Err(MountError::NotEmpty { at: at_path() });
+        }
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotConnected => {
             return Err(MountError::Left { at: at_path() });

@@ -22,7 +22,7 @@ use super::Outcome;
 use super::serve::{MOMENTS, unnamed_file};
 use crate::arguments::{Arguments, Boot, BusChoice, FirmwareChoice, WrongWords};
 use crate::reading::Reading;
-use crate::{moment, session, show};
+use crate::{healing, moment, show};
 
 /// How much of the image is kept in memory, unpacked.
 const LEAVES_BYTES: u64 = 128 << 20;
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
         Some(text) => check_machine(arguments, words, text.as_deref(), &mut starter, &is_cancelled),
         None => use_machine(words, &mut starter, &is_cancelled),
     };
-    session::report_lost(arguments, &blocks);
+    healing::report_lost(arguments, &blocks);
     outcome
 }
 

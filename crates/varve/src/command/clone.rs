@@ -14,13 +14,14 @@ use super::Outcome;
 use super::replicate::Transfer;
 use crate::arguments::{Arguments, CloneStore};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{session, show};
+use crate::{replica_home, session, show, target};
 
 pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> {
-    let there = session::replica_home(arguments, &words.target)?;
+    let there = replica_home::open(arguments, &words.target)?;
+    let shown_target = target::shown(&words.target);
     let secret = match words.unchecked {
         true => None,
-        false => session::secret_of(arguments, &there.world, &words.target)?,
+        false => session::secret_of(arguments, &there.world, &shown_target)?,
     };
     let jobs = match words.jobs {
         Some(jobs) => usize::from(jobs),
@@ -31,7 +32,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     let options = CloneOptions { unchecked: words.unchecked, keep_damaged: words.keep_damaged };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(&words.target, &progress, arguments.quiet);
+    let shown = Shown::start(&shown_target, &progress, arguments.quiet);
     let transfer = Transfer(Arc::clone(&progress));
     let cloned = clone_replica(&there.replica, &world, secret.as_ref(), options, &transfer);
     drop(shown);

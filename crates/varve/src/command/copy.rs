@@ -16,7 +16,7 @@ use super::snapshots::short_id;
 use super::taken::growth;
 use crate::arguments::{Arguments, Copy, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{moment, session, show};
+use crate::{healing, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
     let [from, what @ .., to] = words.words.as_slice() else {
@@ -74,7 +74,7 @@ fn copy_snapshots(
     progress.set_total(0, bytes_total);
     let shown = Shown::start("copy", &progress, arguments.quiet || arguments.json);
     let source = session::as_source(arguments, from_path, words.from_key_file.as_deref())?;
-    let blocks = session::healing(&source, &from);
+    let blocks = healing::blocks(&source, &from);
     let mut copier = SnapshotCopier::new(&*blocks, &progress);
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let mut cancelled = false;
@@ -96,7 +96,7 @@ fn copy_snapshots(
     drop(shown);
     // What was copied until then need not be copied again.
     let closed = to.close();
-    session::report_lost(&source, &blocks);
+    healing::report_lost(&source, &blocks);
     print(arguments, &rows, &failures);
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     if cancelled {

@@ -12,7 +12,7 @@ use super::Outcome;
 use super::place::{Content, place};
 use crate::arguments::{Arguments, Diff};
 use crate::reading::Reading;
-use crate::{session, show};
+use crate::{healing, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
             ),
         },
     };
-    session::report_lost(arguments, &blocks);
+    healing::report_lost(arguments, &blocks);
     outcome
 }
 

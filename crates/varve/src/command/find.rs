@@ -19,7 +19,7 @@ use super::place::{What, place};
 use super::{Outcome, ls, place, snapshots};
 use crate::arguments::{Arguments, Find, WrongWords};
 use crate::reading::Reading;
-use crate::{moment, session, show};
+use crate::{healing, moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
             outcome = Outcome::Found;
         }
     }
-    session::report_lost(arguments, &blocks);
+    healing::report_lost(arguments, &blocks);
     Ok(outcome)
 }
 

@@ -8,18 +8,19 @@ use varve_world::World;
 
 use super::{Outcome, reindex};
 use crate::arguments::{Arguments, CompareChoice, Init, ScoreChoice, WrongWords};
-use crate::session;
+use crate::secret::{self, Asked};
+use crate::{home, session};
 
 pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
-    let path = session::store_folder(arguments)?;
+    let path = home::store_folder(arguments)?;
     let world = World::real(&path);
     let mut config = session::new_config(&world)?;
     apply(words, &mut config)?;
     let secret = match config.encryption {
-        Encryption::Aes256Gcm => Some(session::secret(arguments, session::Asked::Twice)?),
+        Encryption::Aes256Gcm => Some(secret::given(arguments, Asked::Twice)?),
         Encryption::None => None,
     };
-    let cost = session::cost(&words.cost)?;
+    let cost = secret::cost(&words.cost)?;
     Store::create(&world, &config, secret.as_ref(), cost)
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
     if !words.disk_index.index_path.is_empty() {

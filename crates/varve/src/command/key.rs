@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{Outcome, paper_page};
 use crate::arguments::{AddKey, Arguments, Key, NewSecret};
-use crate::{moment, session, show};
+use crate::{home, moment, secret, session, show};
 
 /// More than this nobody types in.
 const TYPED_BYTES_MAX: u64 = 64 << 10;
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Arguments, words: &Key) -> Result<Outcome> {
 
 /// Opens the key that the words of the command, the environment or an answer give.
 fn unlock(arguments: &Arguments, keyring: &Keyring) -> Result<OpenedKey> {
-    Ok(keyring.unlock(&session::secret(arguments, session::Asked::Once)?)?)
+    Ok(keyring.unlock(&secret::given(arguments, secret::Asked::Once)?)?)
 }
 
 fn add(arguments: &Arguments, keyring: &Keyring, words: &AddKey) -> Result<Outcome> {
@@ -50,15 +50,15 @@ fn add(arguments: &Arguments, keyring: &Keyring, words: &AddKey) -> Result<Outco
 }
 
 fn make(keyring: &Keyring, by: &OpenedKey, words: &NewSecret, label: &str, role: Role) -> Result<KeyEntry> {
-    let cost = session::cost(&words.cost)?;
-    let secret = session::new_secret(words)?;
+    let cost = secret::cost(&words.cost)?;
+    let secret = secret::new(words)?;
     Ok(keyring.add(by, &NewKey { secret: &secret, cost, label, role })?)
 }
 
 fn change(arguments: &Arguments, keyring: &Keyring, words: &NewSecret) -> Result<Outcome> {
     let by = unlock(arguments, keyring)?;
-    let cost = session::cost(&words.cost)?;
-    let new = keyring.change(&by, &session::new_secret(words)?, cost)?;
+    let cost = secret::cost(&words.cost)?;
+    let new = keyring.change(&by, &secret::new(words)?, cost)?;
     tell(arguments, &format!("removed key {}, and made", by.entry.id), &new);
     Ok(Outcome::Done)
 }
@@ -77,7 +77,7 @@ fn remove(arguments: &Arguments, keyring: &Keyring, id: &str) -> Result<Outcome>
 fn export(arguments: &Arguments, keyring: &Keyring, svg: bool) -> Result<Outcome> {
     let by = unlock(arguments, keyring)?;
     let paper = keyring.export(&by)?;
-    let path = session::store_path(arguments)?;
+    let path = home::store_path(arguments)?;
     let store = varve_store::Store::read_config(&World::real(&path))?;
     let page = paper_page::Page::new(paper.lines(), &store.id, &path);
     let text = Zeroizing::new(if svg { page.svg()? } else { page.text()? });

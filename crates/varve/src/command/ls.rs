@@ -13,7 +13,7 @@ use super::Outcome;
 use super::place::{Content, place, warn_of};
 use crate::arguments::{Arguments, Ls};
 use crate::reading::Reading;
-use crate::{moment, session, show};
+use crate::{healing, moment, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
                 Outcome::Done
             };
             warn_of(&disk);
-            session::report_lost(arguments, &blocks);
+            healing::report_lost(arguments, &blocks);
             return Ok(outcome);
         }
         Content::Raw(part) => {
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         Content::Node { files, node } => (files, node),
     };
     let outcome = print_tree(arguments, words, &*files, &root, &|_| None);
-    session::report_lost(arguments, &blocks);
+    healing::report_lost(arguments, &blocks);
     if root.kind != NodeKind::Folder && words.recursive && root.kind != NodeKind::File {
         bail!("{} is a {}", words.snapshot, root.kind);
     }

@@ -15,10 +15,10 @@ use varve_serve::snapshots::SnapshotList;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Mount};
+use crate::home::{self, Home};
 use crate::reading::VentiSnapshots;
 use crate::roots::Roots;
-use crate::session::Home;
-use crate::{moment, session};
+use crate::{healing, moment};
 
 /// How soon it is noticed that somebody else has unmounted it.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     let is_over = over_on_signal().context("signals cannot be caught")?;
     let (days, blocks) = open(arguments)?;
     let days = Arc::new(days);
-    let source = session::store_path(arguments)?.display().to_string();
+    let source = home::store_path(arguments)?.display().to_string();
     let options = fuse::Options { source, allow_other: words.allow_other };
     let mounted = fuse::mount(days, &words.folder, &options)?;
     if !arguments.quiet {
@@ -39,20 +39,20 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     }
     mounted.unmount().with_context(|| format!("{} is still mounted", words.folder.display()))?;
     if let Some(blocks) = blocks {
-        session::report_lost(arguments, &blocks);
+        healing::report_lost(arguments, &blocks);
     }
     Ok(Outcome::Done)
 }
 
 /// The days of what was named; and its blocks, if some of them may have to come from elsewhere.
 fn open(arguments: &Arguments) -> Result<(Days, Option<Arc<Healing>>)> {
-    if let Home::Venti(address) = session::home(arguments)? {
-        let blocks = session::venti(&address)?;
+    if let Home::Venti(address) = home::of(arguments)? {
+        let blocks = home::venti(&address)?;
         let found = VentiSnapshots::open(Roots::of(arguments, &address)?, Arc::clone(&blocks) as _)?;
         return Ok((days(found, blocks), None));
     }
-    let archive = session::read(arguments)?;
-    let blocks = session::healing(arguments, &archive);
+    let archive = healing::read(arguments)?;
+    let blocks = healing::blocks(arguments, &archive);
     Ok((days(archive, Arc::clone(&blocks) as _), Some(blocks)))
 }
 

@@ -1,5 +1,6 @@
 //! `varve completions` and `varve man`, made from the same words as `--help`.
 
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -9,9 +10,12 @@ use super::Outcome;
 use crate::arguments::Arguments;
 use crate::say::Output;
 
-pub(super) fn completions(shell: clap_complete::Shell) -> Outcome {
-    clap_complete::generate(shell, &mut Arguments::command(), "varve", &mut Output::new());
-    Outcome::Done
+pub(super) fn completions(shell: clap_complete::Shell) -> Result<Outcome> {
+    // Into memory first: what generates them panics where they cannot be written.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Arguments::command(), "varve", &mut script);
+    Output::new().write_all(&script).context("cannot write to standard output")?;
+    Ok(Outcome::Done)
 }
 
 pub(super) fn man(folder: &Path) -> Result<Outcome> {

@@ -9,10 +9,10 @@ use varve_world::World;
 
 use super::Outcome;
 use crate::arguments::{Arguments, DiskIndex, IndexChoice, PrefetchChoice, Reindex, WrongWords};
-use crate::{session, show};
+use crate::{home, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
-    let path = session::store_folder(arguments)?;
+    let path = home::store_folder(arguments)?;
     let world = World::real(&path);
     let mut config = Store::read_config(&world)?;
     let now = match config.index {

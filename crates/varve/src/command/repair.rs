@@ -12,7 +12,8 @@ use varve_world::World;
 use super::{Outcome, verify};
 use crate::arguments::{Arguments, Repair};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::session;
+use crate::secret::{self, Asked};
+use crate::{home, replica_home, session};
 
 pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     if !words.plan {
@@ -33,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     };
     drop(shown);
     if !words.plan && (report.end_was_lost || report.brought_back_count > 0) {
-        session::forget_seen(arguments, &store.config().id);
+        replica_home::forget_seen(arguments, &store.config().id);
     }
     store.close()?;
     if arguments.json {
@@ -50,14 +51,19 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
 
 /// Puts back the small files without which the store does not open, as far as a copy has them.
 fn bring_back_settings(arguments: &Arguments, words: &Repair) -> Result<()> {
-    let world = World::real(&session::store_folder(arguments)?);
+    let world = World::real(&home::store_folder(arguments)?);
     if matches!(Store::read_config(&world), Err(OpenError::NotAStore | OpenError::NotAFolder)) {
         return Ok(());
     }
     for path in &words.from {
         let copy = session::storage_at(arguments, path)?;
-        let put_back = Store::bring_back_settings(&world, copy.as_ref())
-            .with_context(|| format!("cannot put back the settings from {}", path.display()))?;
+        let context = || format!("cannot put back the settings from {}", path.display());
+        let secret = match Store::settings_need_secret(copy.as_ref()).with_context(context)? {
+            true => Some(secret::given(arguments, Asked::Once)?),
+            false => None,
+        };
+        let put_back = Store::bring_back_settings(&world, copy.as_ref(), secret.as_ref());
+        let put_back = put_back.with_context(context)?;
         for file in put_back {
             remark!("varve: {file} was put back from {}", path.display());
         }
@@ -135,7 +141,7 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         }
     }
     if report.repaired.arena_count > 0 && !arguments.quiet {
-        say!("what the arenas were is in the store's folder \"quarantine\"; nothing needs it any more");
+        say!("what the arenas were is in the store's folder \"quarantine\", which no command needs");
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use serde_json::json;
 use varve_archive::Progress;
 use varve_block::with_causes;
 use varve_remote::Target;
 use varve_replica::{
-    DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, Source, WrongLength,
+    DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, SegmentName, Source,
+    WrongLength,
 };
 use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
@@ -16,7 +17,7 @@ use varve_world::{FileName, RealWorkers, World};
 use super::Outcome;
 use crate::arguments::{Arguments, Replicate};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, session, show, target};
+use crate::{complaint, home, session, show, target};
 
 /// Shows how far transfers are.
 pub(super) struct Transfer(pub(super) Arc<Progress>);
@@ -36,7 +37,7 @@ impl Observer for Transfer {
 }
 
 pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
-    let path = session::store_folder(arguments)?;
+    let path = home::store_folder(arguments)?;
     let world = World::real(&path);
     let name = path.display().to_string();
     let options = options(words)?;
@@ -58,13 +59,14 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
     for text in &targets {
         // One target that fails must not keep the others from being brought up to date.
         let done = target_name(text).and_then(|text| {
+            // What names no place is not remembered either.
+            let there = target::open(&text, words.limit_rate)?;
             if words.remember && !words.dry_run {
                 remembered.add(world.storage.as_ref(), &text)?;
             }
-            let there = target::open(&text, words.limit_rate)?;
-            one(arguments, words, source, &there, &text, &options, &progress)
+            one(arguments, words, source, &there, &target::shown(&text), &options, &progress)
         });
-        match done.with_context(|| format!("{text} was not brought up to date")) {
+        match done.map_err(|error| not_up_to_date(error, text)) {
             Ok(Outcome::Done) => {}
             Ok(Outcome::Found) => outcome = Outcome::Found,
             Err(error) if targets.len() == 1 || progress.is_cancelled() => return Err(error),
@@ -75,6 +77,14 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
         }
     }
     Ok(if failure.is_some() { Outcome::Found } else { outcome })
+}
+
+/// Why one target was not brought up to date.
+fn not_up_to_date(error: Error, text: &str) -> Error {
+    if target::is_named_by(&error, text) {
+        return error.context("not brought up to date");
+    }
+    error.context(format!("{} was not brought up to date", target::shown(text)))
 }
 
 /// What is at a target is changed and removed only by whoever may destroy: a key that only adds is for machines that may be taken over.
@@ -188,6 +198,13 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
         remark!("varve: {file} at the replica is not the store's: --replace {file} puts it there again");
         outcome = Outcome::Found;
     }
+    for stray in plan.strangers.iter().filter(|file| SegmentName::of_file(file).is_some()) {
+        remark!(
+            "varve: {stray} at the replica is no part of this store: nothing leads to it, and nothing the store has written is in it; \
+             it must be removed there, by hand"
+        );
+        outcome = Outcome::Found;
+    }
     if !words.delete_extra_keys && !arguments.quiet {
         for key in &plan.extra_keys {
             remark!("varve: {key} opens the replica, and the store no longer has it (--delete-extra-keys)");
@@ -238,5 +255,25 @@ fn print_done(arguments: &Arguments, done: &Replicated, text: &str, (present, wr
             done.object_count,
             show::bytes(total)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_names_its_place_once_and_no_password() {
+        let place = "webdav+http://u:hunter2@h/x";
+        let failed = not_up_to_date(anyhow::anyhow!("webdav+http://u@h/x: failed"), place);
+        assert_eq!(format!("{failed:#}"), "not brought up to date: webdav+http://u@h/x: failed");
+        let failed = not_up_to_date(anyhow::anyhow!("config.toml: failed"), place);
+        assert_eq!(
+            format!("{failed:#}"),
+            "webdav+http://u@h/x was not brought up to date: config.toml: failed"
+        );
+        let place = "foo://u:hunter2@h";
+        let failed = not_up_to_date(target::open(place, None).err().unwrap(), place);
+        assert!(format!("{failed:#}").starts_with("not brought up to date: foo://...@h: "), "{failed:#}");
     }
 }

@@ -10,30 +10,37 @@ use varve_archive::{
     write_image,
 };
 use varve_machine::{ImageFormat, restore_foreign};
-use varve_replica::Healing;
-use varve_world::Workers;
+use varve_remote::Location;
+use varve_replica::{Healing, Remembered};
+use varve_world::{RealStorage, Workers};
 
 use super::Outcome;
 use super::place::{Content, Place, place};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
+use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::Reading;
 use crate::say::Output;
-use crate::{complaint, session};
+use crate::{complaint, healing};
+
+/// Where a store keeps the list of the folders that its index is spread over, a path a line.
+const INDEX_PLACES: &str = "index/places";
 
 pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
     let place = place(archive.snapshots(), &words.snapshot)?;
     let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
-    refuse_store(arguments, &words.destination)?;
+    let kept = Kept::of(arguments)?;
+    kept.refuse(&words.destination, words.overwrite)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start(&place.name(), &progress, arguments.quiet);
     let blocks = archive.blocks();
-    let from = Origin { blocks: &blocks, workers: archive.workers() };
+    let kept = kept.paths();
+    let from = Origin { blocks: &blocks, workers: archive.workers(), kept: &kept };
     let outcome = restore(from, &place, words, &progress);
     drop(shown);
-    session::report_lost(arguments, &blocks);
+    healing::report_lost(arguments, &blocks);
     outcome.with_context(|| format!("{} was not restored", words.snapshot))
 }
 
@@ -41,7 +48,7 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
     let place = place(archive.snapshots(), &words.snapshot)?;
     let blocks = archive.blocks();
-    let from = Origin { blocks: &blocks, workers: archive.workers() };
+    let from = Origin { blocks: &blocks, workers: archive.workers(), kept: &[] };
     let whole = Restore {
         snapshot: words.snapshot.clone(),
         destination: "-".into(),
@@ -49,7 +56,7 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
         format: ImageFormat::Raw,
     };
     let outcome = restore(from, &place, &whole, &Progress::new());
-    session::report_lost(arguments, &blocks);
+    healing::report_lost(arguments, &blocks);
     outcome
 }
 
@@ -64,18 +71,99 @@ fn below_folder(destination: &Path, place: &Place<'_>) -> PathBuf {
     }
 }
 
-/// Nothing is restored into the store's own folder, where it would be taken for a part of it.
-fn refuse_store(arguments: &Arguments, destination: &Path) -> Result<()> {
-    let session::Home::Folder(store) = session::home(arguments)? else { return Ok(()) };
-    let (Ok(store), Ok(absolute)) = (store.canonicalize(), std::path::absolute(destination)) else {
-        return Ok(());
-    };
-    // What is not there yet will be in what is.
-    let present = absolute.ancestors().find_map(|path| path.canonicalize().ok());
-    if destination != Path::new("-") && present.is_some_and(|present| present.starts_with(&store)) {
-        bail!("{} is in the store itself: restore it elsewhere", destination.display());
+/// What this program must not take away, nor write into: the store, what opens it, and what this machine knows of it.
+struct Kept {
+    /// The store's folder, and those of its replicas: whatever is written into them would be taken for a part of them.
+    folders: Vec<(&'static str, PathBuf)>,
+    /// The rest.
+    others: Vec<(&'static str, PathBuf)>,
+}
+
+impl Kept {
+    fn of(arguments: &Arguments) -> Result<Self> {
+        let (mut folders, mut others) = (Vec::new(), Vec::new());
+        match home::of(arguments)? {
+            Home::Folder(store) => {
+                let storage = RealStorage::new(&store);
+                // A list that makes no sense is complained of by whoever needs it.
+                let targets =
+                    Remembered::read(&storage).map(|remembered| remembered.targets).unwrap_or_default();
+                folders.extend(
+                    targets.iter().filter_map(|text| Some(("a replica of the store", folder_of(text)?))),
+                );
+                let list = std::fs::read_to_string(store.join(INDEX_PLACES)).unwrap_or_default();
+                for place in list.lines().map(Path::new).filter(|place| place.is_absolute()) {
+                    others.push(("a part of the index", place.join("index")));
+                    others.push(("a part of the index", place.join("varve-index")));
+                }
+                folders.insert(0, ("the store itself", store));
+            }
+            Home::Replica(text) => {
+                folders.extend(folder_of(&text).map(|folder| ("the replica that it comes from", folder)));
+            }
+            Home::Venti(_) => {}
+        }
+        others.extend(arguments.key_file.clone().map(|file| ("the key", file)));
+        others.extend(arguments.roots.clone().map(|file| ("the catalog's roots", file)));
+        let named =
+            |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let below_home = |variable: &str, usual: &str| {
+            named(variable).or_else(|| Some(named("HOME")?.join(usual))).map(|folder| folder.join("varve"))
+        };
+        let state = below_home("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("roots"));
+        others.extend(state.map(|folder| ("the catalogs' roots", folder)));
+        let cache = arguments.cache.clone().or_else(|| below_home("XDG_CACHE_HOME", ".cache"));
+        others.extend(cache.map(|folder| ("the cache", folder)));
+        Ok(Self { folders, others })
     }
-    Ok(())
+
+    fn all(&self) -> impl Iterator<Item = &(&'static str, PathBuf)> {
+        self.folders.iter().chain(&self.others)
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        self.all().map(|(_, path)| path.clone()).collect()
+    }
+
+    /// Nothing is restored into the folders, and nothing is replaced that any of it is, or is in.
+    fn refuse(&self, destination: &Path, overwrite: bool) -> Result<()> {
+        if destination == Path::new("-") {
+            return Ok(());
+        }
+        let Ok(absolute) = std::path::absolute(destination) else { return Ok(()) };
+        // What is not there yet will be in what is.
+        let present = absolute.ancestors().find_map(|path| path.canonicalize().ok());
+        for (what, folder) in &self.folders {
+            let folder = folder.canonicalize().ok();
+            if folder
+                .is_some_and(|folder| present.as_ref().is_some_and(|present| present.starts_with(folder)))
+            {
+                bail!("{} is in {what}: restore it elsewhere", destination.display());
+            }
+        }
+        // A link is replaced itself, and not what it leads to.
+        let replaced = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+        let replaced = replaced.zip(absolute.file_name()).map(|(parent, name)| parent.join(name));
+        let Some(replaced) = replaced.filter(|_| overwrite) else { return Ok(()) };
+        for (what, path) in self.all() {
+            if path.canonicalize().is_ok_and(|path| path.starts_with(&replaced)) {
+                bail!(
+                    "{} cannot be replaced: {what} would be removed with it ({}); restore elsewhere",
+                    destination.display(),
+                    path.display()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folder that a replica's name means, if it is on this machine.
+fn folder_of(text: &str) -> Option<PathBuf> {
+    match text.parse() {
+        Ok(Location::Folder(folder)) => Some(folder),
+        _ => None,
+    }
 }
 
 /// What is restored from, and who does it.
@@ -83,6 +171,8 @@ fn refuse_store(arguments: &Arguments, destination: &Path) -> Result<()> {
 struct Origin<'a> {
     blocks: &'a Arc<Healing>,
     workers: &'a dyn Workers,
+    /// What must stay, whatever is replaced.
+    kept: &'a [PathBuf],
 }
 
 fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Progress) -> Result<Outcome> {
@@ -117,7 +207,7 @@ fn restore_bytes(
     words: &Restore,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let Origin { blocks, workers } = from;
+    let Origin { blocks, workers, .. } = from;
     let Restore { destination, overwrite, format, .. } = words;
     match (*format, destination == Path::new("-")) {
         (ImageFormat::Raw, true) => write_image(&**blocks, workers, image, &mut Output::new(), progress)?,
@@ -139,13 +229,13 @@ fn restore_node(
     overwrite: bool,
     progress: &Progress,
 ) -> Result<Outcome> {
-    let options = RestoreOptions { overwrite, ..RestoreOptions::default() };
+    let options = RestoreOptions { overwrite, kept: from.kept, ..RestoreOptions::default() };
     let report = |problem: Problem| remark!("varve: {}", complaint::problem(&problem));
     let watch = Watch { progress, report: &report };
     let counts = restore_folder(tree.files, from.workers, tree.root, destination, options, watch)?;
-    if counts.problem_count > 0 {
-        remark!("varve: {} files or folders are missing, or lack something", counts.problem_count);
-        return Ok(Outcome::Found);
+    let lacking_count = counts.problem_count - u64::from(counts.is_old_left);
+    if lacking_count > 0 {
+        remark!("varve: {lacking_count} files or folders are missing, or lack something");
     }
-    Ok(Outcome::Done)
+    Ok(if counts.problem_count > 0 { Outcome::Found } else { Outcome::Done })
 }

@@ -24,7 +24,7 @@ use varve_serve::webdav::WebDavServer;
 
 use super::{Outcome, mount};
 use crate::arguments::{Arguments, Serve, TlsFiles};
-use crate::{moment, session};
+use crate::{healing, moment, session};
 
 /// How much of the images is kept in memory, unpacked, if nothing is said: this part of the machine's memory, within these bounds.
 const MEMORY_SHARE: u64 = 8;
@@ -80,9 +80,9 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
         return proxies::run(arguments, words, &configuration, &mut inherited, signals);
     }
     let is_written = !words.venti.is_empty();
-    let archive = if is_written { session::write(arguments)? } else { session::read(arguments)? };
+    let archive = if is_written { session::write(arguments)? } else { healing::read(arguments)? };
     let store = archive.blocks();
-    let blocks = session::healing(arguments, &archive);
+    let blocks = healing::blocks(arguments, &archive);
     drop(archive);
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
     let mut doors = snapshot_doors(words, &(Arc::clone(&blocks) as _), &list)?;
@@ -122,7 +122,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
             Err(shared) => shared.sync().map(|()| Outcome::Done).map_err(Into::into),
         };
     }
-    session::report_lost(arguments, &blocks);
+    healing::report_lost(arguments, &blocks);
     Ok(Outcome::Done)
 }
 

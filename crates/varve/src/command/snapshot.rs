@@ -20,9 +20,9 @@ use varve_world::{Clock, RealClock};
 use super::taken::{as_line, say_left_out};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
+use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::roots::{LockedRoots, Roots};
-use crate::session::Home;
 use crate::{complaint, session};
 
 /// Of disk images at a Venti server: what everybody uses there.
@@ -70,11 +70,11 @@ enum Taker {
 
 impl Taker {
     fn open(arguments: &Arguments) -> Result<Self> {
-        let Home::Venti(address) = session::home(arguments)? else {
+        let Home::Venti(address) = home::of(arguments)? else {
             return Ok(Self::Store(Box::new(session::write(arguments)?)));
         };
         let roots = Roots::of(arguments, &address)?.lock()?;
-        let blocks = session::venti(&address)?;
+        let blocks = home::venti(&address)?;
         let elsewhere = roots.open(blocks)?;
         Ok(Self::Elsewhere(Box::new(elsewhere), roots))
     }
@@ -163,14 +163,16 @@ fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
         .collect()
 }
 
-/// What a source is called if nobody says: its last part, without the ending of an image.
+/// What a source is called if nobody says: its last part, without the ending of an image. That of a link is the link's own: what it leads
+/// to may change, as what `/dev/disk/by-id` leads to does.
 fn own_name(source: &Path) -> Result<String> {
     if source == Path::new("-") {
         bail!(WrongWords("standard input has no name: give it one with --name".into()));
     }
     let whole = std::path::absolute(source)?;
-    let whole = whole.canonicalize().unwrap_or(whole);
-    let name = if whole.is_dir() { whole.file_name() } else { whole.file_stem() };
+    let whole = if whole.file_name().is_some() { whole } else { whole.canonicalize().unwrap_or(whole) };
+    let is_file = std::fs::metadata(&whole).is_ok_and(|found| found.is_file());
+    let name = if is_file { whole.file_stem() } else { whole.file_name() };
     let name = name.map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned());
     let fit = name.replace([':', '@'], "-");
     parse_name(&fit)
@@ -280,7 +282,7 @@ fn folder_options(arguments: &Arguments, words: &TakeSnapshot, source: &Path) ->
         excludes: Excludes::new(&words.excludes, &words.exclude_files)?,
         exclude_caches: words.exclude_caches,
         one_file_system: words.one_file_system,
-        store_folder: match session::home(arguments)? {
+        store_folder: match home::of(arguments)? {
             Home::Folder(path) => Some(path),
             Home::Replica(_) | Home::Venti(_) => None,
         },

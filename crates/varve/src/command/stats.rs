@@ -8,10 +8,10 @@ use varve_store::{CompareMode, IndexPlace};
 
 use super::Outcome;
 use crate::arguments::Arguments;
-use crate::{session, show};
+use crate::{healing, show};
 
 pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let archive = session::read(arguments)?;
+    let archive = healing::read(arguments)?;
     let stats = archive.store().stats()?;
     let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
     let new_bytes: u64 = archive

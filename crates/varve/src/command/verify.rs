@@ -11,14 +11,14 @@ use varve_venti::Address;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Verify, WrongWords};
+use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::VentiSnapshots;
 use crate::roots::Roots;
-use crate::session::Home;
 use crate::{moment, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
-    if let Home::Venti(address) = session::home(arguments)? {
+    if let Home::Venti(address) = home::of(arguments)? {
         return venti(arguments, words, &address);
     }
     let archive = session::check(arguments)?;
@@ -53,7 +53,7 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
             "--share and --since are for stores, which know what was read when: say --data, and every byte is read".into()
         ));
     }
-    let found = VentiSnapshots::open(Roots::of(arguments, address)?, session::venti(address)?)?;
+    let found = VentiSnapshots::open(Roots::of(arguments, address)?, home::venti(address)?)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, arguments.quiet);

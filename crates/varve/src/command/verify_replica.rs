@@ -18,8 +18,8 @@ use super::replicate::Transfer;
 use super::verify::{describe, harm_as_json};
 use crate::arguments::{Arguments, Verify};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::session::{self, History};
-use crate::{show, target};
+use crate::replica_home::{self, History};
+use crate::{home, session, show, target};
 
 /// What the comparison with the store itself says.
 struct Compared {
@@ -29,11 +29,13 @@ struct Compared {
 }
 
 pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<Outcome> {
-    let there = session::replica_home(arguments, text)?;
+    let there = replica_home::open(arguments, text)?;
     let mut compared = match &arguments.store {
         Some(_) => Some(compare(arguments, text)?),
         None => None,
     };
+    // From here on it is only printed.
+    let text = &target::shown(text);
     let secret = session::secret_of(arguments, &there.world, text)?;
     // What the listing and the store know of it may be why it does not open.
     let in_the_way = there.replica.in_the_way().iter().map(ToString::to_string);
@@ -61,13 +63,14 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         compared.complaints.retain(|complaint| !is_told(complaint));
     }
     let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
-    let is_older = session::notice_rollback(&store, &there, history, text);
+    let is_older = replica_home::notice_rollback(&store, &there, history, text);
     // What is whole leads to what is whole: only where something was found is it worth walking all snapshots.
     let (harm, unread) =
         if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
     drop(shown);
+    let has_nothing = has_nothing(&audit, compared.as_ref());
     if arguments.json {
-        print_json(text, &audit, compared.as_ref(), &harm, is_older);
+        print_json(text, &audit, compared.as_ref(), &harm, (is_older, has_nothing));
     } else {
         print(arguments, text, &audit, compared.as_ref(), &harm);
     }
@@ -76,13 +79,21 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
     }
     let is_well = audit.findings.is_empty()
         && !is_older
+        && !has_nothing
         && compared.is_none_or(|compared| compared.complaints.is_empty());
     Ok(if is_well { Outcome::Done } else { Outcome::Found })
 }
 
+/// Whether there is nothing of a log, and no store here that has nothing either. Whoever has taken all objects away has left nothing that
+/// could be found wrong.
+fn has_nothing(audit: &Audit, compared: Option<&Compared>) -> bool {
+    let is_empty_here = compared.is_some_and(|compared| compared.behind_bytes == 0);
+    audit.segment_count == 0 && !is_empty_here
+}
+
 /// Compares the replica with the store that it is of.
 fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
-    let path = session::store_folder(arguments)?;
+    let path = home::store_folder(arguments)?;
     let world = World::real(&path);
     let name = path.display().to_string();
     let secret = session::secret_of(arguments, &world, &name)?;
@@ -165,6 +176,12 @@ fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Com
             "hint: `varve replicate {text}` uploads what is missing, and with --replace OBJECT what is damaged; what belongs \
              to no replica, or lies in the place of an object, must be removed there by hand"
         );
+    } else if has_nothing(audit, compared) {
+        say!("nothing is there: not one arena, only the replica's settings");
+        match compared {
+            Some(_) => remark!("hint: `varve replicate {text}` uploads all of the store again"),
+            None => remark!("hint: `varve -s STORE verify --replica {text}` says whether the store has more"),
+        }
     } else if !arguments.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
         say!(
             "all is well: {} arenas in {} objects, {}; {} of {} clumps read and checked",
@@ -180,7 +197,13 @@ fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Com
     }
 }
 
-fn print_json(text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Harm], is_older: bool) {
+fn print_json(
+    text: &str,
+    audit: &Audit,
+    compared: Option<&Compared>,
+    harm: &[Harm],
+    (is_older, has_nothing): (bool, bool),
+) {
     let findings: Vec<_> = audit
         .findings
         .iter()
@@ -205,8 +228,25 @@ fn print_json(text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Ha
         "findings": findings,
         "harm": harm.iter().map(harm_as_json).collect::<Vec<_>>(),
         "older_than_seen": is_older,
+        "has_nothing": has_nothing,
         "behind_bytes": compared.map(|compared| compared.behind_bytes),
         "compared": compared.map(|compared| &compared.complaints),
     });
     say!("{value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_without_objects_is_not_well() {
+        let compared =
+            |behind_bytes| Compared { history: History::Own, behind_bytes, complaints: Vec::new() };
+        let (empty, full) = (Audit::default(), Audit { segment_count: 1, ..Audit::default() });
+        assert!(has_nothing(&empty, None));
+        assert!(has_nothing(&empty, Some(&compared(700))));
+        assert!(!has_nothing(&empty, Some(&compared(0))), "the store has nothing either");
+        assert!(!has_nothing(&full, None));
+    }
 }

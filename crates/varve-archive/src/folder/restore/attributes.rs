@@ -16,17 +16,22 @@ const RUN_AS_BITS: u16 = 0o6000;
 /// What anybody may set on a file of theirs.
 const XATTRS_FOR_ALL: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
 
+/// What anything may get from the folder that it is made in.
+pub(super) const INHERITED_BY_ALL: &str = "system.posix_acl_access";
+
 /// Which attributes are restored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attributes {
     pub(super) owners: bool,
+    /// Whether what is made may have got an ACL from a folder that is not ours.
+    pub(super) may_inherit: bool,
 }
 
 impl Attributes {
     /// To an open file or folder. The first error that is met is returned; what can be given is given.
     pub(super) fn give_open(self, file: impl AsFd, node: &Node) -> io::Result<()> {
         let owned = self.owner(node).map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(&file, uid, gid));
-        let attributed = self.give_xattrs(&XattrPlace::open(&file), &node.xattrs);
+        let attributed = self.give_xattrs(&XattrPlace::open(&file), node);
         let permitted = rustix::fs::fchmod(&file, self.mode(node));
         let timed = rustix::fs::futimens(&file, &times(node));
         owned?;
@@ -40,7 +45,7 @@ impl Attributes {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let owned =
             self.owner(node).map_or(Ok(()), |(uid, gid)| rustix::fs::chownat(folder, name, uid, gid, flags));
-        let attributed = self.give_xattrs(&XattrPlace::named(folder, name), &node.xattrs);
+        let attributed = self.give_xattrs(&XattrPlace::named(folder, name), node);
         let permitted = match node.kind {
             NodeKind::SymbolicLink => Ok(()),
             _ => rustix::fs::chmodat(folder, name, self.mode(node), AtFlags::empty()),
@@ -67,10 +72,14 @@ impl Attributes {
         Mode::from_raw_mode(u32::from(kept))
     }
 
-    fn give_xattrs(self, place: &XattrPlace<'_>, xattrs: &[Xattr]) -> io::Result<()> {
+    fn give_xattrs(self, place: &XattrPlace<'_>, node: &Node) -> io::Result<()> {
+        if self.may_inherit && node.kind != NodeKind::SymbolicLink {
+            // Most have none, and some file systems know of none.
+            let _ = place.remove(INHERITED_BY_ALL);
+        }
         let is_for_all = |xattr: &&Xattr| XATTRS_FOR_ALL.iter().any(|prefix| xattr.name.starts_with(prefix));
         let mut given = Ok(());
-        for xattr in xattrs.iter().filter(|xattr| self.owners || is_for_all(xattr)) {
+        for xattr in node.xattrs.iter().filter(|xattr| self.owners || is_for_all(xattr)) {
             given = given.and(place.write(xattr));
         }
         given

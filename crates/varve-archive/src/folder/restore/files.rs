@@ -19,7 +19,14 @@ use crate::files::{Files, ReadContentError};
 use crate::node::Node;
 
 /// Larger files are written in parts of this size.
-pub(super) const PART_BYTES: u64 = 16 << 20;
+const PART_BYTES: u64 = 16 << 20;
+/// In no more than so many, which are larger then: a hole costs one step, however long it is, but each part is a job.
+const PART_COUNT_MAX: u64 = 1 << 14;
+
+/// In parts of how many bytes a file of this size is written.
+pub(super) fn part_bytes(size: u64) -> u64 {
+    PART_BYTES.max(size.div_ceil(PART_COUNT_MAX))
+}
 
 /// An open folder of the destination.
 pub(super) struct TargetFolder {
@@ -253,4 +260,17 @@ fn write_full(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), E
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_any_size_has_few_parts() {
+        for size in [0, 1, PART_BYTES, PART_BYTES * PART_COUNT_MAX + 1, 1 << 50, i64::MAX as u64] {
+            assert!(size.div_ceil(part_bytes(size)) <= PART_COUNT_MAX, "{size}");
+        }
+        assert_eq!(part_bytes(PART_BYTES * PART_COUNT_MAX), PART_BYTES);
+    }
 }

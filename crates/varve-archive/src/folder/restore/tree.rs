@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use rustix::io::Errno;
 use super::super::pipeline::Pipeline;
 use super::super::read::JoinName;
 use super::super::watch::Watch;
+use super::attributes::INHERITED_BY_ALL;
 use super::destination::Destination;
 use super::files::{
-    AttributesLacking, FileToWrite, FileWriter, Job, PART_BYTES, TargetFolder, WriteFileError, Written,
+    AttributesLacking, FileToWrite, FileWriter, Job, TargetFolder, WriteFileError, Written, part_bytes,
 };
 use super::{RestoreCounts, RestoreFolderError};
 use crate::files::{Files, Nodes};
@@ -36,7 +38,7 @@ const WAITING_COUNT_MAX: usize = 16 << 10;
 /// How many folders may be open for what waits, besides those that the walk is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
 /// What a folder may hand down to what is made in it.
-const INHERITED_XATTRS: [&str; 2] = ["system.posix_acl_default", "system.posix_acl_access"];
+const INHERITED_XATTRS: [&str; 2] = ["system.posix_acl_default", INHERITED_BY_ALL];
 
 pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Vec<Written>>;
 
@@ -56,6 +58,14 @@ enum Event {
 #[error("what else it held cannot be read, and is left out")]
 struct FolderCutShort {
     source: crate::node_list::ReadFolderError,
+}
+
+/// A name that is a file of its own now, as the system makes no link there.
+#[derive(Debug, thiserror::Error)]
+#[error("it is a copy of {}, and no longer another name of it", first.display())]
+struct NotLinked {
+    first: PathBuf,
+    source: io::Error,
 }
 
 pub(super) struct TreeWriter<'a> {
@@ -140,7 +150,8 @@ impl<'a> TreeWriter<'a> {
         }
         self.submit_job();
         self.advance();
-        while !self.events.is_empty() {
+        // The parts of a large file that were never handed out are never done.
+        while !self.events.is_empty() && !self.watch.progress.is_cancelled() {
             self.pipeline.help_or_wait();
             self.advance();
         }
@@ -246,7 +257,7 @@ impl<'a> TreeWriter<'a> {
         self.events.push_back(Event::Awaited { link_group: node.link_group });
         let file = FileToWrite { number, folder, node };
         let size = file.node.size;
-        if size > PART_BYTES {
+        if size > part_bytes(size) {
             self.submit_job();
             match self.writer.open_large(file) {
                 Ok(large) => self.submit_parts(large, size),
@@ -261,13 +272,16 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    fn submit_parts(&self, large: super::files::LargeFile, size: u64) {
+    fn submit_parts(&mut self, large: super::files::LargeFile, size: u64) {
         let file = Arc::new(large);
-        let mut start = 0;
-        while start < size {
-            let end = size.min(start.saturating_add(PART_BYTES));
+        let (part_bytes, mut start) = (part_bytes(size), 0);
+        while start < size && !self.watch.progress.is_cancelled() {
+            let end = size.min(start.saturating_add(part_bytes));
             self.pipeline.submit(Job::Part { file: Arc::clone(&file), range: start..end });
             start = end;
+            for written in self.pipeline.take_done().into_iter().flatten() {
+                self.settle(&written);
+            }
         }
     }
 
@@ -304,7 +318,7 @@ impl<'a> TreeWriter<'a> {
 
     /// Gives a file another name; makes it, where the one that came before it is left out.
     fn link(&mut self, folder: Arc<TargetFolder>, node: Node) {
-        let first = node.link_group.and_then(|group| self.linked.get(&group));
+        let first = node.link_group.and_then(|group| self.linked.get(&group)).cloned();
         let (Some(first), Some(root)) = (first, &self.root) else {
             if let Some(group) = node.link_group {
                 self.linked.insert(group, folder.path.join_name(&node.name));
@@ -323,6 +337,13 @@ impl<'a> TreeWriter<'a> {
         });
         match linked {
             Ok(()) => self.count_file(),
+            Err(error) if can_be_copied(error) => {
+                let path = folder.path.join_name(&node.name);
+                self.report(&path, NotLinked { first: first.clone(), source: error.into() });
+                // Those that come after it are names of this one, where that can be had: the first may have as many as it can.
+                node.link_group.map(|group| self.linked.insert(group, path));
+                self.make_now(folder, node);
+            }
             Err(error) => self.report(&folder.path.join_name(&node.name), WriteFileError::from(error)),
         }
     }
@@ -369,6 +390,15 @@ impl<'a> TreeWriter<'a> {
 fn open_folder(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// Whether a link that was refused leaves a way to have the file: it has too many names, or the first one cannot be reached any more,
+/// in a folder that is closed already and lets nobody through, or the file system has no links.
+fn can_be_copied(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::ACCESS | Errno::MLINK | Errno::PERM | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS
+    )
 }
 
 /// Opens a folder step by step, through no symbolic link.

@@ -9,7 +9,6 @@ use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, 
 use varve_sim::{Draw, Fault};
 use varve_store::{OpenError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry};
-use varve_world::LockError;
 
 use crate::case::{Case, Checked, broken};
 use crate::contents::Content;
@@ -181,7 +180,7 @@ impl Case {
         let secret = session::secret(&self.config);
         match Store::open(world(&self.disk, 1), secret.as_ref(), WRITER, &mut |_| {}) {
             Ok(_) => Err(broken("two writers at the same time")),
-            Err(OpenError::Locked(LockError::Held { holder })) if holder == "the model" => Ok(()),
+            Err(OpenError::Locked { holder }) if holder == "the model" => Ok(()),
             Err(other) => self.excused(&with_causes(&other)),
         }
     }

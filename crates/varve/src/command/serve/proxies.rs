@@ -24,9 +24,11 @@ use varve_world::World;
 use super::venti::{self, VentiDoor};
 use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors, tell, tell_numbers};
 use crate::arguments::{Arguments, Serve, WrongWords};
+use crate::home::{self, Home};
 use crate::reading::VentiSnapshots;
 use crate::roots::Roots;
-use crate::session::{self, Home};
+use crate::session;
+use crate::target;
 
 /// What the door remembers by itself if nothing is said: the proxies have memory of their own.
 const RECENT_BYTES: u64 = 16 << 20;
@@ -38,7 +40,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which proxies are to be served; `None` if the store itself is.
 pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Option<Configuration>> {
-    let is_server = || matches!(session::home(arguments), Ok(Home::Venti(_)));
+    let is_server = || matches!(home::of(arguments), Ok(Home::Venti(_)));
     if !words.has_proxies() && !is_server() {
         return Ok(None);
     }
@@ -53,7 +55,7 @@ pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Opti
 
 /// Which snapshots there are: behind proxies are blocks, and no list.
 fn roots(arguments: &Arguments) -> Result<Roots> {
-    match session::home(arguments) {
+    match home::of(arguments) {
         Ok(Home::Venti(address)) => Roots::of(arguments, &address),
         _ => Roots::named(arguments).ok_or_else(|| {
             let text = "behind proxies are blocks, and no list of snapshots: for --nbd, --nfs and --webdav name the Venti server whose snapshots are \
@@ -79,7 +81,7 @@ fn from_file(file: &Path) -> Result<Configuration> {
 fn from_flags(arguments: &Arguments, words: &Serve) -> Result<Configuration> {
     let mut stores = BTreeMap::new();
     let mut front = if words.shard.is_empty() {
-        add(&mut stores, "store", &session::store_path(arguments)?)?
+        add(&mut stores, "store", &home::store_path(arguments)?)?
     } else {
         let numbered = words.shard.iter().enumerate();
         let named = numbered.map(|(number, path)| add(&mut stores, &format!("shard-{}", number + 1), path));
@@ -101,7 +103,7 @@ fn from_flags(arguments: &Arguments, words: &Serve) -> Result<Configuration> {
         target = "write-buffer";
     }
     if let Some(path) = &words.look_aside {
-        let look_aside = match session::home_at(path)? {
+        let look_aside = match home::at(path)? {
             Home::Venti(_) => add(&mut stores, "look-aside", path)?,
             _ => {
                 let bounded = Described::Bounded { folder: path.clone(), bytes: words.look_aside_size };
@@ -126,12 +128,13 @@ fn from_flags(arguments: &Arguments, words: &Serve) -> Result<Configuration> {
 
 /// A store at the end of the line.
 fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Result<String> {
-    let described = match session::home_at(path)? {
+    let described = match home::at(path)? {
         Home::Venti(address) => Described::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
         Home::Folder(path) => Described::Folder { path },
         Home::Replica(text) => {
             bail!(
-                "{text} is a replica, which is only read: a proxy needs a Venti server, or a store's own folder"
+                "{} is a replica, which is only read: a proxy needs a Venti server, or a store's own folder",
+                target::shown(&text)
             )
         }
     };

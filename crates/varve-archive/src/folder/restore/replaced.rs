@@ -1,0 +1,191 @@
+//! What a destination held before: looked through before it is replaced, and taken away after.
+//!
+//! Both go from folder to folder within one mount and through no symbolic link: what is mounted there, or must stay, is never touched.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::super::status::Names;
+use crate::node::NodeKind;
+
+/// Device and inode.
+type Id = (u64, u64);
+
+/// Files and folders that must stay, whatever is replaced: known by what they are, so that no link or bind mount hides one.
+pub(super) struct Kept {
+    ids: BTreeMap<Id, PathBuf>,
+    /// Whether any of them is no folder, so that files have to be looked at too.
+    has_files: bool,
+}
+
+/// Why a tree cannot be taken away.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Hindrance {
+    #[error("{} must stay", kept.display())]
+    Kept { kept: PathBuf },
+    #[error("a file system is mounted at {}", at.display())]
+    Mount { at: PathBuf },
+    #[error("{} is in the way", path.display())]
+    System { path: PathBuf, source: io::Error },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Look,
+    Remove,
+}
+
+/// A folder that the walk is in.
+struct Frame {
+    folder: OwnedFd,
+    name: Vec<u8>,
+    path: PathBuf,
+    names: Names,
+}
+
+impl Kept {
+    /// Those of these that are there.
+    pub(super) fn new(paths: &[PathBuf]) -> Self {
+        let mut kept = Self { ids: BTreeMap::new(), has_files: false };
+        for path in paths {
+            // A link that leads to it, and it itself.
+            for metadata in [std::fs::symlink_metadata(path), std::fs::metadata(path)].into_iter().flatten() {
+                kept.has_files |= !metadata.is_dir();
+                kept.ids.insert((metadata.dev(), metadata.ino()), path.clone());
+            }
+        }
+        kept
+    }
+
+    /// Finds what keeps `name`, and all below it, from being removed, as far as that can be told. `path` is what it is called in messages.
+    pub(super) fn look_through(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<(), Hindrance> {
+        self.walk(parent, name, path, Deed::Look)
+    }
+
+    /// Removes `name` and all below it, or of that what can be removed; the first hindrance is returned.
+    pub(super) fn remove(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<(), Hindrance> {
+        self.walk(parent, name, path, Deed::Remove)
+    }
+
+    fn walk(&self, parent: &OwnedFd, name: &[u8], path: &Path, deed: Deed) -> Result<(), Hindrance> {
+        let mut stack: Vec<Frame> = Vec::new();
+        let mut first_met = Ok(());
+        let mut met =
+            self.meet(parent, name, path, None, deed).map(|folder| (folder, name.to_vec(), path.into()));
+        loop {
+            match met {
+                Ok((Some(folder), name, path)) => {
+                    let (names, read) = Names::read(&folder);
+                    let read =
+                        read.map_err(|source| Hindrance::System { path: PathBuf::clone(&path), source });
+                    stack.push(Frame { folder, name, path, names });
+                    first_met = first_met.and(read);
+                }
+                Ok((None, ..)) => {}
+                Err(hindrance) => first_met = first_met.and(Err(hindrance)),
+            }
+            if deed == Deed::Look && first_met.is_err() {
+                return first_met;
+            }
+            // Up to the next name, and then down again.
+            met = loop {
+                let Some(frame) = stack.last_mut() else { return first_met };
+                if let Some((name, kind)) = frame.names.next() {
+                    let (name, path) = (name.to_vec(), frame.path.join(OsStr::from_bytes(name)));
+                    break self
+                        .meet(&frame.folder, &name, &path, kind, deed)
+                        .map(|folder| (folder, name, path));
+                }
+                let Some(Frame { folder, name, path, .. }) = stack.pop() else { return first_met };
+                drop(folder);
+                if deed == Deed::Remove {
+                    let above = stack.last().map_or(parent, |frame| &frame.folder);
+                    first_met = first_met.and(unlink(above, &name, &path, AtFlags::REMOVEDIR));
+                }
+            };
+        }
+    }
+
+    /// Comes to a name: a folder is opened, and anything else removed if that is what is done.
+    fn meet(
+        &self,
+        folder: &OwnedFd,
+        name: &[u8],
+        path: &Path,
+        kind: Option<NodeKind>,
+        deed: Deed,
+    ) -> Result<Option<OwnedFd>, Hindrance> {
+        let failed = |source: Errno| Hindrance::System { path: path.into(), source: source.into() };
+        let mut is_folder = kind == Some(NodeKind::Folder);
+        if !is_folder && (kind.is_none() || self.has_files) {
+            match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => {
+                    self.check(&stat)?;
+                    is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                }
+                Err(Errno::NOENT) => return Ok(None),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        if !is_folder {
+            return match deed {
+                Deed::Look => Ok(None),
+                Deed::Remove => unlink(folder, name, path, AtFlags::empty()).map(|()| None),
+            };
+        }
+        match open_in_mount(folder, name) {
+            Ok(opened) => {
+                self.check(&rustix::fs::fstat(&opened).map_err(failed)?)?;
+                Ok(Some(opened))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::XDEV) => Err(Hindrance::Mount { at: path.into() }),
+            // It may be empty.
+            Err(Errno::ACCESS) if deed == Deed::Remove => {
+                unlink(folder, name, path, AtFlags::REMOVEDIR).map(|()| None)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn check(&self, stat: &Stat) -> Result<(), Hindrance> {
+        match self.ids.get(&id_of(stat)) {
+            Some(kept) => Err(Hindrance::Kept { kept: kept.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn id_of(stat: &Stat) -> Id {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a folder in the same mount as the one that it is in; [`Errno::XDEV`] if something is mounted there.
+fn open_in_mount(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    match rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve) {
+        // A kernel before 5.6, or a sandbox that does not know the call: other devices at least can be told.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let opened = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+            let device = |folder: &dyn AsFd| rustix::fs::fstat(folder.as_fd()).map(|stat| stat.st_dev);
+            if device(&opened)? == device(parent)? { Ok(opened) } else { Err(Errno::XDEV) }
+        }
+        opened => opened,
+    }
+}
+
+fn unlink(folder: &OwnedFd, name: &[u8], path: &Path, flags: AtFlags) -> Result<(), Hindrance> {
+    match rustix::fs::unlinkat(folder, name, flags) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(Hindrance::System { path: path.into(), source: error.into() }),
+    }
+}

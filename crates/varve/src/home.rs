@@ -1,0 +1,108 @@
+//! Where a store is: in a folder, at a replica, or at a Venti server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use varve_remote::{VentiOptions, VentiStore};
+use varve_venti::Address;
+
+use crate::arguments::{Arguments, WrongWords};
+use crate::target;
+
+/// The Venti server that the environment names, as programs of Plan 9 look for it.
+const VENTI_VARIABLE: &str = "$venti";
+
+/// Where a store is.
+pub enum Home {
+    /// In a folder.
+    Folder(PathBuf),
+    /// At a target, as a replica.
+    Replica(String),
+    /// Blocks at a Venti server.
+    Venti(Address),
+}
+
+/// The store's folder.
+pub fn store_path(arguments: &Arguments) -> Result<PathBuf> {
+    let unnamed = || WrongWords("which store? Name it with --store, or in VARVE_STORE".into());
+    Ok(arguments.store.clone().ok_or_else(unnamed)?)
+}
+
+/// The store that was named: a folder, or a replica of one.
+pub fn of(arguments: &Arguments) -> Result<Home> {
+    at(&store_path(arguments)?)
+}
+
+/// What a path or a URL names.
+pub fn at(path: &Path) -> Result<Home> {
+    if let Some(text) = path.to_str().filter(|text| is_venti(text)) {
+        let named = match text {
+            VENTI_VARIABLE => {
+                let value = std::env::var("venti").unwrap_or_default();
+                if value.is_empty() {
+                    bail!(WrongWords(format!("{VENTI_VARIABLE} is not set: it is to name a Venti server")));
+                }
+                value
+            }
+            text => text.to_owned(),
+        };
+        return Ok(Home::Venti(named.parse().map_err(|error| WrongWords(format!("{error}")))?));
+    }
+    let text = path.to_str().filter(|text| target::is_url(text) || target::is_replica_folder(path));
+    Ok(match text {
+        Some(text) => Home::Replica(text.to_owned()),
+        None => Home::Folder(path.into()),
+    })
+}
+
+/// Whether a word names a Venti server, and no folder or replica.
+fn is_venti(text: &str) -> bool {
+    text == VENTI_VARIABLE || ["venti://", "tcp!", "unix!"].iter().any(|start| text.starts_with(start))
+}
+
+/// Connects to a Venti server.
+pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
+    Ok(Arc::new(VentiStore::connect(address.clone(), VentiOptions::default())?))
+}
+
+/// The folder of a store that is not a replica, for what a replica cannot do.
+pub fn store_folder(arguments: &Arguments) -> Result<PathBuf> {
+    match of(arguments)? {
+        Home::Folder(path) => Ok(path),
+        Home::Replica(text) => Err(only_read(&text)),
+        Home::Venti(address) => Err(only_blocks(&address)),
+    }
+}
+
+/// Why something cannot be done at a replica.
+pub fn only_read(text: &str) -> anyhow::Error {
+    let shown = target::shown(text);
+    anyhow::anyhow!(
+        "{shown} is a replica, and a replica is only read: name the store's own folder, or make one with `varve clone`"
+    )
+}
+
+/// Why something cannot be done at a Venti server.
+pub fn only_blocks(address: &Address) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, boot, serve, verify and copy work there"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_only_read_is_named_without_its_password() {
+        for (text, shown) in [
+            ("webdav+http://u:hunter2@h/x", "webdav+http://u@h/x"),
+            ("foo://u:hunter2@h", "foo://...@h"),
+            ("s3://b11?endpoint=http://u:hunter2@h", "s3://...@h"),
+        ] {
+            let said = only_read(text).to_string();
+            assert!(said.starts_with(&format!("{shown} is a replica")), "{said}");
+        }
+    }
+}
