@@ -69,7 +69,7 @@ fn a_store_has_several_keys_and_each_opens_it() {
     let none = sandbox.fails(1, ["key", "add"]);
     assert!(none.contains("VARVE_NEW_PASSPHRASE") && none.contains("--new-key-file"), "{none}");
     for bad in [["--memory", "1M"], ["--memory", "8G"], ["--passes", "0"], ["--passes", "65"]] {
-        let said = sandbox.fails(1, [&["key", "add", "--new-key-file", "short"][..], &bad].concat());
+        let said = sandbox.fails(2, [&["key", "add", "--new-key-file", "short"][..], &bad].concat());
         assert!(said.contains("from 8M to 4G"), "{said}");
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -171,8 +171,10 @@ fn own_name(source: &Path) -> Result<String> {
     }
     let whole = std::path::absolute(source)?;
     let whole = if whole.file_name().is_some() { whole } else { whole.canonicalize().unwrap_or(whole) };
-    let is_file = std::fs::metadata(&whole).is_ok_and(|found| found.is_file());
-    let name = if is_file { whole.file_stem() } else { whole.file_name() };
+    // A point in the name of a folder or of a device begins no ending.
+    let has_ending = std::fs::metadata(&whole)
+        .map_or(true, |found| !found.is_dir() && !found.file_type().is_block_device());
+    let name = if has_ending { whole.file_stem() } else { whole.file_name() };
     let name = name.map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned());
     let fit = name.replace([':', '@'], "-");
     parse_name(&fit)
@@ -323,5 +325,14 @@ mod tests {
             assert_eq!(own_name(Path::new(source)).unwrap(), name, "{source}");
         }
         assert!(own_name(Path::new("-")).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let (link, inside) = (folder.path().join("by-id.1"), folder.path().join("dm-3"));
+        std::fs::create_dir(&inside).unwrap();
+        std::os::unix::fs::symlink(&inside, &link).unwrap();
+        assert_eq!(own_name(&link).unwrap(), "by-id.1");
+        assert_eq!(
+            own_name(&inside.join("..")).unwrap(),
+            folder.path().file_name().unwrap().to_str().unwrap()
+        );
     }
 }
