@@ -172,6 +172,17 @@ fn is_same_log(clone: &Path, source: &Path) {
 }
 
 #[test]
+fn nothing_is_no_clone() {
+    let sandbox = replicated();
+    let said = sandbox.fails(1, ["clone", sandbox.arg("store").as_str(), "clone"]);
+    assert!(said.contains("is a store, and not a replica of one"), "{said}");
+    fs::remove_dir_all(sandbox.path("replica/arenas")).unwrap();
+    let said = sandbox.fails(1, ["clone", "replica", "clone"]);
+    assert!(said.contains("not one arena"), "{said}");
+    assert!(!sandbox.path("clone").exists());
+}
+
+#[test]
 fn a_clone_is_the_whole_store() {
     let mut sandbox = replicated();
     assert!(sandbox.ok(["clone", "replica", "clone"]).contains("every record checked"));

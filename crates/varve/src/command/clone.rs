@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::Progress;
 use varve_block::with_causes;
+use varve_log::ArenaId;
 use varve_remote::Location;
-use varve_replica::{CloneOptions, clone_replica};
+use varve_replica::{CloneOptions, Replica, clone_replica};
 use varve_world::{RealWorkers, World};
 
 use super::Outcome;
@@ -19,6 +20,7 @@ use crate::{replica_home, session, show, target};
 pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> {
     let there = replica_home::open(arguments, &words.target)?;
     let shown_target = target::shown(&words.target);
+    refuse_nothing(&there.replica, &shown_target)?;
     let secret = match words.unchecked {
         true => None,
         false => session::secret_of(arguments, &there.world, &shown_target)?,
@@ -60,4 +62,17 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     }
     // What lies in the place of a small file was told when the replica was opened: the clone is without that file.
     Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Found })
+}
+
+/// Where there is not one arena there is nothing to bring back: a clone of that would look like a store that has lost nothing.
+fn refuse_nothing(replica: &Replica, shown_target: &str) -> Result<()> {
+    if !replica.arenas().is_empty() {
+        return Ok(());
+    }
+    if replica.strangers().iter().any(|object| ArenaId::of_file(&object.name).is_some()) {
+        bail!(
+            "{shown_target} is a store, and not a replica of one: copy its folder as it is, or make a replica with `varve -s {shown_target} replicate TARGET`"
+        );
+    }
+    bail!("{shown_target} has nothing to bring back: not one arena, only a store's settings")
 }
