@@ -148,7 +148,7 @@ pub fn restore_folder(
     });
     match restored {
         Ok(counts) => {
-            let is_old_left = destination.put_in_place(watch)?;
+            let is_old_left = destination.put_in_place(counts.problem_count == 0, watch)?;
             let problem_count = counts.problem_count + u64::from(is_old_left);
             Ok(RestoreCounts { problem_count, is_old_left, ..counts })
         }

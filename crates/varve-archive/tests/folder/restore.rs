@@ -12,7 +12,7 @@ use varve_archive::{
     RestoreFolderError, RestoreImageError, RestoreOptions, StoredFiles, Trouble, Watch, lookup,
     restore_folder,
 };
-use varve_block::{BlockKind, BlockName, BlockStore, BlockType};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 
 use super::sample::{Place, acl, describe, set_xattr};
@@ -317,6 +317,53 @@ fn what_cannot_be_removed_is_a_problem() {
     assert_eq!(left, ["busy"]);
     assert_eq!(fs::read(above).unwrap(), b"above");
     assert_eq!(describe(&place.destination()), describe(&place.source()));
+}
+
+/// A store that has lost all content of files.
+struct Lacking<'a>(&'a dyn BlockStore);
+
+impl BlockStore for Lacking<'_> {
+    fn score_bytes(&self) -> usize {
+        self.0.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.0.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        self.0.put(block)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
+        if name.block_type == BlockType::DATA {
+            Err(GetError::NotFound { name: *name })
+        } else {
+            self.0.get(name)
+        }
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn what_was_there_stays_if_not_all_is_restored() {
+    let place = Place::new();
+    place.file("file", [7; 5000]);
+    let root = place.archive(None).root;
+    fs::create_dir(place.destination()).unwrap();
+    fs::write(place.destination().join("important"), "old").unwrap();
+    let watch = Watch { progress: &place.progress, report: &|_| {} };
+    let options = RestoreOptions { overwrite: true, ..RestoreOptions::default() };
+    let blocks = Lacking(&place.blocks);
+    let files = StoredFiles::new(&blocks);
+    let counts = restore_folder(&files, &InlineWorkers, &root, &place.destination(), options, watch).unwrap();
+    assert!(counts.is_old_left && counts.problem_count == 2, "{counts:?}");
+    let old = place.folder.path().join(".destination.varve-partial-0");
+    assert_eq!(fs::read(old.join("important")).unwrap(), b"old");
+    assert!(!place.destination().join("file").exists());
 }
 
 #[test]

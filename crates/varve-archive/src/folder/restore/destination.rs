@@ -82,8 +82,9 @@ impl Destination {
         failed(&self.path, source)
     }
 
-    /// Makes what was restored durable, and gives it its name. Returns whether something is left of what it replaces.
-    pub(super) fn put_in_place(self, watch: Watch<'_>) -> Result<bool, RestoreFolderError> {
+    /// Makes what was restored durable, and gives it its name. What it replaces is removed only if it `is_whole`. Returns whether something
+    /// is left of that.
+    pub(super) fn put_in_place(self, is_whole: bool, watch: Watch<'_>) -> Result<bool, RestoreFolderError> {
         let synced = rustix::fs::syncfs(&self.parent);
         let replaces = synced.and_then(|()| Ok(self.overwrite && exists(&self.parent, &self.name)?));
         let replaces = match replaces {
@@ -98,6 +99,10 @@ impl Destination {
         rustix::fs::fsync(&self.parent).map_err(|error| self.failed(error.into()))?;
         let Some(old_name) = replaced else { return Ok(false) };
         let old_path = self.beside(&old_name);
+        if !is_whole {
+            watch.report(&old_path, KeptAside);
+            return Ok(true);
+        }
         match self.kept.remove(&self.parent, &old_name, &old_path) {
             Ok(()) => Ok(false),
             Err(hindrance) => {
@@ -201,6 +206,11 @@ impl Destination {
 struct NotRemoved {
     source: Hindrance,
 }
+
+/// What was there before stays: a full disk, or damage, must not cost that as well.
+#[derive(Debug, thiserror::Error)]
+#[error("this is what was there before: it stays, as not everything was restored")]
+struct KeptAside;
 
 /// Why two names were not exchanged.
 #[derive(Debug, PartialEq, Eq)]
