@@ -258,7 +258,10 @@ pub(crate) fn open(
         return Err(unread.map_or(KeyError::NoKeys, KeyError::from));
     }
     let secret = secret.ok_or(KeyError::Missing)?;
-    for slot in sound.values() {
+    // The cheapest first: one that somebody has laid there to cost hours is not tried before the one that opens.
+    let mut by_cost: Vec<_> = sound.values().collect();
+    by_cost.sort_by_key(|slot| slot.entry.passphrase.map_or(0, PassphraseCost::work));
+    for slot in by_cost {
         let Some(key) = slot.wrapping_key(secret) else { continue };
         if let Some(opened) = slot.unwrap(config, &key).and_then(|keys| OpenedKey::new(slot, &keys, &key)) {
             return Ok(opened);

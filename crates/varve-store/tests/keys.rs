@@ -8,7 +8,7 @@ use varve_store::{
     Store, StoreConfig,
 };
 use varve_world::{
-    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World,
+    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, Timestamp, World,
 };
 use zeroize::Zeroizing;
 
@@ -192,6 +192,12 @@ fn hostile_key_files_cost_nothing() {
         storage.set_contents(&file_of(&id), early.replace(from, to).into_bytes());
         assert!(keyring(&storage, 2).unlock(&passphrase("correct horse")).is_err());
     }
+    // The most that a key may cost takes half an hour: the one that opens is tried before it.
+    let dear = early.replace("memory_kib = 64", "memory_kib = 4194304").replace("passes = 1", "passes = 64");
+    storage.set_contents(&file_of(&id), good.clone().into_bytes());
+    storage.set_contents(&file_of("0000000000000000"), dear.into_bytes());
+    assert!(open(&storage, 2, &passphrase("correct horse"), Access::Read).is_ok());
+    storage.remove(&file_of("0000000000000000")).unwrap();
     for length in 0..good.len() - 1 {
         storage.set_contents(&file_of(&id), good.as_bytes()[..length].to_vec());
         assert!(keyring(&storage, 2).unlock(&passphrase("correct horse")).is_err(), "{length}");

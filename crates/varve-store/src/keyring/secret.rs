@@ -37,6 +37,13 @@ pub struct PassphraseCost {
     pub lanes: u32,
 }
 
+impl PassphraseCost {
+    /// How much memory is filled in all passes together, in KiB: what it takes grows with that.
+    pub(super) fn work(self) -> u64 {
+        u64::from(self.memory_kib) * u64::from(self.passes)
+    }
+}
+
 impl Default for PassphraseCost {
     /// RFC 9106's second recommendation: 64 MiB, three passes, four lanes.
     fn default() -> Self {
