@@ -3,6 +3,8 @@
 use varve_block::LogAddress;
 use varve_world::FileName;
 
+use crate::record::RECORD_BYTES_MAX;
+
 /// Records begin at multiples of this many bytes, so that an address of 40 bits reaches through 128 TiB of log.
 pub const GRANULE_BYTES: u64 = 128;
 
@@ -59,8 +61,9 @@ pub struct ArenaMap {
     granules_per_arena: u64,
 }
 
-/// More than a clump and the pages behind it ever take.
-const BEHIND_LIMIT_BYTES_MAX: u64 = 64 << 20;
+/// The most records that end behind the limit of their arena: a clump that begins below it, the page that names it, and two pages that name
+/// nothing but what is sealed.
+const RECORDS_BEHIND_LIMIT: u64 = 4;
 
 impl ArenaMap {
     /// The smallest limit of an arena.
@@ -87,7 +90,15 @@ impl ArenaMap {
     /// end behind it.
     #[must_use]
     pub fn log_bytes_max(self) -> u64 {
-        self.arena_bytes() + BEHIND_LIMIT_BYTES_MAX
+        self.arena_bytes() + RECORDS_BEHIND_LIMIT * RECORD_BYTES_MAX as u64
+    }
+
+    /// The longest file that an arena may have. Behind the records come a row for each page, which is shorter than a quarter of a granule, where
+    /// a page is a granule at least; and a footer, which is shorter than a granule.
+    #[must_use]
+    pub fn file_bytes_max(self) -> u64 {
+        let log_bytes = self.log_bytes_max();
+        log_bytes + log_bytes / 4 + GRANULE_BYTES
     }
 
     /// The address of a place; `None` beyond the arena's limit, or beyond the end of any log.

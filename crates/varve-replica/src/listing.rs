@@ -6,23 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use varve_log::{ArenaId, ArenaMap, GRANULE_BYTES, RECORD_BYTES_MAX};
+use varve_log::{ArenaId, ArenaMap};
 use varve_remote::{Object, OtherKind, Survey, Target, TargetError};
 use varve_world::FileName;
 
 use crate::name::{KEYS, SegmentEnd, SegmentName, is_folder};
-
-/// The most records that end behind the limit of their arena: a clump that begins below it, the page that names it, and two pages that name
-/// nothing but what is sealed.
-const RECORDS_BEHIND_LIMIT: u64 = 4;
-
-/// The longest file that an arena may have in a store with this map. Behind the records come a row for each page, which is shorter than a
-/// quarter of a granule, where a page is a granule at least; and a footer, which is shorter than a granule.
-fn arena_file_bytes_max(map: ArenaMap) -> u64 {
-    let behind = RECORDS_BEHIND_LIMIT.saturating_mul(RECORD_BYTES_MAX as u64);
-    let log_bytes = map.arena_bytes().saturating_add(behind);
-    log_bytes.saturating_add(log_bytes / 4).saturating_add(GRANULE_BYTES)
-}
 
 /// A segment as the target lists it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +100,7 @@ impl Listing {
     /// and costs whoever makes it up nothing: what lies between would be looked through, and written, byte by byte.
     #[must_use]
     pub fn within(mut self, map: ArenaMap) -> Self {
-        let end_max = arena_file_bytes_max(map);
+        let end_max = map.file_bytes_max();
         self.set_apart(|segment| segment.range().end > end_max);
         self
     }
@@ -431,7 +419,7 @@ mod tests {
     #[test]
     fn what_reaches_beyond_any_arena_is_a_stranger() {
         let map = ArenaMap::new(1 << 20).unwrap();
-        let end_max = arena_file_bytes_max(map);
+        let end_max = map.file_bytes_max();
         let last = Segment { bytes: 10, ..segment(end_max - 10, 0, 2, 3) };
         let beyond = [
             Segment { bytes: 11, ..last.clone() },
@@ -451,7 +439,7 @@ mod tests {
         let listing = Listing::of(Survey { objects, others: Vec::new() }).within(map);
         assert!(listing.arenas.is_empty(), "there is no arena where only a stranger is");
         // No arena that the format allows is left out.
-        let most = arena_file_bytes_max(ArenaMap::new(ArenaMap::ARENA_BYTES_MAX).unwrap());
+        let most = ArenaMap::new(ArenaMap::ARENA_BYTES_MAX).unwrap().file_bytes_max();
         assert!(most < SegmentName::OFFSET_MAX && most > ArenaMap::ARENA_BYTES_MAX);
     }
 

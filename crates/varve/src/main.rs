@@ -20,6 +20,7 @@ mod secret;
 mod session;
 mod show;
 mod target;
+mod user_folders;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

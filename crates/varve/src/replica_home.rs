@@ -10,7 +10,7 @@ use varve_store::Store;
 use varve_world::{MemoryStorage, RealStorage, Storage, World};
 
 use crate::arguments::{Arguments, Command};
-use crate::target;
+use crate::{target, user_folders};
 
 /// How much of a replica is kept in memory while it is verified.
 const VERIFY_CACHE_BYTES: u64 = 64 << 20;
@@ -70,12 +70,8 @@ fn seen_in(own: &Path) -> Vec<PathBuf> {
 }
 
 /// Where this machine keeps what it has read and seen of replicas.
-fn cache_folder(arguments: &Arguments) -> Option<PathBuf> {
-    let named =
-        |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let found = arguments.cache.clone();
-    let found = found.or_else(|| named("XDG_CACHE_HOME").map(|folder| folder.join("varve")));
-    found.or_else(|| named("HOME").map(|folder| folder.join(".cache/varve")))
+pub fn cache_folder(arguments: &Arguments) -> Option<PathBuf> {
+    arguments.cache.clone().or_else(user_folders::cache)
 }
 
 /// What is known of the history that a replica holds.

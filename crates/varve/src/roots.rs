@@ -16,6 +16,7 @@ use varve_world::{Clock, RealClock, World};
 
 use crate::arguments::Arguments;
 use crate::moment;
+use crate::user_folders;
 
 /// How a line begins.
 const LABEL: &str = "catalog:";
@@ -44,13 +45,15 @@ impl Roots {
         if let Some(named) = Self::named(arguments) {
             return Ok(named);
         }
-        let named =
-            |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let state = named("XDG_STATE_HOME").or_else(|| named("HOME").map(|home| home.join(".local/state")));
-        let state = state
+        let folder = Self::folder()
             .context("where is the catalog's root noted? Name a file with --roots, or in VARVE_ROOTS")?;
         let name = address.to_string().replace('/', "%");
-        Ok(Self { path: state.join("varve/roots").join(name) })
+        Ok(Self { path: folder.join(name) })
+    }
+
+    /// Where this machine has a file for each server.
+    pub fn folder() -> Option<PathBuf> {
+        user_folders::state().map(|folder| folder.join("roots"))
     }
 
     /// The newest root, if there is one.

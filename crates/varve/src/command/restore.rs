@@ -20,8 +20,9 @@ use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::Reading;
+use crate::roots::Roots;
 use crate::say::Output;
-use crate::{complaint, healing};
+use crate::{complaint, healing, replica_home};
 
 /// Where a store keeps the list of the folders that its index is spread over, a path a line.
 const INDEX_PLACES: &str = "index/places";
@@ -105,15 +106,8 @@ impl Kept {
         }
         others.extend(arguments.key_file.clone().map(|file| ("the key", file)));
         others.extend(arguments.roots.clone().map(|file| ("the catalog's roots", file)));
-        let named =
-            |variable: &str| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let below_home = |variable: &str, usual: &str| {
-            named(variable).or_else(|| Some(named("HOME")?.join(usual))).map(|folder| folder.join("varve"))
-        };
-        let state = below_home("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("roots"));
-        others.extend(state.map(|folder| ("the catalogs' roots", folder)));
-        let cache = arguments.cache.clone().or_else(|| below_home("XDG_CACHE_HOME", ".cache"));
-        others.extend(cache.map(|folder| ("the cache", folder)));
+        others.extend(Roots::folder().map(|folder| ("the catalogs' roots", folder)));
+        others.extend(replica_home::cache_folder(arguments).map(|folder| ("the cache", folder)));
         Ok(Self { folders, others })
     }
 
