@@ -128,7 +128,9 @@ pub fn clone_replica(
     let files: Vec<_> = replica.settings().keys().filter(is_small).collect();
     let small: BTreeMap<_, _> = files.iter().copied().zip(read_all_twice(replica, world, &files)?).collect();
     let text = small.get(&plain(CONFIG)).ok_or(OpenReplicaError::NotAReplica)?;
-    begin(storage.as_ref(), text)?;
+    let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
+    let log_bytes = visible.iter().map(|(_, arena)| arena.bytes()).sum();
+    begin(storage.as_ref(), &own_config(text, log_bytes)?)?;
     for (file, contents) in small.iter().filter(|(file, _)| file.as_str() != CONFIG) {
         storage.replace(file, contents).map_err(failed(file))?;
     }
@@ -140,8 +142,7 @@ pub fn clone_replica(
         let here = World { storage, ..world.clone() };
         Some(Store::unlock(&here, secret)?.1)
     };
-    let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
-    observer.set_total(visible.iter().map(|(_, arena)| arena.bytes()).sum());
+    observer.set_total(log_bytes);
     let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
     let next = Mutex::new(visible.into_iter());
     let state: Mutex<(Cloned, Vec<DamagedThere>, Option<CloneError>)> = Mutex::default();
@@ -235,11 +236,22 @@ fn read_all_twice(replica: &Replica, world: &World, files: &[&FileName]) -> Resu
     same.collect()
 }
 
+/// The `config.toml` of the clone: that of the replica, but for a size of the index that nothing there is a reason for. No key is bound to
+/// that size, and a store is not opened where there is no memory for it.
+fn own_config(text: &Bytes, log_bytes: u64) -> Result<Bytes, OpenReplicaError> {
+    // Parsed before anything is begun: no program may be able to read it.
+    let mut config = StoreConfig::from_text(&String::from_utf8_lossy(text))?;
+    let disk_index = config.disk_index.for_log_of(log_bytes);
+    if disk_index == config.disk_index {
+        return Ok(text.clone());
+    }
+    config.disk_index = disk_index;
+    Ok(config.to_text().into())
+}
+
 /// Marks an empty folder as the place of this clone: by its `config.toml`, under the name of an unfinished one.
 fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
     let config = plain(CONFIG);
-    // Parsed first: nothing is begun for a replica that no program can read.
-    StoreConfig::from_text(&String::from_utf8_lossy(text)).map_err(OpenReplicaError::from)?;
     let begun = unfinished(&config);
     let listed = storage.list("").map_err(failed(&config))?;
     if listed.contains(&config) {

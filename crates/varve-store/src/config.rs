@@ -73,6 +73,17 @@ impl DiskIndexConfig {
     pub const EXPECTED_BLOCKS_MAX: u64 = 1 << 36;
     /// The fewest bits of a fingerprint, and the most.
     pub const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 32..=64;
+    /// A log has seldom more blocks than one for so many of its bytes.
+    const BYTES_OF_LOG_PER_BLOCK: u64 = 1 << 10;
+
+    /// The same for a log of so many bytes, where whoever has chosen it may have held no key: memory for more blocks than such a log gives
+    /// reason to expect is not asked for. The index grows, whatever is expected.
+    #[must_use]
+    pub fn for_log_of(self, log_bytes: u64) -> Self {
+        let default = Self::default().expected_blocks;
+        let is_likely = self.expected_blocks <= default.max(log_bytes / Self::BYTES_OF_LOG_PER_BLOCK);
+        Self { expected_blocks: if is_likely { self.expected_blocks } else { default }, ..self }
+    }
 }
 
 impl Default for DiskIndexConfig {
@@ -409,6 +420,21 @@ mod tests {
         let bare: Vec<_> = text.lines().filter(|line| !line.starts_with("index_")).collect();
         let disk_index = DiskIndexConfig::default();
         assert_eq!(StoreConfig::from_text(&bare.join("\n")).unwrap(), StoreConfig { disk_index, ..config });
+    }
+
+    #[test]
+    fn no_more_blocks_are_expected_than_a_log_gives_reason_for() {
+        let expecting = |expected_blocks| DiskIndexConfig { expected_blocks, ..DiskIndexConfig::default() };
+        let default = DiskIndexConfig::default();
+        for (expected, log_bytes, taken) in [
+            (1 << 36, 0, default.expected_blocks),
+            (1 << 36, 1 << 40, default.expected_blocks),
+            (1 << 30, 1 << 40, 1 << 30),
+            (1 << 20, 0, 1 << 20),
+            (7, 1 << 50, 7),
+        ] {
+            assert_eq!(expecting(expected).for_log_of(log_bytes), expecting(taken), "{expected} {log_bytes}");
+        }
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl DiskIndex {
         session: Option<[u8; 16]>,
     ) -> Self {
         // Nobody waits yet, as insertions would.
-        let filter = SpareFilter::new(settings.expected_blocks.max(1)).finish();
+        let filter = SpareFilter::expecting(settings.expected_blocks, 0).finish();
         let key_bits = settings.fingerprint_bits.clamp(32, u64::BITS);
         let index = Self::with((storage, key, settings, session), key_bits, filter, None);
         if session.is_some() {
@@ -699,7 +699,7 @@ impl DiskIndex {
 
 /// The filter of all that is in a run.
 fn filter_of(run: &Arc<Run>, expected_blocks: u64) -> Result<Filter, OpenDiskIndexError> {
-    let mut filter = Filter::new(expected_blocks.max(run.entry_count).max(1));
+    let mut filter = SpareFilter::expecting(expected_blocks, run.entry_count).finish();
     let mut reader = RunReader::new(Arc::clone(run));
     let failed = |error: ReadRunError| match error {
         ReadRunError::Damaged { file, .. } => OpenDiskIndexError::Damaged { file },

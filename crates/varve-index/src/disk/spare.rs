@@ -4,8 +4,13 @@
 //! virtual machine whose host has to find the page first up to a hundred. Entries come in no order, so the first few thousand of them
 //! would meet nearly as many such pages. What a pass has written is cleared and used again, in the same way.
 
+use std::collections::TryReserveError;
+
 use super::buffer::Buffer;
 use super::filter::{Filter, Line};
+
+/// What a filter is made for where there is no memory for as many keys as are expected.
+const FEW_KEYS: u64 = 1 << 20;
 
 /// A list of one item over and over, as far as it was laid out.
 pub(super) struct Laid<T> {
@@ -18,6 +23,13 @@ impl<T: Copy> Laid<T> {
     /// One that will have so many items. No memory of it has been touched.
     pub(super) fn new(item: T, count: usize) -> Self {
         Self { items: Vec::with_capacity(count), item, count }
+    }
+
+    /// The same, if there is so much memory.
+    fn reserve(item: T, count: usize) -> Result<Self, TryReserveError> {
+        let mut items = Vec::new();
+        items.try_reserve_exact(count)?;
+        Ok(Self { items, item, count })
     }
 
     /// The same in memory that was used before.
@@ -83,6 +95,17 @@ impl SpareFilter {
     /// A filter for so many keys.
     pub(super) fn new(capacity: u64) -> Self {
         Self { lines: Laid::new(Line::default(), Filter::lines_for(capacity)), capacity }
+    }
+
+    /// A filter for as many keys as are expected, and no fewer than there are. What is expected is a number out of a file or off a command
+    /// line: where there is no memory for so many, the filter is made for a few, and grows.
+    pub(super) fn expecting(expected: u64, present: u64) -> Self {
+        let capacity = expected.max(present).max(1);
+        let line_count = Filter::line_count(capacity).and_then(|count| usize::try_from(count).ok());
+        match line_count.map(|count| Laid::reserve(Line::default(), count)) {
+            Some(Ok(lines)) => Self { lines, capacity },
+            Some(Err(_)) | None => Self::new(present.max(FEW_KEYS)),
+        }
     }
 
     /// For how many keys it is.
@@ -152,6 +175,17 @@ mod tests {
         let filter = spare.finish();
         assert_eq!((filter.capacity(), filter.memory_bytes()), (1000, lines as u64 * 64));
         assert!(!filter.may_contain(77 << 50));
+    }
+
+    #[test]
+    fn what_no_memory_can_hold_is_not_asked_of_it() {
+        for expected in [u64::MAX, u64::MAX / 16, 1 << 59] {
+            for present in [0, 3000, 2 << 20] {
+                assert_eq!(SpareFilter::expecting(expected, present).capacity(), present.max(FEW_KEYS));
+            }
+        }
+        assert_eq!(SpareFilter::expecting(5000, 3000).capacity(), 5000);
+        assert_eq!(SpareFilter::expecting(5000, 8000).capacity(), 8000);
     }
 
     #[test]

@@ -123,6 +123,25 @@ fn a_clone_stops_when_it_is_told_to() {
     is_the_same(&sample, &storage);
 }
 
+/// No key is bound to it, and whoever opens the clone would ask for the memory.
+#[test]
+fn an_index_that_the_log_is_no_reason_for_is_not_cloned() {
+    let (_, target) = replicated();
+    let file = name("config.toml");
+    let listed = target.list("").unwrap();
+    let bytes = listed.iter().find(|object| object.name == file).unwrap().bytes;
+    let text = String::from_utf8(target.get(&file, 0..bytes).unwrap().to_vec()).unwrap();
+    for (wanted, taken) in [("68719476736", "1048576"), ("77", "77")] {
+        let disk = |blocks| format!("index = \"disk\"\nindex_memory = 4194304\nindex_blocks = {blocks}\n");
+        target.set(&file, Some(text.replace("index = \"memory\"\n", &disk(wanted)).into()));
+        let storage = MemoryStorage::new();
+        cloned_into(&target, &storage, CloneOptions::default()).unwrap();
+        let cloned = String::from_utf8(storage.contents(&file).unwrap()).unwrap();
+        assert!(cloned.contains(&disk(taken)), "{cloned}");
+        Store::open(into(&storage), Some(&secret()), Access::Write { holder: "clone" }, &mut |_| {}).unwrap();
+    }
+}
+
 #[test]
 fn nothing_is_cloned_over_something_else() {
     let (_, target) = replicated();
