@@ -106,6 +106,19 @@ impl Location {
 }
 
 impl Location {
+    /// The server that a password from elsewhere would be sent to, and as whom: its place without the path. `None` where none would be sent.
+    #[must_use]
+    pub fn asks_for_password(&self) -> Option<String> {
+        let mut server = self.clone();
+        match &mut server {
+            Self::Folder(_) | Self::S3(_) => None,
+            Self::Sftp(host) | Self::Ftp { host, .. } | Self::Webdav { host, .. } => {
+                host.path.clear();
+                host.password.is_none().then(|| server.to_string())
+            }
+        }
+    }
+
     /// Whether it says more than may be shown.
     fn has_password(&self) -> bool {
         match self {
@@ -392,6 +405,23 @@ mod tests {
         }
         let endpoint = wrong("s3://bucket?endpoint=http://u:hunter2@h:port");
         assert!(!endpoint.contains("hunter2"), "{endpoint}");
+    }
+
+    #[test]
+    fn who_is_sent_a_password() {
+        for (text, server) in [
+            ("sftp://ann%40home@h:22/a%20b", Some("sftp://ann%40home@h:22/")),
+            ("ftp://h/x", Some("ftp://h/")),
+            ("ftps://h/x", Some("ftps://h/")),
+            ("webdav+http://u@h/x/y", Some("webdav+http://u@h/")),
+            ("webdav+https://u@h:8443", Some("webdav+https://u@h:8443/")),
+            // It has its own.
+            ("webdav+http://u:hunter2@h/x", None),
+            ("s3://bucket/x?endpoint=http://h:9", None),
+            ("/srv/me@home", None),
+        ] {
+            assert_eq!(at(text).asks_for_password().as_deref(), server, "{text}");
+        }
     }
 
     #[test]

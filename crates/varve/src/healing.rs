@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 use crate::home::{self, Home};
 use crate::replica_home;
 use crate::session::{open_store, read_store, write_store};
-use crate::target;
+use crate::target::{self, NamedBy};
 
 /// Opens the store to be read, with its catalog.
 pub fn read(arguments: &Arguments) -> Result<Archive> {
@@ -67,7 +67,7 @@ fn open_remembered(arguments: &Arguments, config: &StoreConfig) -> Vec<Box<dyn B
     };
     let mut stores: Vec<Box<dyn BlockStore>> = Vec::new();
     for text in targets {
-        let opened = replica_home::open(arguments, &text).and_then(|there| {
+        let opened = replica_home::open(arguments, &text, NamedBy::Store).and_then(|there| {
             if there.replica.config()?.binding() != config.binding() {
                 bail!("{} is a replica of another store", target::shown(&text));
             }

@@ -10,6 +10,7 @@ mod complaint;
 mod guard;
 mod healing;
 mod home;
+mod known_servers;
 mod moment;
 mod open_files;
 mod progress_bar;

@@ -10,7 +10,8 @@ use varve_store::Store;
 use varve_world::{MemoryStorage, RealStorage, Storage, World};
 
 use crate::arguments::{Arguments, Command};
-use crate::{target, user_folders};
+use crate::target::{self, NamedBy};
+use crate::user_folders;
 
 /// How much of a replica is kept in memory while it is verified.
 const VERIFY_CACHE_BYTES: u64 = 64 << 20;
@@ -26,8 +27,8 @@ pub struct ReplicaHome {
 }
 
 /// Opens a target as the world of a store that is only read.
-pub fn open(arguments: &Arguments, text: &str) -> Result<ReplicaHome> {
-    let there = target::open(text, None)?;
+pub fn open(arguments: &Arguments, text: &str, named_by: NamedBy) -> Result<ReplicaHome> {
+    let there = target::open(text, named_by, None)?;
     let shown = target::shown(text);
     let not_opened = |error| cannot_open(error, text);
     let replica = Arc::new(Replica::open(there).map_err(not_opened)?);

@@ -17,7 +17,7 @@ use crate::home::{self, Home};
 use crate::moment;
 use crate::replica_home::{self, History};
 use crate::secret::{self, Asked};
-use crate::target;
+use crate::target::{self, NamedBy};
 
 /// The machine's name, to be remembered with a snapshot.
 pub fn host_name() -> String {
@@ -56,7 +56,7 @@ pub fn read_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
             Ok(store)
         }
         Home::Replica(text) => {
-            let home = replica_home::open(arguments, &text)?;
+            let home = replica_home::open(arguments, &text, NamedBy::User)?;
             let store = open_store(arguments, home.world.clone(), &target::shown(&text), Access::Read)?;
             replica_home::notice_rollback(&store, &home, History::Unknown, &text);
             Ok(store)
@@ -75,7 +75,7 @@ pub fn as_source(arguments: &Arguments, path: &Path, key_file: Option<&Path>) ->
     let name = path.display().to_string();
     let world = match home::at(path)? {
         Home::Folder(path) => World::real(&path),
-        Home::Replica(text) => replica_home::open(&arguments, &text)?.world,
+        Home::Replica(text) => replica_home::open(&arguments, &text, NamedBy::User)?.world,
         // It has no key.
         Home::Venti(_) => return Ok(arguments),
     };
@@ -130,7 +130,7 @@ impl Writable {
 pub fn storage_at(arguments: &Arguments, path: &Path) -> Result<Arc<dyn Storage>> {
     Ok(match home::at(path)? {
         Home::Folder(path) => World::real(&path).storage,
-        Home::Replica(text) => replica_home::open(arguments, &text)?.world.storage,
+        Home::Replica(text) => replica_home::open(arguments, &text, NamedBy::User)?.world.storage,
         Home::Venti(address) => return Err(home::only_blocks(&address)),
     })
 }

@@ -6,6 +6,17 @@ use std::sync::Arc;
 use anyhow::Result;
 use varve_remote::{Location, OpenOptions, Pace, Target};
 
+use crate::known_servers;
+
+/// Who says where a target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamedBy {
+    /// Whoever runs the command, in its words.
+    User,
+    /// `replicas.toml` in the store's folder. Whoever can write there can name any place.
+    Store,
+}
+
 /// Whether a word names a place by a scheme, as `s3://bucket` does.
 pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| {
@@ -32,10 +43,43 @@ pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
 }
 
 /// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent there.
-pub fn open(text: &str, bytes_per_second: Option<u64>) -> Result<Arc<dyn Target>> {
+pub fn open(text: &str, named_by: NamedBy, bytes_per_second: Option<u64>) -> Result<Arc<dyn Target>> {
     let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
-    let options = OpenOptions { up, ..OpenOptions::from_environment() };
+    let mut options = OpenOptions { up, ..OpenOptions::from_environment() };
+    if options.password.is_some()
+        && let Some(server) = text.parse::<Location>()?.asks_for_password()
+        && !may_have_password(&server, named_by)
+    {
+        options.password = None;
+    }
     Ok(Arc::from(varve_remote::open(text, &options)?))
+}
+
+/// Whether the password of the environment goes to a server: only if the user has named it, now or earlier.
+fn may_have_password(server: &str, named_by: NamedBy) -> bool {
+    let file = known_servers::file();
+    match named_by {
+        NamedBy::User => {
+            let noted = file.as_deref().map(|file| known_servers::add(file, server));
+            if let Some(Err(error)) = noted {
+                tracing::warn!(%error, server, "that this server was named could not be noted");
+            }
+            true
+        }
+        NamedBy::Store => {
+            let is_known = file.is_some_and(|file| known_servers::contains(&file, server).unwrap_or(false));
+            if !is_known {
+                remark!(
+                    "varve: {server} is not sent the password of VARVE_REMOTE_PASSWORD: only the store's replicas.toml names it"
+                );
+                remark!(
+                    "hint: if that server is yours, name it once: `varve -s STORE replicate TARGET`, as the same user (with HOME or \
+                     XDG_STATE_HOME set)"
+                );
+            }
+            is_known
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 mod sandbox;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use sandbox::{Run, Sandbox, copy_folder, manifest, noise, sample_folder};
@@ -461,6 +464,51 @@ fn what_cannot_be_put_again_is_named() {
     fs::remove_file(sandbox.path("replica/FORMAT.md")).unwrap();
     let done = sandbox.json(["replicate", "replica", "--replace", &key, "--replace", "FORMAT.md"]).remove(0);
     assert_eq!(done["objects"], 3);
+}
+
+/// A web server that lets nobody in, and notes who said a password.
+fn start_collector() -> (String, mpsc::Receiver<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("webdav+http://ann@{}/replica", listener.local_addr().unwrap());
+    let (sender, noted) = mpsc::channel();
+    #[expect(clippy::disallowed_methods, reason = "a server of the test's own")]
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            // Read to its end, or the answer would be lost with what is left.
+            let lines = BufReader::new(&connection).lines().map_while(Result::ok);
+            let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+            // `ann:hunter2` in Base64.
+            let has_password = head.iter().any(|line| line.ends_with("Basic YW5uOmh1bnRlcjI="));
+            let _ = sender.send(has_password);
+            let refusal = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            drop(connection.write_all(refusal.as_bytes()));
+        }
+    });
+    (url, noted)
+}
+
+#[test]
+fn a_server_that_only_the_store_names_is_sent_no_password() {
+    let sandbox = replicated();
+    let (url, noted) = start_collector();
+    fs::write(sandbox.store().join("replicas.toml"), format!("targets = [{url:?}]\n")).unwrap();
+    let run = |words: &[&str]| {
+        let run =
+            Run::new(sandbox.command().env("VARVE_REMOTE_PASSWORD", "hunter2").args(words).output().unwrap());
+        (run.stderr, noted.try_iter().collect::<Vec<_>>())
+    };
+    // What is lost here is asked of the replicas that the store remembers.
+    sandbox.arenas().iter().for_each(|arena| sandbox::write_at(arena, 1_000_000, &noise(9, 100_000)));
+    for words in [&["replicate"][..], &["cat", "disk"]] {
+        let (said, passwords) = run(words);
+        assert!(said.contains("is not sent the password"), "{words:?}: {said}");
+        assert!(!passwords.is_empty() && !passwords.contains(&true), "{words:?}: {passwords:?}, {said}");
+    }
+    let (said, passwords) = run(&["replicate", &url]);
+    assert!(passwords.contains(&true) && !said.contains("is not sent"), "{passwords:?}, {said}");
+    let (said, passwords) = run(&["replicate"]);
+    assert!(passwords.contains(&true) && !said.contains("is not sent"), "once named, it is known: {said}");
 }
 
 #[test]

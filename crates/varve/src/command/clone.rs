@@ -15,10 +15,11 @@ use super::Outcome;
 use super::replicate::Transfer;
 use crate::arguments::{Arguments, CloneStore};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{replica_home, session, show, target};
+use crate::target::{self, NamedBy};
+use crate::{replica_home, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> {
-    let there = replica_home::open(arguments, &words.target)?;
+    let there = replica_home::open(arguments, &words.target, NamedBy::User)?;
     let shown_target = target::shown(&words.target);
     refuse_nothing(&there.replica, &shown_target)?;
     let secret = match words.unchecked {

@@ -17,7 +17,8 @@ use varve_world::{FileName, RealWorkers, World};
 use super::Outcome;
 use crate::arguments::{Arguments, Replicate};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{complaint, home, session, show, target};
+use crate::target::{self, NamedBy};
+use crate::{complaint, home, session, show};
 
 /// Shows how far transfers are.
 pub(super) struct Transfer(pub(super) Arc<Progress>);
@@ -42,7 +43,10 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
     let name = path.display().to_string();
     let options = options(words)?;
     let mut remembered = Remembered::read(world.storage.as_ref())?;
-    let targets = if words.targets.is_empty() { remembered.targets.clone() } else { words.targets.clone() };
+    let (targets, named_by) = match words.targets.as_slice() {
+        [] => (remembered.targets.clone(), NamedBy::Store),
+        named => (named.to_vec(), NamedBy::User),
+    };
     if targets.is_empty() {
         bail!("where to? Name a target, or remember one with --remember");
     }
@@ -60,7 +64,7 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
         // One target that fails must not keep the others from being brought up to date.
         let done = target_name(text).and_then(|text| {
             // What names no place is not remembered either.
-            let there = target::open(&text, words.limit_rate)?;
+            let there = target::open(&text, named_by, words.limit_rate)?;
             if words.remember && !words.dry_run {
                 remembered.add(world.storage.as_ref(), &text)?;
             }
@@ -273,7 +277,7 @@ mod tests {
             "webdav+http://u@h/x was not brought up to date: config.toml: failed"
         );
         let place = "foo://u:hunter2@h";
-        let failed = not_up_to_date(target::open(place, None).err().unwrap(), place);
+        let failed = not_up_to_date(target::open(place, NamedBy::User, None).err().unwrap(), place);
         assert!(format!("{failed:#}").starts_with("not brought up to date: foo://...@h: "), "{failed:#}");
     }
 }

@@ -19,7 +19,8 @@ use super::verify::{describe, harm_as_json};
 use crate::arguments::{Arguments, Verify};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::replica_home::{self, History};
-use crate::{home, session, show, target};
+use crate::target::{self, NamedBy};
+use crate::{home, session, show};
 
 /// What the comparison with the store itself says.
 struct Compared {
@@ -29,7 +30,7 @@ struct Compared {
 }
 
 pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<Outcome> {
-    let there = replica_home::open(arguments, text)?;
+    let there = replica_home::open(arguments, text, NamedBy::User)?;
     let mut compared = match &arguments.store {
         Some(_) => Some(compare(arguments, text)?),
         None => None,
@@ -100,7 +101,7 @@ fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
     let (config, log) =
         Store::unlock(&world, secret.as_ref()).with_context(|| format!("cannot open the store {name}"))?;
     let source = Source { world: &world, config: &config, log: &log };
-    let there = target::open(text, None)?;
+    let there = target::open(text, NamedBy::User, None)?;
     let plan = match ReplicationPlan::new(source, &there, &ReplicateOptions::default()) {
         Ok(plan) => plan,
         Err(

@@ -113,7 +113,7 @@ impl Sandbox {
         for variable in ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE", "VARVE_LOG", "VARVE_CACHE"] {
             command.env_remove(variable);
         }
-        command.env("XDG_CACHE_HOME", self.path("cache"));
+        command.env("XDG_CACHE_HOME", self.path("cache")).env("XDG_STATE_HOME", self.path("state"));
         command.env("TZ", "UTC").stdin(Stdio::null()).current_dir(self.folder.path());
         command.arg("--store").arg(store);
         if let Some(key) = &self.key {

@@ -1,0 +1,63 @@
+//! The servers that a user of this machine has named on a command line: `VARVE_REMOTE_PASSWORD` is sent to no others. Which replicas a store
+//! remembers stands in the store's own folder, and whoever can write there could name a server that collects passwords.
+//!
+//! One line for each, `sftp://USER@HOST:PORT/`, in a file of the user's.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::user_folders;
+
+const FILE: &str = "known-servers";
+/// No such file is larger.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The file of the user who runs this; `None` if there is no folder for it.
+pub fn file() -> Option<PathBuf> {
+    user_folders::state().map(|folder| folder.join(FILE))
+}
+
+/// Whether this server is in the file.
+pub fn contains(file: &Path, server: &str) -> io::Result<bool> {
+    let mut text = String::new();
+    match fs::File::open(file) {
+        Ok(file) => file.take(FILE_BYTES_MAX).read_to_string(&mut text)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    Ok(text.lines().any(|line| line == server))
+}
+
+/// Adds this server, unless it is there.
+pub fn add(file: &Path, server: &str) -> io::Result<()> {
+    if contains(file, server)? {
+        return Ok(());
+    }
+    if let Some(folder) = file.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    // In one piece, so that two that add at a time do not tear each other's lines.
+    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(file)?;
+    file.write_all(format!("{server}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_known_once_it_was_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("state/varve/known-servers");
+        let [one, other] = ["sftp://ann@h/", "sftp://ann@h:22/"];
+        assert!(!contains(&file, one).unwrap());
+        for server in [one, one, other, one] {
+            add(&file, server).unwrap();
+            assert!(contains(&file, server).unwrap());
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), format!("{one}\n{other}\n"));
+        assert!(!contains(&file, "sftp://ann@h").unwrap(), "a part of a line");
+    }
+}
