@@ -7,6 +7,9 @@ mod manage;
 mod paper;
 mod secret;
 mod slot;
+#[cfg(test)]
+mod tests;
+mod tries;
 
 use std::collections::BTreeMap;
 
@@ -23,11 +26,14 @@ pub use secret::{PassphraseCost, Secret};
 pub use slot::KeyEntry;
 
 use slot::Slot;
+use tries::Tries;
 
 pub(crate) const FOLDER: &str = "keys";
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// How many keys a store has at most: each may have to be tried.
+/// How many keys a store has at most. Somebody may have laid more there, and a replica may have kept old ones: all are looked at.
 const KEYS_MAX: usize = 64;
+/// So many files an error names; of the others it says how many they are.
+const NAMED_MAX: usize = 3;
 
 /// Keys that a secret has opened.
 pub struct OpenedKey {
@@ -56,6 +62,20 @@ pub enum KeyError {
         what: &'static str,
         /// Keys that could not be tried.
         damaged: Vec<FileName>,
+    },
+    /// None of those that were tried opens, and others cost too much to be tried as well.
+    #[error(
+        "the {what} was tried on {tried_count} of {} keys, and opens none of them; to try the others would take too long: {}; \
+         remove from {FOLDER:?} those that none of you has made, and try again",
+        tried_count + left.len(), listed(left)
+    )]
+    NotAllTried {
+        /// "passphrase".
+        what: &'static str,
+        /// How many were tried.
+        tried_count: usize,
+        /// Those that were not.
+        left: Vec<FileName>,
     },
     /// The store has no key of this kind.
     #[error("no {what} opens this store: it was made with another kind of key")]
@@ -154,8 +174,15 @@ fn damaged_text(damaged: &[FileName]) -> String {
     if damaged.is_empty() {
         return String::new();
     }
-    let names: Vec<_> = damaged.iter().map(ToString::to_string).collect();
-    format!(" ({} could not be tried: damaged)", names.join(", "))
+    format!(" ({} could not be tried: damaged)", listed(damaged))
+}
+
+/// The first of these files, and how many others there are.
+fn listed(files: &[FileName]) -> String {
+    let (named, others) = files.split_at(files.len().min(NAMED_MAX));
+    let named: Vec<_> = named.iter().map(ToString::to_string).collect();
+    let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    named.join(", ") + &others
 }
 
 impl OpenedKey {
@@ -207,15 +234,9 @@ fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
 /// The keys, but for those whose files cannot be read.
 fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
     let files = storage.list(FOLDER)?;
-    let files: Vec<_> = files.into_iter().filter(|file| file.as_str().ends_with(".toml")).collect();
-    if files.len() > KEYS_MAX {
-        tracing::warn!(
-            key_count = files.len(),
-            "more keys than a store may have: only the first are looked at"
-        );
-    }
+    let files = files.into_iter().filter(|file| file.as_str().ends_with(".toml"));
     let mut slots = Slots { sound: BTreeMap::new(), damaged: Vec::new(), unread: None };
-    for file in files.into_iter().take(KEYS_MAX) {
+    for file in files {
         let contents = match storage.read_whole(&file, FILE_BYTES_MAX) {
             Ok(contents) => contents,
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Vec::new(),
@@ -232,6 +253,9 @@ fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
             Some(slot) => drop(slots.sound.insert(file, slot)),
             None => slots.damaged.push(file),
         }
+    }
+    if slots.sound.len() > KEYS_MAX {
+        tracing::warn!(key_count = slots.sound.len(), "there are more keys than a store may have");
     }
     Ok(slots)
 }
@@ -258,19 +282,29 @@ pub(crate) fn open(
         return Err(unread.map_or(KeyError::NoKeys, KeyError::from));
     }
     let secret = secret.ok_or(KeyError::Missing)?;
-    // The cheapest first: one that somebody has laid there to cost hours is not tried before the one that opens.
-    let mut by_cost: Vec<_> = sound.values().collect();
-    by_cost.sort_by_key(|slot| slot.entry.passphrase.map_or(0, PassphraseCost::work));
-    for slot in by_cost {
-        let Some(key) = slot.wrapping_key(secret) else { continue };
+    let Tries { slots, loud_from, mut left } = Tries::of(&sound, secret);
+    let mut tried_count = 0;
+    for (number, slot) in slots.iter().enumerate() {
+        if loud_from == Some(number) {
+            let key_count = slots.len() - number;
+            tracing::warn!(key_count, "the keys that are left to be tried cost much: that may take minutes");
+        }
+        let Some(key) = slot.wrapping_key(secret) else {
+            left.push(slot.entry.file());
+            continue;
+        };
         if let Some(opened) = slot.unwrap(config, &key).and_then(|keys| OpenedKey::new(slot, &keys, &key)) {
             return Ok(opened);
         }
+        tried_count += 1;
     }
     if let Some(error) = unread {
         return Err(error.into());
     }
     let what = secret.what();
+    if !left.is_empty() {
+        return Err(KeyError::NotAllTried { what, tried_count, left });
+    }
     if sound.values().any(|slot| slot.is_for(secret)) {
         return Err(KeyError::Wrong { what, damaged });
     }

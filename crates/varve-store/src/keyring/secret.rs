@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::KeyError;
 
-/// What a hostile key file may make this program spend at most: 4 GiB, and some minutes.
+/// What one key may cost at most: 4 GiB, and some minutes.
 const MEMORY_KIB_MAX: u32 = 4 << 20;
 const PASSES_MAX: u32 = 64;
 const LANES_MAX: u32 = 64;
@@ -38,9 +38,13 @@ pub struct PassphraseCost {
 }
 
 impl PassphraseCost {
+    /// The most work that a key may cost, in KiB.
+    pub(super) const WORK_KIB_MAX: u64 =
+        Self { memory_kib: MEMORY_KIB_MAX, passes: PASSES_MAX, lanes: 1 }.work();
+
     /// How much memory is filled in all passes together, in KiB: what it takes grows with that.
-    pub(super) fn work(self) -> u64 {
-        u64::from(self.memory_kib) * u64::from(self.passes)
+    pub(super) const fn work(self) -> u64 {
+        self.memory_kib as u64 * self.passes as u64
     }
 }
 
@@ -59,7 +63,8 @@ impl PassphraseCost {
         (memory_kib >= MEMORY_KIB_CHOSEN_MIN && passes > 0 && cost.is_bounded()).then_some(cost)
     }
 
-    fn is_bounded(self) -> bool {
+    /// Whether it is less than what nobody should wait for.
+    pub(super) fn is_bounded(self) -> bool {
         self.memory_kib <= MEMORY_KIB_MAX && self.passes <= PASSES_MAX && self.lanes <= LANES_MAX
     }
 }

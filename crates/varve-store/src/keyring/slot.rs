@@ -112,6 +112,11 @@ impl Slot {
         }
     }
 
+    /// How much memory is filled to try a passphrase, in all passes together, in KiB; nothing where it is opened by a key file.
+    pub(super) fn work(&self) -> u64 {
+        self.entry.passphrase.map_or(0, PassphraseCost::work)
+    }
+
     pub(super) fn is_for(&self, secret: &Secret) -> bool {
         self.entry.passphrase.is_some() == matches!(secret, Secret::Passphrase(_))
     }
