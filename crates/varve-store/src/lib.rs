@@ -19,7 +19,9 @@ mod audit;
 mod by_value;
 mod cache;
 mod candidate_counts;
+mod catalog_roots;
 mod check;
+mod check_order;
 mod checkpoint;
 mod config;
 mod damage;
@@ -61,7 +63,8 @@ mod withheld;
 
 pub use audit::{Audit, AuditShare};
 pub use candidate_counts::CandidateCounts;
-pub use check::{BegunCheck, CatalogRoot};
+pub use catalog_roots::CatalogRoot;
+pub use check::BegunCheck;
 pub use checkpoint::SaveCheckpointError;
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,

@@ -30,6 +30,14 @@ pub(crate) struct NewestLedger {
     pub(crate) is_certain: bool,
 }
 
+/// What tells how many arenas were sealed before the log's end.
+struct Counted {
+    /// How many places in the order of seals are taken for those of seals that were durable.
+    places: u64,
+    /// How many of them the newest ledger counts.
+    by_ledger: u64,
+}
+
 impl Store {
     /// Recovers the arenas that a crash may have left without a seal, and goes on with the last one.
     pub(crate) fn take_log_end(
@@ -40,95 +48,24 @@ impl Store {
         scans: &mut Scans<'_>,
         lock: Box<dyn FileLock>,
     ) -> Result<(), OpenError> {
-        // If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only the last
-        // arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify`
-        // to report.
-        let newest = self.newest_ledger(ids, scans);
-        let by_ledger = newest.ledger.map_or(0, |ledger| ledger.arena_count);
-        // What the disk does not give may hold the seal that a place seems to lack: then one that surely was durable is not taken off.
-        let mut withheld = None;
-        for arena in &unsealed {
-            let hidden = scans.of(arena)?.hidden.as_ref().map(|hidden| (arena.id(), *hidden.start()));
-            withheld = withheld.or(hidden);
-        }
-        let by_parity =
-            if withheld.is_some() { self.count_by_parity(&coverage.sealed, by_ledger) } else { 0 };
-        let mut counted = by_ledger.max(by_parity);
-        let is_secure = self.secure_uncounted(ids, counted, &coverage.sealed)?;
-        let after_last = coverage.sealed.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
-        if is_damaged || !is_secure || !newest.is_certain || self.may_precede_noted(&newest) {
-            // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
-            counted = counted.max(after_last);
-        } else if let Some((arena, offset)) =
-            withheld.filter(|_| coverage.sealed.free_place(counted) < after_last)
-        {
-            // Nothing tells whether the seal that is missed was durable. A copy may have it and those after it, so they stay as they are;
-            // and no page says that it was, before that is known.
-            self.withheld.note_not_durable(arena, offset);
-            counted = after_last;
-        }
-        tracing::debug!(
-            counted,
-            by_ledger,
-            newest.is_certain,
-            is_damaged,
-            is_secure,
-            seals = ?coverage.sealed.places().map(|(place, id, _)| (place, id.0)).skip_while(|(place, _)| *place < counted).collect::<Vec<_>>(),
-            unsealed = ?unsealed.iter().map(|arena| arena.id().0).collect::<Vec<_>>(),
-            "the end of the log"
-        );
+        let counted = self.count_seals(ids, (&unsealed, is_damaged), &coverage.sealed, scans)?;
         let unsealed_count = unsealed.len() as u64;
-        let is_any_lost = coverage.sealed.missing_count(counted) > 0;
-        let mut good = self.take_off_parted_seals(ids, counted, &mut coverage.sealed)?;
+        let is_any_lost = coverage.sealed.missing_count(counted.places) > 0;
+        let mut good = self.take_off_parted_seals(ids, counted.places, &mut coverage.sealed)?;
         for arena in unsealed {
-            let place = ids.partition_point(|id| *id < arena.id());
-            let header = arena.header();
-            // Parity is made only of sealed arenas: it tells of a seal that no ledger has covered yet.
-            let was_sealed = self.was_sealed_by_parity(arena.id(), header.generation, header.code());
-            let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted;
-            let is_missed =
-                may_be_missed(&coverage.sealed, by_ledger, counted_before(&arena, scans.of(&arena)?));
-            let is_lost = was_sealed || is_missed || (is_any_lost && !is_tail);
-            let covered = coverage.part.get(&arena.id()).map(|part| part.end);
-            if is_lost {
-                tracing::error!(arena = %arena.id(), "an arena has lost its seal");
-            }
-            let found = if !self.log.keys().can_read() {
-                self.take_in_proven(&arena, covered, scans)?
-            } else if is_lost {
-                self.read_unsealed(vec![Arc::clone(&arena)], &coverage.part, scans)?;
-                None
-            } else {
-                let found = self.log.recover(&arena, scans.take(&arena)?)?;
-                self.withheld.note_scan(arena.id(), &found);
-                if found.gap.is_some() {
-                    self.withheld.note_left(arena.id(), &found);
-                }
-                self.take_in(&arena, &found, covered)?;
-                Some(found).filter(|found| found.gap.is_none())
-            };
+            let is_lost =
+                self.has_lost_its_seal(ids, &arena, (&counted, is_any_lost), &coverage.sealed, scans)?;
+            let found = self.take_in_unsealed(&arena, is_lost, &coverage, scans)?;
             if let Some(found) = found.filter(|_| !is_lost) {
                 // A second opening, since the writer's arena is the writer's own.
                 good.push((self.log.open_arena(arena.id())?, found));
             }
         }
         good.sort_by_key(|(arena, _)| arena.id());
-        // An arena that has parity was there, though its file may be gone, and so was one that a checkpoint knows: its number is not
-        // given away.
-        let last = ids.last().copied();
-        let by_parity = self.last_known_by_parity(last).map_err(|source| OpenLogError { source })?;
-        let by_checkpoint = coverage.sealed.iter().map(|(id, _)| id).max();
-        let known = last.max(by_parity).max(by_checkpoint);
-        // So were those whose seals are missed, and for which there is neither a number of which nothing is known nor an arena without a
-        // seal: they came last. Their numbers stay free for `repair`.
-        let with_seal_only =
-            coverage.sealed.places().filter(|(_, id, _)| ids.binary_search(id).is_err()).count();
-        let accounted_for = (ids.len() + with_seal_only) as u64;
-        let explained = known.map_or(0, |known| (known.0 + 1).saturating_sub(accounted_for)) + unsealed_count;
-        let beyond = coverage.sealed.missing_count(counted).saturating_sub(explained).min(NUMBERS_LEFT_MAX);
-        let next = ArenaId(known.map_or(0, |last| last.0 + 1) + beyond);
+        let next = self.next_number(ids, counted.places, &coverage.sealed, unsealed_count)?;
         let random = Arc::clone(&self.world.random);
-        let appender = Appender::new(Arc::clone(&self.log), random, (coverage.sealed, counted), good, next)?;
+        let sealed = (coverage.sealed, counted.places);
+        let appender = Appender::new(Arc::clone(&self.log), random, sealed, good, next)?;
         if self.config.compare == CompareMode::Value {
             let map = self.config.arena_map;
             self.admission().placement = Some(Placement::new(appender.session_mark(), map, appender.home()));
@@ -141,6 +78,120 @@ impl Store {
             _lock: lock,
         });
         Ok(())
+    }
+
+    /// How many seals there were. If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only
+    /// the last arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify` to report.
+    fn count_seals(
+        &mut self,
+        ids: &[ArenaId],
+        (unsealed, is_damaged): (&[Arc<OpenedArena>], bool),
+        seals: &Seals,
+        scans: &mut Scans<'_>,
+    ) -> Result<Counted, OpenError> {
+        let newest = self.newest_ledger(ids, scans);
+        let by_ledger = newest.ledger.map_or(0, |ledger| ledger.arena_count);
+        // What the disk does not give may hold the seal that a place seems to lack: then one that surely was durable is not taken off.
+        let mut withheld = None;
+        for arena in unsealed {
+            let hidden = scans.of(arena)?.hidden.as_ref().map(|hidden| (arena.id(), *hidden.start()));
+            withheld = withheld.or(hidden);
+        }
+        let by_parity = if withheld.is_some() { self.count_by_parity(seals, by_ledger) } else { 0 };
+        let mut places = by_ledger.max(by_parity);
+        let is_secure = self.secure_uncounted(ids, places, seals)?;
+        let after_last = seals.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
+        if is_damaged || !is_secure || !newest.is_certain || self.may_precede_noted(&newest) {
+            // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
+            places = places.max(after_last);
+        } else if let Some((arena, offset)) = withheld.filter(|_| seals.free_place(places) < after_last) {
+            // Nothing tells whether the seal that is missed was durable. A copy may have it and those after it, so they stay as they are;
+            // and no page says that it was, before that is known.
+            self.withheld.note_not_durable(arena, offset);
+            places = after_last;
+        }
+        tracing::debug!(
+            places,
+            by_ledger,
+            newest.is_certain,
+            is_damaged,
+            is_secure,
+            seals = ?seals.places().map(|(place, id, _)| (place, id.0)).skip_while(|(place, _)| *place < places).collect::<Vec<_>>(),
+            unsealed = ?unsealed.iter().map(|arena| arena.id().0).collect::<Vec<_>>(),
+            "the end of the log"
+        );
+        Ok(Counted { places, by_ledger })
+    }
+
+    /// Whether an arena without a seal had one: then it is not written to.
+    fn has_lost_its_seal(
+        &self,
+        ids: &[ArenaId],
+        arena: &OpenedArena,
+        (counted, is_any_lost): (&Counted, bool),
+        seals: &Seals,
+        scans: &mut Scans<'_>,
+    ) -> Result<bool, OpenError> {
+        let place = ids.partition_point(|id| *id < arena.id());
+        let header = arena.header();
+        // Parity is made only of sealed arenas: it tells of a seal that no ledger has covered yet.
+        let was_sealed = self.was_sealed_by_parity(arena.id(), header.generation, header.code());
+        let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted.places;
+        let is_missed = may_be_missed(seals, counted.by_ledger, counted_before(arena, scans.of(arena)?));
+        let is_lost = was_sealed || is_missed || (is_any_lost && !is_tail);
+        if is_lost {
+            tracing::error!(arena = %arena.id(), "an arena has lost its seal");
+        }
+        Ok(is_lost)
+    }
+
+    /// Takes in what is good of an arena without a seal, and recovers it unless its seal is lost. What was found is handed back where the
+    /// writer may go on behind it.
+    fn take_in_unsealed(
+        &mut self,
+        arena: &Arc<OpenedArena>,
+        is_lost: bool,
+        coverage: &Coverage,
+        scans: &mut Scans<'_>,
+    ) -> Result<Option<Recovered>, OpenError> {
+        let covered = coverage.part.get(&arena.id()).map(|part| part.end);
+        if !self.log.keys().can_read() {
+            return self.take_in_proven(arena, covered, scans);
+        }
+        if is_lost {
+            self.read_unsealed(vec![Arc::clone(arena)], &coverage.part, scans)?;
+            return Ok(None);
+        }
+        let found = self.log.recover(arena, scans.take(arena)?)?;
+        self.withheld.note_scan(arena.id(), &found);
+        if found.gap.is_some() {
+            self.withheld.note_left(arena.id(), &found);
+        }
+        self.take_in(arena, &found, covered)?;
+        Ok(Some(found).filter(|found| found.gap.is_none()))
+    }
+
+    /// The number of the next arena: that of none that was there.
+    fn next_number(
+        &self,
+        ids: &[ArenaId],
+        counted_places: u64,
+        seals: &Seals,
+        unsealed_count: u64,
+    ) -> Result<ArenaId, OpenError> {
+        // An arena that has parity was there, though its file may be gone, and so was one that a checkpoint knows: its number is not
+        // given away.
+        let last = ids.last().copied();
+        let by_parity = self.last_known_by_parity(last).map_err(|source| OpenLogError { source })?;
+        let by_checkpoint = seals.iter().map(|(id, _)| id).max();
+        let known = last.max(by_parity).max(by_checkpoint);
+        // So were those whose seals are missed, and for which there is neither a number of which nothing is known nor an arena without a
+        // seal: they came last. Their numbers stay free for `repair`.
+        let with_seal_only = seals.places().filter(|(_, id, _)| ids.binary_search(id).is_err()).count();
+        let accounted_for = (ids.len() + with_seal_only) as u64;
+        let explained = known.map_or(0, |known| (known.0 + 1).saturating_sub(accounted_for)) + unsealed_count;
+        let missed = seals.missing_count(counted_places).saturating_sub(explained);
+        Ok(ArenaId(known.map_or(0, |last| last.0 + 1) + missed.min(NUMBERS_LEFT_MAX)))
     }
 
     /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now. Says whether all of

@@ -1,0 +1,66 @@
+//! The roots of catalogs that the log's pages name.
+
+use varve_block::{BlockName, BlockType};
+use varve_log::{ArenaId, ArenaState, DirectoryPage, OpenLogError};
+
+use crate::store::Store;
+
+/// The root of a catalog, as a directory page names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CatalogRoot {
+    /// Its name.
+    pub name: BlockName,
+    /// Whether it is that of somebody who could read the one before it, and so leads to all that was there.
+    pub is_final: bool,
+}
+
+impl Store {
+    /// All catalog roots that directory pages name, newest first.
+    ///
+    /// # Errors
+    /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
+    pub fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
+        let arenas = self.log.arenas()?.into_iter().rev();
+        Ok(arenas.flat_map(|id| self.catalog_roots_of(id)).collect())
+    }
+
+    /// The roots from which a store that is opened now reads its catalog, the oldest first: the newest one of somebody who could read the one
+    /// before it, and all after it. Unlike [`Store::catalogs`] it asks the log, and not what this session has seen.
+    ///
+    /// # Errors
+    /// As for [`Store::catalog_roots`].
+    pub fn newest_catalog_roots(&self) -> Result<Vec<BlockName>, OpenLogError> {
+        let mut names = Vec::new();
+        for id in self.log.arenas()?.into_iter().rev() {
+            let roots = self.catalog_roots_of(id);
+            let last = roots.iter().position(|root| root.is_final);
+            names.extend(roots.iter().take(last.map_or(roots.len(), |last| last + 1)).map(|root| root.name));
+            if last.is_some() {
+                break;
+            }
+        }
+        names.reverse();
+        Ok(names)
+    }
+
+    /// Those that the pages of one arena name, newest first.
+    fn catalog_roots_of(&self, id: ArenaId) -> Vec<CatalogRoot> {
+        let Ok(arena) = self.log.open_arena(id) else { return Vec::new() };
+        let pages: Vec<_> = match self.log.state(&arena) {
+            Ok(ArenaState::Sealed { pages, .. }) => {
+                pages.iter().filter_map(|row| self.log.read_page(&arena, row).ok()).collect()
+            }
+            _ => match self.log.scan(&arena) {
+                Ok(found) => found.pages.into_iter().map(|(_, page)| page).collect(),
+                Err(_) => return Vec::new(),
+            },
+        };
+        let of_page = |page: &DirectoryPage| -> Vec<_> {
+            let blocks: Vec<_> = page.blocks().map(|block| block.name).collect();
+            blocks.into_iter().rev().filter(|name| name.block_type == BlockType::CATALOG).collect()
+        };
+        let is_final = !arena.header().is_write_only();
+        let names = pages.iter().rev().flat_map(of_page);
+        names.map(|name| CatalogRoot { name, is_final }).collect()
+    }
+}
