@@ -290,14 +290,15 @@ impl ArenaAudit<'_> {
     ) -> Result<(), AuditError> {
         let mut records = ArenaRecords::read(audited.log, opened)?;
         let ends = self.ends(audited.log, opened, &records)?;
+        let code_before: BTreeMap<_, _> = ends
+            .iter()
+            .filter_map(|(end, place)| match end {
+                SegmentEnd::Record(code) => Some((*place, *code)),
+                SegmentEnd::Seal(_) => None,
+            })
+            .collect();
         let begins_right = |name: &SegmentName| {
-            let before = records.start_at(name.offset).or_else(|| {
-                let ends = ends.iter().find(|(_, end)| **end == name.offset);
-                ends.and_then(|(end, _)| match end {
-                    SegmentEnd::Record(code) => Some(*code),
-                    SegmentEnd::Seal(_) => None,
-                })
-            });
+            let before = records.start_at(name.offset).or_else(|| code_before.get(&name.offset).copied());
             before == Some(name.start)
         };
         let is_right = |segment: &Segment| {

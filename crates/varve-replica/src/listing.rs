@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use varve_log::{ArenaId, ArenaMap};
+use varve_log::{ArenaId, ArenaMap, Granule};
 use varve_remote::{Object, OtherKind, Survey, Target, TargetError};
 use varve_world::FileName;
 
@@ -96,12 +96,14 @@ impl Listing {
         listing
     }
 
-    /// The same for a store with this map: a segment that reaches where none of its arenas can is a stranger. A name may tell of a terabyte,
-    /// and costs whoever makes it up nothing: what lies between would be looked through, and written, byte by byte.
+    /// The same for a store with this map: a segment that reaches where none of its arenas can is a stranger, and so is one of an arena behind
+    /// the end of any log. A name may tell of a terabyte, or of the last of ten thousand million arenas, and costs whoever makes it up nothing:
+    /// what lies between would be looked through, and written, byte by byte, or named arena by arena.
     #[must_use]
     pub fn within(mut self, map: ArenaMap) -> Self {
         let end_max = map.file_bytes_max();
-        self.set_apart(|segment| segment.range().end > end_max);
+        let is_in_a_log = |arena| map.address(arena, Granule::default()).is_some();
+        self.set_apart(|segment| segment.range().end > end_max || !is_in_a_log(segment.name.arena));
         self
     }
 

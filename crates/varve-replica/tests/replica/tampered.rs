@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use varve_block::BlockStore;
-use varve_log::ArenaId;
+use varve_log::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{
     CloneError, CloneOptions, FindingKind, Replica, ReplicateOptions, SegmentEnd, SegmentName, Share,
     clone_replica,
 };
+use varve_store::DamageKind;
 use varve_world::{FileName, MemoryStorage};
 
 use crate::audited::audited;
@@ -180,6 +181,39 @@ fn a_segment_that_no_arena_reaches_is_a_stranger() {
         );
         target.set(&forged, None);
     }
+}
+
+/// So may it of an arena that comes after ten thousand million others, none of which is there.
+#[test]
+fn an_arena_behind_the_end_of_any_log_is_a_stranger() {
+    let (sample, target) = replicated(10);
+    let map = ArenaMap::new(1 << 20).unwrap();
+    let granules = map.arena_bytes() / GRANULE_BYTES;
+    let last = (1 << 40) / granules - 1;
+    assert!(
+        map.address(ArenaId(last), Granule(0)).is_some()
+            && map.address(ArenaId(last + 1), Granule(0)).is_none()
+    );
+    let name = |arena| {
+        let (start, end) = ([0x5a; 16], SegmentEnd::Record([0xa5; 16]));
+        SegmentName { arena: ArenaId(arena), generation: 0, offset: 0, start, end }.file_name()
+    };
+    let forged = [name(last + 1), name(9_999_999_999), name(u64::MAX)];
+    forged.iter().for_each(|object| target.set(object, Some(vec![7; 700].into())));
+    let replica = Replica::open(shared(target.clone())).unwrap();
+    let strangers: Vec<_> = replica.strangers().iter().map(|object| &object.name).collect();
+    assert_eq!(strangers, forged.iter().collect::<Vec<_>>());
+    assert_eq!(sample.plan(&shared(target.clone()), &small()).unwrap().strangers, forged);
+    // Where more are missing than cannot be read, all are named that may be, up to the last.
+    let lost: Vec<_> = sample.arenas().keys().copied().take(5).collect();
+    let is_lost =
+        |object: &FileName| SegmentName::of_file(object).is_some_and(|name| lost.contains(&name.arena));
+    let gone = segments(&target).into_iter().map(|object| object.name).filter(is_lost);
+    gone.chain([name(last + 1), name(u64::MAX)]).for_each(|object| target.set(&object, None));
+    let findings = audited(&target, Share::NONE).findings;
+    let is_missing = |kind: &FindingKind| matches!(kind, FindingKind::Order(DamageKind::Missing));
+    let missing = findings.iter().filter(|finding| is_missing(&finding.kind));
+    assert_eq!(missing.filter_map(|finding| finding.arena).collect::<Vec<_>>(), lost, "{findings:?}");
 }
 
 /// One that an arena could reach makes a damaged arena of a good one, which is told, and fills no disk.
