@@ -8,6 +8,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use varve_archive::Progress;
 
+use crate::show;
+
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// Shows a [`Progress`] on stderr, if that is a terminal, until it is dropped.
@@ -55,7 +57,7 @@ fn refresh(bar: &ProgressBar, progress: &Progress) {
         bar.set_length(length);
     }
     if now.files_done > 0 {
-        bar.set_prefix(format!("{} files  {}", now.files_done, now.current.display()));
+        bar.set_prefix(format!("{}  {}", show::count(now.files_done, "file"), now.current.display()));
     }
     bar.set_position(position);
 }

@@ -25,9 +25,13 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// So many of something: `1 block`, `2 blocks`.
+/// So many of something: `1 block`, `2 blocks`, `2 passes`.
 pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
-    if number == N::from(1) { format!("1 {what}") } else { format!("{number} {what}s") }
+    match what {
+        _ if number == N::from(1) => format!("1 {what}"),
+        _ if what.ends_with('s') => format!("{number} {what}es"),
+        _ => format!("{number} {what}s"),
+    }
 }
 
 /// A time span for people.
@@ -147,6 +151,13 @@ mod tests {
         ] {
             assert_eq!(bytes(count), shown);
         }
+    }
+
+    #[test]
+    fn one_is_not_several() {
+        let shown =
+            [count(0, "block"), count(1, "block"), count(2, "block"), count(1, "pass"), count(3, "pass")];
+        assert_eq!(shown, ["0 blocks", "1 block", "2 blocks", "1 pass", "3 passes"]);
     }
 
     #[test]

@@ -100,7 +100,8 @@ fn copy_snapshots(
     print(arguments, &rows, &failures);
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     if cancelled {
-        bail!("{} of {} snapshots are copied; the same command goes on from here", rows.len(), chosen.len());
+        let of = show::count(chosen.len(), "snapshot");
+        bail!("interrupted: {} of {of} copied; the same command goes on from here", rows.len());
     }
     Ok(if failures.is_empty() { Outcome::Done } else { Outcome::Found })
 }
@@ -171,7 +172,9 @@ fn copy_vac(
     // What was copied until then need not be copied again.
     let closed = to.close();
     let copied = copied.map_err(|error| match error {
-        CopyError::Cancelled => anyhow!("{line} is not copied whole; the same command goes on from here"),
+        CopyError::Cancelled => {
+            anyhow!("interrupted: {line} is not copied whole; the same command goes on from here")
+        }
         error => anyhow::Error::new(error).context(format!("{line} is not copied whole")),
     })?;
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
@@ -182,7 +185,9 @@ fn copy_vac(
             json!({ "archive": line, "blocks": block_count, "bytes": bytes, "present": present_count })
         );
     } else if !arguments.quiet {
-        say!("{line}: {block_count} blocks copied, {}; {present_count} were there", show::bytes(bytes));
+        let blocks = show::count(block_count, "block");
+        let were = if present_count == 1 { "was" } else { "were" };
+        say!("{line}: {blocks} copied, {}; {present_count} {were} there", show::bytes(bytes));
     }
     Ok(Outcome::Done)
 }

@@ -131,12 +131,12 @@ fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
             count => format!(", {count} known from before"),
         };
         say!(
-            "{}: {} clumps{known}, {} blocks read, {}; {} damaged places, {seal}",
+            "{}: {}{known}, {} read, {}; {}, {seal}",
             show::name(report.name.as_bytes()),
-            report.clump_count,
-            report.block_count,
+            show::count(report.clump_count, "clump"),
+            show::count(report.block_count, "block"),
             show::bytes(report.block_bytes),
-            report.damage_count
+            show::count(report.damage_count, "damaged place")
         );
     }
 }

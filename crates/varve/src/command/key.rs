@@ -144,7 +144,8 @@ fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
         let mut table = show::table(&["id", "made", "kind", "role", "cost", "label"], &[]);
         for entry in &entries {
             let cost = entry.passphrase.map_or(String::new(), |cost| {
-                format!("{}, {} passes", show::bytes(u64::from(cost.memory_kib) << 10), cost.passes)
+                let memory = show::bytes(u64::from(cost.memory_kib) << 10);
+                format!("{memory}, {}", show::count(cost.passes, "pass"))
             });
             let label = show::name(entry.label.as_bytes());
             table.add_row([

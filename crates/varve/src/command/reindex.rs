@@ -45,7 +45,8 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
         );
     } else if !arguments.quiet {
         let on_disk = file_bytes.map(|bytes| format!(", {} on disk", show::bytes(bytes))).unwrap_or_default();
-        say!("indexed {} blocks: {} in memory{on_disk}", stats.block_count, show::bytes(stats.index_bytes));
+        let blocks = show::count(stats.block_count, "block");
+        say!("indexed {blocks}: {} in memory{on_disk}", show::bytes(stats.index_bytes));
     }
     if !is_saved {
         remark!(

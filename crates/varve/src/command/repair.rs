@@ -13,7 +13,7 @@ use super::{Outcome, verify};
 use crate::arguments::{Arguments, Repair};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::secret::{self, Asked};
-use crate::{home, replica_home, session};
+use crate::{home, replica_home, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     if !words.plan {
@@ -97,13 +97,15 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         say!("the parity of arena {arena} {} made again", if words.plan { "would be" } else { "was" });
     }
     if report.catalog_was_lost {
-        say!("the newest catalog is lost; others know {} snapshots", report.before.snapshot_count);
+        let known = show::count(report.before.snapshot_count, "snapshot");
+        say!("the newest catalog is lost; others know {known}");
     }
     if report.end_was_lost {
         say!("the end of the log is gone: the newest snapshots may be missing, and cannot be named here");
     }
     if report.brought_back_count > 0 {
-        say!("{} snapshots were brought back that only a copy knew", report.brought_back_count);
+        let snapshots = show::count(report.brought_back_count, "snapshot");
+        say!("brought back {snapshots} that only a copy knew");
     }
     if words.plan {
         verify::print_harm(&report.before.harm);
@@ -117,7 +119,7 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         return;
     }
     if report.fetched_block_count > 0 {
-        say!("{} blocks were fetched", report.fetched_block_count);
+        say!("fetched {}", show::count(report.fetched_block_count, "block"));
     }
     verify::print_harm(&report.harm_left);
     if !report.harm_left.is_empty() {
@@ -134,6 +136,7 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         say!("nothing to repair");
     } else if !arguments.quiet {
         match report.is_all_checked {
+            true if report.before.snapshot_count == 1 => say!("the one snapshot is whole"),
             true => say!("all {} snapshots are whole", report.before.snapshot_count),
             false => {
                 say!("what was known to be damaged is whole again; `varve repair --data` reads everything")

@@ -229,7 +229,10 @@ fn restore_node(
     let counts = restore_folder(tree.files, from.workers, tree.root, destination, options, watch)?;
     let lacking_count = counts.problem_count - u64::from(counts.is_old_left);
     if lacking_count > 0 {
-        remark!("varve: {lacking_count} files or folders are missing, or lack something");
+        match lacking_count {
+            1 => remark!("varve: 1 file or folder is missing, or lacks something"),
+            several => remark!("varve: {several} files or folders are missing, or lack something"),
+        }
     }
     Ok(if counts.problem_count > 0 { Outcome::Found } else { Outcome::Done })
 }

@@ -23,7 +23,7 @@ use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
 use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::roots::{LockedRoots, Roots};
-use crate::{complaint, session};
+use crate::{complaint, session, show};
 
 /// Of disk images at a Venti server: what everybody uses there.
 const VENTI_BLOCK_BYTES: u32 = 8 << 10;
@@ -48,7 +48,10 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
             outcome = Outcome::Found;
         } else if taken.snapshot.problem_count > 0 {
-            remark!("varve: the snapshot lacks {} files, or parts of them", taken.snapshot.problem_count);
+            match taken.snapshot.problem_count {
+                1 => remark!("varve: the snapshot lacks 1 file, or parts of it"),
+                several => remark!("varve: the snapshot lacks {several} files, or parts of them"),
+            }
             outcome = Outcome::Found;
         }
         print(arguments, &taken, &left_out);
@@ -115,13 +118,14 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
 /// Says what is not as it was, and writes the line that names the archive.
 fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     if vac.without_xattrs > 0 {
+        let files = show::count(vac.without_xattrs, "file");
         remark!(
-            "varve: {} files have more attributes than vac's records take: the vac archive has none of theirs",
-            vac.without_xattrs
+            "varve: the vac archive has no attributes of {files}, which had more than vac's records take"
         );
     }
     if vac.left_out > 0 {
-        remark!("varve: {} files that could not be read are not in the vac archive", vac.left_out);
+        let files = show::count(vac.left_out, "file");
+        remark!("varve: the vac archive is without {files} that could not be read");
     }
     let context = || format!("{} cannot be written; the archive is vac:{}", file.display(), vac.score);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -61,7 +61,7 @@ fn kind(snapshot: &Snapshot) -> &'static str {
 
 fn remarks(snapshot: &Snapshot) -> String {
     let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
-    let problems = (snapshot.problem_count > 0).then(|| format!("{} problems", snapshot.problem_count));
+    let problems = (snapshot.problem_count > 0).then(|| show::count(snapshot.problem_count, "problem"));
     tags.chain(problems).collect::<Vec<_>>().join(" ")
 }
 

@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     if let Some(index) = &stats.disk_index {
         for (what, value) in [
             ("  of that its filter", show::bytes(index.filter_bytes)),
-            ("  made for so many", format!("{} blocks", index.filter_blocks)),
+            ("  made for so many", show::count(index.filter_blocks, "block")),
             ("  the rest, at most", show::bytes(index.memory_bytes_max)),
             ("  on disk", show::bytes(index.file_bytes)),
         ] {

@@ -104,18 +104,18 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
         );
     } else if !can_read && !arguments.quiet {
         say!(
-            "the codes of all pages and seals are right: {} arenas, {} blocks; this key cannot read, and so not check, what they hold",
-            verified.arena_count,
-            verified.block_count
+            "the codes of all pages and seals are right: {}, {}; this key cannot read, and so not check, what they hold",
+            show::count(verified.arena_count, "arena"),
+            show::count(verified.block_count, "block")
         );
     } else if !arguments.quiet {
         let read = match (share_is_all(words), verified.oldest_read) {
             _ if verified.read_count == 0 => String::new(),
             (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
             (false, oldest) => format!(
-                ", {} in {} arenas read and checked; {}",
+                ", {} in {} read and checked; {}",
                 show::bytes(verified.checked_bytes),
-                verified.read_count,
+                show::count(verified.read_count, "arena"),
                 match oldest {
                     Some(oldest) => format!("all were read since {}", moment::show(oldest)),
                     None => "some were never read yet".into(),

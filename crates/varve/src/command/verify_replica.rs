@@ -185,12 +185,12 @@ fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Com
         }
     } else if !arguments.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
         say!(
-            "all is well: {} arenas in {} objects, {}; {} of {} clumps read and checked",
-            audit.arena_count,
-            audit.segment_count,
+            "all is well: {} in {}, {}; {} of {} read and checked",
+            show::count(audit.arena_count, "arena"),
+            show::count(audit.segment_count, "object"),
             show::bytes(audit.segment_bytes),
             audit.checked_count,
-            audit.clump_count
+            show::count(audit.clump_count, "clump")
         );
     }
     if let Some(compared) = compared.filter(|compared| compared.behind_bytes > 0 && !arguments.quiet) {

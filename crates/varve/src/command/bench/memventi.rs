@@ -71,7 +71,8 @@ fn table(arguments: &Arguments, words: &BenchMemventi) -> Result<Vec<Value>> {
     let Some((address, _)) = server.addresses().first().cloned() else { bail!("nothing listens") };
     let count = (words.size / words.block_size as u64).max(1);
     if !arguments.json {
-        say!("{count} blocks of {}, {} at a time:", show::bytes(words.block_size as u64), words.depth);
+        let blocks = show::count(count, "block");
+        say!("{blocks} of {}, {} at a time:", show::bytes(words.block_size as u64), words.depth);
         say!("  {:<28}{:>10}{:>12}{:>10}{:>14}", "", "MB/S", "MEMVENTI", "SEEKS", "BYTES READ");
     }
     let mut rows = Vec::new();
@@ -153,8 +154,8 @@ impl Row {
 fn print_shape(block_bytes: u64, shape: &IndexShape) {
     say!("");
     say!(
-        "An index of {} blocks of {}: {}, {} bits of a fingerprint compared, {:.1} blocks expected that share them with an earlier one.",
-        shape.block_count,
+        "An index of {} of {}: {}, {} bits of a fingerprint compared, {:.1} blocks expected that share them with an earlier one.",
+        show::count(shape.block_count, "block"),
         show::bytes(block_bytes),
         show::bytes(shape.memory_bytes),
         shape.fingerprint_bits,
