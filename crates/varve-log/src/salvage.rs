@@ -4,7 +4,6 @@
 //! by following the records, and the names of its blocks come from their bytes, or in a by-value store from its table. An arena is never mended in place: a new
 //! one, of the next generation, is written under another name, and renamed when it is sealed and durable.
 
-use std::io;
 use std::sync::Arc;
 
 use varve_block::Score;
@@ -166,11 +165,8 @@ impl Replacement {
     ) -> Result<Self, AppendError> {
         let failed = |source| AppendError::Storage { arena: id, source };
         let session = Session::new(random).map_err(failed)?;
-        let file = FileName::new(&format!("{}.new", id.file_name())).expect("a good name with an ending");
-        match log.storage().remove(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        let file = id.file_name().unfinished();
+        log.storage().remove_if_there(&file).map_err(failed)?;
         let writer = ArenaWriter::begin(log, random, &session, (id, generation), file.clone())?;
         Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
     }

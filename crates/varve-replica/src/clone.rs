@@ -196,7 +196,7 @@ pub fn clone_replica(
         storage.sync_folder(ArenaId::FOLDER).map_err(failed(&plain(CONFIG)))?;
     }
     let config = plain(CONFIG);
-    let finished = storage.rename(&unfinished(&config), &config).and_then(|()| storage.sync_folder(""));
+    let finished = storage.rename(&config.unfinished(), &config).and_then(|()| storage.sync_folder(""));
     finished.map_err(failed(&config))?;
     Ok(cloned)
 }
@@ -205,14 +205,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name of a file that is not whole yet: readers of the format ignore it.
-fn unfinished(file: &FileName) -> FileName {
-    plain(&format!("{file}.new"))
-}
-
 /// A view of `storage` in which a file that is not whole yet has its own name.
 fn under_its_name(storage: &Arc<dyn Storage>, file: &FileName) -> Arc<dyn Storage> {
-    let (below, kept_as) = (Arc::clone(storage), unfinished(file));
+    let (below, kept_as) = (Arc::clone(storage), file.unfinished());
     Arc::new(Held { below, file: file.clone(), kept_as, part: FilePart::default() })
 }
 
@@ -252,7 +247,7 @@ fn own_config(text: &Bytes, log_bytes: u64) -> Result<Bytes, OpenReplicaError> {
 /// Marks an empty folder as the place of this clone: by its `config.toml`, under the name of an unfinished one.
 fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
     let config = plain(CONFIG);
-    let begun = unfinished(&config);
+    let begun = config.unfinished();
     let listed = storage.list("").map_err(failed(&config))?;
     if listed.contains(&config) {
         return Err(CloneError::Exists);
@@ -270,10 +265,7 @@ fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
     if let Some(file) = listed.into_iter().find(|file| *file != begun) {
         return Err(CloneError::NotEmpty { file });
     }
-    if storage.length(&begun).is_ok() {
-        storage.remove(&begun).map_err(failed(&begun))?;
-    }
-    let written = storage.create(&begun).and_then(|()| storage.append(&begun, text).map(|_| ()));
+    let written = storage.create_anew(&begun).and_then(|()| storage.append(&begun, text).map(|_| ()));
     // Its name, too: a power cut that took it and kept a key would leave a folder that nobody goes on with.
     let durable = written.and_then(|()| storage.sync(&begun)).and_then(|()| storage.sync_folder(""));
     durable.map_err(failed(&begun))
@@ -307,7 +299,7 @@ impl Hand<'_> {
             let damage = Some(RecordsDamage::Gap { arena: id, offset: hole.start });
             return Ok(Brought { bytes: total, fetched_bytes: 0, damage, is_settled: true });
         }
-        let new = unfinished(&file);
+        let new = file.unfinished();
         match self.storage.length(&file) {
             Ok(bytes) if bytes == total => {
                 self.observer.add_done(total);
@@ -344,7 +336,7 @@ impl Hand<'_> {
             return Ok(brought);
         }
         let file = id.file_name();
-        let new = unfinished(&file);
+        let new = file.unfinished();
         // Of a damaged one, too: what this disk has not taken reads as damage, and the replica is not to blame.
         if let Err(error) = self.storage.sync(&new) {
             // What reads back after this need not be on the disk, and no later sync would write it: it is fetched anew.
@@ -390,7 +382,7 @@ impl Hand<'_> {
         present: u64,
         mut arrived: impl FnMut(Bytes),
     ) -> Result<Option<Range<u64>>, CloneError> {
-        let new = unfinished(&id.file_name());
+        let new = id.file_name().unfinished();
         let holes = assembly.holes();
         let zeros = Bytes::from(vec![0; if holes.is_empty() { 0 } else { HOLE_PIECE_BYTES }]);
         let (mut place, mut synced) = (present, present);

@@ -1,8 +1,6 @@
 //! Mending an arena from another copy of the store: a sealed arena is the same in each, so it is taken as it is, every code in it
 //! checked, and put in place. The log is then what it was, to the byte.
 
-use std::io;
-
 use varve_log::{ArenaId, ArenaState};
 use varve_world::FileName;
 
@@ -37,14 +35,10 @@ impl Store {
         if is_other_header || is_other_seal {
             return Err(MendError::OtherArena { arena: id });
         }
-        let new_file = FileName::new(&format!("{}.new", id.file_name())).expect("a good name");
+        let new_file = id.file_name().unfinished();
         let taken = self.take_copy(writer, (id, copy), codes, &new_file);
-        match self.world.storage.remove(&new_file) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(MendError::Write { arena: id, source });
-            }
-            _ => {}
-        }
+        let cleared = self.world.storage.remove_if_there(&new_file);
+        cleared.map_err(|source| MendError::Write { arena: id, source })?;
         let (bytes, whole) = taken?;
         self.take_in_sealed::<MendError>(writer, &whole.arena, &whole.footer, &whole.pages)?;
         self.keep_parity_only_of(id, whole.arena.header().generation);
@@ -62,10 +56,7 @@ impl Store {
         let unread = |source| MendError::Storage { arena: id, source };
         let failed = |source| MendError::Write { arena: id, source };
         let file = id.file_name();
-        match here.remove(new_file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => here.create(new_file).map_err(failed)?,
-        }
+        here.create_anew(new_file).map_err(failed)?;
         let total = there.length(&file).map_err(unread)?;
         let mut place = 0;
         while place < total {

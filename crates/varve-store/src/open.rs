@@ -437,7 +437,7 @@ impl Store {
 /// What a folder without `config.toml` is. One with the beginning of a `config.toml` is no store yet.
 fn no_config(world: &World) -> OpenError {
     let is_any = |folder: &str| world.storage.list(folder).is_ok_and(|files| !files.is_empty());
-    let is_begun = world.storage.length(&name("config.toml.new")).is_ok();
+    let is_begun = world.storage.length(&name("config.toml").unfinished()).is_ok();
     if is_any(ArenaId::FOLDER) && !is_begun { OpenError::ConfigLost } else { OpenError::NotAStore }
 }
 

@@ -185,10 +185,7 @@ impl Store {
         let spread = spread_over(world, folders);
         disk_index::remove_files(spread.as_ref()).map_err(|(file, source)| failed(file)(source))?;
         if paths.is_empty() {
-            match storage.remove(&list_file()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.map_err(failed(list_file()))?,
-            }
+            storage.remove_if_there(&list_file()).map_err(failed(list_file()))?;
             storage.sync_folder("index").map_err(failed(list_file()))?;
         } else {
             let list: String = paths.iter().map(|path| format!("{path}\n")).collect();

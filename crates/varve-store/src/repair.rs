@@ -235,12 +235,9 @@ impl Store {
 
     fn remove_hint(&self, file: FileName) -> Result<(), (FileName, io::Error)> {
         let storage = self.world.storage.as_ref();
-        let removed = match storage.remove(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => storage.sync_folder(file.folder()),
-        };
-        removed.map_err(|error| (file, error))
+        let removed = storage.remove_if_there(&file);
+        let durable = removed.and_then(|was| if was { storage.sync_folder(file.folder()) } else { Ok(()) });
+        durable.map_err(|error| (file, error))
     }
 
     fn note_replaced(&self, writer: &Writer, seals: &[(ArenaId, Seal)]) -> Result<(), RepairError> {

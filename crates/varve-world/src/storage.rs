@@ -36,6 +36,12 @@ impl FileName {
         &self.0
     }
 
+    /// The name of the file while it is not whole yet. Readers of the format ignore it.
+    #[must_use]
+    pub fn unfinished(&self) -> Self {
+        Self(format!("{self}.new"))
+    }
+
     /// The folder that the file is in; empty for the store's own.
     #[must_use]
     pub fn folder(&self) -> &str {
@@ -228,6 +234,26 @@ impl dyn Storage + '_ {
         Ok(contents)
     }
 
+    /// Removes a file, and says whether there was one.
+    ///
+    /// # Errors
+    /// As [`remove`](Storage::remove), but that a file which is not there is none.
+    pub fn remove_if_there(&self, file: &FileName) -> io::Result<bool> {
+        match self.remove(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
+    /// Makes an empty file, in the place of one that may be left of something unfinished.
+    ///
+    /// # Errors
+    /// As [`remove`](Storage::remove) and [`create`](Storage::create).
+    pub fn create_anew(&self, file: &FileName) -> io::Result<()> {
+        self.remove_if_there(file)?;
+        self.create(file)
+    }
+
     /// Puts a file with these contents in place, whole or not at all, and durable: written under a name of its own,
     /// synced, renamed, and the folder synced.
     ///
@@ -246,11 +272,8 @@ impl dyn Storage + '_ {
         file: &FileName,
         write: impl FnOnce(&mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>,
     ) -> io::Result<()> {
-        let unfinished = FileName(format!("{file}.new"));
-        match self.remove(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => self.create(&unfinished)?,
-        }
+        let unfinished = file.unfinished();
+        self.create_anew(&unfinished)?;
         write(&mut |piece| self.append(&unfinished, piece).map(|_| ()))?;
         self.sync(&unfinished)?;
         self.rename(&unfinished, file)?;
@@ -272,5 +295,6 @@ mod tests {
         }
         assert_eq!(FileName::new("a/b/c").unwrap().folder(), "a/b");
         assert_eq!(FileName::new("c").unwrap().folder(), "");
+        assert_eq!(FileName::new("a/b").unwrap().unfinished(), FileName::new("a/b.new").unwrap());
     }
 }

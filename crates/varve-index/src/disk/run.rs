@@ -182,10 +182,7 @@ impl RunWriter {
         codes: PageCodes,
         is_half_empty: bool,
     ) -> io::Result<Self> {
-        match storage.remove(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => storage.create(&file)?,
-        }
+        storage.create_anew(&file)?;
         let page = PageBuilder::new(codes);
         Ok(Self {
             storage,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use varve_log::{
     AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, ShardCode, WholeArena, rebuild,
 };
-use varve_world::{FileName, Storage};
+use varve_world::FileName;
 
 use crate::parity::shards::{Unknown, padded_bytes, read_shards};
 use crate::parity::unfinished::Unfinished;
@@ -170,15 +170,12 @@ impl Store {
         let failed = |source| MendError::Write { arena: id, source };
         let parity = self.parity_for(id)?;
         let storage = self.world.storage.as_ref();
-        let name = |suffix: &str| FileName::new(&format!("{}{suffix}", id.file_name())).expect("a good name");
-        let (rebuilt_file, new_file) = (name(".rebuilt.new"), name(".new"));
+        let new_file = id.file_name().unfinished();
+        let rebuilt_file = FileName::new(&format!("{}.rebuilt.new", id.file_name())).expect("a good name");
         let mended = self.mend_with(writer, &parity, &rebuilt_file, &new_file);
         // What is left of a failure, or of an earlier one. It has no meaning to anybody.
         for file in [&rebuilt_file, &new_file] {
-            match storage.remove(file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                _ => {}
-            }
+            storage.remove_if_there(file).map_err(failed)?;
         }
         let (mended, whole) = mended?;
         if let Some(whole) = whole {
@@ -220,11 +217,11 @@ impl Store {
         let (storage, id) = (self.world.storage.as_ref(), parity.header.arena);
         let failed = |source| MendError::Write { arena: id, source };
         let layout = &parity.header.layout;
-        recreate(storage, rebuilt_file).map_err(failed)?;
+        storage.create_anew(rebuilt_file).map_err(failed)?;
         let rebuilt = match self.rebuild_lost(parity, rebuilt_file, Unknown::IsLost) {
             // With parts of both tables gone, what cannot be told good from bad is tried: the arena's own codes decide.
             Err(too_much @ MendError::TooMuchLost { .. }) => {
-                recreate(storage, rebuilt_file).map_err(failed)?;
+                storage.create_anew(rebuilt_file).map_err(failed)?;
                 let tried = self.rebuild_lost(parity, rebuilt_file, Unknown::IsGood)?;
                 if tried.places.is_empty() {
                     return Err(too_much);
@@ -239,7 +236,7 @@ impl Store {
         if mended.ranges.is_empty() && !cut {
             return Ok((mended, None));
         }
-        recreate(storage, new_file).map_err(failed)?;
+        storage.create_anew(new_file).map_err(failed)?;
         self.write_new_arena(parity, &rebuilt, rebuilt_file, new_file)?;
         storage.sync(new_file).map_err(failed)?;
         let codes = (parity.header.arena_header_code, parity.header.arena_seal_code);
@@ -360,13 +357,6 @@ impl Store {
             }
         }
         Ok(whole)
-    }
-}
-
-fn recreate(storage: &dyn Storage, file: &FileName) -> io::Result<()> {
-    match storage.remove(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => storage.create(file),
     }
 }
 

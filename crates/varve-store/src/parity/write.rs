@@ -251,11 +251,8 @@ impl Store {
     fn remove_superseded(&self, id: ArenaId, generation: u32) {
         let storage = self.world.storage.as_ref();
         for older in 0..generation {
-            match storage.remove(&file_name(id, older)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(arena = %id, %error, "old parity could not be removed");
-                }
-                _ => {}
+            if let Err(error) = storage.remove_if_there(&file_name(id, older)) {
+                tracing::warn!(arena = %id, %error, "old parity could not be removed");
             }
         }
     }
