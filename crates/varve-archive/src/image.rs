@@ -3,6 +3,7 @@
 mod archive;
 mod cached_blocks;
 mod leave_out;
+mod new_image;
 mod part;
 mod piece;
 mod read;
@@ -13,6 +14,7 @@ mod streams;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
+pub use new_image::make_image;
 pub use part::ImagePart;
 pub use read::ImageReader;
 pub use restore::{ImageSink, RestoreImageError, fill_image, restore_image, write_image};

@@ -54,7 +54,7 @@ pub use folder::{
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,
     OpenSourceError, Place, PlaceError, RestoreImageError, ServedImage, Told, ToldRun, archive_image,
-    fill_image, image_shape, restore_image, write_image,
+    fill_image, image_shape, make_image, restore_image, write_image,
 };
 pub use inside::{ImageFiles, ListedVolume};
 pub use machine::{Firmware, Machine, MachineDrive};

@@ -1,24 +1,22 @@
 //! Restoring an image: leaves are claimed in order, read and checked by many hands, and written where they belong.
 
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, fadvise};
+use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 use varve_block::BlockStore;
 use varve_tree::{ReadTreeError, TreeReader};
 use varve_world::{Task, Workers};
 
+use super::new_image::{self, make_image};
 use super::part::{Cut, Cuts, ImagePart};
 use crate::files::ReadContentError;
-use crate::partial::{self, partial_names, rename_new};
 use crate::progress::Progress;
 
 /// How much is claimed at a time.
@@ -116,92 +114,15 @@ pub fn restore_image(
     overwrite: bool,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    let failed = |source| RestoreImageError::Write { path: destination.into(), source };
-    let looked_at = |metadata: io::Result<Metadata>| match metadata {
-        Ok(existing) => Ok(Some(existing)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error)),
-    };
-    // A link leads to the device that it names; any other is replaced itself, and one that leads nowhere is there all the same.
-    let existing = looked_at(fs::metadata(destination))?;
-    let is_taken = existing.is_some() || looked_at(fs::symlink_metadata(destination))?.is_some();
-    if is_taken && !overwrite {
-        return Err(RestoreImageError::Exists { path: destination.into() });
+    if new_image::look_at(destination, overwrite)?.is_some_and(|there| there.is_block_device()) {
+        return restore_onto_device(blocks, workers, image, destination, progress);
     }
-    match existing.map(|existing| existing.file_type()) {
-        Some(there) if there.is_block_device() => {
-            return restore_onto_device(blocks, workers, image, destination, progress);
-        }
-        Some(there) if !there.is_file() => {
-            let what = if there.is_dir() { "folder" } else { "character device, fifo or socket" };
-            return Err(RestoreImageError::NotAFile { path: destination.into(), what });
-        }
-        _ => {}
-    }
-    let new = NewFile::create(destination).map_err(|error| failed(error.into()))?;
-    let whole = new
-        .file
-        .set_len(image.size())
-        .map_err(failed)
-        .and_then(|()| {
-            let target = Target::Placed { file: &new.file, writes_zeros: false };
-            restore_to(blocks, workers, image, target, destination, progress)
-        })
-        .and_then(|()| new.file.sync_all().map_err(failed))
-        .and_then(|()| match new.put_in_place(overwrite) {
-            Err(Errno::EXIST) => Err(RestoreImageError::Exists { path: destination.into() }),
-            placed => placed.map_err(|error| failed(error.into())),
-        });
-    match whole {
-        Ok(()) => new.sync_folder().map_err(|error| failed(error.into())),
-        Err(error) => {
-            new.discard();
-            Err(error)
-        }
-    }
-}
-
-/// A file that nobody but us has made, and that nobody but its owner sees into: a disk holds everybody's secrets.
-struct NewFile {
-    file: File,
-    folder: OwnedFd,
-    /// What it is called until it is complete.
-    partial_name: Vec<u8>,
-    name: Vec<u8>,
-}
-
-impl NewFile {
-    fn create(destination: &Path) -> Result<Self, Errno> {
-        let name = destination.file_name().ok_or(Errno::ISDIR)?.as_bytes().to_vec();
-        let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for partial_name in partial_names(&name) {
-            match rustix::fs::openat(&folder, partial_name.as_slice(), flags, Mode::RUSR | Mode::WUSR) {
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
-                Ok(file) => return Ok(Self { file: file.into(), folder, partial_name, name: name.clone() }),
-            }
-        }
-        Err(Errno::EXIST)
-    }
-
-    fn put_in_place(&self, overwrite: bool) -> Result<(), Errno> {
-        if overwrite {
-            return rustix::fs::renameat(&self.folder, &*self.partial_name, &self.folder, &*self.name);
-        }
-        rename_new(&self.folder, &self.partial_name, &self.name, &partial::rename)
-    }
-
-    fn sync_folder(&self) -> Result<(), Errno> {
-        rustix::fs::fsync(&self.folder)
-    }
-
-    /// What is left of it is of no use; that it cannot be removed adds nothing to the error.
-    fn discard(&self) {
-        let _ = rustix::fs::unlinkat(&self.folder, &*self.partial_name, AtFlags::empty());
-    }
+    make_image(destination, overwrite, |file, _| {
+        let failed = |source| RestoreImageError::Write { path: destination.into(), source };
+        file.set_len(image.size()).map_err(failed)?;
+        let target = Target::Placed { file, writes_zeros: false };
+        restore_to(blocks, workers, image, target, destination, progress)
+    })
 }
 
 fn restore_onto_device(

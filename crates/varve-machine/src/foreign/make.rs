@@ -1,14 +1,13 @@
 //! Restoring an image in another format than raw: QEMU makes an empty one and we fill it, so it takes no more room than it has.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::json;
-use varve_archive::{ImagePart, Progress, RestoreImageError, ServedImage, fill_image};
+use varve_archive::{ImagePart, Progress, RestoreImageError, ServedImage, fill_image, make_image};
 use varve_block::BlockStore;
 use varve_world::Workers;
 
@@ -62,34 +61,16 @@ pub fn restore_foreign(
     overwrite: bool,
     progress: &Progress,
 ) -> Result<(), RestoreForeignError> {
-    let failed = |source| RestoreImageError::Write { path: destination.into(), source };
-    match fs::metadata(destination) {
-        Ok(existing) if existing.file_type().is_block_device() => {
-            return Err(RestoreForeignError::Device { path: destination.into() });
-        }
-        Ok(_) if !overwrite => return Err(RestoreImageError::Exists { path: destination.into() }.into()),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
-        _ => {}
+    if fs::metadata(destination).is_ok_and(|existing| existing.file_type().is_block_device()) {
+        return Err(RestoreForeignError::Device { path: destination.into() });
     }
-    let whole = std::path::absolute(destination).map_err(failed)?;
-    let mut name = OsString::from(".");
-    name.push(whole.file_name().unwrap_or_default());
-    name.push(".varve-partial");
-    let partial = whole.with_file_name(name);
-    let made = make(&partial, format, image.size())
-        .and_then(|()| fill(blocks, workers, image, (&partial, format), progress))
-        .and_then(|()| {
-            File::open(&partial)
-                .and_then(|file| file.sync_all())
-                .and_then(|()| fs::rename(&partial, &whole))
-                .and_then(|()| File::open(whole.parent().unwrap_or(Path::new("/")))?.sync_all())
-                .map_err(|error| failed(error).into())
-        });
-    if made.is_err() {
-        // What is left of it is of no use; that it cannot be removed adds nothing to the error.
-        let _ = fs::remove_file(&partial);
-    }
-    made
+    make_image(destination, overwrite, |_, partial| {
+        // From the root on: what else it begins with, QEMU may take for something other than a path.
+        let partial = std::path::absolute(partial)
+            .map_err(|source| RestoreImageError::Write { path: destination.into(), source })?;
+        make(&partial, format, image.size())?;
+        fill(blocks, workers, image, (&partial, format), progress)
+    })
 }
 
 /// An empty image.
