@@ -47,6 +47,9 @@ pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
                 Err(error) => {
                     drop(shown);
                     store.close()?;
+                    if matches!(error, ImportArenaError::Cancelled) {
+                        bail!("interrupted; the same command goes on from here");
+                    }
                     bail!(error);
                 }
             }

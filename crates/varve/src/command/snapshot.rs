@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    Archive, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem, Progress, Request, Taken,
-    VacOptions, Watch,
+    Archive, ArchiveFolderError, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem,
+    Progress, Request, TakeError, Taken, VacOptions, Watch,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
@@ -203,12 +203,18 @@ fn take(
         let report = |problem: Problem| remark!("varve: {}", complaint::problem(&problem));
         let watch = Watch { progress, report: &report };
         let taken = match taker {
-            Taker::Store(archive) => archive.take_folder(source, options, words.reread, request, watch)?,
+            Taker::Store(archive) => archive.take_folder(source, options, words.reread, request, watch),
             Taker::Elsewhere(elsewhere, _) => {
-                elsewhere.take_folder(source, options, words.reread, request, watch)?
+                elsewhere.take_folder(source, options, words.reread, request, watch)
             }
         };
-        return Ok((taken, LeftOut::default()));
+        return match taken {
+            Ok(taken) => Ok((taken, LeftOut::default())),
+            Err(TakeError::Folder(ArchiveFolderError::Cancelled)) => {
+                bail!("interrupted; what was stored so far will not be stored again")
+            }
+            Err(error) => bail!(error),
+        };
     }
     let image = image(arguments, words, source)?;
     let left_out = left_out(words, &image)?;
