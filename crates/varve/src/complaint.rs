@@ -2,18 +2,28 @@
 
 use anyhow::Error;
 use varve_archive::{RestoreFolderError, RestoreImageError, SelectError};
-use varve_block::with_causes;
+use varve_block::{causes, with_causes};
 use varve_log::AppendError;
 use varve_machine::RestoreForeignError;
 use varve_replica::{OpenReplicaError, ReplicateError};
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
-use crate::arguments::WrongWords;
+use crate::arguments::{Command, WrongWords};
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
+    print_with(error, || Some(STORE_FULL));
+}
+
+/// The same for what a whole command has ended with.
+pub fn print_end(command: &Command, error: &Error) {
+    print_with(error, || when_full(command));
+}
+
+fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>) {
     remark!("varve: {}", with_causes(error.as_ref()));
-    if let Some(hint) = hint(error) {
+    let full = || if is_full(error.as_ref()) { when_full() } else { None };
+    if let Some(hint) = hint(error).or_else(full) {
         remark!("hint: {hint}");
     }
 }
@@ -23,6 +33,44 @@ pub fn problem(problem: &varve_archive::Problem) -> String {
     use std::os::unix::ffi::OsStrExt;
     let path = crate::show::name(problem.path.as_os_str().as_bytes());
     format!("{}: {}", if path.is_empty() { "." } else { &path }, with_causes(problem.error.as_ref()))
+}
+
+const STORE_FULL: &str =
+    "nothing that was archived before is lost; make space and run the same command again";
+/// What may help where there is no room for what comes out of the archive.
+pub const DESTINATION_FULL: &str =
+    "the archive is as it was; make space where it is restored to, and run the same command again";
+
+/// What may help a command that has met a full disk.
+fn when_full(command: &Command) -> Option<&'static str> {
+    match command {
+        Command::Restore(_) => Some(DESTINATION_FULL),
+        Command::Clone(_) => {
+            Some("the replica is as it was; make space, and the same command goes on where it stopped")
+        }
+        Command::Init(_) => Some("make space, and run the same command again"),
+        Command::Snapshots(_)
+        | Command::Stats
+        | Command::Ls(_)
+        | Command::Cat(_)
+        | Command::Diff(_)
+        | Command::Find(_)
+        | Command::Plan(_)
+        | Command::Bench(_)
+        | Command::Completions { .. }
+        | Command::Man { .. } => None,
+        _ => Some(STORE_FULL),
+    }
+}
+
+/// Whether something failed because a disk is full.
+pub fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    causes(error).any(|cause| match (cause.downcast_ref::<std::io::Error>(), cause.downcast_ref()) {
+        (Some(error), _) => error.kind() == std::io::ErrorKind::StorageFull,
+        // One hand met the full disk; this is another one, that was refused because of it.
+        (_, Some(AppendError::Failed { reason })) => reason.contains("No space left"),
+        _ => false,
+    })
 }
 
 const PUT_BACK: &str =
@@ -115,17 +163,6 @@ fn hint(error: &Error) -> Option<&'static str> {
             Some(KeyError::Last { .. }) => return Some("add another key first: `varve key add`"),
             Some(KeyError::NotPermitted(_)) => return Some("use a key that `varve key list` shows as full"),
             _ => {}
-        }
-        let is_full = match (cause.downcast_ref::<std::io::Error>(), cause.downcast_ref::<AppendError>()) {
-            (Some(error), _) => error.kind() == std::io::ErrorKind::StorageFull,
-            // One hand met the full disk; this is another one, that was refused because of it.
-            (_, Some(AppendError::Failed { reason })) => reason.contains("No space left"),
-            _ => false,
-        };
-        if is_full {
-            return Some(
-                "nothing that was archived before is lost; make space and run the same command again",
-            );
         }
     }
     None

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Ok(_) if say::tell_failure() => ExitCode::FAILURE,
         Ok(outcome) => outcome.exit_code(),
         Err(error) => {
-            complaint::print(&error);
+            complaint::print_end(&arguments.command, &error);
             ExitCode::from(if complaint::is_wrong_words(&error) { 2 } else { 1 })
         }
     }

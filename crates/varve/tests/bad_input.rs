@@ -244,7 +244,25 @@ fn a_full_disk_loses_nothing() {
     let _small = Mounted::tmpfs(&sandbox.path("small"), "2M").unwrap();
     let full = sandbox.fails(1, ["restore", "big", "small/out"]);
     assert!(full.contains("No space left"), "{full}");
+    assert!(full.contains("hint: the archive is as it was; make space where it is restored to"), "{full}");
     assert_eq!(fs::read_dir(sandbox.path("small")).unwrap().count(), 0, "no half of it is left there");
+
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    fs::write(sandbox.path("folder/big"), noise(8, 4_000_000)).unwrap();
+    sandbox.ok(["snapshot", "folder"]);
+    let alone = sandbox.fails(1, ["restore", "folder:big", "small/out"]);
+    assert!(alone.contains("No space left") && !alone.contains("No such file"), "{alone}");
+    let among = sandbox.fails(1, ["restore", "folder", "small/out"]);
+    assert!(
+        among.contains("1 file or folder is missing") && among.contains("hint: the archive is"),
+        "{among}"
+    );
+    fs::write(sandbox.path("small/fill"), noise(9, 1 << 20)).unwrap();
+    let mut small = sandbox;
+    small.set_store(small.path("small/store"));
+    while OpenOptions::new().append(true).open(small.path("small/fill")).unwrap().write(&[0; 4096]).is_ok() {}
+    let made = small.fails(1, ["init"]);
+    assert!(made.contains("hint: make space, and run") && !made.contains("archived before"), "{made}");
 }
 
 /// A small disk, gone at the end of the test.

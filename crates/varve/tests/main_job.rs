@@ -5,7 +5,7 @@ mod sandbox;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use sandbox::{
@@ -155,10 +155,31 @@ fn two_nights_of_a_folder() {
     }
     looks_into(&sandbox, &first);
     parts_come_out(&sandbox);
+    says_what_came_out(&sandbox, &first);
     sandbox.ok(["verify"]);
     sandbox.ok(["verify", "--data"]);
     let verified = sandbox.json(["verify", "--data"]).remove(0);
     assert_eq!((&verified["snapshots"], verified["damage"].as_array().unwrap().len()), (&2.into(), 0));
+}
+
+fn says_what_came_out(sandbox: &Sandbox, first: &serde_json::Value) {
+    let day = "home@2026-05-01";
+    let said = sandbox.ok(["restore", day, "said"]);
+    let there = sandbox.path("said");
+    let is_folder = |path: &&PathBuf| fs::symlink_metadata(there.join(path)).unwrap().is_dir();
+    let folders = manifest(&there).keys().filter(is_folder).count();
+    assert!(
+        said.starts_with("restored to said: ") && said.contains(&format!(" and {folders} folders")),
+        "{said}"
+    );
+    let letter = format!("{day}:letter.txt");
+    assert_eq!(sandbox.ok(["restore", &letter, "said/anew"]), "restored to said/anew: 14 B\n");
+    assert_eq!(sandbox.ok(["restore", &letter, "said/quiet", "-q"]), "");
+    let told = sandbox.json(["restore", &letter, "said/told"]).remove(0);
+    let wanted = serde_json::json!({
+        "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14, "problems": 0,
+    });
+    assert_eq!(told, wanted);
 }
 
 fn pretty_eq(found: &impl std::fmt::Debug, wanted: &impl std::fmt::Debug) {

@@ -1,13 +1,16 @@
 //! `varve restore` and `varve cat`
 
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 use varve_archive::{
-    ImagePart, NodeKind, Problem, Progress, RestoreOptions, Tree, Watch, restore_folder, restore_image,
-    write_image,
+    ImagePart, NodeKind, Problem, Progress, RestoreCounts, RestoreFolderError, RestoreOptions, Tree, Watch,
+    restore_folder, restore_image, write_image,
 };
 use varve_machine::{ImageFormat, restore_foreign};
 use varve_remote::Location;
@@ -15,14 +18,14 @@ use varve_replica::{Healing, Remembered};
 use varve_world::{RealStorage, Workers};
 
 use super::Outcome;
-use super::place::{Content, Place, place};
+use super::place::{Content, Place, What, place};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::Reading;
 use crate::roots::Roots;
 use crate::say::Output;
-use crate::{complaint, healing, replica_home};
+use crate::{complaint, healing, replica_home, show};
 
 /// Where a store keeps the list of the folders that its index is spread over, a path a line.
 const INDEX_PLACES: &str = "index/places";
@@ -39,10 +42,11 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let blocks = archive.blocks();
     let kept = kept.paths();
     let from = Origin { blocks: &blocks, workers: archive.workers(), kept: &kept };
-    let outcome = restore(from, &place, words, &progress);
+    let restored = restore(from, &place, words, &progress);
     drop(shown);
     healing::report_lost(arguments, &blocks);
-    outcome.with_context(|| format!("{} was not restored", words.snapshot))
+    let restored = restored.with_context(|| format!("{} was not restored", words.snapshot))?;
+    Ok(restored.map_or(Outcome::Done, |restored| tell(arguments, &place, &words.destination, &restored)))
 }
 
 pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
@@ -56,9 +60,56 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
         overwrite: false,
         format: ImageFormat::Raw,
     };
-    let outcome = restore(from, &place, &whole, &Progress::new());
+    let written = restore(from, &place, &whole, &Progress::new());
     healing::report_lost(arguments, &blocks);
-    outcome
+    written.map(|_| Outcome::Done)
+}
+
+/// What came out of the archive, and lies somewhere else now.
+struct Restored {
+    /// What it is.
+    kind: String,
+    counts: RestoreCounts,
+}
+
+/// Says what was restored, and what is missing of it.
+fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
+    let Restored { kind, counts } = restored;
+    match counts.problem_count - u64::from(counts.is_old_left) {
+        0 => {}
+        1 => remark!("varve: 1 file or folder is missing, or lacks something"),
+        several => remark!("varve: {several} files or folders are missing, or lack something"),
+    }
+    if arguments.json {
+        let snapshot = match place.what {
+            What::Snapshot(snapshot) => snapshot.id.to_string(),
+            What::Vac(line) => line.to_string(),
+        };
+        let value = json!({
+            "snapshot": snapshot,
+            "path": destination.to_string_lossy(),
+            "kind": kind,
+            "files": counts.file_count,
+            "folders": counts.folder_count,
+            "bytes": counts.bytes,
+            "problems": counts.problem_count,
+        });
+        say!("{value}");
+    } else if !arguments.quiet {
+        let held = match counts.folder_count {
+            0 => String::new(),
+            folders => {
+                format!(
+                    " in {} and {}",
+                    show::count(counts.file_count, "file"),
+                    show::count(folders, "folder")
+                )
+            }
+        };
+        let destination = show::name(destination.as_os_str().as_bytes());
+        say!("restored to {destination}: {}{held}", show::bytes(counts.bytes));
+    }
+    if counts.problem_count > 0 { Outcome::Found } else { Outcome::Done }
 }
 
 /// Where a destination leads: one that can only be a folder, such as `.` or `there/`, holds what is restored, under its own name.
@@ -169,7 +220,13 @@ struct Origin<'a> {
     kept: &'a [PathBuf],
 }
 
-fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Progress) -> Result<Outcome> {
+/// Restores what is at a place. `None`: it went to standard output, and nothing is to be said of it.
+fn restore(
+    from: Origin<'_>,
+    place: &Place<'_>,
+    words: &Restore,
+    progress: &Progress,
+) -> Result<Option<Restored>> {
     let Restore { destination, overwrite, format, .. } = words;
     let (files, node) = match place.content(from.blocks)? {
         Content::Disk(disk) => return restore_bytes(from, &disk.raw(), words, progress),
@@ -180,7 +237,8 @@ fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Prog
         bail!(WrongWords("--format is for disk images: this is no image".into()));
     }
     if destination != Path::new("-") {
-        return restore_node(from, Tree { files: &*files, root: &node }, destination, *overwrite, progress);
+        let tree = Tree { files: &*files, root: &node };
+        return restore_node(from, tree, destination, *overwrite, progress).map(Some);
     }
     if node.kind != NodeKind::File {
         let name = place.name();
@@ -192,7 +250,7 @@ fn restore(from: Origin<'_>, place: &Place<'_>, words: &Restore, progress: &Prog
             .with_context(|| format!("{:?} has no content", place.path));
     }
     files.write_to(from.workers, &node, &mut Output::new(), progress)?;
-    Ok(Outcome::Done)
+    Ok(None)
 }
 
 fn restore_bytes(
@@ -200,20 +258,24 @@ fn restore_bytes(
     image: &ImagePart,
     words: &Restore,
     progress: &Progress,
-) -> Result<Outcome> {
+) -> Result<Option<Restored>> {
     let Origin { blocks, workers, .. } = from;
     let Restore { destination, overwrite, format, .. } = words;
     match (*format, destination == Path::new("-")) {
-        (ImageFormat::Raw, true) => write_image(&**blocks, workers, image, &mut Output::new(), progress)?,
+        (ImageFormat::Raw, true) => {
+            write_image(&**blocks, workers, image, &mut Output::new(), progress)?;
+            return Ok(None);
+        }
         (ImageFormat::Raw, false) => {
-            restore_image(&**blocks, workers, image, destination, *overwrite, progress)?
+            restore_image(&**blocks, workers, image, destination, *overwrite, progress)?;
         }
         (_, true) => bail!(WrongWords("an image can be restored with --format only to a file".into())),
         (format, false) => {
             restore_foreign(&**blocks, workers, image, (destination, format), *overwrite, progress)?;
         }
     }
-    Ok(Outcome::Done)
+    let counts = RestoreCounts { file_count: 1, bytes: image.size(), ..RestoreCounts::default() };
+    Ok(Some(Restored { kind: "image".into(), counts }))
 }
 
 fn restore_node(
@@ -222,17 +284,39 @@ fn restore_node(
     destination: &Path,
     overwrite: bool,
     progress: &Progress,
-) -> Result<Outcome> {
+) -> Result<Restored> {
     let options = RestoreOptions { overwrite, kept: from.kept, ..RestoreOptions::default() };
-    let report = |problem: Problem| remark!("varve: {}", complaint::problem(&problem));
-    let watch = Watch { progress, report: &report };
-    let counts = restore_folder(tree.files, from.workers, tree.root, destination, options, watch)?;
-    let lacking_count = counts.problem_count - u64::from(counts.is_old_left);
-    if lacking_count > 0 {
-        match lacking_count {
-            1 => remark!("varve: 1 file or folder is missing, or lacks something"),
-            several => remark!("varve: {several} files or folders are missing, or lack something"),
+    let is_folder = tree.root.kind == NodeKind::Folder;
+    // Of a file by itself, what it lacks may be why nothing came of it.
+    let of_file = Mutex::new(Vec::new());
+    let is_full = AtomicBool::new(false);
+    let report = |problem: Problem| {
+        is_full.fetch_or(complaint::is_full(&*problem.error), Ordering::Relaxed);
+        match is_folder {
+            true => remark!("varve: {}", complaint::problem(&problem)),
+            false => of_file.lock().unwrap_or_else(PoisonError::into_inner).push(problem),
         }
+    };
+    let watch = Watch { progress, report: &report };
+    let restored = restore_folder(tree.files, from.workers, tree.root, destination, options, watch);
+    let of_file = of_file.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let counts = match restored {
+        Ok(counts) => counts,
+        Err(RestoreFolderError::Cancelled) => bail!("interrupted"),
+        Err(error) => {
+            let is_absent = matches!(&error, RestoreFolderError::Destination { source, .. } if source.kind() == ErrorKind::NotFound);
+            return match of_file.into_iter().next().filter(|_| is_absent) {
+                Some(problem) => Err(anyhow::Error::from_boxed(problem.error))
+                    .context(show::name(destination.as_os_str().as_bytes())),
+                None => bail!(error),
+            };
+        }
+    };
+    for problem in &of_file {
+        remark!("varve: {}", complaint::problem(problem));
     }
-    Ok(if counts.problem_count > 0 { Outcome::Found } else { Outcome::Done })
+    if is_full.into_inner() {
+        remark!("hint: {}", complaint::DESTINATION_FULL);
+    }
+    Ok(Restored { kind: tree.root.kind.to_string(), counts })
 }
