@@ -29,6 +29,7 @@ pub fn bytes(count: u64) -> String {
 pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
     match what {
         _ if number == N::from(1) => format!("1 {what}"),
+        "entry" => format!("{number} entries"),
         _ if what.ends_with('s') => format!("{number} {what}es"),
         _ => format!("{number} {what}s"),
     }

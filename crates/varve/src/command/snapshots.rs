@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let mut table =
-        show::table(&["id", "time", "name", "kind", "size", "new", "stored", "files", ""], &[4, 5, 6, 7]);
+        show::table(&["id", "time", "name", "kind", "size", "new", "stored", "entries", ""], &[4, 5, 6, 7]);
     for snapshot in snapshots {
         table.add_row([
             short_id(snapshot),
@@ -76,7 +76,9 @@ pub(super) fn as_json(snapshot: &Snapshot) -> Value {
         "host": snapshot.host,
         "tags": snapshot.tags,
         "size": snapshot.size,
+        // The older name of the same number: it says less than it counts.
         "files": snapshot.file_count,
+        "entries": snapshot.file_count,
         "problems": snapshot.problem_count,
         "new_bytes": snapshot.growth.map(|growth| growth.new_bytes),
         "stored_bytes": snapshot.growth.map(|growth| growth.stored_bytes),

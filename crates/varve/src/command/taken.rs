@@ -15,12 +15,12 @@ pub(super) fn say_left_out(left_out: &LeftOut) {
 
 /// A snapshot that was taken, for people.
 pub(super) fn as_line(snapshot: &Snapshot) -> String {
-    let files = match snapshot.file_count {
+    let entries = match snapshot.file_count {
         0 => String::new(),
-        number => format!(" in {}", show::count(number, "file")),
+        number => format!(" in {}", show::count(number, "entry")),
     };
     format!(
-        "{} {}: {}{files}{}, {}",
+        "{} {}: {}{entries}{}, {}",
         snapshots::short_id(snapshot),
         show::name(snapshot.name.as_bytes()),
         show::bytes(snapshot.size),
