@@ -437,6 +437,19 @@ fn a_folder_in_the_place_of_an_object_is_named() {
 }
 
 #[test]
+fn a_second_copy_is_not_made_in_the_store_itself() {
+    let sandbox = replicated();
+    std::os::unix::fs::symlink(sandbox.store(), sandbox.path("link")).unwrap();
+    let before = files(sandbox.store());
+    for target in ["store", "store/", "store/replica/deep", "link", "link/arenas", "replica/../store"] {
+        let refused = sandbox.fails(1, ["replicate", target, "--remember"]);
+        assert!(refused.contains("is in the folder of the store itself"), "{target}: {refused}");
+    }
+    assert_eq!(files(sandbox.store()), before);
+    sandbox.ok(["replicate", "store-2"]);
+}
+
+#[test]
 fn what_cannot_be_put_again_is_named() {
     let sandbox = replicated();
     let segment = segments(&sandbox).remove(0);

@@ -1,12 +1,13 @@
 //! `varve replicate`
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, bail};
 use serde_json::json;
 use varve_archive::Progress;
 use varve_block::with_causes;
-use varve_remote::Target;
+use varve_remote::{Location, Target};
 use varve_replica::{
     DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, SegmentName, Source,
     WrongLength,
@@ -63,6 +64,7 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
     for text in &targets {
         // One target that fails must not keep the others from being brought up to date.
         let done = target_name(text).and_then(|text| {
+            require_elsewhere(&path, &text)?;
             // What names no place is not remembered either.
             let there = target::open(&text, named_by, words.limit_rate)?;
             if words.remember && !words.dry_run {
@@ -108,6 +110,20 @@ fn target_name(text: &str) -> Result<String> {
     }
     let path = std::path::absolute(text)?;
     path.to_str().map(str::to_owned).with_context(|| format!("{text}: a folder's path must be text"))
+}
+
+/// A second copy in the store's own folder would be lost with it, and be taken for a part of it.
+fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
+    let Location::Folder(folder) = text.parse()? else { return Ok(()) };
+    let present = folder.ancestors().find_map(|path| path.canonicalize().ok());
+    let is_inside =
+        present.zip(store.canonicalize().ok()).is_some_and(|(present, store)| present.starts_with(store));
+    if is_inside {
+        bail!(
+            "{text} is in the folder of the store itself: a second copy belongs somewhere else, best on another disk"
+        );
+    }
+    Ok(())
 }
 
 fn options(words: &Replicate) -> Result<ReplicateOptions> {
