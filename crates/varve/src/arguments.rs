@@ -4,6 +4,7 @@
     reason = "these lines are printed on a terminal: `[:PATH]` is no link"
 )]
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -104,7 +105,10 @@ A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the 
 
 const INSIDE_HELP: &str = "\
 Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab.
-disk.raw is the whole disk, and p1.raw the bytes of p1, whatever they are.";
+disk.raw is the whole disk, and p1.raw the bytes of p1, whatever they are.
+
+Names of files are bytes, and may be given as they are. A byte that is no part of UTF-8 text is shown as \\xe9, a control character as \\n or \\u{1b}, and a
+backslash as \\\\. With --json such a name has all its bytes beside it, in hexadecimal: path_bytes.";
 
 const DIFF_HELP: &str = "\
 + only in the later one, - only in the earlier one, M changed, m changed in nothing but owner, mode, times or attributes.
@@ -538,7 +542,7 @@ pub struct Snapshots {
 #[derive(Debug, Clone, Args)]
 pub struct Ls {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
-    pub snapshot: String,
+    pub snapshot: OsString,
 
     /// Show modes, owners, sizes and times
     #[arg(short, long)]
@@ -552,7 +556,7 @@ pub struct Ls {
 #[derive(Debug, Clone, Args)]
 pub struct Cat {
     /// Which snapshot, and which file in it: SNAPSHOT[:PATH]
-    pub snapshot: String,
+    pub snapshot: OsString,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -569,10 +573,10 @@ pub struct Mount {
 #[derive(Debug, Clone, Args)]
 pub struct Diff {
     /// The earlier snapshot: SNAPSHOT[:PATH]
-    pub from: String,
+    pub from: OsString,
 
     /// The later one: SNAPSHOT[:PATH]
-    pub to: String,
+    pub to: OsString,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -581,13 +585,13 @@ pub struct Find {
     pub pattern: String,
 
     /// Where to look: one snapshot; all, newest first, if not given
-    pub snapshot: Option<String>,
+    pub snapshot: Option<OsString>,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct Restore {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
-    pub snapshot: String,
+    pub snapshot: OsString,
 
     /// Where to: a file, a folder or a block device; `there/` or `.` for its own name in that folder; `-` for standard output
     #[arg(value_hint = ValueHint::AnyPath)]

@@ -3,7 +3,9 @@
 use std::fmt::{self, Write as _};
 
 use comfy_table::{CellAlignment, Table, presets};
+use serde_json::Value;
 use varve_archive::{Node, NodeKind};
+use varve_block::to_hex;
 
 use crate::moment;
 
@@ -47,15 +49,25 @@ pub fn duration(nanoseconds: u64) -> String {
 
 /// Lines from outside, with everything that could mislead a terminal made visible.
 pub fn lines(text: &str) -> String {
-    text.lines().map(|line| name(line.as_bytes())).collect::<Vec<_>>().join("\n")
+    text.lines().map(sentence).collect::<Vec<_>>().join("\n")
 }
 
-/// A name from outside, with everything that could mislead a terminal made visible.
+/// What somebody else says, with everything that could mislead a terminal made visible.
+pub fn sentence(text: &str) -> String {
+    escaped(text.as_bytes(), char::is_control)
+}
+
+/// A name from outside, with everything that could mislead a terminal made visible. No two names look the same: a backslash of its own is
+/// shown as two.
 pub fn name(bytes: &[u8]) -> String {
+    escaped(bytes, |c| c.is_control() || c == '\\')
+}
+
+fn escaped(bytes: &[u8], is_special: impl Fn(char) -> bool) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() {
+            if is_special(c) {
                 text.extend(c.escape_default());
             } else {
                 text.push(c);
@@ -67,6 +79,14 @@ pub fn name(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+/// Puts a name into an object for programs: as text, and where that is not all of it, its bytes beside it in hexadecimal, as `FIELD_bytes`.
+pub fn put_name(object: &mut Value, field: &str, name: &[u8]) {
+    object[field] = String::from_utf8_lossy(name).into();
+    if std::str::from_utf8(name).is_err() {
+        object[format!("{field}_bytes")] = to_hex(name).into();
+    }
 }
 
 /// The mode of a node, as `ls -l` shows it.
@@ -165,6 +185,8 @@ mod tests {
     fn names_cannot_mislead_a_terminal() {
         assert_eq!(name(b"a\x1b[2Jb\n\xffc"), "a\\u{1b}[2Jb\\n\\xffc");
         assert_eq!(name("grün".as_bytes()), "grün");
+        assert_eq!([name(b"\xff"), name(b"\\xff")], ["\\xff", "\\\\xff"], "no two look the same");
+        assert_eq!(sentence("C:\\x\x07"), "C:\\x\\u{7}");
     }
 
     #[test]

@@ -142,6 +142,11 @@ fn wrong_words_and_wrong_kinds_are_said() {
     // As `snapshots` shows it: to the second.
     assert_eq!(sandbox.ok(["ls", "folder@2026-05-01T23:15:07Z"]), "");
     assert!(sandbox.fails(1, ["ls", "folder@2026-05-01T23:15:06Z"]).contains("nothing that old"));
+    let unset =
+        [&["ls", ""][..], &["cat", ":file"], &["restore", "", "out"], &["diff", "folder", ""], &["boot", ""]];
+    for words in unset {
+        assert!(sandbox.fails(2, words).contains("which snapshot?"), "{words:?}");
+    }
 }
 
 #[test]

@@ -3,8 +3,11 @@
 
 mod sandbox;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -160,6 +163,34 @@ fn two_nights_of_a_folder() {
     sandbox.ok(["verify", "--data"]);
     let verified = sandbox.json(["verify", "--data"]).remove(0);
     assert_eq!((&verified["snapshots"], verified["damage"].as_array().unwrap().len()), (&2.into(), 0));
+}
+
+/// As old systems wrote them, and next to each other two names that would look the same.
+#[test]
+fn names_that_are_no_text_are_named_as_they_are() {
+    let sandbox = Sandbox::encrypted();
+    let folder = sandbox.path("old");
+    let name = OsStr::from_bytes(b"caf\xe9");
+    fs::create_dir_all(folder.join(name)).unwrap();
+    fs::write(folder.join(name).join(name), "coffee").unwrap();
+    fs::write(folder.join("caf\\xe9"), "a backslash").unwrap();
+    symlink(name, folder.join("link")).unwrap();
+    sandbox.ok(["snapshot", "old"]);
+    let place = |path: &[u8]| OsStr::from_bytes(&[b"old:", path].concat()).to_owned();
+    let within = place(b"/caf\xe9/caf\xe9");
+    assert_eq!(sandbox.ok([OsStr::new("cat"), &within]), "coffee");
+    assert_eq!(sandbox.ok(["cat", "old:caf\\xe9"]), "a backslash");
+    assert_eq!(sandbox.ok([OsStr::new("ls"), &place(b"caf\xe9/")]), "caf\\xe9\n");
+    assert_eq!(sandbox.ok(["ls", "old"]), "caf\\\\xe9\ncaf\\xe9/\nlink\n");
+    sandbox.ok([OsStr::new("restore"), &within, OsStr::from_bytes(b"\xe9")]);
+    assert_eq!(fs::read(sandbox.path("").join(OsStr::from_bytes(b"\xe9"))).unwrap(), b"coffee");
+    let nodes = sandbox.json(["ls", "old"]);
+    let bytes: Vec<_> = nodes.iter().map(|node| node["path_bytes"].as_str()).collect();
+    assert_eq!(bytes, [None, Some("636166e9"), None], "{nodes:?}");
+    assert_eq!((&nodes[1]["path"], &nodes[2]["target_bytes"]), (&"caf\u{fffd}".into(), &"636166e9".into()));
+    let changes = sandbox.json([OsStr::new("diff"), OsStr::new("old"), &place(b"caf\xe9")]);
+    assert!(changes.iter().any(|change| change["path_bytes"] == "636166e92f636166e9"), "{changes:?}");
+    assert_eq!(sandbox.ok(["find", "caf?"]).lines().count(), 2);
 }
 
 fn says_what_came_out(sandbox: &Sandbox, first: &serde_json::Value) {

@@ -19,6 +19,7 @@ use varve_serve::nbd::{Disk, Endpoint, FewDisks, NbdServer, OneDisk, Overlay, Se
 
 use self::terminal::Terminal;
 use super::Outcome;
+use super::place::refuse_empty;
 use super::serve::{MOMENTS, unnamed_file};
 use crate::arguments::{Arguments, Boot, BusChoice, FirmwareChoice, WrongWords};
 use crate::reading::Reading;
@@ -70,6 +71,7 @@ fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn 
         WrongWords(format!("which snapshot? There is no {path} yet that would say it"))
     };
     let name = words.snapshot.as_deref().or(below.as_deref()).ok_or_else(missing)?;
+    refuse_empty(name)?;
     let (snapshot, served) = snapshots.find_snapshot(name)?;
     if let Some(below) = below.as_ref().filter(|below| **below != snapshot.id.to_string()) {
         let path = words.keep.as_deref().unwrap_or(Path::new("")).display();

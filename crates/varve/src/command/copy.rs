@@ -1,22 +1,23 @@
 //! `varve copy`
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
-use varve_archive::{Archive, CopySnapshotError, Progress, Snapshot, SnapshotCopier, select};
+use varve_archive::{Archive, CopySnapshotError, Progress, Snapshot, SnapshotCopier};
 use varve_block::Score;
 use varve_store::Store;
 use varve_tree::{Copied, CopyError, CopyMode, copy_archive};
 
 use super::Outcome;
-use super::place::vac_place;
+use super::place::{named, vac_place};
 use super::snapshots::short_id;
 use super::taken::growth;
 use crate::arguments::{Arguments, Copy, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{healing, moment, session, show};
+use crate::{healing, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
     let [from, what @ .., to] = words.words.as_slice() else {
@@ -32,7 +33,7 @@ pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
             bail!(WrongWords("--all copies everything: leave out the names of snapshots".into()))
         }
         (false, [archive]) => {
-            if let Some((line, "")) = vac_place(archive)? {
+            if let Some((line, [])) = vac_place(OsStr::new(archive))? {
                 return copy_vac(arguments, words, (from, to), (&line.to_string(), line.score));
             }
         }
@@ -111,10 +112,7 @@ fn choose<'a>(snapshots: &'a [Snapshot], what: &[String]) -> Result<Vec<&'a Snap
     if what.is_empty() {
         return Ok(snapshots.iter().collect());
     }
-    let wanted = what
-        .iter()
-        .map(|what| Ok(select(snapshots, what, &moment::parse_last)?.id))
-        .collect::<Result<Vec<_>>>()?;
+    let wanted = what.iter().map(|what| Ok(named(snapshots, what)?.id)).collect::<Result<Vec<_>>>()?;
     Ok(snapshots.iter().filter(|snapshot| wanted.contains(&snapshot.id)).collect())
 }
 

@@ -89,7 +89,9 @@ fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
             }
         };
         if arguments.json {
-            list!("{}", json!({ "path": path.to_string_lossy(), "change": what }));
+            let mut line = json!({ "change": what });
+            show::put_name(&mut line, "path", path.as_os_str().as_bytes());
+            list!("{line}");
         } else {
             list!("{sign} {}", shown(path));
         }

@@ -109,10 +109,12 @@ fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
         SealCheck::Absent => "no seal yet",
     };
     if arguments.json {
-        let roots: Vec<_> = roots
-            .iter()
-            .map(|root| json!({ "archive": root.line, "name": String::from_utf8_lossy(&root.name) }))
-            .collect();
+        let root = |root: &FoundRoot| {
+            let mut value = json!({ "archive": root.line });
+            show::put_name(&mut value, "name", &root.name);
+            value
+        };
+        let roots: Vec<_> = roots.iter().map(root).collect();
         say!(
             "{}",
             json!({

@@ -1,5 +1,7 @@
 //! `varve init`
 
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_block::to_hex;
@@ -9,7 +11,7 @@ use varve_world::World;
 use super::{Outcome, reindex};
 use crate::arguments::{Arguments, CompareChoice, Init, ScoreChoice, WrongWords};
 use crate::secret::{self, Asked};
-use crate::{home, session};
+use crate::{home, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     let path = home::store_folder(arguments)?;
@@ -28,7 +30,9 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     }
     let id = to_hex(&config.id);
     if arguments.json {
-        say!("{}", json!({ "path": path.to_string_lossy(), "id": id }));
+        let mut made = json!({ "id": id });
+        show::put_name(&mut made, "path", path.as_os_str().as_bytes());
+        say!("{made}");
     } else if !arguments.quiet {
         say!("made store {id} in {}", path.display());
         if config.encryption == Encryption::Aes256Gcm {

@@ -34,9 +34,12 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         }
         Content::Raw(part) => {
             if arguments.json {
-                list!("{}", json!({ "path": place.path, "kind": "image", "size": part.size() }));
+                list!(
+                    "{}",
+                    json!({ "path": place.path.to_string_lossy(), "kind": "image", "size": part.size() })
+                );
             } else {
-                list!("{} is {} of a disk image", words.snapshot, show::bytes(part.size()));
+                list!("{} is {} of a disk image", shown(words), show::bytes(part.size()));
             }
             return Ok(Outcome::Done);
         }
@@ -45,9 +48,14 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let outcome = print_tree(arguments, words, &*files, &root, &|_| None);
     healing::report_lost(arguments, &blocks);
     if root.kind != NodeKind::Folder && words.recursive && root.kind != NodeKind::File {
-        bail!("{} is a {}", words.snapshot, root.kind);
+        bail!("{} is a {}", shown(words), root.kind);
     }
     Ok(outcome)
+}
+
+/// What was asked for.
+fn shown(words: &Ls) -> String {
+    show::name(words.snapshot.as_bytes())
 }
 
 /// Prints what a folder holds. `holds` says what a volume has in it that is shown as its bytes. [`Outcome::Found`]: something could not be
@@ -70,7 +78,7 @@ fn print_tree(
         }
         Listed::Unreadable { path, error } => {
             let path = show::name(path.as_os_str().as_bytes());
-            let path = if path.is_empty() { &words.snapshot } else { &path };
+            let path = if path.is_empty() { shown(words) } else { path };
             remark!("varve: {path}: {}", with_causes(error.as_ref()));
             outcome = Outcome::Found;
             ListNext::Skip
@@ -106,7 +114,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
             volume.content().to_string(),
             show::bytes(volume.size()),
             show::name(volume.label().unwrap_or_default().as_bytes()),
-            problem.map_or_else(String::new, |problem| show::name(problem.as_bytes())),
+            problem.map_or_else(String::new, |problem| show::sentence(&problem)),
         ]);
     }
     let size = disk.raw().size();
@@ -117,7 +125,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
         list!("{}", table.trim_fmt());
     }
     for problem in disk.problems() {
-        remark!("varve: {}", show::name(problem.to_string().as_bytes()));
+        remark!("varve: {}", show::sentence(&problem.to_string()));
     }
 }
 
@@ -143,15 +151,19 @@ fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node, holds: Opt
 
 /// A node for programs, one on a line.
 pub(super) fn as_json(path: &[u8], node: &Node) -> Value {
-    json!({
-        "path": String::from_utf8_lossy(path),
+    let mut line = json!({
         "kind": node.kind.to_string(),
         "mode": format!("{:04o}", node.mode),
         "uid": node.uid,
         "gid": node.gid,
         "size": node.size,
         "mtime": moment::rfc3339(node.mtime),
-        "target": (node.kind == NodeKind::SymbolicLink).then(|| String::from_utf8_lossy(&node.target)),
+        "target": null,
         "problem": node.problem.map(|problem| problem.to_string()),
-    })
+    });
+    show::put_name(&mut line, "path", path);
+    if node.kind == NodeKind::SymbolicLink {
+        show::put_name(&mut line, "target", &node.target);
+    }
+    line
 }

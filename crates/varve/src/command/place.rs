@@ -1,11 +1,13 @@
 //! What `SNAPSHOT[:PATH]` names.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use varve_archive::{
     CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent, StoredFiles,
     VacArchive, VacContent, VacFiles, VacLine, lookup, select,
@@ -14,12 +16,13 @@ use varve_block::BlockStore;
 use varve_replica::Healing;
 use varve_tree::Entry;
 
+use crate::arguments::WrongWords;
 use crate::{moment, session, show};
 
 /// A snapshot or another program's archive, and a path in it, as `SNAPSHOT[:PATH]` names them.
 pub(super) struct Place<'a> {
     pub(super) what: What<'a>,
-    pub(super) path: &'a str,
+    pub(super) path: &'a Path,
 }
 
 /// What may be looked into.
@@ -31,36 +34,56 @@ pub(super) enum What<'a> {
 }
 
 /// Finds what `SNAPSHOT[:PATH]` names.
-pub(super) fn place<'a>(snapshots: &'a [Snapshot], text: &'a str) -> Result<Place<'a>> {
+pub(super) fn place<'a>(snapshots: &'a [Snapshot], text: &'a OsStr) -> Result<Place<'a>> {
     if let Some((line, path)) = vac_place(text)? {
-        return Ok(Place { what: What::Vac(line), path: path.trim_matches('/') });
+        return Ok(Place { what: What::Vac(line), path: without_slashes(path) });
     }
-    // A time of day has colons too: the path begins after the first one that is not in a time.
-    let (name, path) = match text.match_indices(':').find(|(at, _)| !is_in_time(text, *at)) {
-        Some((at, _)) => (&text[..at], &text[at + 1..]),
-        None => (text, ""),
+    let text = text.as_bytes();
+    let (name, path) = match path_at(text) {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, &[][..]),
     };
-    let snapshot = select(snapshots, name, &moment::parse_last)?;
-    Ok(Place { what: What::Snapshot(snapshot), path: path.trim_matches('/') })
+    // A snapshot's name is text, made so from whatever its source is called.
+    let snapshot = named(snapshots, &String::from_utf8_lossy(name))?;
+    Ok(Place { what: What::Snapshot(snapshot), path: without_slashes(path) })
+}
+
+/// Finds the snapshot that somebody has named.
+pub(super) fn named<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
+    refuse_empty(name)?;
+    Ok(select(snapshots, name, &moment::parse_last)?)
+}
+
+/// An empty name is a variable that was not set, and does not mean just any snapshot.
+pub(super) fn refuse_empty(name: &str) -> Result<()> {
+    if name.is_empty() {
+        bail!(WrongWords("which snapshot? Its name is empty; the newest of all is called latest".into()));
+    }
+    Ok(())
 }
 
 /// The archive that `vac:SCORE[:PATH]` or `FILE.vac[:PATH]` names, if the text is such.
-pub(super) fn vac_place(text: &str) -> Result<Option<(VacLine, &str)>> {
-    let path_of = |rest: &'_ str| rest.is_empty() || rest.starts_with(':');
-    if let Ok((line, rest)) = VacLine::split(text)
-        && path_of(rest)
-    {
-        return Ok(Some((line, rest.get(1..).unwrap_or_default())));
+pub(super) fn vac_place(text: &OsStr) -> Result<Option<(VacLine, &[u8])>> {
+    let text = text.as_bytes();
+    let path_of = |rest: &[u8]| rest.first().is_none_or(|first| *first == b':');
+    let valid = text.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    if let Ok((line, rest)) = VacLine::split(valid) {
+        let rest = &text[valid.len() - rest.len()..];
+        if path_of(rest) {
+            return Ok(Some((line, rest.get(1..).unwrap_or_default())));
+        }
     }
-    for (at, ending) in text.match_indices(VAC_ENDING) {
+    let endings = text.windows(VAC_ENDING.len()).enumerate().filter(|(_, part)| *part == VAC_ENDING);
+    for (at, ending) in endings {
         let (name, rest) = text.split_at(at + ending.len());
-        if !path_of(rest) || !Path::new(name).is_file() {
+        let file = Path::new(OsStr::from_bytes(name));
+        if !path_of(rest) || !file.is_file() {
             continue;
         }
-        match vac_file(Path::new(name)) {
+        match vac_file(file) {
             Ok(line) => return Ok(Some((line, rest.get(1..).unwrap_or_default()))),
             // It may be the name of a snapshot, too.
-            Err(_) if !name.contains('/') => {}
+            Err(_) if !name.contains(&b'/') => {}
             Err(error) => return Err(error),
         }
     }
@@ -68,7 +91,7 @@ pub(super) fn vac_place(text: &str) -> Result<Option<(VacLine, &str)>> {
 }
 
 /// How the files end that vac writes its lines to.
-const VAC_ENDING: &str = ".vac";
+const VAC_ENDING: &[u8] = b".vac";
 /// So much of such a file is read; the line is shorter.
 const VAC_FILE_BYTES: u64 = 128;
 
@@ -127,15 +150,15 @@ impl Place<'_> {
     }
 
     fn in_files<'a>(&self, files: Box<dyn Files + 'a>, root: &Node) -> Result<Content<'a>> {
-        let node = Box::new(lookup(&*files, root, Path::new(self.path))?);
+        let node = Box::new(lookup(&*files, root, self.path)?);
         Ok(Content::Node { files, node })
     }
 
     fn inside<'a>(&self, disk: ImageFiles) -> Result<Content<'a>, LookupError> {
-        if self.path.is_empty() {
+        if self.path.as_os_str().is_empty() {
             return Ok(Content::Disk(disk));
         }
-        let node = lookup(&disk, &disk.root(), Path::new(self.path))?;
+        let node = lookup(&disk, &disk.root(), self.path)?;
         warn_of(&disk);
         Ok(match disk.raw_of(&node) {
             Some(part) => Content::Raw(part),
@@ -153,16 +176,28 @@ pub(super) fn open_image(blocks: &Arc<Healing>, entry: &Entry) -> ImageFiles {
 /// Tells what whoever looks into the volumes that were opened should know of them.
 pub(super) fn warn_of(disk: &ImageFiles) {
     for (volume, warning) in disk.warnings() {
-        remark!("varve: {}: {}", show::name(volume.as_bytes()), show::name(warning.as_bytes()));
+        remark!("varve: {}: {}", show::name(volume.as_bytes()), show::sentence(&warning));
     }
 }
 
+/// Where the colon is after which a path begins. A time of day has colons too: it is the first one that is not in a time.
+fn path_at(text: &[u8]) -> Option<usize> {
+    (0..text.len()).find(|at| text[*at] == b':' && !is_in_time(text, *at))
+}
+
 /// Whether the colon at `at` stands between two digits, after an `@`.
-fn is_in_time(text: &str, at: usize) -> bool {
-    let digit = |place: Option<usize>| {
-        place.and_then(|place| text.as_bytes().get(place)).is_some_and(u8::is_ascii_digit)
-    };
-    text[..at].contains('@') && digit(at.checked_sub(1)) && digit(Some(at + 1))
+fn is_in_time(text: &[u8], at: usize) -> bool {
+    let digit =
+        |place: Option<usize>| place.and_then(|place| text.get(place)).is_some_and(u8::is_ascii_digit);
+    text[..at].contains(&b'@') && digit(at.checked_sub(1)) && digit(Some(at + 1))
+}
+
+/// A path in a snapshot, wherever somebody thinks that it begins and ends.
+fn without_slashes(path: &[u8]) -> &Path {
+    let is_name = |byte: &u8| *byte != b'/';
+    let start = path.iter().position(is_name).unwrap_or(path.len());
+    let end = path.iter().rposition(is_name).map_or(start, |last| last + 1);
+    Path::new(OsStr::from_bytes(&path[start..end]))
 }
 
 #[cfg(test)]
@@ -172,9 +207,16 @@ mod tests {
     #[test]
     fn archives_of_vac_are_told_from_snapshots() {
         const LINE: &str = "vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531";
-        let path =
-            |text: &str| vac_place(text).unwrap().map(|(line, path)| (line.to_string(), path.to_owned()));
+        let path = |text: &str| {
+            vac_place(OsStr::new(text))
+                .unwrap()
+                .map(|(line, path)| (line.to_string(), String::from_utf8(path.to_vec()).unwrap()))
+        };
         assert_eq!(path(LINE), Some((LINE.into(), String::new())));
+        let bytes = [LINE.as_bytes(), b":caf\xe9"].concat();
+        assert_eq!(vac_place(OsStr::from_bytes(&bytes)).unwrap().unwrap().1, b"caf\xe9");
+        let bytes = [LINE.as_bytes(), b"\xe9"].concat();
+        assert!(vac_place(OsStr::from_bytes(&bytes)).unwrap().is_none());
         assert_eq!(path(&format!("{LINE}:a:b")), Some((LINE.into(), "a:b".into())));
         for snapshot in ["web", "vac:etc", &LINE[..43], &format!("{LINE}0"), "night.vac"] {
             assert_eq!(path(snapshot), None, "{snapshot}");
@@ -185,7 +227,7 @@ mod tests {
         assert_eq!(path(&format!("{file}:x")), Some((LINE.into(), "x".into())));
         assert_eq!(path(&file), Some((LINE.into(), String::new())));
         std::fs::write(&file, "something else").unwrap();
-        assert!(vac_place(&file).is_err());
+        assert!(vac_place(OsStr::new(&file)).is_err());
     }
 
     #[test]
@@ -197,8 +239,14 @@ mod tests {
             ("12:34", Some(2)),
             ("web", None),
         ] {
-            let found = text.match_indices(':').map(|(at, _)| at).find(|at| !is_in_time(text, *at));
-            assert_eq!(found, path_at, "{text}");
+            assert_eq!(super::path_at(text.as_bytes()), path_at, "{text}");
+        }
+    }
+
+    #[test]
+    fn slashes_around_a_path_mean_nothing() {
+        for (path, bare) in [("", ""), ("/", ""), ("//a/b//", "a/b"), ("a", "a")] {
+            assert_eq!(without_slashes(path.as_bytes()), Path::new(bare), "{path}");
         }
     }
 }

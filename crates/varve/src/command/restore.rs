@@ -45,7 +45,8 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let restored = restore(from, &place, words, &progress);
     drop(shown);
     healing::report_lost(arguments, &blocks);
-    let restored = restored.with_context(|| format!("{} was not restored", words.snapshot))?;
+    let restored =
+        restored.with_context(|| format!("{} was not restored", show::name(words.snapshot.as_bytes())))?;
     Ok(restored.map_or(Outcome::Done, |restored| tell(arguments, &place, &words.destination, &restored)))
 }
 
@@ -85,15 +86,15 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
             What::Snapshot(snapshot) => snapshot.id.to_string(),
             What::Vac(line) => line.to_string(),
         };
-        let value = json!({
+        let mut value = json!({
             "snapshot": snapshot,
-            "path": destination.to_string_lossy(),
             "kind": kind,
             "files": counts.file_count,
             "folders": counts.folder_count,
             "bytes": counts.bytes,
             "problems": counts.problem_count,
         });
+        show::put_name(&mut value, "path", destination.as_os_str().as_bytes());
         say!("{value}");
     } else if !arguments.quiet {
         let held = match counts.folder_count {
@@ -116,7 +117,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
 fn below_folder(destination: &Path, place: &Place<'_>) -> PathBuf {
     let is_folder = destination.file_name().is_none() || destination.as_os_str().as_bytes().ends_with(b"/");
     let name = place.name();
-    let own = Path::new(place.path).file_name().or_else(|| Path::new(&name).file_name());
+    let own = place.path.file_name().or_else(|| Path::new(&name).file_name());
     match own.filter(|_| is_folder) {
         Some(own) => destination.join(own),
         None => destination.to_owned(),
@@ -242,7 +243,7 @@ fn restore(
     }
     if node.kind != NodeKind::File {
         let name = place.name();
-        let what = if place.path.is_empty() { &*name } else { place.path };
+        let what = if place.path.as_os_str().is_empty() { Path::new(&name) } else { place.path };
         bail!("{what:?} is a {}: only a file can be written to standard output", node.kind);
     }
     if let Some(trouble) = files.trouble(&node).filter(|trouble| trouble.lacks_all) {

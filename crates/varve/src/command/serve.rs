@@ -22,6 +22,7 @@ use varve_serve::snapshots::{SnapshotList, StoreSnapshots};
 use varve_serve::venti::{Inherited, Notice, notify};
 use varve_serve::webdav::WebDavServer;
 
+use super::place::refuse_empty;
 use super::{Outcome, mount};
 use crate::arguments::{Arguments, Serve, TlsFiles};
 use crate::{healing, moment, session};
@@ -200,6 +201,7 @@ fn nbd_server(words: &Serve, endpoint: &Endpoint, snapshots: SnapshotDisks) -> R
 }
 
 fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
+    refuse_empty(name)?;
     let (snapshot, Served { name: stable, description, disk }) = snapshots.find_snapshot(name)?;
     let id = snapshot.id.to_string();
     let disk: Arc<dyn varve_serve::nbd::Disk> = match &words.overlay {

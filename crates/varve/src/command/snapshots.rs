@@ -67,12 +67,11 @@ fn remarks(snapshot: &Snapshot) -> String {
 
 /// A snapshot for programs.
 pub(super) fn as_json(snapshot: &Snapshot) -> Value {
-    json!({
+    let mut shown = json!({
         "id": snapshot.id.to_string(),
         "name": snapshot.name,
         "time": moment::rfc3339(snapshot.time),
         "kind": kind(snapshot),
-        "source": String::from_utf8_lossy(&snapshot.source),
         "host": snapshot.host,
         "tags": snapshot.tags,
         "size": snapshot.size,
@@ -84,5 +83,7 @@ pub(super) fn as_json(snapshot: &Snapshot) -> Value {
         "stored_bytes": snapshot.growth.map(|growth| growth.stored_bytes),
         "machine": snapshot.machine.as_ref().map(|machine| &machine.name),
         "elapsed_seconds": std::time::Duration::from_nanos(snapshot.elapsed).as_secs_f64(),
-    })
+    });
+    show::put_name(&mut shown, "source", &snapshot.source);
+    shown
 }

@@ -184,12 +184,13 @@ fn print_json(verified: &Verified, can_read: bool) {
 
 /// A harm for programs.
 pub(super) fn harm_as_json(harm: &Harm) -> serde_json::Value {
-    json!({
+    let mut value = json!({
         "snapshot": harm.snapshot.to_string(),
         "name": harm.snapshot_name,
-        "path": String::from_utf8_lossy(&harm.path),
         "start": harm.range.as_ref().map(|range| range.start),
         "end": harm.range.as_ref().map(|range| range.end),
         "reason": harm.reason,
-    })
+    });
+    show::put_name(&mut value, "path", &harm.path);
+    value
 }
