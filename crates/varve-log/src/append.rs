@@ -14,7 +14,7 @@ use crate::clump::PackedClump;
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::PAGE_BLOCKS_GOAL;
 use crate::read::{Log, OpenedArena};
-use crate::recover::Recovered;
+use crate::scan::Recovered;
 use crate::seals::{Ledger, Seal, Seals};
 use crate::sync::SyncPlan;
 

@@ -17,7 +17,7 @@ use crate::keys::LogKeys;
 use crate::page::DirectoryPage;
 use crate::read::{Log, OpenedArena};
 use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use crate::recover::Recovered;
+use crate::scan::Recovered;
 use crate::seals::{Ledger, Seal};
 
 /// A page that has been written: what it names can be found from now on.

@@ -1,0 +1,243 @@
+//! Finding the pages of an arena that has no seal: the open one, or one whose end a crash has cut off. Only record headers and pages are read;
+//! [`judge`](crate::Log::judge) reads the clumps.
+
+use std::ops::RangeInclusive;
+
+use crate::arena::Granule;
+use crate::footer::{PageRow, seal_bytes};
+use crate::header::ARENA_HEADER_BYTES;
+use crate::page::DirectoryPage;
+use crate::read::{Log, OpenedArena, ReadLogError};
+use crate::record::{RecordKind, record_bytes};
+use crate::sectors::SECTOR_GRANULES;
+use crate::window::Window;
+
+/// How much is read at a time.
+const AHEAD_BYTES: usize = 1 << 20;
+
+/// The good part of an arena.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Its pages, with the places of their records.
+    pub pages: Vec<(PageRow, DirectoryPage)>,
+    /// Where the good part ends, in bytes.
+    pub log_bytes: u64,
+    /// How many bytes follow it.
+    pub cut_bytes: u64,
+    /// Up to where it is known to survive power loss, in bytes.
+    pub durable_bytes: u64,
+    /// Whether a mark of durability follows the good part, which no sync has made durable: before anything is written
+    /// here, it has to be cut off.
+    pub has_stray_mark: bool,
+    /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
+    /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
+    pub gap: Option<u64>,
+    /// The first and the last place, in bytes, where the disk does not give something that may be a page: what that names is not known.
+    pub hidden: Option<RangeInclusive<u64>>,
+}
+
+/// What can be told of an arena without a seal by somebody who cannot read its clumps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proven {
+    /// Pages whose clumps were all known to be durable when a later page was written.
+    pub proven: Recovered,
+    /// Pages of which that is not known: a power cut may have taken some of their clumps.
+    pub unproven: Vec<(PageRow, DirectoryPage)>,
+}
+
+impl Proven {
+    /// Of what a [`scan`](Log::scan) has found, tells what is surely good, without reading its clumps. If that is all that there is,
+    /// the marks at its end do not count: they are not durable themselves, and who goes on from here cuts them off.
+    #[must_use]
+    pub fn of(mut found: Recovered) -> Self {
+        let durable = found.durable();
+        let (pages, unproven) =
+            std::mem::take(&mut found.pages).into_iter().partition(|(_, page)| is_before(page, durable));
+        found.pages = pages;
+        let mut proven = Self { proven: found, unproven };
+        if proven.is_whole() {
+            proven.proven.has_stray_mark = proven.proven.drop_mark();
+        }
+        proven
+    }
+
+    /// Whether all that the arena holds is proven: nothing is left to recover, and it can be sealed.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let Recovered { cut_bytes, durable_bytes, gap, .. } = self.proven;
+        self.unproven.is_empty() && gap.is_none() && cut_bytes == 0 && durable_bytes > 0
+    }
+}
+
+impl Log {
+    /// Finds the pages of an arena that has no seal. Reads record headers and pages only.
+    ///
+    /// # Errors
+    /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is no error: what can be
+    /// found after it is found.
+    pub fn scan(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+        match self.scan_once(arena)? {
+            // Believed when it is found twice: a writer may have put something in the place of the mark that the one before it has left.
+            found if found.gap.is_some() => self.scan_once(arena),
+            found => Ok(found),
+        }
+    }
+
+    fn scan_once(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+        let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64).expect("the header is short");
+        let mut found = Recovered { log_bytes: place.byte_offset(), ..Recovered::default() };
+        let mut window = self.window(arena, AHEAD_BYTES);
+        let mut broken = None;
+        loop {
+            let next = match self.next_page(arena, &mut window, place)? {
+                // Believed when it is read a second time: what is broken may be cut.
+                Next::Broken { .. } => {
+                    window.forget();
+                    self.next_page(arena, &mut window, place)?
+                }
+                page => page,
+            };
+            match next {
+                Next::Page { row, page, end } => {
+                    found.gap = found.gap.or(broken.take());
+                    found.pages.push((row, *page));
+                    found.log_bytes = end.byte_offset();
+                    place = end;
+                }
+                Next::Broken { at, is_unreadable } => {
+                    broken.get_or_insert(at.byte_offset());
+                    if is_unreadable {
+                        extend_hidden(&mut found.hidden, at);
+                    }
+                    let Some(again) = next_record(&mut window, at, &mut found.hidden)? else { break };
+                    place = again;
+                }
+            }
+        }
+        found.cut_bytes = self.file_bytes(arena.id())?.saturating_sub(found.log_bytes);
+        let durable = found.pages.iter().map(|(_, page)| page.durable()).max().unwrap_or_default();
+        found.durable_bytes = durable.byte_offset();
+        Ok(found)
+    }
+
+    /// The next page at or after `from`, or where something comes before it that is no record.
+    fn next_page(
+        &self,
+        arena: &OpenedArena,
+        window: &mut Window<'_>,
+        from: Granule,
+    ) -> Result<Next, ReadLogError> {
+        let mut place = from;
+        loop {
+            let header = match window.record(place) {
+                Ok(header) => header,
+                Err(error) if error.is_damage() => return Ok(Next::broken(place, &error)),
+                Err(error) => return Err(error),
+            };
+            // The gap after a record counts: the next record is appended where it ends.
+            let file_bytes = window.file_bytes()?;
+            let Some(end) = header.next().filter(|end| end.byte_offset() <= file_bytes) else {
+                return Ok(Next::Broken { at: place, is_unreadable: false });
+            };
+            if header.kind == RecordKind::Page {
+                let row = PageRow { granule: place, body_bytes: header.body_bytes, code: header.code };
+                return match self.open_page(arena, &header, window) {
+                    Ok(page) => Ok(Next::Page { row, page: Box::new(page), end }),
+                    Err(error) if error.is_damage() => Ok(Next::broken(place, &error)),
+                    Err(error) => Err(error),
+                };
+            }
+            place = end;
+        }
+    }
+}
+
+/// Whether all clumps of a page are before a mark of durability.
+pub(crate) fn is_before(page: &DirectoryPage, durable: Granule) -> bool {
+    page.clumps().iter().all(|clump| clump.granule < durable)
+}
+
+impl Recovered {
+    /// Up to where the arena was known to be durable when its pages were written.
+    #[must_use]
+    pub fn durable(&self) -> Granule {
+        Granule::at_or_after(self.durable_bytes).unwrap_or_default()
+    }
+
+    /// The first place, in bytes, where the disk does not give something that may be a page.
+    #[must_use]
+    pub fn first_hidden(&self) -> Option<u64> {
+        self.hidden.as_ref().map(|hidden| *hidden.start())
+    }
+
+    /// Whether what follows the last page is as long as the seal over these pages: then that seal may be broken, and no page is missing
+    /// before it.
+    #[must_use]
+    pub fn ends_at_seal(&self) -> bool {
+        let seal_bytes = seal_bytes(self.pages.len()) as u64;
+        self.gap.is_none() && self.hidden.is_none() && self.cut_bytes == seal_bytes
+    }
+
+    /// Ends the good part with the first `count` pages.
+    pub(crate) fn keep_pages(&mut self, count: usize) {
+        if count < self.pages.len() {
+            self.pages.truncate(count);
+            let kept_bytes = self.pages.last().map_or(ARENA_HEADER_BYTES as u64, |(row, _)| {
+                row.granule.byte_offset() + record_bytes(row.body_bytes)
+            });
+            self.cut_bytes += self.log_bytes - kept_bytes;
+            self.log_bytes = kept_bytes;
+        }
+    }
+
+    /// Ends the good part before the pages at its end that name nothing and only say that all before them is durable. They
+    /// are not durable themselves. Says whether there was one.
+    pub fn drop_mark(&mut self) -> bool {
+        let marks = self.pages.iter().rev().take_while(|(_, page)| page.block_count() == 0);
+        let Some((row, _)) = marks.last() else { return false };
+        self.log_bytes = row.granule.byte_offset();
+        self.pages.retain(|(row, _)| row.granule.byte_offset() < self.log_bytes);
+        true
+    }
+}
+
+/// What a step of a scan comes to.
+enum Next {
+    Page { row: PageRow, page: Box<DirectoryPage>, end: Granule },
+    Broken { at: Granule, is_unreadable: bool },
+}
+
+impl Next {
+    fn broken(at: Granule, error: &ReadLogError) -> Self {
+        Self::Broken { at, is_unreadable: error.is_unreadable() }
+    }
+}
+
+/// Of what the disk does not give, in the order of the log, takes in one place more.
+fn extend_hidden(hidden: &mut Option<RangeInclusive<u64>>, place: Granule) {
+    let first = hidden.as_ref().map_or(place.byte_offset(), |hidden| *hidden.start());
+    *hidden = Some(first..=place.byte_offset());
+}
+
+/// The first place after `broken` where a record begins. Notes the places before it that the disk does not give.
+fn next_record(
+    window: &mut Window<'_>,
+    broken: Granule,
+    hidden: &mut Option<RangeInclusive<u64>>,
+) -> Result<Option<Granule>, ReadLogError> {
+    let file_bytes = window.file_bytes()?;
+    let mut granule = Granule(broken.0.saturating_add(1));
+    while granule.0 < u32::MAX && granule.byte_offset() < file_bytes {
+        let step = match window.record(granule) {
+            Ok(_) => return Ok(Some(granule)),
+            Err(error) if error.is_unreadable() => {
+                extend_hidden(hidden, granule);
+                SECTOR_GRANULES - granule.0 % SECTOR_GRANULES
+            }
+            Err(error) if error.is_damage() => 1,
+            Err(error) => return Err(error),
+        };
+        granule = Granule(granule.0.saturating_add(step));
+    }
+    Ok(None)
+}
