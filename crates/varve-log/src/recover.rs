@@ -221,6 +221,16 @@ impl Log {
         Ok(never_begun)
     }
 
+    /// Whether this is one of those that [`never_begun`](Self::never_begun) finds. Lists them only where the arena has no header.
+    ///
+    /// # Errors
+    /// [`RecoverError`] when it is not there, or could not be read.
+    pub fn was_never_begun(&self, id: ArenaId) -> Result<bool, RecoverError> {
+        let file = id.file_name();
+        let is_begun = self.is_begun(&file).map_err(cannot_look(file.as_str()))?;
+        Ok(!is_begun && self.never_begun()?.contains(&id))
+    }
+
     /// Whether an arena's file has a header, or had one when it was sealed.
     fn is_begun(&self, file: &FileName) -> std::io::Result<bool> {
         let storage = self.storage();

@@ -10,6 +10,9 @@ use crate::log_end::{counted_before, may_be_missed};
 use crate::scans::Scans;
 use crate::store::Store;
 
+/// So many missing arenas are named at most: the number of one that somebody has laid there may be any.
+const MISSING_NAMED_MAX: usize = 1 << 16;
+
 /// What the arenas that are there say of themselves.
 #[derive(Default)]
 struct Seen {
@@ -65,7 +68,8 @@ impl Store {
         let mut gone = (0..newest.0).map(ArenaId).filter(is_gone).peekable();
         let is_any_gone = gone.peek().is_some();
         if lost_count > seen.unreadable_count {
-            gone.filter(|id| !gone_by_parity.contains(id)).for_each(|id| report(id, DamageKind::Missing));
+            let gone = gone.filter(|id| !gone_by_parity.contains(id)).take(MISSING_NAMED_MAX);
+            gone.for_each(|id| report(id, DamageKind::Missing));
         }
         let is_as_counted = seen.seals.ledger(self.log.keys(), ledger.arena_count) == ledger;
         if lost_count == 0 && is_as_counted {

@@ -41,6 +41,7 @@ mod mark;
 mod mend_from_copy;
 mod names;
 mod naming;
+mod never_begun;
 mod newest;
 mod open;
 mod own;

@@ -12,6 +12,7 @@ use varve_world::FileLock;
 
 use crate::checkpoint::Coverage;
 use crate::config::CompareMode;
+use crate::never_begun::NeverBegun;
 use crate::open::OpenError;
 use crate::parity::ParityDue;
 use crate::placement::Placement;
@@ -267,7 +268,7 @@ impl Store {
     /// The ledger that holds: that of the last page in the last arena that has one. An arena that cannot be read, a second time neither,
     /// is passed over: the ledger before it holds, too, and counts fewer seals.
     pub(crate) fn newest_ledger(&self, ids: &[ArenaId], scans: &mut Scans<'_>) -> NewestLedger {
-        let mut is_certain = true;
+        let (mut is_certain, mut never_begun) = (true, NeverBegun::default());
         for id in ids.iter().rev() {
             let mut look = || last_ledger(&self.log, &*self.directory.arena(*id)?, scans);
             match look().or_else(|_| look()) {
@@ -277,7 +278,7 @@ impl Store {
                         return NewestLedger { is_certain, ..last };
                     }
                 }
-                Err(_) if self.was_never_begun(*id) => {}
+                Err(_) if never_begun.has(&self.log, *id) => {}
                 Err(error) => {
                     tracing::warn!(arena = %id, %error, "an arena's last page cannot be read");
                     is_certain = false;
@@ -300,7 +301,7 @@ impl Store {
 
     /// Whether an arena has nothing, since a crash came before its header was durable, or a writer is about to write it.
     pub(crate) fn was_never_begun(&self, id: ArenaId) -> bool {
-        self.log.never_begun().is_ok_and(|ids| ids.contains(&id))
+        self.log.was_never_begun(id).unwrap_or(false)
     }
 
     /// Reads what is surely good in an arena without a seal, for a writer who cannot read clumps and so cannot recover it.

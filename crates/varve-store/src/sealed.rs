@@ -8,6 +8,7 @@ use varve_log::{ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow, ReadLo
 use varve_world::read_each;
 
 use crate::checkpoint::CoveredPart;
+use crate::never_begun::NeverBegun;
 use crate::open::RebuildProgress;
 use crate::store::Store;
 
@@ -44,7 +45,7 @@ impl Store {
         let workers = Arc::clone(&self.world.workers);
         let arenas_total = ids.len() as u64;
         let mut arenas_done = 0;
-        let mut found = NotSealed::default();
+        let (mut found, mut never_begun) = (NotSealed::default(), NeverBegun::default());
         for group in ids.chunks(workers.reading_width()) {
             let mut due = Vec::new();
             for (id, opened) in
@@ -67,7 +68,7 @@ impl Store {
                     }
                     Ok(Opened { arena, seal: None }) => found.unsealed.push(arena),
                     // A writer has removed it.
-                    Err(error) if error.is_damage() && self.was_never_begun(*id) => {
+                    Err(error) if error.is_damage() && never_begun.has(&self.log, *id) => {
                         tracing::info!(arena = %id, "an arena was never begun");
                     }
                     Err(error) if error.is_damage() => {

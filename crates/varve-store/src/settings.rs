@@ -147,7 +147,9 @@ fn fits(
     let opens = |keys: &dyn Storage| -> Result<bool, BringBackError> {
         match keyring::open(keys, theirs, secret) {
             Ok(_) => Ok(true),
-            Err(error @ (KeyError::Missing | KeyError::Storage(_))) => Err(error.into()),
+            Err(error @ (KeyError::Missing | KeyError::Storage(_) | KeyError::NotAllTried { .. })) => {
+                Err(error.into())
+            }
             Err(_) => Ok(false),
         }
     };

@@ -262,3 +262,33 @@ fn a_lone_segment_of_the_stores_own_is_no_stray() {
     let refused = older.plan(&there, &small()).unwrap_err().to_string();
     assert!(refused.contains(last.name.as_str()), "{refused}");
 }
+
+/// Arenas that nobody has written cost whoever opens a replica as much each, however many there are.
+#[test]
+fn each_made_up_arena_is_asked_for_twice() {
+    let (sample, target) = replicated(4);
+    let operations = |made_up: u64| {
+        for number in 0..made_up {
+            let (start, end) = ([0x5a; 16], SegmentEnd::Record([0xa5; 16]));
+            let name = SegmentName { arena: ArenaId(1000 + number), generation: 0, offset: 0, start, end };
+            target.set(&name.file_name(), Some(vec![7; 700].into()));
+        }
+        let failing = Arc::new(Failing::after(&target, u64::MAX));
+        let there: Arc<dyn Target> = Arc::<Failing>::clone(&failing);
+        let store = open_store(&there);
+        for (name, bytes) in &sample.blocks[..3] {
+            assert_eq!(store.get(name).unwrap(), bytes);
+        }
+        u64::MAX - failing.left.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let without = operations(0);
+    // The header, and once more before it is taken for damaged. Beside that, the last four are looked at once.
+    assert_eq!(operations(300), without + 2 * 300 + 4);
+    let audit = audited(&target, Share::NONE);
+    assert!(
+        audit.findings.iter().all(|finding| finding.arena >= Some(ArenaId(1000))),
+        "{:?}",
+        audit.findings
+    );
+    assert_eq!(audit.findings.len(), 300);
+}
