@@ -27,12 +27,12 @@ pub use bench::{
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use plan::MakePlan;
 pub use serve::{Serve, TlsFiles};
-pub use value::parse_name;
 use value::{
     parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_compression,
-    parse_format, parse_index_memory, parse_parity, parse_sample, parse_share, parse_size, parse_tag,
-    parse_time,
+    parse_exclude, parse_format, parse_index_memory, parse_parity, parse_sample, parse_share, parse_size,
+    parse_tag, parse_time,
 };
+pub use value::{parse_name, wrong_in_pattern};
 pub use venti::{Copy, Import};
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
@@ -456,7 +456,7 @@ pub struct TakeSnapshot {
     pub tags: Vec<String>,
 
     /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
-    #[arg(long = "exclude", value_name = "PATTERN")]
+    #[arg(long = "exclude", value_name = "PATTERN", value_parser = parse_exclude)]
     pub excludes: Vec<String>,
 
     /// Leave out what matches the patterns in this file, one a line

@@ -142,6 +142,17 @@ fn wrong_words_and_wrong_kinds_are_said() {
     // As `snapshots` shows it: to the second.
     assert_eq!(sandbox.ok(["ls", "folder@2026-05-01T23:15:07Z"]), "");
     assert!(sandbox.fails(1, ["ls", "folder@2026-05-01T23:15:06Z"]).contains("nothing that old"));
+    for (words, said) in [
+        (["snapshot", "folder", "--exclude", "["], "a [ has no ]"),
+        (["snapshot", "folder", "--name", &"n".repeat(256)], "255 bytes at most"),
+        (["snapshot", "folder", "--name", "a\tb"], "no control characters"),
+    ] {
+        let told = sandbox.fails(2, words);
+        assert!(told.contains(said), "{told}");
+    }
+    fs::write(sandbox.path("patterns"), "*.o\n# [\nold[\n").unwrap();
+    let told = sandbox.fails(1, ["snapshot", "folder", "--exclude-file", "patterns"]);
+    assert!(told.contains("patterns, line 3: \"old[\" is not a pattern: a [ has no ]"), "{told}");
     let unset =
         [&["ls", ""][..], &["cat", ":file"], &["restore", "", "out"], &["diff", "folder", ""], &["boot", ""]];
     for words in unset {

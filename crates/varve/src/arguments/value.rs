@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use globset::{ErrorKind, GlobBuilder};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};
@@ -94,7 +95,40 @@ pub fn parse_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains([':', '@', '/']) || text == "latest" {
         return Err(format!("{text:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`"));
     }
+    if text.contains(char::is_control) {
+        return Err(format!("{text:?} cannot name a snapshot: no control characters"));
+    }
+    if text.len() > NAME_BYTES_MAX {
+        let length = text.len();
+        return Err(format!(
+            "a snapshot's name has {NAME_BYTES_MAX} bytes at most, as a file's; this one has {length}"
+        ));
+    }
     Ok(text.into())
+}
+
+/// A snapshot's name becomes that of a file, wherever snapshots are mounted.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A pattern of what to leave out.
+pub fn parse_exclude(text: &str) -> Result<String, String> {
+    match wrong_in_pattern(text) {
+        None => Ok(text.into()),
+        Some(wrong) => Err(wrong),
+    }
+}
+
+/// What is wrong with a line as a `.gitignore` has them. A `[` without its `]`, which git and what reads such lines for us would take for
+/// itself, or for nothing, is a slip.
+pub fn wrong_in_pattern(line: &str) -> Option<String> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let error = GlobBuilder::new(line.trim_end()).literal_separator(true).build().err()?;
+    Some(match error.kind() {
+        ErrorKind::UnclosedClass => "a [ has no ]; one that stands for itself is written \\[".into(),
+        kind => kind.to_string(),
+    })
 }
 
 pub fn parse_time(text: &str) -> Result<Timestamp, String> {
@@ -200,8 +234,22 @@ mod tests {
     #[test]
     fn names_must_be_speakable() {
         assert_eq!(parse_name("web-1"), Ok("web-1".into()));
-        for bad in ["", "a:b", "a@b", "a/b", "latest"] {
+        for bad in ["", "a:b", "a@b", "a/b", "latest", "a\tb", "\u{85}"] {
             assert!(parse_name(bad).is_err(), "{bad:?}");
+        }
+        assert!(parse_name(&"n".repeat(255)).is_ok());
+        assert!(parse_name(&"ü".repeat(128)).unwrap_err().contains("256"));
+    }
+
+    #[test]
+    fn slips_in_patterns_are_told() {
+        for good in ["*.o", "!keep", "/target/", "a[bc]", "[!a]", "[]]", "\\[", "# a [ in words", "", "a  "] {
+            assert_eq!(wrong_in_pattern(good), None, "{good:?}");
+        }
+        for (bad, said) in
+            [("[", "has no ]"), ("!a[b", "has no ]"), ("{a,b", "alternate"), ("a[z-a]", "range")]
+        {
+            assert!(wrong_in_pattern(bad).is_some_and(|wrong| wrong.contains(said)), "{bad:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ use varve_world::{Clock, RealClock};
 
 use super::taken::{as_line, say_left_out};
 use super::{Outcome, snapshots};
-use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
+use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name, wrong_in_pattern};
 use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::roots::{LockedRoots, Roots};
@@ -34,6 +34,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     }
     let requests = requests(words)?;
     check_vac(words)?;
+    words.exclude_files.iter().try_for_each(|file| check_patterns(file))?;
     let mut taker = Taker::open(arguments)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
@@ -115,6 +116,17 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
     }
 }
 
+/// Says where a file of patterns has a slip. What else keeps it from being read is told by whoever reads it.
+fn check_patterns(file: &Path) -> Result<()> {
+    let lines = std::fs::read_to_string(file).unwrap_or_default();
+    for (number, line) in (1..).zip(lines.lines()) {
+        if let Some(wrong) = wrong_in_pattern(line) {
+            bail!("{}, line {number}: {line:?} is not a pattern: {wrong}", file.display());
+        }
+    }
+    Ok(())
+}
+
 /// Says what is not as it was, and writes the line that names the archive.
 fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     if vac.without_xattrs > 0 {
@@ -180,7 +192,7 @@ fn own_name(source: &Path) -> Result<String> {
         .map_or(true, |found| !found.is_dir() && !found.file_type().is_block_device());
     let name = if has_ending { whole.file_stem() } else { whole.file_name() };
     let name = name.map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned());
-    let fit = name.replace([':', '@'], "-");
+    let fit = name.replace(|c: char| c.is_control() || matches!(c, ':' | '@'), "-");
     parse_name(&fit)
         .map_err(|said| WrongWords(format!("{said}; name {} with --name", source.display())).into())
 }
