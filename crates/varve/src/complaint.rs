@@ -6,6 +6,8 @@ use varve_block::{causes, with_causes};
 use varve_log::AppendError;
 use varve_machine::RestoreForeignError;
 use varve_replica::{OpenReplicaError, ReplicateError};
+use varve_serve::ListenError;
+use varve_serve::venti::StartError;
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 use crate::arguments::{Command, WrongWords};
@@ -171,5 +173,15 @@ fn hint(error: &Error) -> Option<&'static str> {
 /// Whether the words of the command were wrong, and not what it met.
 pub fn is_wrong_words(error: &Error) -> bool {
     let is_moment = |cause: &SelectError| matches!(cause, SelectError::NotAMoment { .. });
-    error.chain().any(|cause| cause.is::<WrongWords>() || cause.downcast_ref().is_some_and(is_moment))
+    let is_exposed = |cause: &ListenError| {
+        matches!(cause, ListenError::Exposed { .. } | ListenError::ExposedNumbers { .. })
+    };
+    let is_exposed_to_venti =
+        |cause: &StartError| matches!(cause, StartError::Listen(error) if is_exposed(error));
+    error.chain().any(|cause| {
+        cause.is::<WrongWords>()
+            || cause.downcast_ref().is_some_and(is_moment)
+            || cause.downcast_ref().is_some_and(is_exposed)
+            || cause.downcast_ref().is_some_and(is_exposed_to_venti)
+    })
 }

@@ -197,9 +197,13 @@ fn mode_text(metadata: &fs::Metadata) -> String {
 fn doors_that_show_everything_are_closed_to_the_network() {
     let sandbox = Sandbox::encrypted();
     for door in ["--nfs", "--webdav"] {
-        let complaint = sandbox.fails(1, ["serve", door, "0.0.0.0:0"]);
+        let complaint = sandbox.fails(2, ["serve", door, "0.0.0.0:0"]);
         assert!(complaint.contains("--expose"), "{complaint}");
     }
+    let numbers = sandbox.fails(2, ["serve", "--nbd", "127.0.0.1:0", "--metrics", "0.0.0.0:0"]);
+    assert!(numbers.contains("--expose"), "{numbers}");
+    let blocks = Sandbox::made_with(&["--score", "sha1"]).fails(2, ["serve", "--venti", "0.0.0.0:0"]);
+    assert!(blocks.contains("--expose"), "{blocks}");
     sandbox.fails(2, ["serve"]);
     let open = Server::start(&sandbox, &["--webdav", "0.0.0.0:0", "--expose"]);
     open.end();
