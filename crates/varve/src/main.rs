@@ -31,7 +31,11 @@ use clap::Parser;
 use crate::arguments::Arguments;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(said) if said.use_stderr() => said.exit(),
+        Err(help) => return if say::help(&help) { ExitCode::FAILURE } else { ExitCode::SUCCESS },
+    };
     start_logging(&arguments);
     guard::guard_memory();
     open_files::allow_all();
@@ -48,16 +52,19 @@ fn main() -> ExitCode {
 }
 
 fn start_logging(arguments: &Arguments) {
+    // All crates of this program begin so. What a library that we use complains of comes to us as an error, too, and is told as a cause of ours.
     let level = match (arguments.quiet, arguments.verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn",
-        (false, 1) => "info",
+        (true, _) => "off,varve=error",
+        (false, 0) => "off,varve=warn",
+        (false, 1) => "warn,varve=info",
         (false, 2) => "debug",
         (false, _) => "trace",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("VARVE_LOG").unwrap_or_else(|_| level.into());
+    let named = tracing_subscriber::EnvFilter::try_from_env("VARVE_LOG").ok();
+    let shows_modules = named.is_some() || arguments.verbose > 0;
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(named.unwrap_or_else(|| level.into()))
+        .with_target(shows_modules)
         .with_writer(std::io::stderr)
         // Which would panic where standard error cannot be written to.
         .log_internal_errors(false)

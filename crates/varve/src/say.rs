@@ -41,6 +41,14 @@ pub fn listed(text: fmt::Arguments<'_>) {
     }
 }
 
+/// Prints what `--help` and `--version` ask for. Whether that has failed.
+pub fn help(help: &clap::Error) -> bool {
+    if let Err(error) = help.print() {
+        FAILURE.get_or_init(|| error);
+    }
+    tell_failure()
+}
+
 /// Prints a line on standard error. If that fails there is nobody to tell it to.
 pub fn aside(text: fmt::Arguments<'_>) {
     drop(writeln!(io::stderr(), "{text}"));
@@ -48,6 +56,10 @@ pub fn aside(text: fmt::Arguments<'_>) {
 
 /// Tells why not all results were printed, if so. That somebody has read enough of them, as `head` does, is no failure.
 pub fn tell_failure() -> bool {
+    // What ends without the end of a line waits for one until now.
+    if let Err(error) = io::stdout().flush() {
+        FAILURE.get_or_init(|| error);
+    }
     let failure = FAILURE.get().filter(|error| error.kind() != ErrorKind::BrokenPipe);
     if let Some(error) = failure {
         remark!("varve: cannot write to standard output: {error}");

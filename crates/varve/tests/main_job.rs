@@ -348,7 +348,18 @@ fn a_passphrase_opens_a_store() {
         Run::new(sandbox.command().env("VARVE_PASSPHRASE", passphrase).args(words).output().unwrap())
     };
     fs::write(sandbox.path("file.img"), noise(9, 10_000)).unwrap();
-    assert_eq!(with("open sesame", &["init"]).code, Some(0));
+    let made = with("open sesame", &["init"]);
+    assert_eq!((made.code, made.stderr.as_str()), (Some(0), ""));
+    let add = ["key", "add", "--memory", "8M", "--passes", "1"];
+    let short = |new: &str, words: &[&str]| {
+        let mut command = sandbox.command();
+        let command = command.env("VARVE_PASSPHRASE", "open sesame").env("VARVE_NEW_PASSPHRASE", new);
+        Run::new(command.args(add).args(words).output().unwrap())
+    };
+    let said = short("sesame", &[]);
+    assert_eq!(said.code, Some(0));
+    assert!(said.stderr.contains("a passphrase of 6 characters is soon guessed"), "{}", said.stderr);
+    assert_eq!(short("poppy", &["--quiet"]).stderr, "");
     assert_eq!(with("open sesame", &["snapshot", "file.img"]).code, Some(0));
     let wrong = with("open barley", &["snapshots"]);
     assert_eq!(wrong.code, Some(1), "{}", wrong.stderr);
@@ -419,6 +430,19 @@ fn full() -> Stdio {
 /// The end of a pipe that nobody reads any more.
 fn unread() -> Stdio {
     std::io::pipe().unwrap().1.into()
+}
+
+#[test]
+fn what_is_all_that_was_asked_for_is_missed() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("line", b"no end of a line");
+    for words in [&["--help"][..], &["ls", "-h"], &["--version"], &["snapshots"], &["cat", "line"]] {
+        let run = unheard(&sandbox, words, full(), Stdio::piped());
+        assert_eq!(run.code, Some(1), "{words:?}");
+        assert!(run.stderr.contains("cannot write to standard output"), "{words:?}: {}", run.stderr);
+        let run = unheard(&sandbox, words, unread(), Stdio::piped());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{words:?}");
+    }
 }
 
 #[test]

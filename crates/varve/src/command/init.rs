@@ -8,7 +8,7 @@ use varve_block::to_hex;
 use varve_store::{CompareMode, Encryption, ScoreAlgorithm, Store, StoreConfig};
 use varve_world::World;
 
-use super::{Outcome, reindex};
+use super::{Outcome, key, reindex};
 use crate::arguments::{Arguments, CompareChoice, Init, ScoreChoice, WrongWords};
 use crate::secret::{self, Asked};
 use crate::{home, session, show};
@@ -23,6 +23,7 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
         Encryption::None => None,
     };
     let cost = secret::cost(&words.cost)?;
+    secret.iter().for_each(|secret| key::remark_short(arguments, secret));
     Store::create(&world, &config, secret.as_ref(), cost)
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
     if !words.disk_index.index_path.is_empty() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use varve_store::{KeyEntry, Keyring, NewKey, OpenedKey, Role};
+use varve_store::{KeyEntry, Keyring, NewKey, OpenedKey, Role, Secret};
 use varve_world::{Timestamp, World};
 use zeroize::Zeroizing;
 
@@ -41,7 +41,7 @@ fn add(arguments: &Arguments, keyring: &Keyring, words: &AddKey) -> Result<Outco
     };
     // The old one first: whoever cannot open the store is not asked for anything more.
     let by = unlock(arguments, keyring)?;
-    let new = make(keyring, &by, &words.secret, &words.label, role)?;
+    let new = make(arguments, keyring, &by, &words.secret, &words.label, role)?;
     tell(arguments, "made", &new);
     if role == Role::WriteOnly && !arguments.quiet && !arguments.json {
         say!("Whoever holds it can add snapshots and read nothing, not even those.");
@@ -49,18 +49,43 @@ fn add(arguments: &Arguments, keyring: &Keyring, words: &AddKey) -> Result<Outco
     Ok(Outcome::Done)
 }
 
-fn make(keyring: &Keyring, by: &OpenedKey, words: &NewSecret, label: &str, role: Role) -> Result<KeyEntry> {
+fn make(
+    arguments: &Arguments,
+    keyring: &Keyring,
+    by: &OpenedKey,
+    words: &NewSecret,
+    label: &str,
+    role: Role,
+) -> Result<KeyEntry> {
     let cost = secret::cost(&words.cost)?;
     let secret = secret::new(words)?;
+    remark_short(arguments, &secret);
     Ok(keyring.add(by, &NewKey { secret: &secret, cost, label, role })?)
 }
 
 fn change(arguments: &Arguments, keyring: &Keyring, words: &NewSecret) -> Result<Outcome> {
     let by = unlock(arguments, keyring)?;
     let cost = secret::cost(&words.cost)?;
-    let new = keyring.change(&by, &secret::new(words)?, cost)?;
+    let secret = secret::new(words)?;
+    remark_short(arguments, &secret);
+    let new = keyring.change(&by, &secret, cost)?;
     tell(arguments, &format!("removed key {}, and made", by.entry.id), &new);
     Ok(Outcome::Done)
+}
+
+/// Fewer characters than this are tried one after the other, whatever a try costs.
+const PASSPHRASE_CHARACTERS_MIN: usize = 8;
+
+/// Says that a new passphrase keeps nobody out who means it.
+pub(super) fn remark_short(arguments: &Arguments, secret: &Secret) {
+    let Secret::Passphrase(passphrase) = secret else { return };
+    let length = passphrase.chars().count();
+    if length < PASSPHRASE_CHARACTERS_MIN && !arguments.quiet {
+        remark!(
+            "varve: a passphrase of {} is soon guessed by whoever holds the store or a replica of it: take several words",
+            show::count(length, "character")
+        );
+    }
 }
 
 fn remove(arguments: &Arguments, keyring: &Keyring, id: &str) -> Result<Outcome> {
@@ -97,7 +122,7 @@ fn import(
 ) -> Result<Outcome> {
     let typed = typed(file)?;
     let by = keyring.unlock_paper(&typed)?;
-    let new = make(keyring, &by, words, label, Role::Full)?;
+    let new = make(arguments, keyring, &by, words, label, Role::Full)?;
     tell(arguments, "made", &new);
     Ok(Outcome::Done)
 }
