@@ -10,7 +10,7 @@ use bytes::Bytes;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
-use varve_world::{FileName, Storage, Task, World, read_each_with};
+use varve_world::{FileName, Storage, Task, Workers, World, read_each_with};
 
 use crate::arrival::Arrival;
 use crate::held::Held;
@@ -121,49 +121,87 @@ pub fn clone_replica(
     options: CloneOptions,
     observer: &dyn Observer,
 ) -> Result<Cloned, CloneError> {
+    let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
+    let log_bytes = visible.iter().map(|(_, arena)| arena.bytes()).sum();
+    bring_settings(replica, world, log_bytes)?;
     let storage = &world.storage;
+    let config = plain(CONFIG);
+    let log = if options.unchecked {
+        None
+    } else {
+        // By what is here now: what opens the arenas as they come will open them tomorrow.
+        let here = World { storage: under_its_name(storage, &config), ..world.clone() };
+        Some(Store::unlock(&here, secret)?.1)
+    };
+    observer.set_total(log_bytes);
+    let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
+    let Outcome { mut cloned, mut damaged, error } = bring_all(&hand, world.workers.as_ref(), visible);
+    if let Some(error) = error {
+        return Err(error);
+    }
+    if let Some(log) = &log
+        && damaged.is_empty()
+    {
+        damaged = missing(&log.over(Arc::clone(storage)))?;
+    }
+    damaged.sort_by_key(|damage| damage.arena);
+    if !damaged.is_empty() && !options.keep_damaged {
+        return Err(CloneError::Damaged { damaged });
+    }
+    cloned.damaged = damaged;
+    if cloned.arena_count > 0 {
+        storage.sync_folder(ArenaId::FOLDER).map_err(failed(&config))?;
+    }
+    let finished = storage.rename(&config.unfinished(), &config).and_then(|()| storage.sync_folder(""));
+    finished.map_err(failed(&config))?;
+    Ok(cloned)
+}
+
+/// Puts keys and the like in place, and `config.toml` under the name of an unfinished one.
+fn bring_settings(replica: &Replica, world: &World, log_bytes: u64) -> Result<(), CloneError> {
     let is_small = |file: &&FileName| {
         file.folder() == crate::name::KEYS || [CONFIG, FORMAT_PAGE].contains(&file.as_str())
     };
     let files: Vec<_> = replica.settings().keys().filter(is_small).collect();
     let small: BTreeMap<_, _> = files.iter().copied().zip(read_all_twice(replica, world, &files)?).collect();
     let text = small.get(&plain(CONFIG)).ok_or(OpenReplicaError::NotAReplica)?;
-    let visible: Vec<_> = replica.arenas().iter().filter(|(_, arena)| arena.is_visible()).collect();
-    let log_bytes = visible.iter().map(|(_, arena)| arena.bytes()).sum();
-    begin(storage.as_ref(), &own_config(text, log_bytes)?)?;
+    begin(world.storage.as_ref(), &own_config(text, log_bytes)?)?;
     for (file, contents) in small.iter().filter(|(file, _)| file.as_str() != CONFIG) {
-        storage.replace(file, contents).map_err(failed(file))?;
+        world.storage.replace(file, contents).map_err(failed(file))?;
     }
-    let log = if options.unchecked {
-        None
-    } else {
-        // By what is here now: what opens the arenas as they come will open them tomorrow.
-        let storage = under_its_name(storage, &plain(CONFIG));
-        let here = World { storage, ..world.clone() };
-        Some(Store::unlock(&here, secret)?.1)
-    };
-    observer.set_total(log_bytes);
-    let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
-    let next = Mutex::new(visible.into_iter());
-    let state: Mutex<(Cloned, Vec<DamagedThere>, Option<CloneError>)> = Mutex::default();
+    Ok(())
+}
+
+/// What the hands have come to.
+#[derive(Default)]
+struct Outcome {
+    cloned: Cloned,
+    damaged: Vec<DamagedThere>,
+    /// The first one; nothing more is begun after it.
+    error: Option<CloneError>,
+}
+
+/// Brings these arenas, as many at a time as there are workers.
+fn bring_all(hand: &Hand<'_>, workers: &dyn Workers, arenas: Vec<(&ArenaId, &Assembly)>) -> Outcome {
+    let (next, outcome) = (Mutex::new(arenas.into_iter()), Mutex::new(Outcome::default()));
     let count = |id: ArenaId, placed: Result<Brought, CloneError>| {
-        let mut state = locked(&state);
+        let mut outcome = locked(&outcome);
         match placed {
             Ok(Brought { bytes, fetched_bytes, damage, .. }) => {
-                state.0.fetched_bytes += fetched_bytes;
-                let is_kept = damage.is_none() || options.keep_damaged;
-                state.0.arena_count += u64::from(is_kept);
-                state.0.bytes += if is_kept { bytes } else { 0 };
-                state.1.extend(damage.map(|reason| DamagedThere { arena: id, reason }));
+                outcome.cloned.fetched_bytes += fetched_bytes;
+                let is_kept = damage.is_none() || hand.options.keep_damaged;
+                outcome.cloned.arena_count += u64::from(is_kept);
+                outcome.cloned.bytes += if is_kept { bytes } else { 0 };
+                outcome.damaged.extend(damage.map(|reason| DamagedThere { arena: id, reason }));
             }
-            Err(error) => drop(state.2.get_or_insert(error)),
+            Err(error) => drop(outcome.error.get_or_insert(error)),
         }
     };
     let work = || {
         // An arena becomes durable while the next one is fetched: so neither the disk nor the line waits for the other.
         let mut checked: Option<(ArenaId, Brought)> = None;
         loop {
-            let has_failed = locked(&state).2.is_some();
+            let has_failed = locked(&outcome).error.is_some();
             let taken = if has_failed { None } else { locked(&next).next() };
             let brought = taken.map(|(id, assembly)| (*id, hand.bring(*id, assembly)));
             if let Some((id, before)) = checked.take() {
@@ -176,29 +214,8 @@ pub fn clone_replica(
             }
         }
     };
-    world.workers.run_all((0..world.workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
-    let (mut cloned, mut damaged, error) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(error) = error {
-        return Err(error);
-    }
-    if let Some(log) = &log
-        && damaged.is_empty()
-    {
-        let log = log.over(Arc::clone(storage));
-        damaged = missing(&log)?;
-    }
-    damaged.sort_by_key(|damage| damage.arena);
-    if !damaged.is_empty() && !options.keep_damaged {
-        return Err(CloneError::Damaged { damaged });
-    }
-    cloned.damaged = damaged;
-    if cloned.arena_count > 0 {
-        storage.sync_folder(ArenaId::FOLDER).map_err(failed(&plain(CONFIG)))?;
-    }
-    let config = plain(CONFIG);
-    let finished = storage.rename(&config.unfinished(), &config).and_then(|()| storage.sync_folder(""));
-    finished.map_err(failed(&config))?;
-    Ok(cloned)
+    workers.run_all((0..workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
+    outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
