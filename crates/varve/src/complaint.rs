@@ -128,6 +128,16 @@ fn hint(error: &Error) -> Option<&'static str> {
                 "--overwrite replaces it; a / at the end of a folder's name restores into that folder",
             );
         }
+        // Of what is to be replaced: the folder that it lies in is told by the system itself, and not by somebody between.
+        let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+        if let Some(RestoreFolderError::Destination { source, .. }) = cause.downcast_ref()
+            && source.kind() == std::io::ErrorKind::Other
+            && causes(source).any(|cause| cause.downcast_ref().is_some_and(is_closed))
+        {
+            return Some(
+                "what is to be replaced has folders that are closed to you: `chmod -R u+rwX` opens your own; or restore elsewhere",
+            );
+        }
         if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
             return Some("name an empty folder, or one that does not exist yet");
         }
