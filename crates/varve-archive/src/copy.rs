@@ -63,7 +63,7 @@ pub enum CopySnapshotError {
     #[error(transparent)]
     Enter(#[from] TakeError),
     /// Whoever watches has had enough.
-    #[error("cancelled before the end")]
+    #[error("interrupted")]
     Cancelled,
 }
 

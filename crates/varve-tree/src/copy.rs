@@ -38,7 +38,7 @@ pub enum CopyTreeError {
     #[error("it is a tree that a Venti client wrote, and can only be copied together with its archive")]
     Foreign,
     /// Whoever watches has had enough.
-    #[error("cancelled before the end")]
+    #[error("interrupted")]
     Cancelled,
 }
 

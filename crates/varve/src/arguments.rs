@@ -584,7 +584,7 @@ pub struct Find {
     /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
     pub pattern: String,
 
-    /// Where to look: one snapshot; all, newest first, if not given
+    /// Where to look: one snapshot, or a path in it: SNAPSHOT[:PATH]; all snapshots, newest first, if not given
     pub snapshot: Option<OsString>,
 }
 

@@ -295,6 +295,11 @@ fn looks_into(sandbox: &Sandbox, first: &serde_json::Value) {
     assert_eq!(found.lines().count(), 3, "{found}");
     assert_eq!(sandbox.ok(["find", "deep/**/*.conf", "home"]).lines().count(), 1);
     assert_eq!(sandbox.json(["find", "added.conf"])[0]["node"]["path"], "added.conf");
+    let below: Vec<_> = sandbox.json(["find", "*.conf", "home:deep/er/"]);
+    assert_eq!(below.len(), 1);
+    assert_eq!(below[0]["node"]["path"], "deep/er/still/text.conf");
+    assert_eq!(sandbox.ok(["find", "er", "home:deep/er"]).lines().count(), 1, "where it begins, too");
+    assert!(sandbox.fails(1, ["find", "*", "home:none/such"]).contains("there is no none"));
 }
 
 fn parts_come_out(sandbox: &Sandbox) {

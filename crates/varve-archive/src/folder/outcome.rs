@@ -50,6 +50,6 @@ pub enum ArchiveFolderError {
         source: PutError,
     },
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
-    #[error("cancelled before the end")]
+    #[error("interrupted")]
     Cancelled,
 }

@@ -120,7 +120,7 @@ pub enum RestoreFolderError {
         source: io::Error,
     },
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
-    #[error("cancelled before the end")]
+    #[error("interrupted")]
     Cancelled,
 }
 

@@ -144,7 +144,7 @@ pub enum ImportArenaError {
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
-    #[error("cancelled before the end; the same command goes on from here")]
+    #[error("interrupted; the same command goes on from here")]
     Cancelled,
 }
 

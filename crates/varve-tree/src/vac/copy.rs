@@ -84,7 +84,7 @@ pub enum CopyError {
     #[error("the archive is deeper than {DEPTH_MAX} blocks")]
     TooDeep,
     /// Whoever watches has had enough.
-    #[error("cancelled before the end")]
+    #[error("interrupted")]
     Cancelled,
 }
 

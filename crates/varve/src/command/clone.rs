@@ -55,7 +55,8 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
         say!("{value}");
     } else if !arguments.quiet {
         let checked = if words.unchecked { "nothing of it was checked" } else { "every record checked" };
-        say!("{folder} is a store: {} arenas, {}, {checked}", cloned.arena_count, show::bytes(cloned.bytes));
+        let arenas = show::count(cloned.arena_count, "arena");
+        say!("{folder} is a store: {arenas}, {}, {checked}", show::bytes(cloned.bytes));
     }
     if !cloned.damaged.is_empty() {
         remark!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");

@@ -1,5 +1,6 @@
 //! `varve find`
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,13 +10,13 @@ use globset::{GlobBuilder, GlobMatcher};
 use serde_json::json;
 use varve_archive::{
     CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles,
-    VacArchive, VacContent, VacFiles, VacLine, list,
+    VacArchive, VacContent, VacFiles, VacLine, list, lookup,
 };
 use varve_block::{BlockStore, with_causes};
 use varve_replica::Healing;
 use varve_tree::Entry;
 
-use super::place::{What, place};
+use super::place::{Place, What, place};
 use super::{Outcome, ls, place, snapshots};
 use crate::arguments::{Arguments, Find, WrongWords};
 use crate::reading::Reading;
@@ -29,28 +30,39 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
         .map_err(|error| WrongWords(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
         .compile_matcher();
     let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
-    let places: Vec<What<'_>> = match &words.snapshot {
-        Some(text) => vec![place(archive.snapshots(), text)?.what],
+    let places: Vec<Place<'_>> = match &words.snapshot {
+        Some(text) => vec![place(archive.snapshots(), text)?],
         None => {
             let mut all: Vec<_> = archive.snapshots().iter().collect();
             all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
-            all.into_iter().map(What::Snapshot).collect()
+            let whole = |snapshot| Place { what: What::Snapshot(snapshot), path: Path::new("") };
+            all.into_iter().map(whole).collect()
         }
     };
     let blocks = archive.blocks();
     let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
     let mut outcome = Outcome::Done;
-    for what in places {
-        let found = match what {
-            What::Snapshot(snapshot) => search.snapshot(&blocks, &cache, snapshot),
-            What::Vac(line) => search.vac(&blocks, &cache, &line)?,
+    for place in places {
+        let found = match place.what {
+            What::Snapshot(snapshot) => search.snapshot(&blocks, &cache, &place, snapshot),
+            What::Vac(line) => search.vac(&blocks, &cache, &place, &line),
         };
+        let found = found.with_context(|| place.name())?;
         if found == Outcome::Found {
             outcome = Outcome::Found;
         }
     }
     healing::report_lost(arguments, &blocks);
     Ok(outcome)
+}
+
+/// A path in a snapshot, of one that begins at another.
+fn below<'a>(start: &Path, path: &'a Path) -> Cow<'a, Path> {
+    match (start.as_os_str().is_empty(), path.as_os_str().is_empty()) {
+        (true, _) => Cow::Borrowed(path),
+        (false, true) => Cow::Owned(start.to_owned()),
+        (false, false) => Cow::Owned(start.join(path)),
+    }
 }
 
 struct Search<'a> {
@@ -60,42 +72,55 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Prints what matches in one snapshot. [`Outcome::Found`]: something could not be read.
-    fn snapshot(&self, blocks: &Arc<Healing>, cache: &Arc<CachedBlocks>, snapshot: &Snapshot) -> Outcome {
-        let what = What::Snapshot(snapshot);
+    /// Prints what matches in one snapshot, or below a path in it. [`Outcome::Found`]: something could not be read.
+    fn snapshot(
+        &self,
+        blocks: &Arc<Healing>,
+        cache: &Arc<CachedBlocks>,
+        place: &Place<'_>,
+        snapshot: &Snapshot,
+    ) -> Result<Outcome> {
         match &snapshot.content {
-            SnapshotContent::Folder(root) => self.tree(what, &StoredFiles::new(&**blocks), root),
-            SnapshotContent::Image(entry) => self.image(what, cache, entry),
+            SnapshotContent::Folder(root) => self.tree(place, &StoredFiles::new(&**blocks), root),
+            SnapshotContent::Image(entry) => self.image(place, cache, entry),
         }
     }
 
     /// The same in what vac or vbackup wrote.
-    fn vac(&self, blocks: &Arc<Healing>, cache: &Arc<CachedBlocks>, line: &VacLine) -> Result<Outcome> {
-        let (what, owners) = (What::Vac(*line), session::owner_names());
-        let found = VacArchive::open(&**blocks, line, &owners).with_context(|| line.to_string())?;
-        Ok(match found.content {
-            VacContent::Folder(root) => self.tree(what, &VacFiles::new(&**blocks, owners), &root),
-            VacContent::Image(entry) => self.image(what, cache, &entry),
-        })
+    fn vac(
+        &self,
+        blocks: &Arc<Healing>,
+        cache: &Arc<CachedBlocks>,
+        place: &Place<'_>,
+        line: &VacLine,
+    ) -> Result<Outcome> {
+        let owners = session::owner_names();
+        match VacArchive::open(&**blocks, line, &owners)?.content {
+            VacContent::Folder(root) => self.tree(place, &VacFiles::new(&**blocks, owners), &root),
+            VacContent::Image(entry) => self.image(place, cache, &entry),
+        }
     }
 
-    fn image(&self, what: What<'_>, cache: &Arc<CachedBlocks>, entry: &Entry) -> Outcome {
+    fn image(&self, place: &Place<'_>, cache: &Arc<CachedBlocks>, entry: &Entry) -> Result<Outcome> {
         let disk = ImageFiles::open(Arc::clone(cache), entry);
-        let outcome = self.tree(what, &disk, &disk.root());
+        let outcome = self.tree(place, &disk, &disk.root());
         place::warn_of(&disk);
         outcome
     }
 
-    fn tree(&self, what: What<'_>, files: &dyn Files, root: &Node) -> Outcome {
+    fn tree(&self, place: &Place<'_>, files: &dyn Files, root: &Node) -> Result<Outcome> {
+        let start = lookup(files, root, place.path)?;
         let mut outcome = Outcome::Done;
-        list(files, root, &mut |listed| {
+        list(files, &start, &mut |listed| {
             match listed {
                 Listed::Node { path, node } => {
+                    let path = &below(place.path, path);
                     if self.matches(path) {
-                        self.print(what, path, node);
+                        self.print(place.what, path, node);
                     }
                 }
                 Listed::Unreadable { path, error } => {
+                    let path = below(place.path, path);
                     remark!(
                         "varve: {}: {}",
                         show::name(path.as_os_str().as_bytes()),
@@ -106,7 +131,7 @@ impl Search<'_> {
             }
             ListNext::Descend
         });
-        outcome
+        Ok(outcome)
     }
 
     fn matches(&self, path: &Path) -> bool {

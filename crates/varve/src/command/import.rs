@@ -47,9 +47,6 @@ pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
                 Err(error) => {
                     drop(shown);
                     store.close()?;
-                    if matches!(error, ImportArenaError::Cancelled) {
-                        bail!("interrupted; the same command goes on from here");
-                    }
                     bail!(error);
                 }
             }

@@ -250,7 +250,8 @@ fn print_dry_run(arguments: &Arguments, plan: &ReplicationPlan, text: &str) {
         say!("{object}");
     }
     if !arguments.quiet {
-        say!("{} objects would be uploaded to {text}, {}", objects.len(), show::bytes(plan.bytes()));
+        let objects = show::count(objects.len() as u64, "object");
+        say!("{objects} would be uploaded to {text}, {}", show::bytes(plan.bytes()));
     }
 }
 
@@ -269,10 +270,10 @@ fn print_done(arguments: &Arguments, done: &Replicated, text: &str, (present, wr
         say!("{value}");
     } else if !arguments.quiet {
         say!(
-            "{text} is up to date{}: {} uploaded in {} objects, {} in all",
+            "{text} is up to date{}: {} uploaded in {}, {} in all",
             if wrong.is_empty() { "" } else { ", but for the objects above" },
             show::bytes(done.uploaded_bytes),
-            done.object_count,
+            show::count(done.object_count, "object"),
             show::bytes(total)
         );
     }

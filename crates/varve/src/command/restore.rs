@@ -303,7 +303,6 @@ fn restore_node(
     let of_file = of_file.into_inner().unwrap_or_else(PoisonError::into_inner);
     let counts = match restored {
         Ok(counts) => counts,
-        Err(RestoreFolderError::Cancelled) => bail!("interrupted"),
         Err(error) => {
             let is_absent = matches!(&error, RestoreFolderError::Destination { source, .. } if source.kind() == ErrorKind::NotFound);
             return match of_file.into_iter().next().filter(|_| is_absent) {

@@ -84,7 +84,7 @@ pub(super) enum WriteFileError {
         source: io::Error,
     },
     /// The whole is being given up.
-    #[error("cancelled before the end")]
+    #[error("interrupted")]
     Cancelled,
 }
 
