@@ -136,16 +136,24 @@ impl NfsReadFileSystem for Adapter {
     ) -> Result<(Vec<u8>, bool), nfsstat3> {
         let asked = usize::try_from(count.min(READ_BYTES_MAX)).unwrap_or(0);
         block_in_place(|| {
-            let size = self.files.status(file(handle))?.size;
-            // No more than there is, whatever is asked for.
-            let left = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let status = self.files.status(file(handle)).map_err(|error| refuse(&error))?;
+            match status.kind {
+                FileKind::File => {}
+                FileKind::Folder => return Err(nfsstat3::NFS3ERR_ISDIR),
+                _ => return Err(nfsstat3::NFS3ERR_INVAL),
+            }
+            // No more than there is, whatever is asked for; and behind the end there is nothing that could be damaged.
+            let left = match status.size.checked_sub(offset) {
+                None | Some(0) => return Ok((Vec::new(), true)),
+                Some(left) => usize::try_from(left).unwrap_or(usize::MAX),
+            };
             let mut bytes = vec![0; asked.min(left)];
-            let read = self.files.read_at(file(handle), offset, &mut bytes)?;
+            let read =
+                self.files.read_at(file(handle), offset, &mut bytes).map_err(|error| refuse(&error))?;
             bytes.truncate(read);
-            let is_end = offset.saturating_add(read as u64) >= size;
+            let is_end = offset.saturating_add(read as u64) >= status.size;
             Ok((bytes, is_end))
         })
-        .map_err(|error| refuse(&error))
     }
 
     async fn readdirplus(
@@ -246,7 +254,89 @@ impl ReadDirPlusIterator<FileHandleU64> for Listing {
 
 #[cfg(test)]
 mod tests {
+    use varve_image::{FileSystem, Xattr};
+
     use super::*;
+
+    const SIZE: u64 = 10;
+
+    /// A folder, a file of ten bytes and a link, which break whenever something is read that they do not have.
+    struct Three;
+
+    impl FileSystem for Three {
+        fn root(&self) -> FileId {
+            FileId(1)
+        }
+
+        fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+            let kind = [FileKind::Folder, FileKind::File, FileKind::SymbolicLink][file.0 as usize - 1];
+            Ok(FileStatus {
+                kind,
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                links: 1,
+                size: SIZE,
+                allocated: 0,
+                modified: 0,
+                changed: None,
+                accessed: None,
+                created: None,
+                device: None,
+            })
+        }
+
+        fn children(
+            &self,
+            _: FileId,
+            _: u64,
+            _: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        ) -> Result<(), FileSystemError> {
+            Ok(())
+        }
+
+        fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+            assert!(file == FileId(2) && offset + into.len() as u64 <= SIZE, "{file:?} {offset}");
+            into.fill(7);
+            Ok(into.len())
+        }
+
+        fn link_target(&self, _: FileId) -> Result<Vec<u8>, FileSystemError> {
+            Ok(Vec::new())
+        }
+
+        fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+            Ok(Vec::new())
+        }
+    }
+
+    impl Served for Three {
+        fn is_settled(&self, _: FileId) -> bool {
+            true
+        }
+
+        fn root_of(&self, _: FileId) -> Option<FileId> {
+            None
+        }
+    }
+
+    #[test]
+    fn behind_the_end_there_is_nothing_and_only_files_are_read() {
+        let adapter = Adapter::new(Arc::new(Three));
+        let threads = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+        threads.block_on(async {
+            let (file, asked) = (FileHandleU64::new(2), 4096);
+            for (offset, expected) in [(0, 10), (7, 3), (10, 0), (11, 0), (1 << 40, 0), (u64::MAX, 0)] {
+                let read = adapter.read(&file, offset, asked).await.unwrap();
+                assert_eq!(read, (vec![7; expected], true), "{offset}");
+            }
+            assert_eq!(adapter.read(&file, 0, 4).await.unwrap(), (vec![7; 4], false));
+            let refused = adapter.read(&FileHandleU64::new(1), 0, asked).await.unwrap_err();
+            assert!(matches!(refused, nfsstat3::NFS3ERR_ISDIR), "{refused:?}");
+            let refused = adapter.read(&FileHandleU64::new(3), 0, asked).await.unwrap_err();
+            assert!(matches!(refused, nfsstat3::NFS3ERR_INVAL), "{refused:?}");
+        });
+    }
 
     #[test]
     fn times_that_the_protocol_cannot_tell_are_its_first_or_last() {
