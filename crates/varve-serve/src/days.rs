@@ -24,6 +24,7 @@ mod disk;
 mod files;
 mod night;
 mod number;
+mod order;
 
 pub use calendar::{Calendar, CivilTime};
 pub use files::Days;

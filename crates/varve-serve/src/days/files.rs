@@ -15,6 +15,7 @@ use super::calendar::{Calendar, CivilTime};
 use super::disk::{DiskChild, OpenDisk};
 use super::night::Night;
 use super::number::{ROOT, number};
+use super::order::Orders;
 use crate::Served;
 use crate::snapshots::SnapshotList;
 
@@ -40,6 +41,7 @@ pub struct Days {
     nights: Mutex<BTreeMap<SnapshotId, Arc<Night>>>,
     disks: Cache<SnapshotId, Arc<OpenDisk>>,
     places: Mutex<BTreeMap<FileId, Place>>,
+    orders: Mutex<Orders>,
 }
 
 /// What stands behind a number.
@@ -117,6 +119,7 @@ impl Days {
             nights: Mutex::default(),
             disks: Cache::new(DISKS_MAX),
             places: Mutex::default(),
+            orders: Mutex::default(),
         }
     }
 
@@ -153,6 +156,10 @@ impl Days {
 
     fn places(&self) -> MutexGuard<'_, BTreeMap<FileId, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn place(&self, file: FileId) -> Result<Place, FileSystemError> {
@@ -395,7 +402,8 @@ impl FileSystem for Days {
             return self.inside(night, *part, |files| files.children(*file, first, &mut show));
         }
         let first = usize::try_from(first).unwrap_or(usize::MAX);
-        for (name, place) in self.listed(&place)?.into_iter().skip(first) {
+        let listed = self.orders().arrange(folder, self.listed(&place)?);
+        for (name, place) in listed.into_iter().skip(first) {
             if visit(self.show(&name, place.kind(), place)).is_break() {
                 break;
             }
@@ -423,7 +431,10 @@ impl FileSystem for Days {
             }
             Place::Raw(night, part) => {
                 let raw = self.raw(&night, part)?;
-                let left = usize::try_from(raw.size().saturating_sub(offset)).unwrap_or(usize::MAX);
+                let Some(left) = raw.size().checked_sub(offset).filter(|left| *left > 0) else {
+                    return Ok(0);
+                };
+                let left = usize::try_from(left).unwrap_or(usize::MAX);
                 let length = left.min(into.len());
                 match raw.read_at(offset, &mut into[..length]) {
                     Ok(()) => Ok(length),

@@ -1,0 +1,52 @@
+//! In which order a folder of days is listed. Whoever lists it goes on at a place, counted from its beginning; and new snapshots appear meanwhile.
+//!
+//! What must always be true: a name keeps its place as long as no name of its folder vanishes. What is new comes behind what was shown.
+
+use std::collections::BTreeMap;
+
+use varve_image::FileId;
+
+/// The orders of all folders that were listed.
+#[derive(Debug, Default)]
+pub(super) struct Orders(BTreeMap<FileId, BTreeMap<Vec<u8>, usize>>);
+
+impl Orders {
+    /// What a folder holds now, with each name where it was when the folder was listed before.
+    pub(super) fn arrange<T>(&mut self, folder: FileId, listed: Vec<(Vec<u8>, T)>) -> Vec<(Vec<u8>, T)> {
+        let order = self.0.entry(folder).or_default();
+        let known = listed.iter().filter(|(name, _)| order.contains_key(name)).count();
+        if known < order.len() {
+            // Something has vanished, which hardly ever happens: the rest moves up.
+            order.clear();
+        }
+        for (name, _) in &listed {
+            let next = order.len();
+            order.entry(name.clone()).or_insert(next);
+        }
+        let mut arranged = listed;
+        arranged.sort_by_cached_key(|(name, _)| order.get(name).copied());
+        arranged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(orders: &mut Orders, folder: u64, listed: &[&str]) -> Vec<String> {
+        let listed = listed.iter().map(|name| (name.as_bytes().to_vec(), ())).collect();
+        let arranged = orders.arrange(FileId(folder), listed);
+        arranged.into_iter().map(|(name, ())| String::from_utf8(name).unwrap()).collect()
+    }
+
+    #[test]
+    fn who_goes_on_listing_while_something_appears_sees_each_name_once() {
+        let mut orders = Orders::default();
+        assert_eq!(names(&mut orders, 1, &["b", "d"]), ["b", "d"]);
+        let all = ["a", "b", "c", "d"];
+        assert_eq!(names(&mut orders, 1, &all), ["b", "d", "a", "c"]);
+        assert_eq!(names(&mut orders, 1, &all), ["b", "d", "a", "c"]);
+        assert_eq!(names(&mut orders, 2, &all), all, "each folder has its own order");
+        assert_eq!(names(&mut orders, 1, &["a", "c", "d"]), ["a", "c", "d"], "b has vanished");
+    }
+}
