@@ -14,6 +14,7 @@ mod excludes;
 mod files;
 mod list;
 mod lookup;
+mod mounted_archives;
 mod options;
 mod outcome;
 mod pages;

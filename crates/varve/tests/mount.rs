@@ -189,6 +189,34 @@ fn a_new_night_appears_and_takes_the_name() {
 }
 
 #[test]
+fn an_archive_that_is_mounted_in_what_is_archived_is_left_empty() {
+    if !can_mount("an archive mounted in what is archived") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    sample_folder(&sandbox.path("home"));
+    fs::create_dir(sandbox.path("home/days")).unwrap();
+    let night = |number: u32| {
+        let time = format!("2026-05-0{number}T23:00:00Z");
+        sandbox.json(["snapshot", &sandbox.arg("home"), "--time", &time]).remove(0)["entries"].clone()
+    };
+    let before = night(1);
+    let at = sandbox.path("home/days");
+    let mut command = sandbox.command();
+    command.arg("mount").arg(&at);
+    let mount = Mount::start(command, &at);
+    wait_until("the first night appears", || mount.path("latest/home/letter.txt").exists());
+    // Beside it stands what the test keeps of the program's words.
+    assert_eq!(night(2), before.as_u64().unwrap() + 1);
+    assert_eq!(night(3), before.as_u64().unwrap() + 1);
+    assert_eq!(sandbox.json(["ls", "home:days"]).len(), 0, "the folder is there, and empty");
+    // What is asked for by its own name is archived: that is what somebody wants.
+    let day = mount.path("2026/05/01/home");
+    assert_eq!(sandbox.json(["snapshot", day.to_str().unwrap(), "--name", "day"])[0]["entries"], before);
+    mount.end("-TERM");
+}
+
+#[test]
 fn a_damaged_block_is_an_error_of_its_file_alone() {
     if !can_mount("damage under a mount") {
         return;

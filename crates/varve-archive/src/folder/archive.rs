@@ -9,6 +9,7 @@ use varve_block::BlockStore;
 use varve_tree::VENTI_SCORE_BYTES;
 use varve_world::Workers;
 
+use super::mounted_archives;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline;
@@ -83,7 +84,17 @@ pub(crate) fn archive_folder_after(
     let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac };
     pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let root_id = status.id;
-        let setting = WalkSetting { blocks, pipeline, options, watch, description, root_id, store_folder };
+        let mounted_archives = mounted_archives::devices();
+        let setting = WalkSetting {
+            blocks,
+            pipeline,
+            options,
+            watch,
+            description,
+            root_id,
+            store_folder,
+            mounted_archives,
+        };
         let walker = Walker::new(setting).remembering(before.last_night.clone());
         walker.walk(root, descriptor, before.root)
     })

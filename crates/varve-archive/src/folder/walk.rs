@@ -27,7 +27,7 @@ use super::status::{Description, FileId, Names, Status, open_folder};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
 use crate::last_night::LastNight;
-use crate::node::{Node, NodeKind, NodeProblem};
+use crate::node::{DeviceNumber, Node, NodeKind, NodeProblem};
 
 /// How many files are read by one job, at most.
 const JOB_FILE_COUNT_MAX: usize = 256;
@@ -49,6 +49,8 @@ pub(super) struct WalkSetting<'a> {
     pub(super) description: Description,
     pub(super) root_id: FileId,
     pub(super) store_folder: Option<FileId>,
+    /// The devices of mounted archives.
+    pub(super) mounted_archives: Vec<DeviceNumber>,
 }
 
 pub(super) struct Walker<'a> {
@@ -229,7 +231,8 @@ impl<'a> Walker<'a> {
 
     fn visit_folder(&mut self, found: Found, is_known: bool, parent: &Arc<SourceFolder>) {
         let Found { mut node, status, previous } = found;
-        if self.setting.options.one_file_system && self.is_elsewhere(&status) {
+        let is_archive = self.setting.mounted_archives.contains(&status.id.file_system);
+        if (self.setting.options.one_file_system || is_archive) && self.is_elsewhere(&status) {
             self.sequence.push(Event::Node(node));
             return;
         }
