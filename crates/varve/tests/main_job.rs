@@ -486,3 +486,20 @@ fn what_nobody_is_told_of_is_done_all_the_same() {
     assert_eq!(sandbox.run(["verify", "--data"]).code, Some(1));
     assert_eq!(unheard(&sandbox, &["verify", "--data"], unread(), unread()).code, Some(1));
 }
+
+#[test]
+fn a_night_that_shows_a_later_moment_hides_none_without_a_word() {
+    let sandbox = Sandbox::encrypted();
+    let night = |text: &str, time: &[&str]| {
+        fs::write(sandbox.path("file"), text).unwrap();
+        let words = [&["-q", "snapshot", "file", "--name", "one"], time].concat();
+        sandbox.run(words).stderr
+    };
+    assert_eq!(night("first", &[]), "");
+    assert_eq!(night("from a clock that is ahead", &["--time", "2200-03-01T10:00:00Z"]), "");
+    let said = night("third", &[]);
+    assert!(said.contains("varve: one alone still means ") && said.contains("2200-03-01"), "{said}");
+    assert_eq!(sandbox.ok(["cat", "one"]), "from a clock that is ahead");
+    assert_eq!(sandbox.ok(["cat", "one@2199-01-01"]), "third");
+    assert_eq!(night("on purpose", &["--time", "2026-05-01T10:00:00Z"]), "");
+}

@@ -9,7 +9,7 @@ use serde_json::json;
 use varve_archive::{Progress, Request};
 use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night};
 
-use super::taken::{as_line, say_left_out};
+use super::taken::{as_line, say_left_out, warn_if_hidden};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot};
 use crate::progress_bar::{Shown, cancel_on_signal};
@@ -42,14 +42,20 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     let shown = Mutex::new(None);
     let show_bar = |bar: Option<Shown>| *shown.lock().unwrap_or_else(PoisonError::into_inner) = bar;
     let begun = |name: &str| show_bar(Some(Shown::start(name, &progress, arguments.quiet || arguments.json)));
+    let taken = Mutex::new(Vec::new());
     let done = |drive: &DriveTaken| {
         show_bar(None);
+        taken.lock().unwrap_or_else(PoisonError::into_inner).push(drive.taken.snapshot.clone());
         print(arguments, drive);
     };
     let warn = |said: &str| remark!("varve: {said}");
     let watch = NightWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
     let night = archive_night(&mut archive, &options, &request, watch);
     show_bar(None);
+    if words.time.is_none() {
+        let taken = taken.into_inner().unwrap_or_else(PoisonError::into_inner);
+        taken.iter().for_each(|taken| warn_if_hidden(archive.snapshots(), taken));
+    }
     archive.close()?;
     night.with_context(|| format!("the machine at {} was not archived", qmp.display()))?;
     Ok(Outcome::Done)

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use varve_archive::{
     Archive, ArchiveFolderError, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem,
-    Progress, Request, TakeError, Taken, VacOptions, Watch,
+    Progress, Request, Snapshot, TakeError, Taken, VacOptions, Watch,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_tree::VacShape;
 use varve_world::{Clock, RealClock};
 
-use super::taken::{as_line, say_left_out};
+use super::taken::{as_line, say_left_out, warn_if_hidden};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name, wrong_in_pattern};
 use crate::home::{self, Home};
@@ -56,6 +56,10 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             outcome = Outcome::Found;
         }
         print(arguments, &taken, &left_out);
+        // Who gives the moment knows what he does.
+        if words.time.is_none() {
+            warn_if_hidden(taker.snapshots(), &taken.snapshot);
+        }
         if let (Some(vac), Some(file)) = (&taken.vac, &words.vac) {
             finish_vac(vac, file)?;
         }
@@ -81,6 +85,13 @@ impl Taker {
         let blocks = home::venti(&address)?;
         let elsewhere = roots.open(blocks)?;
         Ok(Self::Elsewhere(Box::new(elsewhere), roots))
+    }
+
+    fn snapshots(&self) -> &[Snapshot] {
+        match self {
+            Self::Store(archive) => archive.snapshots(),
+            Self::Elsewhere(elsewhere, _) => elsewhere.snapshots(),
+        }
     }
 
     /// What a log would remember.

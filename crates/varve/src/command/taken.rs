@@ -4,7 +4,7 @@ use varve_archive::Snapshot;
 use varve_image::LeftOut;
 
 use super::snapshots;
-use crate::show;
+use crate::{moment, show};
 
 /// What is not in a snapshot, for people.
 pub(super) fn say_left_out(left_out: &LeftOut) {
@@ -27,6 +27,20 @@ pub(super) fn as_line(snapshot: &Snapshot) -> String {
         growth(snapshot),
         show::duration(snapshot.elapsed)
     )
+}
+
+/// Says so if another snapshot of the name shows a later moment, as after a night with the clock ahead: that one is the newest for whoever
+/// gives the name alone.
+pub(super) fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
+    let later = snapshots.iter().filter(|other| other.name == taken.name && other.time > taken.time);
+    let Some(newest) = later.max_by_key(|other| other.time) else { return };
+    let name = show::name(taken.name.as_bytes());
+    remark!(
+        "varve: {name} alone still means {}, of {}: its moment is later than that of {}. Is the clock right, or was it wrong then?",
+        snapshots::short_id(newest),
+        moment::show(newest.time),
+        snapshots::short_id(taken)
+    );
 }
 
 /// What a snapshot has added to its store, with a comma before it; nothing where that is not known.
