@@ -27,6 +27,7 @@ pub mod webdav;
 mod bounded;
 mod network;
 mod path;
+mod places;
 
 pub use bounded::Bounded;
 pub use network::ListenError;

@@ -13,14 +13,17 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
-use crate::network::ListenError;
+use crate::network::{ListenError, keep_alive};
+use crate::places::Places;
 
-/// How many clients there are at the same time; who comes then waits.
-const CLIENTS_MAX: usize = 16;
-/// How long a client may take to say what it wants, and to take the page.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How many clients there are at the same time; when another comes, who is idle longest makes room.
+const CLIENTS_MAX: usize = 64;
+/// How long a client may take to say what it wants.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long it may take for that, and to take the page.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a page that is being written may take when the server ends.
 const ENDING: Duration = Duration::from_secs(2);
 /// The format, as its readers know it.
@@ -73,16 +76,14 @@ impl Drop for MetricsServer {
 }
 
 async fn accept(listener: TcpListener, page: Page) {
-    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let places = Places::new(CLIENTS_MAX);
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((socket, _)) => {
-                let page = Arc::clone(&page);
+                let (place, page) = (places.take().await, Arc::clone(&page));
                 tokio::spawn(async move {
                     // Whoever takes no answer does not keep the others away.
-                    drop(tokio::time::timeout(PATIENCE, answer(socket, page)).await);
-                    drop(place);
+                    drop(place.hold_while(timeout(PATIENCE, answer(socket, page))).await);
                 });
             }
             Err(error) => {
@@ -94,12 +95,13 @@ async fn accept(listener: TcpListener, page: Page) {
 }
 
 async fn answer(socket: TcpStream, page: Page) {
+    keep_alive(&socket).ok();
     let service = service_fn(move |request: Request<Incoming>| {
         let page = Arc::clone(&page);
         async move { Ok::<_, Infallible>(reply(&request, &page)) }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
     if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {
         tracing::debug!(%error, "a client of the metrics went away");
     }
@@ -150,6 +152,23 @@ mod tests {
         assert!(asked(&server, "GET /elsewhere").starts_with("HTTP/1.1 404 "));
         assert!(asked(&server, "POST /metrics").starts_with("HTTP/1.1 405 "));
         assert!(!asked(&server, "HEAD /metrics").contains("varve_looks"));
+    }
+
+    #[test]
+    fn who_says_nothing_keeps_nobody_away() {
+        let server =
+            MetricsServer::start("127.0.0.1:0".parse().unwrap(), false, Arc::new(String::new)).unwrap();
+        let silent: Vec<_> = (0..CLIENTS_MAX + 20)
+            .map(|_| {
+                let mut socket = std::net::TcpStream::connect(server.address()).unwrap();
+                socket.write_all(b"GET /").unwrap();
+                socket
+            })
+            .collect();
+        let begun = tokio::time::Instant::now();
+        assert!(asked(&server, "GET /metrics").starts_with("HTTP/1.1 200 OK\r\n"));
+        assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+        drop(silent);
     }
 
     #[test]

@@ -6,15 +6,21 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType, sockopt};
 use tokio::runtime::{Builder, Runtime};
 
 /// How many requests are answered at the same time, at least: most of them wait for a disk.
 const THREADS_MIN: usize = 4;
+/// A client of which nothing was heard for this long is asked whether it is still there, and then so often, and so many times.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
+const KEEPALIVE_COUNT: u32 = 4;
 
 /// Why a door does not open.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +74,15 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     net::listen(&socket, 128)?;
     Ok(socket.into())
+}
+
+/// Has the system notice that a client's machine has vanished.
+pub(crate) fn keep_alive(tcp: &impl AsFd) -> io::Result<()> {
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(tcp, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_keepcnt(tcp, KEEPALIVE_COUNT)?;
+    Ok(())
 }
 
 /// The threads of a door.

@@ -6,6 +6,7 @@
 
 mod adapter;
 mod host;
+mod socket;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,16 +23,19 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
 
 use crate::Served;
-use crate::network::{ListenError, check_address, threads};
+use crate::network::{ListenError, check_address, keep_alive, threads};
+use crate::places::{Place, Places};
 use adapter::Adapter;
+use socket::Watched;
 
-/// How many clients there are at the same time; who comes then waits.
+/// How many clients there are at the same time; when another comes, who is idle longest makes room.
 const CLIENTS_MAX: usize = 256;
 /// How long a client may take to say what it wants.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long it may take nothing of what it has asked for.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of a file is read at a time.
 const READ_BYTES: usize = 256 << 10;
 /// How long answers that were begun may take when the server ends.
@@ -106,15 +110,13 @@ impl Door {
 }
 
 async fn accept(listener: TcpListener, door: Door) {
-    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let places = Places::new(CLIENTS_MAX);
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((socket, _)) => {
-                let door = door.clone();
+                let (place, door) = (Arc::new(places.take().await), door.clone());
                 tokio::spawn(async move {
-                    serve(socket, door).await;
-                    drop(place);
+                    place.hold_while(serve(socket, door, &place)).await;
                 });
             }
             Err(error) => {
@@ -125,11 +127,14 @@ async fn accept(listener: TcpListener, door: Door) {
     }
 }
 
-async fn serve(socket: TcpStream, door: Door) {
+async fn serve(socket: TcpStream, door: Door, place: &Arc<Place>) {
+    keep_alive(&socket).ok();
     let service = service_fn(move |request| {
+        place.note_activity();
         let door = door.clone();
         async move { Ok::<_, Infallible>(door.answer(request).await) }
     });
+    let socket = Watched::new(socket, Arc::clone(place), SEND_TIMEOUT);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {

@@ -115,6 +115,27 @@ fn names_that_lead_here_by_chance_are_not_answered() {
 }
 
 #[test]
+fn who_says_nothing_keeps_nobody_away() {
+    let server = start(false);
+    let silent: Vec<_> = (0..260)
+        .map(|_| {
+            let mut socket = TcpStream::connect(server.address()).unwrap();
+            socket.write_all(b"GET /").unwrap();
+            socket
+        })
+        .collect();
+    let mut patient = TcpStream::connect(server.address()).unwrap();
+    // Less than it takes until all that say nothing are given up.
+    patient.set_read_timeout(Some(std::time::Duration::from_secs(15))).unwrap();
+    write!(patient, "GET /page.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    patient.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    drop(silent);
+    server.close();
+}
+
+#[test]
 fn pages_that_were_archived_do_nothing() {
     const POLICY: &str = "content-security-policy: sandbox; default-src 'none'\r\n";
     let server = start(false);

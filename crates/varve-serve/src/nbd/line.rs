@@ -7,13 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use rustix::net::sockopt;
 use rustls::ServerConnection;
 
-/// A connection that says nothing is asked whether it is still there after so long, and given up after about twice that.
-const KEEPALIVE: Duration = Duration::from_secs(60);
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
-const KEEPALIVE_COUNT: u32 = 4;
+use crate::network::keep_alive;
 
 /// A socket of either kind.
 pub(super) enum Socket {
@@ -66,10 +62,7 @@ impl Line {
     pub(super) fn new(socket: Socket, send_timeout: Duration) -> io::Result<Self> {
         if let Socket::Tcp(tcp) = &socket {
             tcp.set_nodelay(true)?;
-            sockopt::set_socket_keepalive(tcp, true)?;
-            sockopt::set_tcp_keepidle(tcp, KEEPALIVE)?;
-            sockopt::set_tcp_keepintvl(tcp, KEEPALIVE_EVERY)?;
-            sockopt::set_tcp_keepcnt(tcp, KEEPALIVE_COUNT)?;
+            keep_alive(tcp)?;
         }
         either!(&socket, inner => {
             inner.set_nonblocking(false)?;

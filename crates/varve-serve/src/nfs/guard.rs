@@ -13,15 +13,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
-/// How many clients there are at the same time; who comes then waits.
+use crate::network::keep_alive;
+use crate::places::{Place, Places};
+
+/// How many clients there are at the same time; when another comes, who is idle longest makes room.
 const CLIENTS_MAX: usize = 64;
 /// How many requests of a client are worked on at the same time.
 const REQUESTS_MAX: usize = 32;
 /// The longest message of a client. Those who only read send far less; one who tries to write is to hear that it may not.
 const MESSAGE_BYTES_MAX: u64 = 2 << 20;
-/// A client that has begun a message goes on with it within this time, or is left alone.
-const GOING_ON: Duration = Duration::from_secs(60);
+/// A client that has begun a message ends it within this time, or is left alone.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A client takes an answer within this time, or is left alone.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much is passed on at a time.
 const PIECE_BYTES: usize = 64 << 10;
 /// The bit of a record's length that says that it is the last one of its message.
@@ -29,16 +35,19 @@ const LAST: u32 = 1 << 31;
 
 /// Passes what clients say on to the server at `inner`, and its answers back.
 pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
-    let room = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let places = Places::new(CLIENTS_MAX);
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((client, address)) => {
+                let place = places.take().await;
                 tokio::spawn(async move {
-                    if let Err(error) = pass(client, inner).await {
-                        tracing::debug!(%address, %error, "a client of NFS was left alone");
+                    match place.hold_while(pass(client, inner, &place)).await {
+                        Some(Ok(())) => {}
+                        Some(Err(error)) => {
+                            tracing::debug!(%address, %error, "a client of NFS was left alone")
+                        }
+                        None => tracing::debug!(%address, "an idle client of NFS has made room"),
                     }
-                    drop(place);
                 });
             }
             Err(error) => {
@@ -49,22 +58,38 @@ pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
     }
 }
 
-async fn pass(client: TcpStream, inner: SocketAddr) -> io::Result<()> {
+async fn pass(client: TcpStream, inner: SocketAddr, place: &Place) -> io::Result<()> {
     let server = TcpStream::connect(inner).await?;
+    keep_alive(&client)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
-    let asking = pass_requests(from_client, to_server, Arc::clone(&requests));
-    let answering = pass_answers(from_server, to_client, requests);
+    let asking = pass_requests(from_client, to_server, Arc::clone(&requests), place);
+    let answering = pass_answers(from_server, to_client, requests, place);
     // Both end when one does: there is nothing to say any more.
     tokio::select! { ended = asking => ended, ended = answering => ended }
 }
 
+/// How much longer somebody is waited for, all waits together.
+struct Patience(Duration);
+
+impl Patience {
+    /// For the server within: what takes long there is the archive.
+    const ENDLESS: Self = Self(Duration::MAX);
+
+    async fn wait<T>(&mut self, something: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let begun = Instant::now();
+        let done = timeout(self.0, something).await??;
+        self.0 = self.0.saturating_sub(begun.elapsed());
+        Ok(done)
+    }
+}
+
 /// The length of the next record, and whether it is the last one of its message; `None` at the end.
-async fn record(from: &mut OwnedReadHalf) -> io::Result<Option<(u32, bool)>> {
+async fn record(from: &mut OwnedReadHalf, patience: &mut Patience) -> io::Result<Option<(u32, bool)>> {
     let mut mark = [0; 4];
-    match from.read_exact(&mut mark).await {
+    match patience.wait(from.read_exact(&mut mark)).await {
         Ok(_) => {
             let mark = u32::from_be_bytes(mark);
             Ok(Some((mark & !LAST, mark & LAST != 0)))
@@ -75,20 +100,21 @@ async fn record(from: &mut OwnedReadHalf) -> io::Result<Option<(u32, bool)>> {
 }
 
 async fn pass_record(
-    from: &mut OwnedReadHalf,
-    to: &mut OwnedWriteHalf,
+    (from, reading): (&mut OwnedReadHalf, &mut Patience),
+    (to, writing): (&mut OwnedWriteHalf, &mut Patience),
     (length, is_last): (u32, bool),
     piece: &mut [u8],
 ) -> io::Result<()> {
-    to.write_all(&(length | if is_last { LAST } else { 0 }).to_be_bytes()).await?;
+    let mark = length | if is_last { LAST } else { 0 };
+    writing.wait(to.write_all(&mark.to_be_bytes())).await?;
     let mut left = usize::try_from(length).unwrap_or(usize::MAX);
     while left > 0 {
         let room = left.min(piece.len());
-        let read = tokio::time::timeout(GOING_ON, from.read(&mut piece[..room])).await??;
+        let read = reading.wait(from.read(&mut piece[..room])).await?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        to.write_all(&piece[..read]).await?;
+        writing.wait(to.write_all(&piece[..read])).await?;
         left -= read;
     }
     Ok(())
@@ -98,25 +124,30 @@ async fn pass_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     requests: Arc<Semaphore>,
+    place: &Place,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut message_bytes = 0u64;
-    while let Some((length, is_last)) = record(&mut from).await? {
-        // An empty record costs something, too.
-        message_bytes += u64::from(length) + 4;
-        if message_bytes > MESSAGE_BYTES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a message that is longer than any request",
-            ));
+    // Whoever has nothing to say is waited for.
+    while from.peek(&mut [0]).await? > 0 {
+        let (mut reading, mut writing) = (Patience(MESSAGE_TIMEOUT), Patience::ENDLESS);
+        let (mut message_bytes, mut is_last) = (0u64, false);
+        while !is_last {
+            let Some(record) = record(&mut from, &mut reading).await? else { return Ok(()) };
+            // An empty record costs something, too.
+            message_bytes += u64::from(record.0) + 4;
+            if message_bytes > MESSAGE_BYTES_MAX {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a message that is longer than any request",
+                ));
+            }
+            pass_record((&mut from, &mut reading), (&mut to, &mut writing), record, &mut piece).await?;
+            is_last = record.1;
         }
-        pass_record(&mut from, &mut to, (length, is_last), &mut piece).await?;
-        if is_last {
-            message_bytes = 0;
-            // Given back when its answer has gone.
-            let Ok(place) = requests.acquire().await else { return Ok(()) };
-            place.forget();
-        }
+        place.note_activity();
+        // Given back when its answer has gone.
+        let Ok(asked) = requests.acquire().await else { return Ok(()) };
+        asked.forget();
     }
     Ok(())
 }
@@ -125,11 +156,16 @@ async fn pass_answers(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     requests: Arc<Semaphore>,
+    place: &Place,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    while let Some((length, is_last)) = record(&mut from).await? {
-        pass_record(&mut from, &mut to, (length, is_last), &mut piece).await?;
-        if is_last {
+    let mut reading = Patience::ENDLESS;
+    while let Some(record) = record(&mut from, &mut reading).await? {
+        place.note_activity();
+        let mut writing = Patience(ANSWER_TIMEOUT);
+        pass_record((&mut from, &mut reading), (&mut to, &mut writing), record, &mut piece).await?;
+        place.note_activity();
+        if record.1 {
             requests.add_permits(1);
         }
     }
@@ -181,6 +217,50 @@ mod tests {
         client.read_exact(&mut back).unwrap();
         writing.join().unwrap();
         assert!(back == all);
+    }
+
+    #[test]
+    fn who_begins_a_message_and_does_not_end_it_keeps_nobody_away() {
+        let (_threads, address) = echo();
+        let silent: Vec<_> = (0..CLIENTS_MAX + 6)
+            .map(|_| {
+                let mut client = std::net::TcpStream::connect(address).unwrap();
+                client.write_all(&[0x80, 0]).unwrap();
+                client
+            })
+            .collect();
+        let begun = Instant::now();
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        let message = [&(LAST | 3).to_be_bytes()[..], b"end"].concat();
+        let mut back = vec![0; message.len()];
+        for _ in 0..2 {
+            client.write_all(&message).unwrap();
+            client.read_exact(&mut back).unwrap();
+            assert!(back == message);
+        }
+        assert!(begun.elapsed() < MESSAGE_TIMEOUT / 2, "{:?}", begun.elapsed());
+        drop(silent);
+    }
+
+    #[test]
+    fn the_time_for_a_message_is_that_for_all_of_it() {
+        let threads = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        threads.block_on(async {
+            let mut patience = Patience(Duration::from_millis(200));
+            let pause = || async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                Ok(())
+            };
+            patience.wait(pause()).await.unwrap();
+            let failed = loop {
+                if let Err(error) = patience.wait(pause()).await {
+                    break error;
+                }
+            };
+            assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+            let mut endless = Patience::ENDLESS;
+            endless.wait(pause()).await.unwrap();
+        });
     }
 
     #[test]

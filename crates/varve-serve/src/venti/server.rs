@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -21,9 +20,7 @@ use super::room::Room;
 use super::settings::VentiSettings;
 use super::start_error::StartError;
 use super::state::{State, VentiCounts};
-
-/// After so long without a word the system asks a client's machine whether it is still there.
-const KEEP_ALIVE: Duration = Duration::from_secs(120);
+use crate::network::keep_alive;
 
 /// A server that runs until it is drained or dropped.
 pub struct VentiServer {
@@ -234,7 +231,5 @@ impl Door {
 
 fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, KEEP_ALIVE)?;
-    Ok(())
+    keep_alive(socket)
 }

@@ -1,0 +1,137 @@
+//! Places for clients, of which there are so many. When all are taken, whoever has done nothing for longest makes room for who comes: else a few
+//! who say nothing would keep everybody away.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+/// Who has done something within this time keeps its place.
+const BUSY: Duration = Duration::from_secs(1);
+/// How often somebody is looked for who makes room.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The places of a door.
+pub(crate) struct Places {
+    max: usize,
+    guests: Mutex<Guests>,
+    one_left: Notify,
+}
+
+#[derive(Default)]
+struct Guests {
+    here: BTreeMap<u64, Guest>,
+    next: u64,
+}
+
+struct Guest {
+    active_at: Instant,
+    leave: Arc<Notify>,
+    is_asked: bool,
+}
+
+/// A client's place, until it is dropped.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    number: u64,
+    leave: Arc<Notify>,
+}
+
+impl Places {
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, guests: Mutex::default(), one_left: Notify::new() })
+    }
+
+    /// A place for who has come, as soon as there is one.
+    pub(crate) async fn take(self: &Arc<Self>) -> Place {
+        loop {
+            if let Some(place) = self.free() {
+                return place;
+            }
+            self.ask_one();
+            drop(timeout(LOOK_AGAIN, self.one_left.notified()).await);
+        }
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(self: &Arc<Self>) -> Option<Place> {
+        let mut guests = self.guests();
+        if guests.here.len() >= self.max {
+            return None;
+        }
+        guests.next += 1;
+        let (number, leave) = (guests.next, Arc::new(Notify::new()));
+        let guest = Guest { active_at: Instant::now(), leave: Arc::clone(&leave), is_asked: false };
+        guests.here.insert(number, guest);
+        Some(Place { places: Arc::clone(self), number, leave })
+    }
+
+    /// Asks who has done nothing for longest to leave.
+    fn ask_one(&self) {
+        let mut guests = self.guests();
+        let staying = guests.here.values_mut().filter(|guest| !guest.is_asked);
+        let Some(idlest) = staying.min_by_key(|guest| guest.active_at) else { return };
+        if idlest.active_at.elapsed() >= BUSY {
+            idlest.is_asked = true;
+            idlest.leave.notify_one();
+        }
+    }
+}
+
+impl Place {
+    /// Notes that the client has done something.
+    pub(crate) fn note_activity(&self) {
+        if let Some(guest) = self.places.guests().here.get_mut(&self.number) {
+            guest.active_at = Instant::now();
+        }
+    }
+
+    /// Does something for the client; `None` if it was broken off, as the place is needed.
+    pub(crate) async fn hold_while<T>(&self, something: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = something => Some(done),
+            () = self.leave.notified() => None,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.guests().here.remove(&self.number);
+        self.places.one_left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_idle_longest_makes_room_and_who_is_busy_does_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let places = Places::new(2);
+            let (idle, busy) = (places.take().await, places.take().await);
+            let leaving = async {
+                assert!(idle.hold_while(std::future::pending::<()>()).await.is_none());
+                drop(idle);
+            };
+            let working = busy.hold_while(async {
+                for _ in 0..30 {
+                    busy.note_activity();
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            });
+            let ((), worked, third) = tokio::join!(leaving, working, places.take());
+            assert!(worked.is_some());
+            drop(third);
+            places.take().await;
+        });
+    }
+}
