@@ -14,6 +14,7 @@ use std::time::Duration;
 use varve_archive::{Place, PlaceError, ServedImage, ToldRun};
 
 pub use header::ImageFormat;
+pub(crate) use header::plain_qcow2_over_raw;
 pub use layer::LayerError;
 use layer::{Layers, layers};
 pub use make::{RestoreForeignError, restore_foreign};

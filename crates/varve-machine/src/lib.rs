@@ -27,6 +27,7 @@ mod description;
 mod drives;
 mod edge;
 mod foreign;
+mod image_file;
 mod json_lines;
 mod left_out;
 mod nbd_disk;
@@ -35,6 +36,7 @@ mod point;
 mod private_folder;
 mod qmp;
 mod records;
+mod visible;
 
 pub use agent::{Agent, AgentError, Frozen};
 pub use foreign::{

@@ -1,7 +1,9 @@
 //! Why a machine does not start.
 
 use std::io;
+use std::path::PathBuf;
 
+use super::keep::KeepError;
 use super::setting::Accelerator;
 use crate::qmp::QmpError;
 
@@ -35,6 +37,21 @@ pub enum BootError {
     /// What it needs could not be prepared.
     #[error("the machine could not be prepared")]
     Prepare(#[source] io::Error),
+    /// A file that is kept is another than it was.
+    #[error("{path} was changed while QEMU opened it", path = path.display())]
+    KeptChanged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file cannot be used to keep what a guest writes.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    /// The file for UEFI's variables is none.
+    #[error("{path} is a link, or no file, and UEFI's variables are not kept there: move it away", path = path.display())]
+    Variables {
+        /// What is no file.
+        path: PathBuf,
+    },
     /// It did not start.
     #[error("{PROGRAM} could not be started")]
     Start(#[source] io::Error),

@@ -83,6 +83,10 @@ pub(super) fn command_line(
         say("-device", "qemu-xhci".into());
         say("-device", "usb-tablet".into());
     }
+    if disks.iter().any(|disk| disk.kept.is_some()) {
+        // Until those files have been looked at once more.
+        words.push("-S".to_owned());
+    }
     words.extend(["-nodefaults".to_owned(), "-no-user-config".to_owned()]);
     words
 }
@@ -183,6 +187,7 @@ mod tests {
         let kept = words(&hardware(), Some("/home/me/kept"), &Screen::None);
         assert!(kept.contains(r#""backing":"archived-disk0""#), "{kept}");
         assert!(!kept.contains(r#""read-only":false"#), "{kept}");
+        assert!(kept.contains(" -S ") && !thrown_away.contains(" -S "), "{kept}");
     }
 
     #[test]

@@ -13,11 +13,13 @@ use varve_archive::Firmware;
 use super::boot_error::{BootError, PROGRAM};
 use super::command_line::{Places, command_line};
 use super::hardware::Hardware;
+use super::keep::Kept;
 use super::setting::{Accelerator, BootDisk, Screen};
 use super::window;
 use crate::companion::{companion, is_there};
 use crate::edge::{Deadline, sleep};
 use crate::qmp::{Qmp, QmpError};
+use crate::visible::visible;
 
 /// How long QEMU may take until its monitor answers.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -90,13 +92,18 @@ impl Emulator {
         let words = command_line(hardware, disks, screen, accelerator, &places);
         let child = spawn(&words, complaint_file)?;
         let mut starting = Starting { child: Some(child), complaints: &complaints };
-        let monitor = starting.monitor(&monitor).map_err(|error| match error {
+        let mut monitor = starting.monitor(&monitor).map_err(|error| match error {
             BootError::EndedAtOnce { said } if *screen == Screen::Window && window::is_missing(&said) => {
                 BootError::NoDisplay { said }
             }
             error => error,
         })?;
         let console = listener.map(|listener| starting.console(&listener)).transpose()?;
+        if disks.iter().any(|disk| disk.kept.is_some()) {
+            // QEMU has opened these files, and the guest has not begun: what they say now is what QEMU has gone by.
+            disks.iter().try_for_each(is_still_kept)?;
+            monitor.execute("cont", json!({}))?;
+        }
         let child = starting.child.take().expect("it was started");
         Ok(Self {
             child,
@@ -270,14 +277,26 @@ fn spawn(words: &[String], complaints: File) -> Result<Child, BootError> {
     command.spawn().map_err(BootError::Start)
 }
 
+/// Whether what a guest writes still goes where it should.
+fn is_still_kept(disk: &BootDisk) -> Result<(), BootError> {
+    let Some(path) = &disk.kept else { return Ok(()) };
+    match Kept::read(path)? {
+        Some(kept) if kept.snapshot == disk.export => Ok(()),
+        _ => Err(BootError::KeptChanged { path: path.clone() }),
+    }
+}
+
 /// The code of UEFI, and a file for its variables: the one that is given, or one to be thrown away.
 fn uefi(folder: &Path, variables: Option<&Path>) -> Result<(PathBuf, PathBuf), BootError> {
     let is_there =
         |(code, variables): &&(&str, &str)| Path::new(code).is_file() && Path::new(variables).is_file();
     let (code, fresh) = FIRMWARE.iter().find(is_there).ok_or(BootError::NoFirmware)?;
     let variables = variables.map_or_else(|| folder.join("variables"), Path::to_path_buf);
-    if !variables.exists() {
-        fs::copy(fresh, &variables).map_err(BootError::Prepare)?;
+    // Somebody else may have laid it there: a link would lead the guest to another file.
+    match fs::symlink_metadata(&variables) {
+        Ok(there) if there.is_file() => {}
+        Ok(_) => return Err(BootError::Variables { path: variables }),
+        Err(_) => drop(fs::copy(fresh, &variables).map_err(BootError::Prepare)?),
     }
     Ok((code.into(), variables))
 }
@@ -288,7 +307,7 @@ fn last_words(file: &Path) -> String {
     let bytes = fs::read(file).unwrap_or_default();
     let end = bytes.get(bytes.len().saturating_sub(BYTES_MAX)..).unwrap_or_default();
     let text = String::from_utf8_lossy(end);
-    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(visible).collect::<Vec<_>>().join("; ")
 }
 
 /// A cell of the screen, as far as it is plain text.

@@ -8,9 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::companion::program;
+use crate::foreign::plain_qcow2_over_raw;
+use crate::image_file;
+use crate::visible::visible;
 
-/// The file name of the socket that a kept file says it lies behind.
-const SOCKET: &str = "varve.sock";
+/// What a kept file says it lies over, but for the snapshot's id between these.
+const BEFORE_ID: &str = "nbd+unix:///";
+const AFTER_ID: &str = "?socket=varve.sock";
 
 /// A kept file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +28,9 @@ pub struct Kept {
 /// Why a file cannot be used to keep what a guest writes.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The program that makes and reads such files is not there, or does not start.
+    /// The program that makes such files is not there, or does not start.
     #[error(
-        "qemu-img cannot be started, and --keep needs it: install qemu-utils (or your system's package of QEMU's tools)"
+        "qemu-img cannot be started, and a new file for --keep needs it: install qemu-utils (or your system's package of QEMU's tools)"
     )]
     NoTool(#[source] io::Error),
     /// It says no.
@@ -38,10 +42,12 @@ pub enum KeepError {
         said: String,
     },
     /// The file is something else.
-    #[error("{} was not made by `varve boot --keep`: choose another file", path.display())]
+    #[error("{} was not made by `varve boot --keep`, and what QEMU would write to is not certain: choose another file", path.display())]
     NotOurs {
         /// The file.
         path: PathBuf,
+        /// What is wrong with it.
+        source: io::Error,
     },
 }
 
@@ -58,21 +64,27 @@ impl Kept {
         with_ending(path, ".uefi")
     }
 
-    /// What is known of a file that was kept; `None` if there is no such file.
+    /// What is known of a file that was kept; `None` if there is no such file. One that `create` would not have made is refused: QEMU writes to
+    /// it for a guest, and to whatever else it names.
     ///
     /// # Errors
     /// [`KeepError`]
     pub fn read(path: &Path) -> Result<Option<Self>, KeepError> {
-        if !path.exists() {
-            return Ok(None);
+        let not_ours = |source| KeepError::NotOurs { path: path.into(), source };
+        let file = match image_file::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(not_ours(error)),
+        };
+        let wrong = |said| not_ours(io::Error::new(io::ErrorKind::InvalidData, said));
+        if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            return Err(wrong("it is no file"));
         }
-        let text = qemu_img(path, &["info", "-U", "--output=json", "-f", "qcow2"])?;
-        let info: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        let backing = info["backing-filename"].as_str().unwrap_or_default();
-        let id = backing.strip_prefix("nbd+unix:///").and_then(|rest| rest.split_once('?')).map(|(id, _)| id);
-        match id.filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        let below = plain_qcow2_over_raw(&file).map_err(not_ours)?;
+        let snapshot = below.strip_prefix(BEFORE_ID).and_then(|rest| rest.strip_suffix(AFTER_ID));
+        match snapshot.filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())) {
             Some(id) => Ok(Some(Self { path: path.into(), snapshot: id.into() })),
-            None => Err(KeepError::NotOurs { path: path.into() }),
+            None => Err(wrong("it lies over no snapshot")),
         }
     }
 
@@ -81,11 +93,13 @@ impl Kept {
     /// # Errors
     /// [`KeepError`]
     pub fn create(path: &Path, snapshot: &str, size: u64) -> Result<Self, KeepError> {
-        let backing = format!("nbd+unix:///{snapshot}?socket={SOCKET}");
+        let backing = format!("{BEFORE_ID}{snapshot}{AFTER_ID}");
         // The disk need not be served for it: its size is known.
         let size = size.to_string();
         let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", &backing];
-        let output = program("qemu-img").args(words).arg(path).arg(size).stdin(Stdio::null()).output();
+        // From the root on: what else it begins with, QEMU may take for something other than a path.
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let output = program("qemu-img").args(words).arg(whole).arg(size).stdin(Stdio::null()).output();
         let output = output.map_err(KeepError::NoTool)?;
         if !output.status.success() {
             return Err(refused(path, &output.stderr));
@@ -100,15 +114,6 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-fn qemu_img(path: &Path, words: &[&str]) -> Result<String, KeepError> {
-    let output = program("qemu-img").args(words).arg(path).stdin(Stdio::null()).output();
-    let output = output.map_err(KeepError::NoTool)?;
-    if !output.status.success() {
-        return Err(refused(path, &output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 fn refused(path: &Path, said: &[u8]) -> KeepError {
-    KeepError::Refused { path: path.into(), said: String::from_utf8_lossy(said).trim().into() }
+    KeepError::Refused { path: path.into(), said: visible(String::from_utf8_lossy(said).trim()) }
 }

@@ -40,8 +40,14 @@ const QCOW2_MAGIC: &[u8] = b"QFI\xfb";
 const QCOW2_BACKING_FORMAT: u32 = 0xe279_2aca;
 const QCOW2_DATA_FILE: u32 = 0x4441_5441;
 const QCOW2_END: u32 = 0;
+/// The names of features, which readers that do not know them may show.
+const QCOW2_FEATURE_NAMES: u32 = 0x6803_f857;
+/// The feature bit that says that the image is damaged.
+const QCOW2_IS_CORRUPT: u64 = 1 << 1;
 /// The feature bit that says that the data is in a file of its own.
 const QCOW2_HAS_DATA_FILE: u64 = 1 << 2;
+/// What has no names for its features, as they came with version 3.
+const QCOW2_OLD_HEADER_BYTES: u32 = 72;
 /// The longest name of a backing file, by its format's definition.
 const QCOW2_NAME_BYTES_MAX: u32 = 1023;
 const QCOW2_CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
@@ -148,56 +154,122 @@ fn u64_at(bytes: &[u8], offset: usize) -> io::Result<u64> {
     field.map(|field| u64::from_be_bytes(*field)).ok_or_else(|| wrong("its header is cut short"))
 }
 
+/// The header of a qcow2, not yet believed.
+struct Qcow2 {
+    version: u32,
+    /// The image that it stands on.
+    backing: Option<String>,
+    /// The format of that, if it is said.
+    backing_format: Option<String>,
+    data_file: Option<String>,
+    encryption: u32,
+    snapshot_count: u32,
+    /// What a reader must know, may leave alone, and must take back if it does not know it.
+    features: [u64; 3],
+    /// All kinds of extensions that there are.
+    extensions: Vec<u32>,
+}
+
+impl Qcow2 {
+    fn read(file: &File) -> io::Result<Self> {
+        let start = read(file, 0, 512)?;
+        if !start.starts_with(QCOW2_MAGIC) {
+            return Err(wrong("it is no qcow2"));
+        }
+        let version = u32_at(&start, 4)?;
+        if !(2..=3).contains(&version) {
+            return Err(wrong(&format!("it is a qcow of version {version}: 2 and 3 are known")));
+        }
+        let cluster_bits = u32_at(&start, 20)?;
+        if !QCOW2_CLUSTER_BITS.contains(&cluster_bits) {
+            return Err(wrong("its clusters have no size that there is"));
+        }
+        let cluster = read(file, 0, 1 << cluster_bits)?;
+        let (backing_offset, backing_bytes) = (u64_at(&cluster, 8)?, u32_at(&cluster, 16)?);
+        if backing_offset > 0 && backing_bytes > QCOW2_NAME_BYTES_MAX {
+            return Err(wrong("the name of the image that it stands on is too long"));
+        }
+        let (features, extensions_at) = match version {
+            2 => ([0; 3], QCOW2_OLD_HEADER_BYTES),
+            _ => (
+                [u64_at(&cluster, 72)?, u64_at(&cluster, 80)?, u64_at(&cluster, 88)?],
+                u32_at(&cluster, 100)?,
+            ),
+        };
+        let mut qcow2 = Self {
+            version,
+            backing: None,
+            backing_format: None,
+            data_file: None,
+            encryption: u32_at(&cluster, 32)?,
+            snapshot_count: u32_at(&cluster, 60)?,
+            features,
+            extensions: Vec::new(),
+        };
+        let mut rest =
+            cluster.get(usize::try_from(extensions_at).unwrap_or(usize::MAX)..).unwrap_or_default();
+        while let (Ok(kind), Ok(length)) = (u32_at(rest, 0), u32_at(rest, 4)) {
+            if kind == QCOW2_END {
+                break;
+            }
+            qcow2.extensions.push(kind);
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let Some(data) = rest.get(8..).and_then(|rest| rest.get(..length)) else { break };
+            match kind {
+                QCOW2_BACKING_FORMAT => qcow2.backing_format = Some(text(data)?),
+                QCOW2_DATA_FILE => qcow2.data_file = Some(text(data)?),
+                _ => {}
+            }
+            rest = rest.get(length.next_multiple_of(8).saturating_add(8)..).unwrap_or_default();
+        }
+        if backing_offset > 0 && backing_bytes > 0 {
+            let name = read(file, backing_offset, usize::try_from(backing_bytes).unwrap_or(0))?;
+            qcow2.backing = Some(text(&name)?);
+        }
+        Ok(qcow2)
+    }
+}
+
 fn qcow2(file: &File) -> io::Result<Header> {
-    let start = read(file, 0, 512)?;
-    if !start.starts_with(QCOW2_MAGIC) {
-        return Err(wrong("it is no qcow2"));
-    }
-    let version = u32_at(&start, 4)?;
-    if !(2..=3).contains(&version) {
-        return Err(wrong(&format!("it is a qcow of version {version}: 2 and 3 are known")));
-    }
-    let cluster_bits = u32_at(&start, 20)?;
-    if !QCOW2_CLUSTER_BITS.contains(&cluster_bits) {
-        return Err(wrong("its clusters have no size that there is"));
-    }
-    let cluster = read(file, 0, 1 << cluster_bits)?;
-    let (backing_offset, backing_bytes) = (u64_at(&cluster, 8)?, u32_at(&cluster, 16)?);
-    if backing_offset > 0 && backing_bytes > QCOW2_NAME_BYTES_MAX {
-        return Err(wrong("the name of the image that it stands on is too long"));
-    }
-    let (features, extensions_at) = match version {
-        2 => (0, 72),
-        _ => (u64_at(&cluster, 72)?, u32_at(&cluster, 100)?),
-    };
-    let mut extensions =
-        cluster.get(usize::try_from(extensions_at).unwrap_or(usize::MAX)..).unwrap_or_default();
-    let (mut format, mut data_file) = (None, None);
-    while let (Ok(kind), Ok(length)) = (u32_at(extensions, 0), u32_at(extensions, 4)) {
-        if kind == QCOW2_END {
-            break;
-        }
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let Some(data) = extensions.get(8..).and_then(|rest| rest.get(..length)) else { break };
-        match kind {
-            QCOW2_BACKING_FORMAT => format = Some(text(data)?),
-            QCOW2_DATA_FILE => data_file = Some(text(data)?),
-            _ => {}
-        }
-        extensions = extensions.get(length.next_multiple_of(8).saturating_add(8)..).unwrap_or_default();
-    }
-    if features & QCOW2_HAS_DATA_FILE == 0 {
-        data_file = None;
-    } else if data_file.is_none() {
+    let qcow2 = Qcow2::read(file)?;
+    let [features, ..] = qcow2.features;
+    let data_file = qcow2.data_file.filter(|_| features & QCOW2_HAS_DATA_FILE != 0);
+    if features & QCOW2_HAS_DATA_FILE != 0 && data_file.is_none() {
         return Err(wrong("its data is in another file, which it does not name"));
     }
-    let backing = if backing_offset > 0 && backing_bytes > 0 {
-        let name = read(file, backing_offset, usize::try_from(backing_bytes).unwrap_or(0))?;
-        Some((text(&name)?, format))
-    } else {
-        None
-    };
-    Ok(Header { backing, data_file, extents: Vec::new() })
+    let format = qcow2.backing_format;
+    Ok(Header { backing: qcow2.backing.map(|name| (name, format)), data_file, extents: Vec::new() })
+}
+
+/// What a qcow2 stands on, of those that `qemu-img create` makes over a raw disk if nothing more is asked of it, and that have all their data in
+/// themselves.
+///
+/// # Errors
+/// [`io::Error`], which says what else it has, if it is no such file.
+pub(crate) fn plain_qcow2_over_raw(file: &File) -> io::Result<String> {
+    let qcow2 = Qcow2::read(file)?;
+    let [features, compatible, autoclear] = qcow2.features;
+    let is_known = |kind: &u32| [QCOW2_BACKING_FORMAT, QCOW2_FEATURE_NAMES].contains(kind);
+    if features & QCOW2_HAS_DATA_FILE != 0 || qcow2.data_file.is_some() {
+        return Err(wrong("its data is in another file"));
+    }
+    if features & QCOW2_IS_CORRUPT != 0 {
+        return Err(wrong("QEMU has marked it as damaged, which qemu-img check -r all may mend"));
+    }
+    if qcow2.encryption != 0 {
+        return Err(wrong("it is encrypted"));
+    }
+    if qcow2.snapshot_count != 0 {
+        return Err(wrong("it has snapshots of its own, which qemu-img snapshot -d deletes"));
+    }
+    let is_plain = qcow2.version == 3 && [features, compatible, autoclear] == [0; 3];
+    if !is_plain || !qcow2.extensions.iter().all(is_known) {
+        return Err(wrong("it has features that such a file does not have"));
+    }
+    if qcow2.backing_format.as_deref() != Some("raw") {
+        return Err(wrong("it does not lie over a raw disk"));
+    }
+    qcow2.backing.ok_or_else(|| wrong("it lies over nothing"))
 }
 
 fn vmdk(file: &File) -> io::Result<Header> {
@@ -292,6 +364,35 @@ mod tests {
         assert_eq!(header(ImageFormat::Qcow2, &elsewhere).data_file.as_deref(), Some("/etc/shadow"));
         let nowhere = qcow2_of("", &[], QCOW2_HAS_DATA_FILE);
         assert!(ImageFormat::Qcow2.header(&file_of(&nowhere)).is_err());
+    }
+
+    #[test]
+    fn a_plain_qcow2_has_nothing_else() {
+        let plain: [(u32, &[u8]); 2] = [(QCOW2_BACKING_FORMAT, b"raw"), (QCOW2_FEATURE_NAMES, &[0; 48])];
+        let said = |bytes: &[u8]| match plain_qcow2_over_raw(&file_of(bytes)) {
+            Ok(below) => below,
+            Err(error) => format!("refused: {error}"),
+        };
+        assert_eq!(said(&qcow2_of("below", &plain, 0)), "below");
+        for (wrong, why) in [
+            (qcow2_of("below", &plain, QCOW2_HAS_DATA_FILE), "another file"),
+            (qcow2_of("below", &[plain[0], (QCOW2_DATA_FILE, b"/etc/shadow")], 0), "another file"),
+            (qcow2_of("below", &plain, QCOW2_IS_CORRUPT), "damaged"),
+            (qcow2_of("below", &plain, 1 << 4), "features"),
+            (qcow2_of("below", &[plain[0], (7, b"")], 0), "features"),
+            (qcow2_of("below", &[(QCOW2_BACKING_FORMAT, b"qcow2")], 0), "raw disk"),
+            (qcow2_of("below", &[], 0), "raw disk"),
+            (qcow2_of("", &plain, 0), "over nothing"),
+        ] {
+            assert!(said(&wrong).starts_with("refused: ") && said(&wrong).contains(why), "{}", said(&wrong));
+        }
+        for (place, why) in
+            [(35, "encrypted"), (63, "snapshots"), (95, "features"), (87, "features"), (7, "")]
+        {
+            let mut wrong = qcow2_of("below", &plain, 0);
+            wrong[place] ^= 1;
+            assert!(said(&wrong).starts_with("refused: ") && said(&wrong).contains(why), "{place}");
+        }
     }
 
     #[test]

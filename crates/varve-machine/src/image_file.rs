@@ -1,0 +1,42 @@
+//! Files whose names come from elsewhere: opened to be read, and never waited for.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Opens a file or a block device. Whatever else it is, is not opened: to open some devices does something, and a fifo keeps whoever does.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    known(path.metadata()?.file_type())?;
+    // It may be something else by now.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
+    known(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+fn known(kind: FileType) -> io::Result<()> {
+    match kind.is_file() || kind.is_block_device() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no file and no block device")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifo_keeps_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        for path in [fifo.as_path(), Path::new("/dev/zero"), folder.path()] {
+            assert!(open(path).unwrap_err().to_string().contains("no block device"), "{}", path.display());
+        }
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        open(&folder.path().join("file")).unwrap();
+    }
+}
