@@ -287,6 +287,32 @@ fn missing_parity_is_made_up_for_when_the_store_is_closed() {
 }
 
 #[test]
+fn parity_that_a_writer_has_not_made_yet_is_not_missed() {
+    let Filled { storage, .. } = with_percent(5);
+    let closed = open(&storage, 50, Access::Read).arenas().unwrap();
+    let store = open(&storage, 51, WRITER);
+    put(&store, 1000..1080);
+    store.sync().unwrap();
+    let ids = store.arenas().unwrap();
+    assert!(ids.len() > closed.len() + 2, "{} {}", ids.len(), closed.len());
+    // As if nothing of it had been made until now.
+    for id in &ids[closed.len() - 1..] {
+        drop(storage.remove(&parity_name(id.0)));
+    }
+    let reader = open(&storage, 52, Access::Read);
+    for id in &ids {
+        assert_eq!(reader.check_parity(*id, false).unwrap(), None, "arena {id}");
+    }
+    drop(reader);
+    store.close().unwrap();
+    assert_eq!(parity_count(&storage), ids.len() as u64 - 1, "it is made up for");
+    // From now on it is there, or lost.
+    storage.remove(&parity_name(ids[closed.len()].0)).unwrap();
+    let reader = open(&storage, 53, Access::Read);
+    assert_eq!(reader.check_parity(ids[closed.len()], false).unwrap(), Some(ParityDamage::Missing));
+}
+
+#[test]
 fn damaged_parity_is_reported_and_still_of_use() {
     let Filled { storage, .. } = with_percent(5);
     let (file, good) = (parity_name(1), contents(&storage, &parity_name(1)));

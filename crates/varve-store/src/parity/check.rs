@@ -82,7 +82,9 @@ impl Store {
             Err(OpenParityError::Header(error)) => return Ok(Some(ParityDamage::Unreadable(error))),
             Err(OpenParityError::Storage(error)) => match error.kind() {
                 io::ErrorKind::NotFound => {
-                    let wanted = seal.is_some() && self.config.parity_percent.is_some();
+                    // What was sealed since the store was last closed gets its parity from the writer that is at work, or from the next one.
+                    let is_due = self.noted_arena().is_some_and(|noted| id >= noted);
+                    let wanted = seal.is_some() && self.config.parity_percent.is_some() && !is_due;
                     return Ok(wanted.then_some(ParityDamage::Missing));
                 }
                 io::ErrorKind::UnexpectedEof => {
