@@ -403,6 +403,49 @@ fn who_takes_no_answers_is_left_alone_and_costs_no_more_than_its_room() {
 }
 
 #[test]
+fn who_takes_nothing_gives_way_when_it_holds_all_room() {
+    let settings = VentiSettings { all_clients_bytes: 4 << 20, ..VentiSettings::default() };
+    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let block = vec![7; 56 << 10];
+    let name = score(&block).as_bytes().try_into().unwrap();
+    let mut asked = Vec::new();
+    for tag in 0..=255 {
+        Request::read(name, WireType::DATA, 56 << 10).encode(Version::V04, tag, &mut asked).unwrap();
+    }
+    let mut first = Client::new(&server);
+    first.write(&block).unwrap();
+    let greedy: Vec<Client> = (0..3)
+        .map(|_| {
+            let mut greedy = Client::new(&server);
+            greedy.socket.write_all(&asked).unwrap();
+            greedy
+        })
+        .collect();
+    std::thread::park_timeout(Duration::from_millis(300));
+    // Words are answered at once; and blocks when those who let theirs wait have given way, long before they are given up.
+    let begun = tokio::time::Instant::now();
+    let mut other = Client::new(&server);
+    assert_eq!(other.ask(&Request::Ping), Ok(Reply::Ping));
+    other.ask(&Request::Sync).unwrap();
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    let read = Request::read(name, WireType::DATA, 56 << 10);
+    assert_eq!(other.ask(&read), Ok(Reply::Read(block.clone().into())));
+    assert_eq!(first.ask(&read), Ok(Reply::Read(block.clone().into())));
+    other.write(b"another").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(server.counts().clients < 5, "somebody has given way");
+    drop(greedy);
+}
+
+#[test]
+fn a_score_of_zeros_is_a_block_without_bytes() {
+    let server = serve(&Arc::default(), Access::ReadWrite, VentiSettings::default());
+    let mut client = Client::new(&server);
+    let answer = client.ask(&Request::read([0; 20], WireType::DATA, 8192));
+    assert_eq!(answer, Ok(Reply::Read(Bytes::new())));
+}
+
+#[test]
 fn too_many_clients_are_sent_away() {
     let settings = VentiSettings { clients_max: 2, ..VentiSettings::default() };
     let server = serve(&Arc::default(), Access::ReadWrite, settings);

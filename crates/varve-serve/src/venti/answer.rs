@@ -41,8 +41,8 @@ pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut A
             }
             let Some(block_type) = read.wire_type.block_types().nth(attempt) else { continue };
             let Ok(score) = Score::try_from(read.score.as_slice()) else { continue };
-            // Nobody stores the block without bytes; whoever reads it means zeros.
-            if score == empty {
+            // Nobody stores the block without bytes; whoever reads it means zeros. Plan 9's servers know it by a score of zeros.
+            if score == empty || read.score == [0; SCORE_BYTES] {
                 answers[number] = Some(Reply::Read(Bytes::new()));
                 continue;
             }

@@ -17,6 +17,7 @@ pub(super) struct Answers {
     /// Blocks, each with how many of the bytes are sent before it.
     blocks: Vec<(usize, Bytes)>,
     block_bytes: usize,
+    needs_room: bool,
 }
 
 impl Answers {
@@ -27,6 +28,7 @@ impl Answers {
 
     /// Appends a reply; one that its version has no room for becomes an error. A block is kept until it was sent, with all that it is a slice of.
     pub(super) fn put(&mut self, version: Version, tag: u8, reply: Reply) {
+        self.needs_room |= matches!(reply, Reply::Read(_));
         let encoded = match &reply {
             Reply::Read(block) if block.len() > COPIED_BYTES_MAX => {
                 encode_read_head(version, tag, block.len(), &mut self.bytes)
@@ -49,6 +51,11 @@ impl Answers {
     /// How many bytes they have.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() + self.block_bytes
+    }
+
+    /// Whether there are blocks in them. All others that a client can have wait are too little to count: one for each of its tags.
+    pub(super) fn needs_room(&self) -> bool {
+        self.needs_room
     }
 
     pub(super) fn is_empty(&self) -> bool {

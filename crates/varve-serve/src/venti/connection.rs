@@ -14,7 +14,7 @@ use super::answer::{self, Read, Write};
 use super::answers::Answers;
 use super::connection_error::ConnectionError;
 use super::outbox::{Outbox, outbox};
-use super::room::{Room, take};
+use super::room::{CommonRoom, Room, Taken, take};
 use super::settings::VentiSettings;
 use super::state::State;
 
@@ -34,7 +34,7 @@ const BLOCK_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Shared {
     pub(super) state: Arc<State>,
     pub(super) settings: VentiSettings,
-    pub(super) room: Room,
+    pub(super) room: CommonRoom,
 }
 
 /// Serves a client until it, or the server, has had enough. Whatever was asked before is answered first.
@@ -50,10 +50,12 @@ where
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (outbox, remainder) = outbox(Box::new(writer));
-    let writing = tokio::spawn(remainder.send(shared.settings.send_timeout));
+    let own_room = Room::new(shared.settings.client_bytes);
+    let taker = shared.room.enter(own_room.clone());
+    let writing = tokio::spawn(remainder.send(shared.settings.send_timeout, taker));
     let client = Client {
         connection: ServerConnection::new(shared.settings.block_bytes_max),
-        own_room: Room::new(shared.settings.client_bytes),
+        own_room,
         writes: Arc::new(RwLock::new(())),
         outbox,
         is_read_only,
@@ -244,13 +246,29 @@ impl Client {
         self.flush_writes(version).await;
     }
 
+    /// Room for so many bytes of answers; `None` if nobody takes any more.
+    async fn room_for(&self, bytes: usize) -> Option<Taken> {
+        tokio::select! {
+            biased;
+            taken = take(&self.own_room, &self.shared.room, bytes) => Some(taken),
+            () = self.outbox.closed() => None,
+        }
+    }
+
     async fn flush_replies(&mut self) {
         if self.replies.is_empty() {
             return;
         }
-        let taken = take(&self.own_room, &self.shared.room, self.replies.len()).await;
+        // Who has asked for no block is answered even if others have taken all room.
+        let taken = match self.replies.needs_room() {
+            true => match self.room_for(self.replies.len()).await {
+                Some(taken) => Some(taken),
+                None => return,
+            },
+            false => None,
+        };
         let (answers, tags) = (std::mem::take(&mut self.replies), std::mem::take(&mut self.reply_tags));
-        self.outbox.send(answers, tags, Some(taken));
+        self.outbox.send(answers, tags, taken);
     }
 
     async fn flush_reads(&mut self, version: Version) {
@@ -259,7 +277,7 @@ impl Client {
         }
         let reads = std::mem::take(&mut self.reads);
         let most = |read: &Read| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
-        let taken = take(&self.own_room, &self.shared.room, reads.iter().map(most).sum()).await;
+        let Some(taken) = self.room_for(reads.iter().map(most).sum()).await else { return };
         let (state, outbox) = (Arc::clone(&self.shared.state), self.outbox.clone());
         tokio::task::spawn_blocking(move || {
             let mut answers = Answers::default();
@@ -282,14 +300,12 @@ impl Client {
         let is_read_only = self.is_read_only;
         tokio::task::spawn_blocking(move || {
             let most = shared.settings.block_bytes_max;
-            let mut taken = Some(taken);
-            let mut parts = writes.chunks(WRITES_ANSWERED).peekable();
-            while let Some(part) = parts.next() {
+            for part in writes.chunks(WRITES_ANSWERED) {
                 let mut answers = Answers::default();
                 answer::write(&shared.state, version, is_read_only, most, part, &mut answers);
-                let taken = if parts.peek().is_none() { taken.take() } else { None };
-                outbox.send(answers, part.iter().map(|write| write.tag).collect(), taken);
+                outbox.send(answers, part.iter().map(|write| write.tag).collect(), None);
             }
+            drop(taken);
             drop(unfinished);
         });
     }

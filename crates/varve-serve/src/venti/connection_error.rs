@@ -15,8 +15,10 @@ pub(super) enum ConnectionError {
     Slow,
     #[error("the client says nothing for too long")]
     Silent,
-    #[error("the client takes no answers")]
+    #[error("the client takes no answers, or too slowly")]
     TakesNothing,
+    #[error("the client let its answers wait while others had no room")]
+    GaveWay,
     #[error("the connection ended in the middle of a message")]
     CutOff,
     #[error(transparent)]

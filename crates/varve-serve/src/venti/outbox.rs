@@ -17,11 +17,14 @@ use std::time::Duration;
 
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answers::Answers;
 use super::connection_error::ConnectionError;
-use super::room::Taken;
+use super::room::{Taken, Taker};
+
+/// Who takes fewer bytes in a second, for as long as a client is waited for, takes too little.
+const TAKEN_BYTES_MIN: u64 = 64 << 10;
 
 /// Answers on their way out.
 struct Outgoing {
@@ -101,13 +104,20 @@ impl Outbox {
 }
 
 impl Remainder {
-    /// Sends what is left to it, until there will be no more, or the client takes nothing for too long.
-    pub(super) async fn send(mut self, patience: Duration) -> Result<(), ConnectionError> {
+    /// Sends what is left to it, until there will be no more, or the client takes too little for too long.
+    pub(super) async fn send(mut self, patience: Duration, taker: Taker) -> Result<(), ConnectionError> {
         while self.begun.recv().await.is_some() {
+            let mut pace = Pace::new(patience);
             while self.is_left() {
+                taker.note_taken();
                 let some = poll_fn(|context| self.shared.poll_some(&mut lock(&self.shared.way), context));
-                timeout(patience, some).await.map_err(|_| ConnectionError::TakesNothing)??;
+                tokio::select! {
+                    biased;
+                    sent = timeout_at(pace.until, some) => pace.note(sent.unwrap_or(Ok(0))?)?,
+                    () = taker.gives_way() => return Err(ConnectionError::GaveWay),
+                }
             }
+            taker.note_all_taken();
         }
         // The other direction may still be open; this one is at its end.
         let end = poll_fn(|context| Pin::new(&mut lock(&self.shared.way).writer).poll_shutdown(context));
@@ -120,6 +130,32 @@ impl Remainder {
         let is_begun = lock(&self.shared.way).current.is_some();
         fence(Ordering::SeqCst);
         is_begun || self.shared.has_waiting()
+    }
+}
+
+/// How much a client has taken since it last had taken enough.
+struct Pace {
+    patience: Duration,
+    until: Instant,
+    taken: u64,
+}
+
+impl Pace {
+    fn new(patience: Duration) -> Self {
+        Self { patience, until: Instant::now() + patience, taken: 0 }
+    }
+
+    fn note(&mut self, taken: usize) -> Result<(), ConnectionError> {
+        self.taken += taken as u64;
+        if Instant::now() < self.until {
+            return Ok(());
+        }
+        let enough = (u128::from(TAKEN_BYTES_MIN) * self.patience.as_millis() / 1000).max(1);
+        if u128::from(self.taken) < enough {
+            return Err(ConnectionError::TakesNothing);
+        }
+        *self = Self::new(self.patience);
+        Ok(())
     }
 }
 
@@ -154,12 +190,12 @@ impl Shared {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends something of what was begun, or else of what waits.
-    fn poll_some(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Sends something of what was begun, or else of what waits, and says how much.
+    fn poll_some(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if way.current.is_some() || self.begin_next(way) {
-            ready!(way.poll_some(context))?;
+            return way.poll_some(context);
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(0))
     }
 
     fn pop_waiting(&self) -> Option<Outgoing> {
@@ -180,9 +216,9 @@ impl Shared {
 }
 
 impl Way {
-    /// Sends as much as is taken now of what was begun.
-    fn poll_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(outgoing) = &mut self.current else { return Poll::Ready(Ok(())) };
+    /// Sends as much as is taken now of what was begun, and says how much.
+    fn poll_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let Some(outgoing) = &mut self.current else { return Poll::Ready(Ok(0)) };
         let pieces = outgoing.answers.pieces(outgoing.sent);
         let count = ready!(Pin::new(&mut self.writer).poll_write_vectored(context, &pieces))?;
         if count == 0 {
@@ -192,7 +228,7 @@ impl Way {
         if outgoing.sent >= outgoing.answers.len() {
             self.current = None;
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(count))
     }
 }
 
@@ -204,6 +240,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use tokio::io::AsyncReadExt as _;
     use varve_venti::{Reply, Version};
+
+    use super::super::room::{CommonRoom, Room};
 
     use super::*;
 
@@ -219,6 +257,10 @@ mod tests {
         bytes
     }
 
+    fn alone() -> Taker {
+        CommonRoom::new(1 << 20).enter(Room::new(1 << 20))
+    }
+
     fn run<T>(something: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap().block_on(something)
     }
@@ -229,7 +271,7 @@ mod tests {
             let received = run(async {
                 let (here, mut there) = tokio::io::duplex(taken_at_a_time);
                 let (outbox, remainder) = outbox(Box::new(here));
-                let rest = tokio::spawn(remainder.send(Duration::from_secs(60)));
+                let rest = tokio::spawn(remainder.send(Duration::from_secs(60), alone()));
                 let senders: Vec<_> = (0..4_u8)
                     .map(|sender| {
                         let outbox = outbox.clone();
@@ -273,7 +315,7 @@ mod tests {
         run(async {
             let (here, _there) = tokio::io::duplex(16);
             let (outbox, remainder) = outbox(Box::new(here));
-            let rest = tokio::spawn(remainder.send(Duration::from_millis(20)));
+            let rest = tokio::spawn(remainder.send(Duration::from_millis(20), alone()));
             for number in 0..3 {
                 outbox.send(answers(number), vec![number], None);
             }
@@ -284,13 +326,35 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_a_little_now_and_then_is_given_up_and_who_takes_enough_is_not() {
+        run(async {
+            // A byte each few milliseconds, or a kilobyte.
+            for (taken_at_a_time, is_enough) in [(1, false), (1000, true)] {
+                let (here, mut there) = tokio::io::duplex(taken_at_a_time);
+                let (outbox, remainder) = outbox(Box::new(here));
+                let rest = tokio::spawn(remainder.send(Duration::from_millis(100), alone()));
+                for number in 0..30 {
+                    outbox.send(answers(number), vec![number], None);
+                }
+                drop(outbox);
+                let mut piece = vec![0; taken_at_a_time];
+                while there.read(&mut piece).await.unwrap() > 0 {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                let ended = rest.await.unwrap();
+                assert_eq!(ended.is_ok(), is_enough, "{ended:?}");
+            }
+        });
+    }
+
+    #[test]
     fn what_is_sent_to_nobody_is_an_error_of_the_connection() {
         run(async {
             let (here, there) = tokio::io::duplex(16);
             drop(there);
             let (outbox, remainder) = outbox(Box::new(here));
             outbox.send(answers(0), vec![0], None);
-            let ended = remainder.send(Duration::from_secs(60)).await;
+            let ended = remainder.send(Duration::from_secs(60), alone()).await;
             assert!(matches!(ended, Err(ConnectionError::Socket(_))), "{ended:?}");
         });
     }

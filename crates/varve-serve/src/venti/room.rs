@@ -1,11 +1,24 @@
-//! Room for what clients have asked for: so much for each of them, and so much for all.
+//! Room for what clients have asked for: so much for each of them, and so much for all. When that for all is used up, and stays so, whoever has
+//! let its answers wait for longest gives way: else a few who take nothing would stop everybody.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
 
 /// What room is counted in.
 const UNIT_BYTES: usize = 1 << 10;
+/// How long somebody waits for common room before another has to give way.
+const WAIT: Duration = Duration::from_secs(1);
+/// Who has taken something within this time gives way to nobody.
+const TAKING: Duration = Duration::from_millis(500);
+/// No more than one gives way in this time: its room may be enough.
+const ONE_BY_ONE: Duration = Duration::from_millis(20);
+/// For a client for which nothing waits.
+const NOTHING_WAITS: u64 = u64::MAX;
 
 /// A budget of bytes.
 #[derive(Debug, Clone)]
@@ -33,35 +46,172 @@ impl Room {
         let taken = Arc::clone(&self.semaphore).acquire_many_owned(units).await;
         taken.expect("nobody closes a budget")
     }
+
+    fn is_free(&self) -> bool {
+        self.semaphore.available_permits() >= self.units as usize
+    }
+}
+
+/// The budget of all clients together, and who they are.
+pub(super) struct CommonRoom {
+    room: Room,
+    begun: Instant,
+    clients: Arc<Mutex<Clients>>,
+}
+
+#[derive(Default)]
+struct Clients {
+    here: BTreeMap<u64, Arc<Pulse>>,
+    next: u64,
+    gave_way_at: Option<Instant>,
+}
+
+/// How a client takes its answers.
+struct Pulse {
+    own: Room,
+    /// When it last took some of what waits for it, or that began to wait: in milliseconds, or [`NOTHING_WAITS`].
+    taken_at: AtomicU64,
+    give_way: Notify,
+}
+
+/// One of the clients, until it is dropped.
+pub(super) struct Taker {
+    clients: Arc<Mutex<Clients>>,
+    number: u64,
+    begun: Instant,
+    pulse: Arc<Pulse>,
+}
+
+impl CommonRoom {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self { room: Room::new(bytes), begun: Instant::now(), clients: Arc::default() }
+    }
+
+    /// One more client, who has room of its own.
+    pub(super) fn enter(&self, own: Room) -> Taker {
+        let (taken_at, give_way) = (AtomicU64::new(NOTHING_WAITS), Notify::new());
+        let pulse = Arc::new(Pulse { own, taken_at, give_way });
+        let mut clients = lock(&self.clients);
+        clients.next += 1;
+        let number = clients.next;
+        clients.here.insert(number, Arc::clone(&pulse));
+        Taker { clients: Arc::clone(&self.clients), number, begun: self.begun, pulse }
+    }
+
+    async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let taking = self.room.take(bytes);
+        tokio::pin!(taking);
+        loop {
+            match timeout(WAIT, &mut taking).await {
+                Ok(taken) => return taken,
+                Err(_) => self.let_one_give_way(),
+            }
+        }
+    }
+
+    /// The client that holds room and has taken nothing for longest is sent away.
+    fn let_one_give_way(&self) {
+        let mut clients = lock(&self.clients);
+        if clients.gave_way_at.is_some_and(|then| then.elapsed() < ONE_BY_ONE) {
+            return;
+        }
+        let before = milliseconds(self.begun).saturating_sub(TAKING.as_millis().try_into().unwrap_or(0));
+        let stalled = clients.here.iter().filter_map(|(number, pulse)| {
+            let taken_at = pulse.taken_at.load(Ordering::Relaxed);
+            (taken_at <= before && !pulse.own.is_free()).then_some((taken_at, *number))
+        });
+        let Some((_, number)) = stalled.min() else { return };
+        if let Some(pulse) = clients.here.remove(&number) {
+            pulse.give_way.notify_one();
+            clients.gave_way_at = Some(Instant::now());
+        }
+    }
+}
+
+impl Taker {
+    /// Notes that it has taken something, or that something begins to wait for it.
+    pub(super) fn note_taken(&self) {
+        self.pulse.taken_at.store(milliseconds(self.begun), Ordering::Relaxed);
+    }
+
+    /// Notes that nothing waits for it.
+    pub(super) fn note_all_taken(&self) {
+        self.pulse.taken_at.store(NOTHING_WAITS, Ordering::Relaxed);
+    }
+
+    /// Returns when it has to give way.
+    pub(super) async fn gives_way(&self) {
+        self.pulse.give_way.notified().await;
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        lock(&self.clients).here.remove(&self.number);
+    }
 }
 
 /// Waits until a client, and all together, have room for so many bytes. The client's own comes first: one who takes too much waits for itself,
 /// with nothing of the others' in hand.
-pub(super) async fn take(own: &Room, common: &Room, bytes: usize) -> Taken {
+pub(super) async fn take(own: &Room, common: &CommonRoom, bytes: usize) -> Taken {
     let own = own.take(bytes).await;
     Taken { _own: own, _common: common.take(bytes).await }
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(NOTHING_WAITS - 1)
+}
+
+fn lock(clients: &Mutex<Clients>) -> MutexGuard<'_, Clients> {
+    clients.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn run(something: impl Future<Output = ()>) {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(something);
+    }
+
     #[test]
     fn who_is_over_the_budget_waits_until_there_is_room() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            let (one, other, common) = (Room::new(64 << 10), Room::new(64 << 10), Room::new(96 << 10));
+        run(async {
+            let (one, other, common) = (Room::new(64 << 10), Room::new(64 << 10), CommonRoom::new(96 << 10));
             let first = take(&one, &common, 64 << 10).await;
             // Another client has room for what is left of the common budget, and no more.
             let second = take(&other, &common, 32 << 10).await;
             let third = take(&other, &common, 1);
             tokio::pin!(third);
-            let soon = std::time::Duration::from_millis(20);
-            assert!(tokio::time::timeout(soon, &mut third).await.is_err());
+            let soon = Duration::from_millis(20);
+            assert!(timeout(soon, &mut third).await.is_err());
             drop(first);
             third.await;
             drop(second);
             take(&one, &common, usize::MAX).await;
+        });
+    }
+
+    #[test]
+    fn who_takes_nothing_for_longest_gives_way_and_who_holds_nothing_does_not() {
+        run(async {
+            let common = CommonRoom::new(64 << 10);
+            let rooms: Vec<_> = (0..4).map(|_| Room::new(64 << 10)).collect();
+            let takers: Vec<_> = rooms.iter().map(|room| common.enter(room.clone())).collect();
+            // The first holds nothing, the second works on what it holds, and the third lets its answers wait.
+            takers[0].note_taken();
+            let _worked_on = take(&rooms[1], &common, 32 << 10).await;
+            let held = take(&rooms[2], &common, 32 << 10).await;
+            takers[2].note_taken();
+            let give_way = async {
+                takers[2].gives_way().await;
+                drop(held);
+            };
+            let (fourth, ()) = tokio::join!(take(&rooms[3], &common, 32 << 10), give_way);
+            drop(fourth);
+            for taker in [&takers[0], &takers[1]] {
+                assert!(timeout(Duration::from_millis(20), taker.gives_way()).await.is_err());
+            }
         });
     }
 }

@@ -16,7 +16,7 @@ use super::connection::{Shared, serve};
 use super::connection_error::ConnectionError;
 use super::inherited::Inherited;
 use super::listen::{Access, Bound, Listener, Listening, bind};
-use super::room::Room;
+use super::room::CommonRoom;
 use super::settings::VentiSettings;
 use super::start_error::StartError;
 use super::state::{State, VentiCounts};
@@ -54,7 +54,7 @@ impl VentiServer {
         let state = State::new(blocks, settings.recent_bytes, settings.failures_pass, settings.on_read_only);
         let state = Arc::new(state);
         let clients = Arc::new(Semaphore::new(settings.clients_max));
-        let room = Room::new(settings.all_clients_bytes);
+        let room = CommonRoom::new(settings.all_clients_bytes);
         let shared = Arc::new(Shared { state, settings, room });
         let (stop, stopped) = watch::channel(false);
         let mut server = Self {
