@@ -400,6 +400,10 @@ impl Storage for RealStorage {
                 let mut holder = String::new();
                 // The note is a courtesy; the lock is held whether or not it can be read.
                 drop(Read::by_ref(&mut locked).take(1000).read_to_string(&mut holder));
+                if holder.trim().is_empty() {
+                    // It has the lock, and has not left its note yet.
+                    holder = "another program".into();
+                }
                 return Err(LockError::Held { holder });
             }
             Err(error) => return Err(failed(error.into())),

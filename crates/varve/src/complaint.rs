@@ -23,7 +23,7 @@ pub fn print_end(command: &Command, error: &Error) {
 }
 
 fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>) {
-    remark!("varve: {}", with_causes(error.as_ref()));
+    remark!("varve: {}", told(&with_causes(error.as_ref())));
     let full = || if is_full(error.as_ref()) { when_full() } else { None };
     if let Some(hint) = hint(error).or_else(full) {
         remark!("hint: {hint}");
@@ -34,7 +34,13 @@ fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>) {
 pub fn problem(problem: &varve_archive::Problem) -> String {
     use std::os::unix::ffi::OsStrExt;
     let path = crate::show::name(problem.path.as_os_str().as_bytes());
-    format!("{}: {}", if path.is_empty() { "." } else { &path }, with_causes(problem.error.as_ref()))
+    let path = if path.is_empty() { "." } else { &path };
+    format!("{path}: {}", told(&with_causes(problem.error.as_ref())))
+}
+
+/// What an error says, which may be in the words of somebody else: a second line of it is set in, and so is none of ours.
+fn told(text: &str) -> String {
+    text.replace('\n', "\n  ")
 }
 
 const STORE_FULL: &str =

@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Write};
 use std::process::exit;
 use std::sync::OnceLock;
 
+use crate::show;
+
 /// Prints a line of a result.
 macro_rules! say {
     ($($part:tt)*) => { $crate::say::result(format_args!($($part)*)) };
@@ -49,9 +51,10 @@ pub fn help(help: &clap::Error) -> bool {
     tell_failure()
 }
 
-/// Prints a line on standard error. If that fails there is nobody to tell it to.
+/// Prints a line on standard error. If that fails there is nobody to tell it to. Parts of it may be the words of a server, a disk or an
+/// image: nothing in it works on a terminal.
 pub fn aside(text: fmt::Arguments<'_>) {
-    drop(writeln!(io::stderr(), "{text}"));
+    drop(writeln!(io::stderr(), "{}", show::lines(&text.to_string())));
 }
 
 /// Tells why not all results were printed, if so. That somebody has read enough of them, as `head` does, is no failure.

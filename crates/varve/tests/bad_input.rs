@@ -553,3 +553,16 @@ fn nothing_is_replaced_that_holds_the_store() {
     sandbox.ok(["restore", "--overwrite", "folder", &sandbox.arg("other")]);
     sandbox.ok(["verify", "--data"]);
 }
+
+#[test]
+fn nothing_that_is_said_works_on_a_terminal_or_looks_like_a_line_of_ours() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &noise(1, 1000));
+    let evil = "\u{1b}[31mEVIL\u{7}\nvarve: all is well";
+    for words in [&["ls", evil][..], &["snapshot", evil], &["restore", evil, "to"], &["clone", evil, "to"]] {
+        let said = sandbox.run(words).stderr;
+        assert!(said.contains("EVIL"), "{words:?}: {said}");
+        assert!(!said.contains(['\u{1b}', '\u{7}']), "{words:?}: {said:?}");
+        assert!(!said.lines().any(|line| line.starts_with("varve: all is well")), "{words:?}: {said}");
+    }
+}

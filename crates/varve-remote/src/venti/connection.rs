@@ -27,9 +27,12 @@ pub enum VentiError {
         /// Why not.
         source: io::Error,
     },
-    /// It has gone, or does not answer.
+    /// It has gone.
     #[error("the connection to the Venti server broke")]
-    Socket(#[from] io::Error),
+    Socket(#[source] io::Error),
+    /// It has said nothing, or taken nothing, for as long as it was waited for.
+    #[error("the Venti server does not answer")]
+    Silent,
     /// What it says makes no sense.
     #[error("the Venti server breaks the protocol")]
     Protocol(#[from] ClientError),
@@ -50,10 +53,20 @@ pub enum VentiError {
     TooDeep,
 }
 
+impl From<io::Error> for VentiError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // So a socket says that its time is over.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Socket(error),
+        }
+    }
+}
+
 impl VentiError {
     /// Whether another attempt may succeed.
     pub(super) fn is_passing(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Socket(_) | Self::Protocol(_))
+        matches!(self, Self::Connect { .. } | Self::Socket(_) | Self::Silent | Self::Protocol(_))
     }
 }
 

@@ -286,7 +286,7 @@ fn check_machine(
         let why = checked.ended.unwrap_or_else(|| "that did not come".into());
         say!("no: after {seconds:.1} s, with {}: {why}", checked.accelerator);
         if !checked.said.is_empty() {
-            remark!("the last that it said:\n{}", show::lines(&checked.said));
+            remark!("the last that it said:\n{}", checked.said);
         }
     }
     Ok(if checked.is_up { Outcome::Done } else { Outcome::Found })
