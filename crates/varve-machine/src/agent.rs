@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::edge::Deadline;
 use crate::json_lines::{JsonLines, LineError};
+use crate::visible::visible;
 
 /// Why the guest did not hold still.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +89,7 @@ impl Agent {
         self.send(command, &json!({}), &[])?;
         let mut answer = self.receive(command, Deadline::after(self.patience))?;
         if let Some(error) = answer.get("error") {
-            let said = error["desc"].as_str().unwrap_or("it gives no reason").to_owned();
+            let said = visible(error["desc"].as_str().unwrap_or("it gives no reason"));
             return Err(AgentError::Refused { command: command.into(), said });
         }
         Ok(answer["return"].take())

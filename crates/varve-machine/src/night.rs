@@ -26,6 +26,7 @@ use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
 use crate::point::{Held, HoldError, Point, dismantle, part, prepare};
 use crate::qmp::{Qmp, QmpError};
 use crate::records;
+use crate::visible::visible;
 
 /// How many connections a drive is read over.
 const CONNECTION_COUNT: usize = 4;
@@ -114,7 +115,7 @@ pub enum NightError {
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// There is no such drive.
-    #[error("the machine has no drive {wanted}; it has {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
+    #[error("the machine has no drive {wanted}; it has {}", if known.is_empty() { "none".to_owned() } else { visible(&known.join(", ")) })]
     NoDrive {
         /// What was asked for.
         wanted: String,
@@ -126,7 +127,7 @@ pub enum NightError {
     NoDisks,
     /// Reading it might take the machine down.
     #[error(
-        "{drive} has an I/O thread, and QEMU {} may crash when such a drive has been read over NBD: it takes QEMU 8.2.1 or newer, or the drive without its iothread", format!("{}.{}.{}", version.0, version.1, version.2)
+        "{drive} has an I/O thread, and QEMU {version} may crash when such a drive has been read over NBD: it takes QEMU 8.2.1 or newer, or the drive without its iothread", drive = visible(drive), version = format!("{}.{}.{}", version.0, version.1, version.2)
     )]
     Thread {
         /// Which.
@@ -138,7 +139,7 @@ pub enum NightError {
     #[error("the machine has no name: give one with --name, or start QEMU with -name")]
     NoName,
     /// The disk cannot be read.
-    #[error("{drive}: cannot be read from QEMU")]
+    #[error("{drive}: cannot be read from QEMU", drive = visible(drive))]
     Connect {
         /// Which.
         drive: String,
@@ -146,7 +147,7 @@ pub enum NightError {
         source: io::Error,
     },
     /// Its snapshot was not taken.
-    #[error("{drive} was not archived")]
+    #[error("{drive} was not archived", drive = visible(drive))]
     Take {
         /// Which.
         drive: String,

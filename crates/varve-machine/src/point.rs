@@ -27,6 +27,7 @@ use crate::drives::Drive;
 use crate::edge::{Deadline, sleep};
 use crate::private_folder::PrivateFolder;
 use crate::qmp::{Qmp, QmpError};
+use crate::visible::visible;
 
 /// How long QEMU is left alone before it is asked again whether something has ended: most of it takes less than a millisecond, and each pause is
 /// twice as long as the one before.
@@ -159,10 +160,10 @@ fn wait_for_job(qmp: &mut Qmp, id: &str, mut jobs: Value) -> Result<(), HoldErro
         match job.as_ref().and_then(|job| job["status"].as_str()) {
             Some("concluded") => {
                 let said = job.as_ref().and_then(|job| job["error"].as_str());
-                return said.map_or(Ok(()), |said| Err(HoldError::Job { said: said.into() }));
+                return said.map_or(Ok(()), |said| Err(HoldError::Job { said: visible(said) }));
             }
             Some(_) if deadline.left().is_some() => pauses.wait(),
-            Some(status) => return Err(HoldError::Job { said: format!("it is still {status}") }),
+            Some(status) => return Err(HoldError::Job { said: format!("it is still {}", visible(status)) }),
             None => return Err(HoldError::Job { said: "it has forgotten about it".into() }),
         }
         jobs = qmp.execute("query-jobs", json!({}))?;

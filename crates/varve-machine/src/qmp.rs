@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::edge::Deadline;
 use crate::json_lines::{JsonLines, LineError};
+use crate::visible::visible;
 
 /// How many commands are under way at most: so few that a socket takes all of their lines, and nobody waits to send what the other end does
 /// not take because it waits itself.
@@ -198,7 +199,7 @@ impl Qmp {
             })?;
             answers.push(match answer.get("error") {
                 Some(error) => {
-                    let said = error["desc"].as_str().unwrap_or("it gives no reason").to_owned();
+                    let said = visible(error["desc"].as_str().unwrap_or("it gives no reason"));
                     Err(QmpError::Refused { command: (*command).into(), said })
                 }
                 None => Ok(answer["return"].take()),
@@ -277,6 +278,9 @@ mod tests {
         let refused =
             talk(GREETING, agreed(r#"{"error": {"class": "GenericError", "desc": "No."}, "id": 2}"#));
         assert_eq!(refused.unwrap_err().to_string(), "QEMU refused query-name: No.");
+        let misleading = r#"{"error": {"desc": "\u001b[2JThe 'night'\nis whole"}, "id": 2}"#;
+        let shown = talk(GREETING, agreed(misleading)).unwrap_err().to_string();
+        assert_eq!(shown, r"QEMU refused query-name: \u{1b}[2JThe 'night'\nis whole");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Text from outside, with everything that could mislead a terminal made visible: what an image names, what QEMU or a guest's agent says. It goes
 //! into errors, and these to a terminal.
 
+use std::path::Path;
+
 /// The text, in one line.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -11,4 +13,9 @@ pub(crate) fn visible(text: &str) -> String {
         }
     }
     shown
+}
+
+/// A path, in one line.
+pub(crate) fn visible_path(path: &Path) -> String {
+    visible(&path.display().to_string())
 }
