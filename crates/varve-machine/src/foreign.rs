@@ -3,6 +3,7 @@
 mod header;
 mod layer;
 mod make;
+mod sound;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
@@ -16,13 +17,14 @@ use varve_archive::{Place, PlaceError, ServedImage, ToldRun};
 pub use header::ImageFormat;
 pub(crate) use header::plain_qcow2_over_raw;
 pub use layer::LayerError;
-use layer::{Layers, layers};
+use layer::layers;
 pub use make::{RestoreForeignError, restore_foreign};
 
 use crate::companion::companion;
 use crate::edge::{Deadline, sleep};
 use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
 use crate::private_folder::PrivateFolder;
+use crate::visible::{visible, visible_path};
 
 const CONNECTION_COUNT: usize = 4;
 /// How long QEMU may take to open an image, and for each answer.
@@ -56,15 +58,31 @@ pub enum OpenForeignError {
         source: io::Error,
     },
     /// QEMU cannot open it.
-    #[error("{path}: QEMU cannot open it: {said}", path = path.display())]
+    #[error("{path}: QEMU cannot open it: {said}", path = visible_path(path))]
     Refused {
         /// The image.
         path: PathBuf,
         /// What QEMU says.
         said: String,
     },
+    /// Something of it is not there.
+    #[error(
+        "{path} is damaged or cut short, and what is missing would be archived as zeros ({said}): qemu-img check -r all may mend it, best a copy of it; --format raw archives the file as it is", path = visible_path(path)
+    )]
+    Damaged {
+        /// The image, or one that it stands on.
+        path: PathBuf,
+        /// What QEMU says first.
+        said: String,
+    },
+    /// It was changed while QEMU was about to open it.
+    #[error("{path} was changed while it was opened: does a program write to it?", path = visible_path(path))]
+    Changed {
+        /// The image.
+        path: PathBuf,
+    },
     /// QEMU does not serve it as it should.
-    #[error("{path}: cannot be read through QEMU", path = path.display())]
+    #[error("{path}: cannot be read through QEMU", path = visible_path(path))]
     Connect {
         /// The image.
         path: PathBuf,
@@ -90,10 +108,19 @@ impl ForeignImage {
     /// # Errors
     /// [`OpenForeignError`].
     pub fn open(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> Result<Self, OpenForeignError> {
-        let Layers { node, files } = layers(path, format, allowed)?;
-        let files = files.into_iter().map(|file| (file.clone(), state_of(&file))).collect();
-        let mut server = Server::start(&["--read-only".into(), format!("json:{node}").into()])?;
+        let found = layers(path, format, allowed)?;
+        let inodes = || found.files.iter().map(|file| inode_of(file)).collect::<Vec<_>>();
+        let before = inodes();
+        let files = found.files.iter().map(|file| (file.clone(), state_of(file))).collect();
+        for (path, format, node) in &found.alone {
+            sound::check(path, *format, node)?;
+        }
+        let mut server = Server::start(&["--read-only".into(), format!("json:{}", found.node).into()])?;
         let disk = server.connect(path)?;
+        // QEMU reads the headers anew. Where they said something else meanwhile, it has opened files that nobody has looked at.
+        if layers(path, format, allowed)? != found || inodes() != before {
+            return Err(OpenForeignError::Changed { path: path.into() });
+        }
         Ok(Self { disk, _server: server, files })
     }
 }
@@ -122,6 +149,11 @@ impl ServedImage for ForeignImage {
 
 fn state_of(file: &Path) -> FileState {
     fs::metadata(file).ok().map(|now| (now.len(), now.mtime(), now.mtime_nsec()))
+}
+
+/// What is another one after each change of a file, and cannot be put back.
+fn inode_of(file: &Path) -> Option<(u64, u64, i64, i64)> {
+    fs::metadata(file).ok().map(|now| (now.dev(), now.ino(), now.ctime(), now.ctime_nsec()))
 }
 
 /// `qemu-nbd`, which ends when its last client has gone.
@@ -198,7 +230,7 @@ impl Server {
             Read::by_ref(&mut self.complaints).take(COMPLAINT_BYTES_MAX).read_to_end(&mut said)
         });
         match read {
-            Ok(count) if count > 0 => String::from_utf8_lossy(&said).trim().replace('\n', "; "),
+            Ok(count) if count > 0 => visible(&String::from_utf8_lossy(&said).trim().replace('\n', "; ")),
             _ => "it gives no reason".into(),
         }
     }

@@ -5,7 +5,7 @@ mod qemu;
 mod sandbox;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::Stdio;
 
 use qemu::{has, tool, wait_for};
@@ -161,6 +161,179 @@ fn an_image_stands_only_on_what_is_allowed() {
     }
     let said = sandbox.fails(1, ["snapshot", &sandbox.arg("other/a.qcow2"), "--allow-backing", &other]);
     assert!(said.contains("or on itself"), "{said}");
+}
+
+/// Cuts a file short.
+fn cut(path: &str, length: u64) {
+    fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length).unwrap();
+}
+
+/// Writes some bytes into a file.
+fn put(path: &str, offset: u64, bytes: &[u8]) {
+    fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+#[test]
+fn what_is_missing_is_not_taken_for_zeros() {
+    if !has(&PROGRAMS, "what_is_missing_is_not_taken_for_zeros") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("disk.raw"), noise(1, 24 << 20)).unwrap();
+    for format in FORMATS {
+        let path = convert(&sandbox, format);
+        cut(&path, 9 * MIB);
+        let said = sandbox.fails(1, ["snapshot", &path]);
+        let is_said = ["damaged or cut short", "of the", "truncated"].iter().any(|part| said.contains(part));
+        assert!(is_said, "{format}: {said}");
+        assert!(said.contains("archives the file as it is") || format == "vpc", "{format}: {said}");
+        sandbox.ok(["snapshot", &path, "--format", "raw", "--name", &format!("file-{format}")]);
+    }
+    // Below an image that is whole.
+    let qcow2 = convert(&sandbox, "qcow2");
+    let top = sandbox.arg("top.qcow2");
+    tool("qemu-img", &["create", "-q", "-f", "qcow2", "-b", &qcow2, "-F", "qcow2", &top]);
+    sandbox.ok(["snapshot", &top, "--name", "whole", "--allow-backing", &sandbox.arg("")]);
+    cut(&qcow2, 9 * MIB);
+    let said = sandbox.fails(1, ["snapshot", &top, "--allow-backing", &sandbox.arg("")]);
+    assert!(said.contains("disk.qcow2 is damaged") && said.contains("qemu-img check -r"), "{said}");
+    // Clusters that nobody uses are no damage; the end of the refcounts' first block counts some.
+    let qcow2 = convert(&sandbox, "qcow2");
+    let length = fs::metadata(&qcow2).unwrap().len();
+    cut(&qcow2, length + MIB);
+    put(&qcow2, 2 * 65536 + 2 * (length / 65536), &[0, 1]);
+    sandbox.ok(["snapshot", &qcow2, "--name", "leaks"]);
+    // Marked by QEMU.
+    put(&qcow2, 79, &[2]);
+    let said = sandbox.fails(1, ["snapshot", &qcow2]);
+    assert!(said.contains("marked it as damaged") && said.contains("--format raw"), "{said}");
+    // Data beside the image.
+    let beside = ["-o", "data_file=DATA"].map(|word| word.replace("DATA", &sandbox.arg("data")));
+    let image = sandbox.arg("beside.qcow2");
+    tool("qemu-img", &["convert", "-O", "qcow2", &beside[0], &beside[1], &sandbox.arg("disk.raw"), &image]);
+    sandbox.ok(["snapshot", &image, "--name", "beside", "--allow-backing", &sandbox.arg("")]);
+    cut(&sandbox.arg("data"), 20 * MIB);
+    let said = sandbox.fails(1, ["snapshot", &image, "--allow-backing", &sandbox.arg("")]);
+    assert!(said.contains("20971520 bytes of the 25165824"), "{said}");
+    // Parts beside the image.
+    let flat = sandbox.arg("flat.vmdk");
+    let words = ["convert", "-O", "vmdk", "-o", "subformat=monolithicFlat", &sandbox.arg("disk.raw"), &flat];
+    tool("qemu-img", &words);
+    sandbox.ok(["snapshot", &flat, "--name", "flat", "--allow-backing", &sandbox.arg("")]);
+    cut(&sandbox.arg("flat-flat.vmdk"), 24 * MIB - 1);
+    let said = sandbox.fails(1, ["snapshot", &flat, "--allow-backing", &sandbox.arg("")]);
+    assert!(said.contains("25165823 bytes of the 25165824"), "{said}");
+    // Half of a disk.
+    let vdi = convert(&sandbox, "vdi");
+    put(&vdi, 76, &[4]);
+    let said = sandbox.fails(1, ["snapshot", &vdi]);
+    assert!(said.contains("differs from another image"), "{said}");
+    tool("qemu-img", &["create", "-q", "-f", "qcow", &sandbox.arg("old.img"), "1M"]);
+    let said = sandbox.fails(1, ["snapshot", &sandbox.arg("old.img")]);
+    assert!(said.contains("format qcow:") && said.contains("convert -f qcow -O qcow2"), "{said}");
+}
+
+#[test]
+fn what_an_image_names_keeps_nobody_and_misleads_no_terminal() {
+    if !has(&PROGRAMS, "what_an_image_names_keeps_nobody_and_misleads_no_terminal") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    rustix::fs::mkfifoat(rustix::fs::CWD, sandbox.path("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    let (fifo, image) = (sandbox.arg("fifo"), sandbox.arg("image"));
+    let create = |below: &str, format: &[&str]| {
+        let words =
+            [&["create", "-q", "-u", "-f", "qcow2", "-b", below][..], format, &[&image, "1M"]].concat();
+        tool("qemu-img", &words);
+    };
+    let refused = |why: &str| {
+        let said = sandbox.fails(1, ["snapshot", &image, "--allow-backing", &sandbox.arg("")]);
+        assert!(said.contains(why), "{said}");
+        said
+    };
+    create(&fifo, &["-F", "raw"]);
+    refused("no file and no block device");
+    create(&fifo, &["-F", "qcow2"]);
+    refused("no file and no block device");
+    create("/dev/zero", &["-F", "raw"]);
+    sandbox.fails(1, ["snapshot", &image, "--allow-backing", "/dev"]);
+    let parts = |line: &str| {
+        fs::write(
+            &image,
+            format!(
+                "# Disk DescriptorFile\nCID=1\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\n{line}\n"
+            ),
+        )
+        .unwrap();
+    };
+    parts(&format!("RW 1 FLAT \"{fifo}\" 0"));
+    refused("no file and no block device");
+
+    // However it is written down.
+    fs::write(sandbox.path("secret"), [0x42; 512]).unwrap();
+    let secret = sandbox.arg("secret");
+    let filler = "# nothing\n".repeat(10_000);
+    for line in [
+        format!("RW\n1\nFLAT\n\"{secret}\" 0"),
+        format!("RW 1FLAT \"{secret}\"0"),
+        format!("{filler}RW 1 FLAT \"{secret}\" 0"),
+    ] {
+        parts(&line);
+        let said = sandbox.fails(1, ["snapshot", &image]);
+        assert!(said.contains("secret") && said.contains("--allow-backing"), "{said}");
+    }
+
+    create("\x1b[2J/a\nvarve: all is well", &["-F", "raw"]);
+    for words in [&["snapshot", &image][..], &["snapshot", &image, "--allow-backing", "/nowhere"]] {
+        let said = sandbox.fails(1, words);
+        assert!(!said.contains('\x1b') && !said.contains("\nvarve: all is well"), "{said:?}");
+        assert!(said.contains(r"\u{1b}[2J/a\nvarve: all is well"), "{said}");
+    }
+}
+
+#[test]
+fn an_image_that_changes_while_qemu_opens_it_is_refused() {
+    if !has(&PROGRAMS, "an_image_that_changes_while_qemu_opens_it_is_refused") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("secret"), [0x42; 512]).unwrap();
+    fs::create_dir(sandbox.path("bin")).unwrap();
+    fs::create_dir(sandbox.path("allowed")).unwrap();
+    fs::write(sandbox.path("allowed/part"), [1; 512]).unwrap();
+    let text = |part: &str| {
+        format!(
+            "# Disk DescriptorFile\nCID=1\nparentCID=ffffffff\ncreateType=\"monolithicFlat\"\nRW 1 FLAT \"{}\" 0\n",
+            sandbox.arg(part)
+        )
+    };
+    fs::write(sandbox.path("good"), text("allowed/part")).unwrap();
+    fs::write(sandbox.path("evil"), text("secret")).unwrap();
+    let snapshot = |before: &str| {
+        fs::copy(sandbox.path("good"), sandbox.path("image")).unwrap();
+        // In the place of QEMU's tool, one that does something before.
+        let path = std::env::var("PATH").unwrap();
+        let script =
+            format!("#!/bin/sh\ncd {}\n{before}\nPATH={path}\nexec qemu-nbd \"$@\"\n", sandbox.arg(""));
+        fs::write(sandbox.path("bin/qemu-nbd"), script).unwrap();
+        fs::set_permissions(sandbox.path("bin/qemu-nbd"), PermissionsExt::from_mode(0o755)).unwrap();
+        let mut command = sandbox.command();
+        command.env("PATH", format!("{}:{path}", sandbox.arg("bin")));
+        command.args(["snapshot", &sandbox.arg("image"), "--allow-backing", &sandbox.arg("allowed")]);
+        sandbox::Run::new(command.output().unwrap())
+    };
+    for (before, why) in [
+        ("cp evil image", "secret"),
+        ("cp evil image; (sleep 0.4; cp good image) &", "it was opened"),
+        ("touch image", "it was opened"),
+        ("mv image old; cp -p old image", "it was opened"),
+    ] {
+        let run = snapshot(before);
+        let is_refused = run.stderr.contains(why) || run.stderr.contains("secret");
+        assert!(run.code == Some(1) && is_refused, "{before}: {}{}", run.text(), run.stderr);
+    }
+    assert!(sandbox.ids().is_empty());
+    assert_eq!(snapshot("true").code, Some(0));
 }
 
 #[test]

@@ -15,6 +15,8 @@ pub enum ImageFormat {
     Raw,
     /// QEMU's own.
     Qcow2,
+    /// What QEMU had before that. It is known so that it can be said what to do with it.
+    Qcow,
     /// `VMware`'s.
     Vmdk,
     /// Hyper-V's.
@@ -31,11 +33,22 @@ pub(super) struct Header {
     /// The image that it stands on, and its format if that is said.
     pub backing: Option<(String, Option<String>)>,
     /// The file that has its data (qcow2).
-    pub data_file: Option<String>,
+    pub data_file: Option<NamedFile>,
     /// The files that have its parts (VMDK).
-    pub extents: Vec<String>,
+    pub extents: Vec<NamedFile>,
+    /// How long it is itself, at least.
+    pub bytes_min: u64,
 }
 
+/// Another file that an image needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedFile {
+    pub name: String,
+    /// How long it is, at least.
+    pub bytes_min: u64,
+}
+
+const QCOW_MAGIC: &[u8] = b"QFI\xfb\0\0\0\x01";
 const QCOW2_MAGIC: &[u8] = b"QFI\xfb";
 const QCOW2_BACKING_FORMAT: u32 = 0xe279_2aca;
 const QCOW2_DATA_FILE: u32 = 0x4441_5441;
@@ -56,10 +69,15 @@ const VMDK_OLD_MAGIC: &[u8] = b"COWD";
 const VMDK_TEXT: &[u8] = b"# Disk DescriptorFile";
 /// Where the text is in an image that has data too.
 const VMDK_TEXT_OFFSET: u64 = 512;
-/// As much of the text as is looked at; QEMU looks at 20 sectors where there is data too.
-const VMDK_TEXT_BYTES_MAX: usize = 64 << 10;
+/// As much of the text as is looked at. QEMU looks at a byte less where there is nothing else, and at 20 sectors where there is data too.
+const VMDK_TEXT_BYTES_MAX: usize = 1 << 20;
+/// The longest name that QEMU reads; it leaves out the rest.
+const VMDK_NAME_BYTES_MAX: usize = 511;
+const SECTOR_BYTES: u64 = 512;
 const VDI_MAGIC: [u8; 4] = 0xbeda_107f_u32.to_le_bytes();
 const VDI_MAGIC_OFFSET: usize = 64;
+/// Growing, and of fixed size. Others show only what differs from an image that QEMU does not look for.
+const VDI_WHOLE: [u32; 2] = [1, 2];
 
 impl ImageFormat {
     /// QEMU's word for it.
@@ -68,6 +86,7 @@ impl ImageFormat {
         match self {
             Self::Raw => "raw",
             Self::Qcow2 => "qcow2",
+            Self::Qcow => "qcow",
             Self::Vmdk => "vmdk",
             Self::Vhdx => "vhdx",
             Self::Vdi => "vdi",
@@ -93,6 +112,7 @@ impl ImageFormat {
     pub fn detect(file: &File) -> io::Result<Self> {
         let start = read(file, 0, 512)?;
         Ok(match start.as_slice() {
+            start if start.starts_with(QCOW_MAGIC) => Self::Qcow,
             start if start.starts_with(QCOW2_MAGIC) => Self::Qcow2,
             start if [VMDK_MAGIC, VMDK_OLD_MAGIC, VMDK_TEXT].iter().any(|magic| start.starts_with(magic)) => {
                 Self::Vmdk
@@ -114,8 +134,12 @@ impl ImageFormat {
         match self {
             Self::Qcow2 => qcow2(file),
             Self::Vmdk => vmdk(file),
-            // QEMU knows no images of these that stand on others.
-            Self::Raw | Self::Vhdx | Self::Vdi | Self::Vpc => Ok(Header::default()),
+            Self::Vdi => vdi(file),
+            Self::Qcow => Err(wrong(
+                "qcow is an older format than qcow2: qemu-img convert -f qcow -O qcow2 makes such a one of it, and --format raw archives the file as it is",
+            )),
+            // QEMU knows no images of these that stand on others, and says itself if they are cut short.
+            Self::Raw | Self::Vhdx | Self::Vpc => Ok(Header::default()),
         }
     }
 }
@@ -157,6 +181,8 @@ fn u64_at(bytes: &[u8], offset: usize) -> io::Result<u64> {
 /// The header of a qcow2, not yet believed.
 struct Qcow2 {
     version: u32,
+    /// Of the disk, in bytes.
+    size: u64,
     /// The image that it stands on.
     backing: Option<String>,
     /// The format of that, if it is said.
@@ -198,6 +224,7 @@ impl Qcow2 {
         };
         let mut qcow2 = Self {
             version,
+            size: u64_at(&cluster, 24)?,
             backing: None,
             backing_format: None,
             data_file: None,
@@ -233,12 +260,19 @@ impl Qcow2 {
 fn qcow2(file: &File) -> io::Result<Header> {
     let qcow2 = Qcow2::read(file)?;
     let [features, ..] = qcow2.features;
+    if features & QCOW2_IS_CORRUPT != 0 {
+        return Err(wrong(
+            "QEMU has marked it as damaged: qemu-img check -r all may mend it, best a copy of it; --format raw archives the file as it is",
+        ));
+    }
     let data_file = qcow2.data_file.filter(|_| features & QCOW2_HAS_DATA_FILE != 0);
     if features & QCOW2_HAS_DATA_FILE != 0 && data_file.is_none() {
         return Err(wrong("its data is in another file, which it does not name"));
     }
+    // Everything lies there where it is on the disk.
+    let data_file = data_file.map(|name| NamedFile { name, bytes_min: qcow2.size });
     let format = qcow2.backing_format;
-    Ok(Header { backing: qcow2.backing.map(|name| (name, format)), data_file, extents: Vec::new() })
+    Ok(Header { backing: qcow2.backing.map(|name| (name, format)), data_file, ..Header::default() })
 }
 
 /// What a qcow2 stands on, of those that `qemu-img create` makes over a raw disk if nothing more is asked of it, and that have all their data in
@@ -278,7 +312,7 @@ fn vmdk(file: &File) -> io::Result<Header> {
         return Ok(Header::default());
     }
     if !start.starts_with(VMDK_MAGIC) {
-        return Ok(vmdk_text(&read(file, 0, VMDK_TEXT_BYTES_MAX)?));
+        return vmdk_text(&read(file, 0, VMDK_TEXT_BYTES_MAX)?);
     }
     let little = |offset: usize| {
         start.get(offset..).and_then(|rest| rest.first_chunk()).map(|b| u64::from_le_bytes(*b))
@@ -286,33 +320,95 @@ fn vmdk(file: &File) -> io::Result<Header> {
     let (capacity, text_sector) = (little(12).unwrap_or(0), little(28).unwrap_or(0));
     if capacity == 0 {
         // It only says where its parts are, though it looks as if it had data.
-        return Ok(vmdk_text(&read(file, text_sector.saturating_mul(512), VMDK_TEXT_BYTES_MAX)?));
+        return vmdk_text(&read(file, text_sector.saturating_mul(SECTOR_BYTES), VMDK_TEXT_BYTES_MAX)?);
     }
-    let said = vmdk_text(&read(file, VMDK_TEXT_OFFSET, VMDK_TEXT_BYTES_MAX)?);
+    let said = vmdk_text(&read(file, VMDK_TEXT_OFFSET, VMDK_TEXT_BYTES_MAX)?)?;
     // The only part that its text names is itself.
     Ok(Header { extents: Vec::new(), ..said })
 }
 
-fn vmdk_text(bytes: &[u8]) -> Header {
+fn vmdk_text(bytes: &[u8]) -> io::Result<Header> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
     let mut header = Header::default();
     let mut has_parent = false;
-    for line in text.lines() {
-        let quoted = line.split('"').nth(1);
-        let word = line.split_whitespace().next().unwrap_or_default();
-        if ["RW", "RDONLY", "NOACCESS"].contains(&word) {
-            header.extents.extend(quoted.map(str::to_owned));
-        } else if let Some(parent) = line.trim_start().strip_prefix("parentFileNameHint") {
+    let mut rest = text.as_ref();
+    while !rest.is_empty() {
+        let (line, below) = rest.split_once('\n').unwrap_or((rest, ""));
+        // An empty line begins with what the next one begins with.
+        if !line.chars().all(is_c_space) {
+            header.extents.extend(vmdk_extent(rest)?);
+        }
+        if let Some(parent) = line.trim_start().strip_prefix("parentFileNameHint") {
             header.backing = parent.split('"').nth(1).map(|name| (name.to_owned(), Some("vmdk".to_owned())));
         } else if let Some(id) = line.trim_start().strip_prefix("parentCID=") {
             has_parent = !id.trim().eq_ignore_ascii_case("ffffffff");
         }
+        rest = below;
     }
     if !has_parent {
         header.backing = None;
     }
-    header
+    Ok(header)
+}
+
+/// The part that a text begins with, as QEMU would see it: there the spaces between words may be ends of lines, and some may be left out.
+fn vmdk_extent(text: &str) -> io::Result<Option<NamedFile>> {
+    let (access, rest) = word(text);
+    if !["RW", "RDONLY", "NOACCESS"].contains(&access) {
+        return Ok(None);
+    }
+    let Some((sectors, rest)) = number(rest) else { return Ok(None) };
+    let (kind, rest) = word(rest);
+    let Some(rest) = rest.trim_start_matches(is_c_space).strip_prefix('"') else { return Ok(None) };
+    let (name, rest) = rest.split_at(rest.find(['"', '\n', '\r']).unwrap_or(rest.len()));
+    if name.len() > VMDK_NAME_BYTES_MAX {
+        return Err(wrong("it names a file by too long a name"));
+    }
+    let offset = number(rest.strip_prefix('"').unwrap_or_default()).map_or(0, |(offset, _)| offset);
+    let bytes_min = match kind {
+        "FLAT" | "VMFS" => offset.saturating_add(sectors).saturating_mul(SECTOR_BYTES),
+        _ => 0,
+    };
+    Ok(Some(NamedFile { name: name.to_owned(), bytes_min }))
+}
+
+fn is_c_space(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
+}
+
+/// The first word of a text, and the rest.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim_start_matches(is_c_space);
+    text.split_at(text.find(is_c_space).unwrap_or(text.len()))
+}
+
+/// The number that a text begins with, and the rest; more than there can be is as much as there can be.
+fn number(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim_start_matches(is_c_space);
+    let text = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (digits, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    if digits.is_empty() {
+        return None;
+    }
+    Some((digits.parse().unwrap_or(u64::MAX), rest))
+}
+
+fn vdi(file: &File) -> io::Result<Header> {
+    let start = read(file, 0, 512)?;
+    let little = |offset: usize| {
+        let field = start.get(offset..).and_then(|rest| rest.first_chunk());
+        field.map(|field| u32::from_le_bytes(*field)).ok_or_else(|| wrong("its header is cut short"))
+    };
+    let kind = little(76)?;
+    if !VDI_WHOLE.contains(&kind) {
+        return Err(wrong(&format!(
+            "it is a VDI of type {kind}, which has only what differs from another image: VBoxManage clonemedium makes a whole one of both, and --format raw archives the file as it is"
+        )));
+    }
+    let (data_offset, block_bytes, block_count) = (little(344)?, little(376)?, little(388)?);
+    let data_bytes = u64::from(block_bytes).saturating_mul(block_count.into());
+    Ok(Header { bytes_min: data_bytes.saturating_add(data_offset.into()), ..Header::default() })
 }
 
 #[cfg(test)]
@@ -361,7 +457,7 @@ mod tests {
         let backing = header(ImageFormat::Qcow2, &standing).backing;
         assert_eq!(backing, Some(("base.img".into(), Some("raw".into()))));
         let elsewhere = qcow2_of("", &[(QCOW2_DATA_FILE, b"/etc/shadow")], QCOW2_HAS_DATA_FILE);
-        assert_eq!(header(ImageFormat::Qcow2, &elsewhere).data_file.as_deref(), Some("/etc/shadow"));
+        assert_eq!(header(ImageFormat::Qcow2, &elsewhere).data_file.unwrap().name, "/etc/shadow");
         let nowhere = qcow2_of("", &[], QCOW2_HAS_DATA_FILE);
         assert!(ImageFormat::Qcow2.header(&file_of(&nowhere)).is_err());
     }
@@ -401,7 +497,8 @@ mod tests {
                     RW 2048 FLAT \"disk-flat.vmdk\" 0\n RW 5 ZERO\nRDONLY 1 SPARSE \"/etc/passwd\"\n";
         assert_eq!(ImageFormat::detect(&file_of(text.as_bytes())).unwrap(), ImageFormat::Vmdk);
         let said = header(ImageFormat::Vmdk, text.as_bytes());
-        assert_eq!(said.extents, ["disk-flat.vmdk", "/etc/passwd"]);
+        let named = |name: &str, bytes_min| NamedFile { name: name.into(), bytes_min };
+        assert_eq!(said.extents, [named("disk-flat.vmdk", 1 << 20), named("/etc/passwd", 0)]);
         assert_eq!(said.backing, Some(("base.vmdk".into(), Some("vmdk".into()))));
         // With data, and with none at all, which makes it a list of parts.
         let mut sparse = [VMDK_MAGIC, &[0; 60], &[0; 448], text.as_bytes()].concat();
@@ -415,6 +512,42 @@ mod tests {
     }
 
     #[test]
+    fn a_part_is_found_wherever_qemu_finds_it() {
+        let filler = "# nothing\n".repeat(20_000);
+        for line in [
+            "RW 3 FLAT \"x\" 2",
+            "RW\n3\r\n\x0bFLAT\n\"x\" 2",
+            " \t\nRW +3FLAT \"x\"2",
+            "RW 3 VMFS \"x\"\n2",
+            &format!("{filler}RW 3 FLAT \"x\" 2"),
+            "RWRW 1\nRW 3 FLAT \"x\" 2",
+        ] {
+            let said = header(ImageFormat::Vmdk, format!("# Disk DescriptorFile\n{line}").as_bytes());
+            let x = NamedFile { name: "x".into(), bytes_min: 5 * 512 };
+            assert!(said.extents.contains(&x), "{line:?}: {:?}", said.extents);
+        }
+        // The end of a name may be missing, or be left out.
+        assert_eq!(header(ImageFormat::Vmdk, b"RW 3 SPARSE \"x\n").extents[0].name, "x");
+        let long = format!("RW 3 SPARSE \"{}\"", "/".repeat(512));
+        assert!(ImageFormat::Vmdk.header(&file_of(long.as_bytes())).is_err());
+        let endless = format!("RW {0} FLAT \"x\" {0}", "9".repeat(30));
+        assert_eq!(header(ImageFormat::Vmdk, endless.as_bytes()).extents[0].bytes_min, u64::MAX);
+    }
+
+    #[test]
+    fn a_vdi_says_how_long_it_is() {
+        let mut vdi = [0; 512];
+        for (place, value) in [(76, 1_u32), (344, 1 << 20), (376, 1 << 20), (388, 5)] {
+            vdi[place..place + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        assert_eq!(header(ImageFormat::Vdi, &vdi).bytes_min, 6 << 20);
+        vdi[76] = 4;
+        let said = ImageFormat::Vdi.header(&file_of(&vdi)).unwrap_err().to_string();
+        assert!(said.contains("differs from another image"), "{said}");
+        assert!(ImageFormat::Vdi.header(&file_of(&vdi[..380])).is_err());
+    }
+
+    #[test]
     fn formats_are_told_apart() {
         let mut vdi = [0; 512];
         vdi[64..68].copy_from_slice(&VDI_MAGIC);
@@ -424,6 +557,7 @@ mod tests {
         assert_eq!(detect(b"conectix"), ImageFormat::Vpc);
         assert_eq!(detect(b""), ImageFormat::Raw);
         assert_eq!(detect(b"QFI"), ImageFormat::Raw);
+        assert_eq!(detect(b"QFI\xfb\0\0\0\x01"), ImageFormat::Qcow);
     }
 
     proptest! {

@@ -14,6 +14,7 @@ use varve_world::Workers;
 use super::layer::protocol;
 use super::{ImageFormat, OpenForeignError, Server};
 use crate::companion::program;
+use crate::visible::visible;
 
 const PROGRAM: &str = "qemu-img";
 /// What a format may add to the size of a disk: the rest of a sector.
@@ -89,7 +90,7 @@ fn make(partial: &Path, format: ImageFormat, size: u64) -> Result<(), RestoreFor
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    let said = visible(&String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
     Err(OpenForeignError::Refused { path: partial.into(), said }.into())
 }
 
