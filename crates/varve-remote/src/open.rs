@@ -55,6 +55,8 @@ pub struct OpenOptions {
     pub authorities: Option<PathBuf>,
     /// How long to wait, and how often to try.
     pub patience: Patience,
+    /// Whether nobody waits for an answer any more. Asked while there is a pause before another try, which is then not made.
+    pub is_over: Option<fn() -> bool>,
     /// The pace of what goes there.
     pub up: Option<Arc<Pace>>,
     /// The pace of what comes from there.
@@ -103,23 +105,27 @@ pub fn open(url: &str, options: &OpenOptions) -> Result<Box<dyn Target>, OpenErr
 fn open_location(location: Location, options: &OpenOptions) -> Result<Box<dyn Target>, OpenError> {
     let place = location.to_string();
     let settings = |source| OpenError::Settings { place, source };
-    let patience = options.patience;
+    let (patience, is_over) = (options.patience, options.is_over);
     Ok(match location {
         Location::Folder(path) => {
             Box::new(FolderTarget::new(&path).at_pace(options.up.clone(), options.down.clone()))
         }
         Location::S3(place) => {
-            Box::new(Persistent::new(S3::new(place, options).map_err(settings)?, patience))
+            Box::new(Persistent::new(S3::new(place, options).map_err(settings)?, patience, is_over))
         }
         Location::Sftp(host) => {
-            Box::new(Persistent::new(Sftp::new(host, options).map_err(settings)?, patience))
+            Box::new(Persistent::new(Sftp::new(host, options).map_err(settings)?, patience, is_over))
         }
-        Location::Ftp { host, is_encrypted } => {
-            Box::new(Persistent::new(Ftp::new(host, is_encrypted, options).map_err(settings)?, patience))
-        }
-        Location::Webdav { host, is_encrypted } => {
-            Box::new(Persistent::new(Webdav::new(host, is_encrypted, options).map_err(settings)?, patience))
-        }
+        Location::Ftp { host, is_encrypted } => Box::new(Persistent::new(
+            Ftp::new(host, is_encrypted, options).map_err(settings)?,
+            patience,
+            is_over,
+        )),
+        Location::Webdav { host, is_encrypted } => Box::new(Persistent::new(
+            Webdav::new(host, is_encrypted, options).map_err(settings)?,
+            patience,
+            is_over,
+        )),
     })
 }
 

@@ -16,6 +16,9 @@ use crate::{Capabilities, Object, PutMode, Survey, TakePiece, Target, TargetErro
 /// How much of a doubtful object is read at once to see whose it is.
 const COMPARED_BYTES: u64 = 8 << 20;
 
+/// So often in a pause it is asked whether anybody waits.
+const LOOKED_EVERY: Duration = Duration::from_millis(100);
+
 /// How long to wait for the other side, and how often to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
@@ -113,6 +116,8 @@ pub(crate) trait Home: Send + Sync + fmt::Display {
 pub(crate) struct Persistent<H> {
     home: H,
     patience: Patience,
+    /// Whether nobody waits for an answer any more.
+    is_over: Option<fn() -> bool>,
     /// What dead writers have left, by the last listing of everything.
     leftovers: Mutex<Vec<String>>,
 }
@@ -129,8 +134,20 @@ fn with_advice(error: io::Error) -> io::Error {
 }
 
 impl<H: Home> Persistent<H> {
-    pub fn new(home: H, patience: Patience) -> Self {
-        Self { home, patience, leftovers: Mutex::default() }
+    pub fn new(home: H, patience: Patience, is_over: Option<fn() -> bool>) -> Self {
+        Self { home, patience, is_over, leftovers: Mutex::default() }
+    }
+
+    /// Waits, and says whether anybody waits for what comes then.
+    fn pause(&self, pause: Duration) -> bool {
+        let is_over = || self.is_over.is_some_and(|is_over| is_over());
+        let mut left = pause;
+        while !left.is_zero() && !is_over() {
+            let step = left.min(LOOKED_EVERY);
+            edge::sleep(step);
+            left -= step;
+        }
+        !is_over()
     }
 
     /// Tries until it succeeds, or no further try can help. Each try is told whether one before it may have been done without our
@@ -153,7 +170,10 @@ impl<H: Home> Persistent<H> {
             let pause = self.patience.pause(number, asked, edge::draw().unwrap_or(0));
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(target = %self.home, what, pause_ms, %error, "failed, will try again");
-            edge::sleep(pause);
+            if !self.pause(pause) {
+                let said = format!("interrupted before it was tried again: {error}");
+                return Err(Trouble::Passing(io::Error::new(error.kind(), said), asked));
+            }
             number += 1;
         }
     }
@@ -328,7 +348,7 @@ mod tests {
         fn new(script: Vec<(bool, Trouble)>) -> Persistent<Self> {
             let home = Self { script: Mutex::new(script), ..Self::default() };
             let first_pause = Duration::from_millis(1);
-            Persistent::new(home, Patience { try_count_max: 4, first_pause, ..Patience::default() })
+            Persistent::new(home, Patience { try_count_max: 4, first_pause, ..Patience::default() }, None)
         }
 
         fn meet<T>(&self, act: impl FnOnce() -> Result<T, TargetError>) -> Result<T, Trouble> {
@@ -415,6 +435,18 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_tried_again_for_whom_nobody_waits() {
+        let passing = || (false, Trouble::passing("gone for now"));
+        let home = Moody { script: Mutex::new(vec![passing(), passing()]), ..Moody::default() };
+        let patience = Patience { first_pause: Duration::from_secs(3600), ..Patience::default() };
+        let target = Persistent::new(home, patience, Some(|| true));
+        let error = target.get(&FileName::new("x").unwrap(), 0..1).unwrap_err();
+        let said = varve_block::with_causes(&error);
+        assert!(said.contains("interrupted before it was tried again: gone for now"), "{said}");
+        assert_eq!(*target.home.calls.lock().unwrap(), 1);
+    }
+
+    #[test]
     fn keeps_the_contract() {
         crate::contract::check(&mut || Moody::new(Vec::new()));
     }
@@ -494,7 +526,7 @@ mod tests {
             home.objects.set(&name(), Some(contents.clone().into()));
             let patience =
                 Patience { try_count_max: 4, first_pause: Duration::from_millis(1), ..Patience::default() };
-            let target = Persistent::new(home, patience);
+            let target = Persistent::new(home, patience, None);
             let mut taken = Vec::new();
             let outcome = target.get_in_pieces(&name(), 10..90, 10, &mut |piece| {
                 taken.extend_from_slice(&piece);

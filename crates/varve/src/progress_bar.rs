@@ -88,8 +88,17 @@ pub fn cancel_on_signal(progress: &Arc<Progress>) -> std::io::Result<()> {
             if progress.is_cancelled() {
                 std::process::exit(128 + signal);
             }
+            WAS_SIGNALLED.store(true, Ordering::Relaxed);
             progress.cancel();
         }
     });
     Ok(())
+}
+
+/// Signals are the whole program's.
+static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a signal to end has come that was caught.
+pub fn was_signalled() -> bool {
+    WAS_SIGNALLED.load(Ordering::Relaxed)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use varve_remote::{Location, OpenOptions, Pace, Target};
 
-use crate::known_servers;
+use crate::{known_servers, progress_bar};
 
 /// Who says where a target is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,8 @@ pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
 /// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent there.
 pub fn open(text: &str, named_by: NamedBy, bytes_per_second: Option<u64>) -> Result<Arc<dyn Target>> {
     let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
-    let mut options = OpenOptions { up, ..OpenOptions::from_environment() };
+    let is_over: Option<fn() -> bool> = Some(progress_bar::was_signalled);
+    let mut options = OpenOptions { up, is_over, ..OpenOptions::from_environment() };
     if options.password.is_some()
         && let Some(server) = text.parse::<Location>()?.asks_for_password()
         && !may_have_password(&server, named_by)

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -522,6 +523,24 @@ fn a_server_that_only_the_store_names_is_sent_no_password() {
     assert!(passwords.contains(&true) && !said.contains("is not sent"), "{passwords:?}, {said}");
     let (said, passwords) = run(&["replicate"]);
     assert!(passwords.contains(&true) && !said.contains("is not sent"), "once named, it is known: {said}");
+}
+
+#[test]
+fn a_signal_ends_the_waiting_for_another_try() {
+    let sandbox = replicated();
+    // Somebody had this port, and nobody listens at it now.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut command = sandbox.command();
+    command.args(["replicate", &format!("webdav+http://127.0.0.1:{port}/replica")]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("will try again")), "it is patient");
+    sandbox::tool("kill", ["-TERM", &child.id().to_string()]);
+    #[expect(clippy::disallowed_methods, reason = "how long a signal takes is measured by the clock")]
+    let begun = std::time::Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(lines.any(|line| line.contains("interrupted before it was tried again")));
 }
 
 #[test]
