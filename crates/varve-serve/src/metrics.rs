@@ -83,7 +83,7 @@ async fn accept(listener: TcpListener, page: Page) {
                 let (place, page) = (places.take().await, Arc::clone(&page));
                 tokio::spawn(async move {
                     // Whoever takes no answer does not keep the others away.
-                    drop(place.hold_while(timeout(PATIENCE, answer(socket, page))).await);
+                    let _ = place.hold_while(timeout(PATIENCE, answer(socket, page))).await;
                 });
             }
             Err(error) => {
