@@ -228,6 +228,9 @@ fn what_is_missing_is_not_taken_for_zeros() {
     put(&vdi, 76, &[4]);
     let said = sandbox.fails(1, ["snapshot", &vdi]);
     assert!(said.contains("differs from another image"), "{said}");
+    let vpc = convert(&sandbox, "vpc");
+    put(&vpc, 60, &[0, 0, 0, 4]);
+    assert!(sandbox.fails(1, ["snapshot", &vpc]).contains("differs from another image"));
     tool("qemu-img", &["create", "-q", "-f", "qcow", &sandbox.arg("old.img"), "1M"]);
     let said = sandbox.fails(1, ["snapshot", &sandbox.arg("old.img")]);
     assert!(said.contains("format qcow:") && said.contains("convert -f qcow -O qcow2"), "{said}");

@@ -78,6 +78,9 @@ const VDI_MAGIC: [u8; 4] = 0xbeda_107f_u32.to_le_bytes();
 const VDI_MAGIC_OFFSET: usize = 64;
 /// Growing, and of fixed size. Others show only what differs from an image that QEMU does not look for.
 const VDI_WHOLE: [u32; 2] = [1, 2];
+const VPC_MAGIC: &[u8] = b"conectix";
+const VPC_KIND_OFFSET: usize = 60;
+const VPC_DIFFERENCING: u32 = 4;
 
 impl ImageFormat {
     /// QEMU's word for it.
@@ -118,7 +121,7 @@ impl ImageFormat {
                 Self::Vmdk
             }
             start if start.starts_with(b"vhdxfile") => Self::Vhdx,
-            start if start.starts_with(b"conectix") => Self::Vpc,
+            start if start.starts_with(VPC_MAGIC) => Self::Vpc,
             start if start.get(VDI_MAGIC_OFFSET..).is_some_and(|rest| rest.starts_with(&VDI_MAGIC)) => {
                 Self::Vdi
             }
@@ -138,8 +141,9 @@ impl ImageFormat {
             Self::Qcow => Err(wrong(
                 "qcow is an older format than qcow2: qemu-img convert -f qcow -O qcow2 makes such a one of it, and --format raw archives the file as it is",
             )),
-            // QEMU knows no images of these that stand on others, and says itself if they are cut short.
-            Self::Raw | Self::Vhdx | Self::Vpc => Ok(Header::default()),
+            Self::Vpc => vpc(file),
+            // QEMU knows no VHDX that stands on another, and says itself if one is cut short.
+            Self::Raw | Self::Vhdx => Ok(Header::default()),
         }
     }
 }
@@ -320,7 +324,8 @@ fn vmdk(file: &File) -> io::Result<Header> {
     let (capacity, text_sector) = (little(12).unwrap_or(0), little(28).unwrap_or(0));
     if capacity == 0 {
         // It only says where its parts are, though it looks as if it had data.
-        return vmdk_text(&read(file, text_sector.saturating_mul(SECTOR_BYTES), VMDK_TEXT_BYTES_MAX)?);
+        // QEMU does not mind that there are no files of that length either.
+        return vmdk_text(&read(file, text_sector.wrapping_mul(SECTOR_BYTES), VMDK_TEXT_BYTES_MAX)?);
     }
     let said = vmdk_text(&read(file, VMDK_TEXT_OFFSET, VMDK_TEXT_BYTES_MAX)?)?;
     // The only part that its text names is itself.
@@ -348,6 +353,8 @@ fn vmdk_text(bytes: &[u8]) -> io::Result<Header> {
     }
     if !has_parent {
         header.backing = None;
+    } else if header.backing.is_none() {
+        return Err(wrong("it stands on another image, which it does not name"));
     }
     Ok(header)
 }
@@ -359,7 +366,10 @@ fn vmdk_extent(text: &str) -> io::Result<Option<NamedFile>> {
         return Ok(None);
     }
     let Some((sectors, rest)) = number(rest) else { return Ok(None) };
-    let (kind, rest) = word(rest);
+    let rest = rest.trim_start_matches(is_c_space);
+    // No space ends a word that has as many letters as QEMU has room for.
+    let kind_ends = rest.find(|c| is_c_space(c) || c == '"').unwrap_or(rest.len());
+    let (kind, rest) = rest.split_at(kind_ends);
     let Some(rest) = rest.trim_start_matches(is_c_space).strip_prefix('"') else { return Ok(None) };
     let (name, rest) = rest.split_at(rest.find(['"', '\n', '\r']).unwrap_or(rest.len()));
     if name.len() > VMDK_NAME_BYTES_MAX {
@@ -392,6 +402,17 @@ fn number(text: &str) -> Option<(u64, &str)> {
         return None;
     }
     Some((digits.parse().unwrap_or(u64::MAX), rest))
+}
+
+fn vpc(file: &File) -> io::Result<Header> {
+    let start = read(file, 0, 512)?;
+    // One of fixed size says it at its end.
+    if start.starts_with(VPC_MAGIC) && u32_at(&start, VPC_KIND_OFFSET)? == VPC_DIFFERENCING {
+        return Err(wrong(
+            "it is a VHD that has only what differs from another image, which QEMU does not look for: --format raw archives the file as it is",
+        ));
+    }
+    Ok(Header::default())
 }
 
 fn vdi(file: &File) -> io::Result<Header> {
@@ -520,6 +541,7 @@ mod tests {
             " \t\nRW +3FLAT \"x\"2",
             "RW 3 VMFS \"x\"\n2",
             &format!("{filler}RW 3 FLAT \"x\" 2"),
+            "RW 3 FLAT\"x\" 2",
             "RWRW 1\nRW 3 FLAT \"x\" 2",
         ] {
             let said = header(ImageFormat::Vmdk, format!("# Disk DescriptorFile\n{line}").as_bytes());
@@ -528,6 +550,14 @@ mod tests {
         }
         // The end of a name may be missing, or be left out.
         assert_eq!(header(ImageFormat::Vmdk, b"RW 3 SPARSE \"x\n").extents[0].name, "x");
+        assert_eq!(header(ImageFormat::Vmdk, b"RW 3 VMFSSPARSE\"x\"").extents[0].name, "x");
+        // A list of parts whose place is told by a number that is too large for QEMU, which leaves out what is too much.
+        let text = "RW 3 SPARSE \"x\"";
+        let mut list = [VMDK_MAGIC, &[0; 508], text.as_bytes()].concat();
+        list[28..36].copy_from_slice(&((1_u64 << 55) | 1).to_le_bytes());
+        assert_eq!(header(ImageFormat::Vmdk, &list).extents[0].name, "x");
+        let nameless = "# Disk DescriptorFile\nparentCID=1234\n";
+        assert!(ImageFormat::Vmdk.header(&file_of(nameless.as_bytes())).is_err());
         let long = format!("RW 3 SPARSE \"{}\"", "/".repeat(512));
         assert!(ImageFormat::Vmdk.header(&file_of(long.as_bytes())).is_err());
         let endless = format!("RW {0} FLAT \"x\" {0}", "9".repeat(30));
@@ -545,6 +575,11 @@ mod tests {
         let said = ImageFormat::Vdi.header(&file_of(&vdi)).unwrap_err().to_string();
         assert!(said.contains("differs from another image"), "{said}");
         assert!(ImageFormat::Vdi.header(&file_of(&vdi[..380])).is_err());
+        let mut vhd = [VPC_MAGIC, &[0; 504]].concat();
+        vhd[63] = 3;
+        assert_eq!(header(ImageFormat::Vpc, &vhd), Header::default());
+        vhd[63] = 4;
+        assert!(ImageFormat::Vpc.header(&file_of(&vhd)).is_err());
     }
 
     #[test]
