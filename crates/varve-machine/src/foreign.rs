@@ -4,6 +4,7 @@ mod header;
 mod layer;
 mod make;
 mod sound;
+mod vmdk;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};
