@@ -9,7 +9,7 @@ mod venti_server;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -232,6 +232,18 @@ fn a_kept_file_leads_to_no_other_file() {
     // And one as it should be.
     let plain = make("plain", &below, &[]);
     comes_up(&sandbox, &["--keep", &plain, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
+
+    // Exchanged between our look and QEMU's: the guest does not begin.
+    fs::create_dir(sandbox.path("bin")).unwrap();
+    let (path, bin) = (std::env::var("PATH").unwrap(), sandbox.path("bin").join(QEMU));
+    let script = format!("#!/bin/sh\ncp {elsewhere} {plain}\nPATH={path}\nexec {QEMU} \"$@\"\n");
+    fs::write(&bin, script).unwrap();
+    fs::set_permissions(&bin, PermissionsExt::from_mode(0o755)).unwrap();
+    let words = ["--keep", &plain, "--no-kvm", "--check", "IS UP", "--timeout", "60"];
+    let mut command = command(&sandbox, &words);
+    let run = Run::new(command.env("PATH", format!("{}:{path}", sandbox.arg("bin"))).output().unwrap());
+    assert!(run.code == Some(1) && run.stderr.contains("in another file"), "{}{}", run.text(), run.stderr);
+    assert!(fs::read(sandbox.path("made")).unwrap() == secret, "and has written nothing");
 }
 
 #[test]
