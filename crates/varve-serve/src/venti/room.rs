@@ -41,10 +41,17 @@ impl Room {
     }
 
     async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
-        // What is larger than the whole budget takes all of it.
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units);
-        let taken = Arc::clone(&self.semaphore).acquire_many_owned(units).await;
+        let taken = Arc::clone(&self.semaphore).acquire_many_owned(self.units_of(bytes)).await;
         taken.expect("nobody closes a budget")
+    }
+
+    fn take_now(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.semaphore).try_acquire_many_owned(self.units_of(bytes)).ok()
+    }
+
+    /// What is larger than the whole budget takes all of it.
+    fn units_of(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
     }
 
     fn is_free(&self) -> bool {
@@ -156,6 +163,11 @@ impl Drop for Taker {
 pub(super) async fn take(own: &Room, common: &CommonRoom, bytes: usize) -> Taken {
     let own = own.take(bytes).await;
     Taken { _own: own, _common: common.take(bytes).await }
+}
+
+/// The same if there is room at once; whoever waits already comes first.
+pub(super) fn take_now(own: &Room, common: &CommonRoom, bytes: usize) -> Option<Taken> {
+    Some(Taken { _own: own.take_now(bytes)?, _common: common.room.take_now(bytes)? })
 }
 
 fn milliseconds(since: Instant) -> u64 {
