@@ -18,6 +18,7 @@ mod placed;
 mod score;
 mod sha1;
 mod store;
+mod visible;
 
 pub use address::{Fingerprint, LogAddress};
 pub use block_type::{BlockKind, BlockType};
@@ -30,3 +31,4 @@ pub use placed::{
 pub use score::{SCORE_BYTES_MAX, Score, ScoreFromSliceError};
 pub use sha1::SHA1_BYTES;
 pub use store::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, SyncError};
+pub use visible::visible;

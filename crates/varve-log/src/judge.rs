@@ -11,12 +11,9 @@ use crate::footer::{is_torn_seal, seal_bytes};
 use crate::page::DirectoryPage;
 use crate::read::{ArenaState, Log, OpenedArena, ReadLogError};
 use crate::record::RECORD_HEADER_BYTES;
-use crate::scan::Recovered;
+use crate::scan::{AHEAD_BYTES, Recovered};
 use crate::sectors::{in_sectors, may_be_lost};
 use crate::window::Window;
-
-/// How much is read at a time.
-const AHEAD_BYTES: usize = 1 << 20;
 
 /// What follows the last page of an arena without a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

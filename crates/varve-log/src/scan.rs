@@ -13,7 +13,7 @@ use crate::sectors::SECTOR_GRANULES;
 use crate::window::Window;
 
 /// How much is read at a time.
-const AHEAD_BYTES: usize = 1 << 20;
+pub(crate) const AHEAD_BYTES: usize = 1 << 20;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

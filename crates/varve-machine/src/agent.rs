@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use varve_block::visible;
 
 use crate::edge::Deadline;
 use crate::json_lines::{JsonLines, LineError};
-use crate::visible::visible;
 
 /// Why the guest did not hold still.
 #[derive(Debug, thiserror::Error)]

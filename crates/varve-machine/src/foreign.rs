@@ -14,6 +14,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use varve_archive::{Place, PlaceError, ServedImage, ToldRun};
+use varve_block::visible;
 
 pub use header::ImageFormat;
 pub(crate) use header::plain_qcow2_over_raw;
@@ -25,7 +26,7 @@ use crate::companion::companion;
 use crate::edge::{Deadline, sleep};
 use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
 use crate::private_folder::PrivateFolder;
-use crate::visible::{visible, visible_path};
+use crate::visible::visible_path;
 
 const CONNECTION_COUNT: usize = 4;
 /// How long QEMU may take to open an image, and for each answer.

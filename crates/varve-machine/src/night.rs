@@ -11,7 +11,7 @@ use varve_archive::{
     Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, Machine, Place, PlaceError, Progress,
     Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
 };
-use varve_block::with_causes;
+use varve_block::{visible, with_causes};
 use varve_image::{LeaveOut, LeftOut, Ranges};
 use varve_store::Permission;
 use varve_tree::{Earlier, Entry};
@@ -26,7 +26,6 @@ use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
 use crate::point::{Held, HoldError, Point, dismantle, part, prepare};
 use crate::qmp::{Qmp, QmpError};
 use crate::records;
-use crate::visible::visible;
 
 /// How many connections a drive is read over.
 const CONNECTION_COUNT: usize = 4;

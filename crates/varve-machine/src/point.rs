@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use varve_block::visible;
 
 use crate::chain::{RecordName, Since, StoreTag};
 use crate::drives::Drive;
 use crate::edge::{Deadline, sleep};
 use crate::private_folder::PrivateFolder;
 use crate::qmp::{Qmp, QmpError};
-use crate::visible::visible;
 
 /// How long QEMU is left alone before it is asked again whether something has ended: most of it takes less than a millisecond, and each pause is
 /// twice as long as the one before.

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use varve_block::visible;
 
 use crate::edge::Deadline;
 use crate::json_lines::{JsonLines, LineError};
-use crate::visible::visible;
 
 /// How many commands are under way at most: so few that a socket takes all of their lines, and nobody waits to send what the other end does
 /// not take because it waits itself.

@@ -90,6 +90,12 @@ pub fn only_blocks(address: &Address) -> anyhow::Error {
     )
 }
 
+/// Whether what a whole path names is in a folder, through whatever links: what is not there yet will be in what is.
+pub fn leads_into(path: &Path, folder: &Path) -> bool {
+    let present = path.ancestors().find_map(|path| path.canonicalize().ok());
+    present.zip(folder.canonicalize().ok()).is_some_and(|(present, folder)| present.starts_with(folder))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

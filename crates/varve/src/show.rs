@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
 use varve_archive::{Node, NodeKind};
-use varve_block::to_hex;
+use varve_block::{to_hex, visible};
 
 use crate::moment;
 
@@ -49,25 +49,16 @@ pub fn duration(nanoseconds: u64) -> String {
 
 /// Lines from outside, with everything that could mislead a terminal made visible.
 pub fn lines(text: &str) -> String {
-    text.lines().map(sentence).collect::<Vec<_>>().join("\n")
-}
-
-/// What somebody else says, with everything that could mislead a terminal made visible.
-pub fn sentence(text: &str) -> String {
-    escaped(text.as_bytes(), char::is_control)
+    text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }
 
 /// A name from outside, with everything that could mislead a terminal made visible. No two names look the same: a backslash of its own is
 /// shown as two.
 pub fn name(bytes: &[u8]) -> String {
-    escaped(bytes, |c| c.is_control() || c == '\\')
-}
-
-fn escaped(bytes: &[u8], is_special: impl Fn(char) -> bool) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if is_special(c) {
+            if c.is_control() || c == '\\' {
                 text.extend(c.escape_default());
             } else {
                 text.push(c);
@@ -186,7 +177,7 @@ mod tests {
         assert_eq!(name(b"a\x1b[2Jb\n\xffc"), "a\\u{1b}[2Jb\\n\\xffc");
         assert_eq!(name("grün".as_bytes()), "grün");
         assert_eq!([name(b"\xff"), name(b"\\xff")], ["\\xff", "\\\\xff"], "no two look the same");
-        assert_eq!(sentence("C:\\x\x07"), "C:\\x\\u{7}");
+        assert_eq!(lines("C:\\x\x07\nD:"), "C:\\x\\u{7}\nD:");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From a word to a place for a replica.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -28,6 +28,14 @@ pub fn is_url(text: &str) -> bool {
 pub fn is_replica_folder(path: &Path) -> bool {
     // Whatever lies there: who has put a folder in place of the file has not made a store of it.
     path.join("replica.toml").symlink_metadata().is_ok()
+}
+
+/// The folder that a word names as a place for a replica, if it is on this machine.
+pub fn folder_of(text: &str) -> Option<PathBuf> {
+    match text.parse() {
+        Ok(Location::Folder(folder)) => Some(folder),
+        _ => None,
+    }
 }
 
 /// What is printed of a word that names a target: all of it but a password.

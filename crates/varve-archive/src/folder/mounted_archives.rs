@@ -32,8 +32,8 @@ mod tests {
     fn only_archives_are_found() {
         let table = "\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-61 22 0:51 / /home/me/days ro,nosuid,nodev,noatime - fuse.varve /backup/store ro,user_id=0,group_id=0
-62 22 0:52 / /home/me/fuse.varve rw - fuse.sshfs fuse.varve rw
+61 22 0:51 / /mnt/days ro,nosuid,nodev,noatime - fuse.varve /backup/store ro,user_id=0,group_id=0
+62 22 0:52 / /mnt/fuse.varve rw - fuse.sshfs fuse.varve rw
 66 22 0:54 / /mnt rw - fuse other rw
 67 22 0:55 / /mnt/root ro - fuse varve:/backup/store ro,user_id=0,group_id=0,default_permissions
 63 22 0:53 / /mnt/a\\040b ro shared:7 master:2 - fuse.varve s3://bucket/x ro

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use varve_archive::Firmware;
+use varve_block::visible;
 
 use super::boot_error::{BootError, PROGRAM};
 use super::command_line::{Places, command_line};
@@ -19,7 +20,6 @@ use super::window;
 use crate::companion::{companion, is_there};
 use crate::edge::{Deadline, sleep};
 use crate::qmp::{Qmp, QmpError};
-use crate::visible::visible;
 
 /// How long QEMU may take until its monitor answers.
 const START_PATIENCE: Duration = Duration::from_secs(60);

@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use varve_block::visible;
+
 use crate::companion::program;
 use crate::foreign::plain_qcow2_over_raw;
 use crate::image_file;
-use crate::visible::visible;
 
 /// What a kept file says it lies over, but for the snapshot's id between these.
 const BEFORE_ID: &str = "nbd+unix:///";

@@ -10,10 +10,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use varve_block::visible;
 
 use super::header::{ImageFormat, NamedFile};
 use crate::image_file;
-use crate::visible::{visible, visible_path};
+use crate::visible::visible_path;
 
 /// How many images may stand on each other.
 const LAYERS_MAX: usize = 64;

@@ -8,13 +8,12 @@ use std::process::Stdio;
 
 use serde_json::json;
 use varve_archive::{ImagePart, Progress, RestoreImageError, ServedImage, fill_image, make_image};
-use varve_block::BlockStore;
+use varve_block::{BlockStore, visible};
 use varve_world::Workers;
 
 use super::layer::protocol;
 use super::{ImageFormat, OpenForeignError, Server};
 use crate::companion::program;
-use crate::visible::visible;
 
 const PROGRAM: &str = "qemu-img";
 /// What a format may add to the size of a disk: the rest of a sector.

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
+use varve_block::visible;
 
 use super::{COMPLAINT_BYTES_MAX, ImageFormat, OpenForeignError};
 use crate::companion::companion;
-use crate::visible::visible;
 
 const PROGRAM: &str = "qemu-img";
 /// `qemu-img check` found nothing, or only clusters that nobody uses.

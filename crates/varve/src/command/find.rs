@@ -144,11 +144,7 @@ impl Search<'_> {
     fn print(&self, what: What<'_>, path: &Path, node: &Node) {
         let path = path.as_os_str().as_bytes();
         if self.arguments.json {
-            let snapshot = match what {
-                What::Snapshot(snapshot) => snapshot.id.to_string(),
-                What::Vac(line) => line.to_string(),
-            };
-            list!("{}", json!({ "snapshot": snapshot, "node": ls::as_json(path, node) }));
+            list!("{}", json!({ "snapshot": what.id(), "node": ls::as_json(path, node) }));
             return;
         }
         match what {

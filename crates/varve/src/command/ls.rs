@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use varve_archive::{Files, ImageFiles, ListNext, Listed, ListedVolume, Node, NodeKind, list};
-use varve_block::with_causes;
+use varve_block::{visible, with_causes};
 use varve_image::VolumeContent;
 
 use super::Outcome;
@@ -114,7 +114,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
             volume.content().to_string(),
             show::bytes(volume.size()),
             show::name(volume.label().unwrap_or_default().as_bytes()),
-            problem.map_or_else(String::new, |problem| show::sentence(&problem)),
+            problem.map_or_else(String::new, |problem| visible(&problem)),
         ]);
     }
     let size = disk.raw().size();
@@ -125,7 +125,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
         list!("{}", table.trim_fmt());
     }
     for problem in disk.problems() {
-        remark!("varve: {}", show::sentence(&problem.to_string()));
+        remark!("varve: {}", visible(&problem.to_string()));
     }
 }
 

@@ -12,7 +12,7 @@ use varve_archive::{
     CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent, StoredFiles,
     VacArchive, VacContent, VacFiles, VacLine, lookup, select,
 };
-use varve_block::BlockStore;
+use varve_block::{BlockStore, visible};
 use varve_replica::Healing;
 use varve_tree::Entry;
 
@@ -31,6 +31,16 @@ pub(super) enum What<'a> {
     Snapshot(&'a Snapshot),
     /// What vac or vbackup wrote, by its score.
     Vac(VacLine),
+}
+
+impl What<'_> {
+    /// What programs call it by.
+    pub(super) fn id(&self) -> String {
+        match self {
+            Self::Snapshot(snapshot) => snapshot.id.to_string(),
+            Self::Vac(line) => line.to_string(),
+        }
+    }
 }
 
 /// Finds what `SNAPSHOT[:PATH]` names.
@@ -176,7 +186,7 @@ pub(super) fn open_image(blocks: &Arc<Healing>, entry: &Entry) -> ImageFiles {
 /// Tells what whoever looks into the volumes that were opened should know of them.
 pub(super) fn warn_of(disk: &ImageFiles) {
     for (volume, warning) in disk.warnings() {
-        remark!("varve: {}: {}", show::name(volume.as_bytes()), show::sentence(&warning));
+        remark!("varve: {}: {}", show::name(volume.as_bytes()), visible(&warning));
     }
 }
 

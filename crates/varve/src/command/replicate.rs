@@ -7,7 +7,7 @@ use anyhow::{Context, Error, Result, bail};
 use serde_json::json;
 use varve_archive::Progress;
 use varve_block::with_causes;
-use varve_remote::{Location, Target};
+use varve_remote::Target;
 use varve_replica::{
     DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, SegmentName, Source,
     WrongLength,
@@ -114,11 +114,7 @@ fn target_name(text: &str) -> Result<String> {
 
 /// A second copy in the store's own folder would be lost with it, and be taken for a part of it.
 fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
-    let Location::Folder(folder) = text.parse()? else { return Ok(()) };
-    let present = folder.ancestors().find_map(|path| path.canonicalize().ok());
-    let is_inside =
-        present.zip(store.canonicalize().ok()).is_some_and(|(present, store)| present.starts_with(store));
-    if is_inside {
+    if target::folder_of(text).is_some_and(|folder| home::leads_into(&folder, store)) {
         bail!(
             "{text} is in the folder of the store itself: a second copy belongs somewhere else, best on another disk"
         );

@@ -13,19 +13,18 @@ use varve_archive::{
     restore_folder, restore_image, write_image,
 };
 use varve_machine::{ImageFormat, restore_foreign};
-use varve_remote::Location;
 use varve_replica::{Healing, Remembered};
 use varve_world::{RealStorage, Workers};
 
 use super::Outcome;
-use super::place::{Content, Place, What, place};
+use super::place::{Content, Place, place};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::Reading;
 use crate::roots::Roots;
 use crate::say::Output;
-use crate::{complaint, healing, replica_home, show};
+use crate::{complaint, healing, replica_home, show, target};
 
 /// Where a store keeps the list of the folders that its index is spread over, a path a line.
 const INDEX_PLACES: &str = "index/places";
@@ -82,12 +81,8 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
         several => remark!("varve: {several} files or folders are missing, or lack something"),
     }
     if arguments.json {
-        let snapshot = match place.what {
-            What::Snapshot(snapshot) => snapshot.id.to_string(),
-            What::Vac(line) => line.to_string(),
-        };
         let mut value = json!({
-            "snapshot": snapshot,
+            "snapshot": place.what.id(),
             "kind": kind,
             "files": counts.file_count,
             "folders": counts.folder_count,
@@ -142,7 +137,9 @@ impl Kept {
                 let targets =
                     Remembered::read(&storage).map(|remembered| remembered.targets).unwrap_or_default();
                 folders.extend(
-                    targets.iter().filter_map(|text| Some(("a replica of the store", folder_of(text)?))),
+                    targets
+                        .iter()
+                        .filter_map(|text| Some(("a replica of the store", target::folder_of(text)?))),
                 );
                 let list = std::fs::read_to_string(store.join(INDEX_PLACES)).unwrap_or_default();
                 for place in list.lines().map(Path::new).filter(|place| place.is_absolute()) {
@@ -152,7 +149,9 @@ impl Kept {
                 folders.insert(0, ("the store itself", store));
             }
             Home::Replica(text) => {
-                folders.extend(folder_of(&text).map(|folder| ("the replica that it comes from", folder)));
+                folders.extend(
+                    target::folder_of(&text).map(|folder| ("the replica that it comes from", folder)),
+                );
             }
             Home::Venti(_) => {}
         }
@@ -177,13 +176,8 @@ impl Kept {
             return Ok(());
         }
         let Ok(absolute) = std::path::absolute(destination) else { return Ok(()) };
-        // What is not there yet will be in what is.
-        let present = absolute.ancestors().find_map(|path| path.canonicalize().ok());
         for (what, folder) in &self.folders {
-            let folder = folder.canonicalize().ok();
-            if folder
-                .is_some_and(|folder| present.as_ref().is_some_and(|present| present.starts_with(folder)))
-            {
+            if home::leads_into(&absolute, folder) {
                 bail!("{} is in {what}: restore it elsewhere", destination.display());
             }
         }
@@ -201,14 +195,6 @@ impl Kept {
             }
         }
         Ok(())
-    }
-}
-
-/// The folder that a replica's name means, if it is on this machine.
-fn folder_of(text: &str) -> Option<PathBuf> {
-    match text.parse() {
-        Ok(Location::Folder(folder)) => Some(folder),
-        _ => None,
     }
 }
 
