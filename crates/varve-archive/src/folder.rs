@@ -32,7 +32,7 @@ mod xattrs;
 pub use archive::archive_folder;
 pub(crate) use archive::{Before, archive_folder_after};
 pub use difference::{Change, compare_folders};
-pub use excludes::{Excludes, ExcludesError};
+pub use excludes::{Excludes, ExcludesError, wrong_in_pattern};
 pub use files::FolderFiles;
 pub use list::{ListNext, Listed, list};
 pub use lookup::{LookupError, lookup};

@@ -50,6 +50,7 @@ pub use folder::{
     ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderFiles,
     FolderOptions, FolderPages, ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError,
     RestoreOptions, StoredFiles, Watch, archive_folder, compare_folders, list, lookup, restore_folder,
+    wrong_in_pattern,
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,

@@ -27,12 +27,12 @@ pub use bench::{
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use plan::MakePlan;
 pub use serve::{Serve, TlsFiles};
+pub use value::parse_name;
 use value::{
     parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_compression,
     parse_exclude, parse_format, parse_index_memory, parse_parity, parse_sample, parse_share, parse_size,
     parse_tag, parse_time,
 };
-pub use value::{parse_name, wrong_in_pattern};
 pub use venti::{Copy, Import};
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.

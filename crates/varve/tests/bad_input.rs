@@ -554,6 +554,25 @@ fn nothing_is_replaced_that_holds_the_store() {
     sandbox.ok(["verify", "--data"]);
 }
 
+/// As `--exclude-file <(...)` of a shell: what is read is gone.
+#[test]
+fn patterns_may_come_through_a_pipe() {
+    let sandbox = Sandbox::encrypted();
+    for folder in ["one", "other"] {
+        fs::create_dir(sandbox.path(folder)).unwrap();
+        fs::write(sandbox.path(folder).join("kept"), "").unwrap();
+        fs::write(sandbox.path(folder).join("left.o"), "").unwrap();
+    }
+    let mut command = sandbox.command();
+    command.args(["-q", "snapshot", "--exclude-file", "/dev/stdin", "one", "other"]);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"# objects\n*.o\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    for folder in ["one", "other"] {
+        assert_eq!(sandbox.ok(["ls", folder]), "kept\n", "{folder}");
+    }
+}
+
 #[test]
 fn nothing_that_is_said_works_on_a_terminal_or_looks_like_a_line_of_ours() {
     let sandbox = Sandbox::encrypted();

@@ -1,9 +1,11 @@
 //! What of a folder is left out: patterns as in `.gitignore`, and caches that say so themselves.
 
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use globset::{ErrorKind, GlobBuilder};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::status::open_file;
@@ -30,6 +32,18 @@ pub enum ExcludesError {
         pattern: String,
         /// What is wrong with it.
         source: ignore::Error,
+    },
+    /// A line of a file of patterns has a slip.
+    #[error("{}, line {number}: {line:?} is not a pattern: {what}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line, counted from 1.
+        number: u64,
+        /// What it says.
+        line: String,
+        /// What is wrong with it.
+        what: String,
     },
     /// A file of patterns.
     #[error("the patterns in {} cannot be used", path.display())]
@@ -68,8 +82,15 @@ impl Excludes {
         // Paths are matched as they are from the root of the source on.
         let mut builder = GitignoreBuilder::new("");
         for path in files {
-            if let Some(source) = builder.add(path) {
-                return Err(ExcludesError::File { path: path.clone(), source });
+            let unusable = |source| ExcludesError::File { path: path.clone(), source };
+            // Once: it may be a pipe.
+            let text = fs::read_to_string(path).map_err(|error| unusable(error.into()))?;
+            // As git has it, the mark with which some editors begin a file is none of the first pattern.
+            for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+                if let Some(what) = wrong_in_pattern(line) {
+                    return Err(ExcludesError::Line { path: path.clone(), number, line: line.into(), what });
+                }
+                builder.add_line(Some(path.clone()), line).map_err(unusable)?;
             }
         }
         for pattern in patterns {
@@ -94,6 +115,20 @@ impl Excludes {
     }
 }
 
+/// What is wrong with a line as a `.gitignore` has them. A `[` without its `]`, which git and what reads such lines for us would take for
+/// itself, or for nothing, is a slip.
+#[must_use]
+pub fn wrong_in_pattern(line: &str) -> Option<String> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let error = GlobBuilder::new(line.trim_end()).literal_separator(true).build().err()?;
+    Some(match error.kind() {
+        ErrorKind::UnclosedClass => "a [ has no ]; one that stands for itself is written \\[".into(),
+        kind => kind.to_string(),
+    })
+}
+
 /// Whether the tag in this folder is one: a file that begins with the signature.
 pub(super) fn is_cache(folder: impl AsFd) -> bool {
     let read = || -> io::Result<bool> {
@@ -103,4 +138,21 @@ pub(super) fn is_cache(folder: impl AsFd) -> bool {
     };
     // One that cannot be read says nothing; that it cannot is reported when it is archived.
     read().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_in_patterns_are_told() {
+        for good in ["*.o", "!keep", "/target/", "a[bc]", "[!a]", "[]]", "\\[", "# a [ in words", "", "a  "] {
+            assert_eq!(wrong_in_pattern(good), None, "{good:?}");
+        }
+        for (bad, said) in
+            [("[", "has no ]"), ("!a[b", "has no ]"), ("{a,b", "alternate"), ("a[z-a]", "range")]
+        {
+            assert!(wrong_in_pattern(bad).is_some_and(|wrong| wrong.contains(said)), "{bad:?}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use globset::{ErrorKind, GlobBuilder};
+use varve_archive::wrong_in_pattern;
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};
@@ -118,19 +118,6 @@ pub fn parse_exclude(text: &str) -> Result<String, String> {
     }
 }
 
-/// What is wrong with a line as a `.gitignore` has them. A `[` without its `]`, which git and what reads such lines for us would take for
-/// itself, or for nothing, is a slip.
-pub fn wrong_in_pattern(line: &str) -> Option<String> {
-    if line.starts_with('#') {
-        return None;
-    }
-    let error = GlobBuilder::new(line.trim_end()).literal_separator(true).build().err()?;
-    Some(match error.kind() {
-        ErrorKind::UnclosedClass => "a [ has no ]; one that stands for itself is written \\[".into(),
-        kind => kind.to_string(),
-    })
-}
-
 pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     moment::parse_exact(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
 }
@@ -239,17 +226,5 @@ mod tests {
         }
         assert!(parse_name(&"n".repeat(255)).is_ok());
         assert!(parse_name(&"ü".repeat(128)).unwrap_err().contains("256"));
-    }
-
-    #[test]
-    fn slips_in_patterns_are_told() {
-        for good in ["*.o", "!keep", "/target/", "a[bc]", "[!a]", "[]]", "\\[", "# a [ in words", "", "a  "] {
-            assert_eq!(wrong_in_pattern(good), None, "{good:?}");
-        }
-        for (bad, said) in
-            [("[", "has no ]"), ("!a[b", "has no ]"), ("{a,b", "alternate"), ("a[z-a]", "range")]
-        {
-            assert!(wrong_in_pattern(bad).is_some_and(|wrong| wrong.contains(said)), "{bad:?}");
-        }
     }
 }

@@ -19,7 +19,7 @@ use varve_world::{Clock, RealClock};
 
 use super::taken::{as_line, say_left_out, warn_if_hidden};
 use super::{Outcome, snapshots};
-use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name, wrong_in_pattern};
+use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
 use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::roots::{LockedRoots, Roots};
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     }
     let requests = requests(words)?;
     check_vac(words)?;
-    words.exclude_files.iter().try_for_each(|file| check_patterns(file))?;
+    let excludes = Excludes::new(&words.excludes, &words.exclude_files)?;
     let mut taker = Taker::open(arguments)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     for (source, request) in words.sources.iter().zip(requests) {
         let progress = Arc::clone(&progress);
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
-        let (taken, left_out) = take(&mut taker, arguments, words, source, request, &progress)
+        let (taken, left_out) = take(&mut taker, arguments, words, (source, &excludes), request, &progress)
             .with_context(|| format!("{} was not archived", source.display()))?;
         drop(shown);
         if taken.changed_meanwhile {
@@ -127,17 +127,6 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
     }
 }
 
-/// Says where a file of patterns has a slip. What else keeps it from being read is told by whoever reads it.
-fn check_patterns(file: &Path) -> Result<()> {
-    let lines = std::fs::read_to_string(file).unwrap_or_default();
-    for (number, line) in (1..).zip(lines.lines()) {
-        if let Some(wrong) = wrong_in_pattern(line) {
-            bail!("{}, line {number}: {line:?} is not a pattern: {wrong}", file.display());
-        }
-    }
-    Ok(())
-}
-
 /// Says what is not as it was, and writes the line that names the archive.
 fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     if vac.without_xattrs > 0 {
@@ -217,12 +206,12 @@ fn take(
     taker: &mut Taker,
     arguments: &Arguments,
     words: &TakeSnapshot,
-    source: &Path,
+    (source, excludes): (&Path, &Excludes),
     request: Request,
     progress: &Progress,
 ) -> Result<(Taken, LeftOut)> {
     if source.is_dir() {
-        let options = folder_options(arguments, words, source)?;
+        let options = folder_options(arguments, words, source, excludes)?;
         let report = |problem: Problem| remark!("varve: {}", complaint::problem(&problem));
         let watch = Watch { progress, report: &report };
         let taken = match taker {
@@ -304,7 +293,12 @@ fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<I
     Ok(ImageSource::served(Box::new(disk), source, None))
 }
 
-fn folder_options(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<FolderOptions> {
+fn folder_options(
+    arguments: &Arguments,
+    words: &TakeSnapshot,
+    source: &Path,
+    excludes: &Excludes,
+) -> Result<FolderOptions> {
     let vac = words.vac.is_some().then(|| VacOptions {
         // Of a path that ends in no name, as `.`, what the folder holds is at the top.
         name: source.file_name().map(|name| name.as_bytes().to_vec()),
@@ -314,7 +308,7 @@ fn folder_options(arguments: &Arguments, words: &TakeSnapshot, source: &Path) ->
     });
     Ok(FolderOptions {
         vac,
-        excludes: Excludes::new(&words.excludes, &words.exclude_files)?,
+        excludes: excludes.clone(),
         exclude_caches: words.exclude_caches,
         one_file_system: words.one_file_system,
         store_folder: match home::of(arguments)? {
