@@ -101,7 +101,9 @@ Examples:
   varve clone /mnt/usb /backup/store           and bring it back
 
 A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the newest on or before that day), \
-@2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed or damage found, 2 wrong words.";
+@2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage error, \
+3 done with gaps (some files could not be read), 5 damage found, 10 no store there, 11 another writer holds the store, \
+12 wrong key or passphrase, 130 interrupted.";
 
 const INSIDE_HELP: &str = "\
 Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab.

@@ -28,27 +28,39 @@ mod taken;
 mod verify;
 mod verify_replica;
 
-use std::process::ExitCode;
+use std::error::Error;
 
 use anyhow::Result;
 
 use crate::arguments::{Arguments, Command};
+use crate::exit_status;
 
-/// How a command ended that did what it was told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a command ended that ran to its end, from the best to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// All is well.
     Done,
-    /// It did its work, and found or met something that is not as it should be.
-    Found,
+    /// The work is done, and something of it is missing, such as a file that could not be read.
+    Gaps,
+    /// A part of the work failed, and was reported.
+    Failed,
+    /// Damage was found: bytes that were stored once cannot be had, or are others.
+    Damage,
 }
 
 impl Outcome {
-    /// The status that tells it to other programs.
-    pub fn exit_code(self) -> ExitCode {
+    /// The outcome of a command that met this error and went on.
+    pub fn of_problem(error: &(dyn Error + 'static)) -> Self {
+        if exit_status::is_damage(error) { Self::Damage } else { Self::Gaps }
+    }
+
+    /// Its exit status.
+    pub fn status(self) -> u8 {
         match self {
-            Self::Done => ExitCode::SUCCESS,
-            Self::Found => ExitCode::FAILURE,
+            Self::Done => exit_status::DONE,
+            Self::Gaps => exit_status::GAPS,
+            Self::Failed => exit_status::FAILED,
+            Self::Damage => exit_status::DAMAGE,
         }
     }
 }

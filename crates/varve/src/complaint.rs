@@ -1,16 +1,14 @@
 //! How a failure is told: what happened, why, and what to do next.
 
 use anyhow::Error;
-use varve_archive::{RestoreFolderError, RestoreImageError, SelectError};
+use varve_archive::{RestoreFolderError, RestoreImageError};
 use varve_block::{causes, with_causes};
 use varve_log::AppendError;
 use varve_machine::RestoreForeignError;
 use varve_replica::{OpenReplicaError, ReplicateError};
-use varve_serve::ListenError;
-use varve_serve::venti::StartError;
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
-use crate::arguments::{Command, WrongWords};
+use crate::arguments::Command;
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
@@ -184,20 +182,4 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
     }
     None
-}
-
-/// Whether the words of the command were wrong, and not what it met.
-pub fn is_wrong_words(error: &Error) -> bool {
-    let is_moment = |cause: &SelectError| matches!(cause, SelectError::NotAMoment { .. });
-    let is_exposed = |cause: &ListenError| {
-        matches!(cause, ListenError::Exposed { .. } | ListenError::ExposedNumbers { .. })
-    };
-    let is_exposed_to_venti =
-        |cause: &StartError| matches!(cause, StartError::Listen(error) if is_exposed(error));
-    error.chain().any(|cause| {
-        cause.is::<WrongWords>()
-            || cause.downcast_ref().is_some_and(is_moment)
-            || cause.downcast_ref().is_some_and(is_exposed)
-            || cause.downcast_ref().is_some_and(is_exposed_to_venti)
-    })
 }

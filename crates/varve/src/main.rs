@@ -7,6 +7,7 @@ mod say;
 mod arguments;
 mod command;
 mod complaint;
+mod exit_status;
 mod guard;
 mod healing;
 mod home;
@@ -34,21 +35,24 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(said) if said.use_stderr() => said.exit(),
-        Err(help) => return if say::help(&help) { ExitCode::FAILURE } else { ExitCode::SUCCESS },
+        Err(help) => return ExitCode::from(u8::from(say::help(&help))),
     };
     start_logging(&arguments);
     guard::guard_memory();
     open_files::allow_all();
     let outcome = command::run(&arguments);
     secret::forget_answer();
-    match outcome {
-        Ok(_) if say::tell_failure() => ExitCode::FAILURE,
-        Ok(outcome) => outcome.exit_code(),
+    let status = match outcome {
+        Ok(outcome) => match (outcome.status(), say::tell_failure()) {
+            (exit_status::DONE, true) => exit_status::FAILED,
+            (status, _) => status,
+        },
         Err(error) => {
             complaint::print_end(&arguments.command, &error);
-            ExitCode::from(if complaint::is_wrong_words(&error) { 2 } else { 1 })
+            exit_status::of(&error)
         }
-    }
+    };
+    ExitCode::from(status)
 }
 
 fn start_logging(arguments: &Arguments) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use varve_archive::Progress;
 
-use crate::show;
+use crate::{exit_status, show};
 
 const REFRESH: Duration = Duration::from_millis(100);
 
@@ -84,9 +84,9 @@ pub fn cancel_on_signal(progress: &Arc<Progress>) -> std::io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let progress = Arc::clone(progress);
     std::thread::spawn(move || {
-        for signal in signals.forever() {
+        for _ in signals.forever() {
             if progress.is_cancelled() {
-                std::process::exit(128 + signal);
+                std::process::exit(i32::from(exit_status::INTERRUPTED));
             }
             WAS_SIGNALLED.store(true, Ordering::Relaxed);
             progress.cancel();

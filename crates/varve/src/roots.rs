@@ -15,6 +15,7 @@ use varve_venti::{Address, SCORE_BYTES};
 use varve_world::{Clock, RealClock, World};
 
 use crate::arguments::Arguments;
+use crate::exit_status::InUse;
 use crate::moment;
 use crate::user_folders;
 
@@ -79,7 +80,7 @@ impl Roots {
         let file =
             File::options().read(true).append(true).create(true).open(&self.path).with_context(context)?;
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            bail!("{} is in use: another snapshot is being taken there", self.path.display());
+            bail!(InUse(format!("{} is in use: another snapshot is being taken there", self.path.display())));
         }
         Ok(LockedRoots { path: self.path, file })
     }

@@ -13,6 +13,7 @@ use varve_store::{Access, Encryption, Keyring, RebuildProgress, Secret, Store, S
 use varve_world::{Clock, RealClock, Storage, World};
 
 use crate::arguments::Arguments;
+use crate::exit_status::WrongKey;
 use crate::home::{self, Home};
 use crate::moment;
 use crate::replica_home::{self, History};
@@ -205,9 +206,9 @@ pub fn secret_of(arguments: &Arguments, world: &World, name: &str) -> Result<Opt
         Encryption::Aes256Gcm => secret::given(arguments, Asked::Once).map(Some),
         // Somebody who expects a key to be needed must not be served from a store that was put in the place of theirs.
         Encryption::None => match secret::what_is_given(arguments) {
-            Some(given) => bail!(
+            Some(given) => bail!(WrongKey(format!(
                 "{name} is not encrypted, but {given} was given: it is not the store that the key is for"
-            ),
+            ))),
             None => Ok(None),
         },
     }

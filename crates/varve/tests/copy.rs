@@ -131,7 +131,7 @@ fn what_is_damaged_is_named_and_the_rest_is_copied() {
     write_at(&arena, 600_000, &[0x55; 4096]);
     let to = Sandbox::made_with(&["--compare", "value"]);
     let run = copy(&from, &to, &[]);
-    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    assert_eq!(run.code, Some(5), "{}", run.stderr);
     assert!(run.stderr.contains("bad is not copied"), "{}", run.stderr);
     assert_eq!(to.run(["cat", "good"]).stdout, noise(1, 300_000));
     to.fails(1, ["cat", "bad"]);
@@ -151,7 +151,7 @@ fn wrong_words_are_told() {
     let said = from.fails(2, ["copy", "--fast", &from_path, "one", &to_path]);
     assert!(said.contains("--fast"), "{said}");
     fs::write(to.path("wrong"), noise(77, 32)).unwrap();
-    let said = to.fails(1, ["copy", "--from-key-file", "wrong", &from_path, "one", &to_path]);
+    let said = to.fails(12, ["copy", "--from-key-file", "wrong", &from_path, "one", &to_path]);
     assert!(said.contains("key"), "{said}");
     let said = to.fails(1, ["copy", &from_path, "two", &to_path]);
     assert!(said.contains("no snapshot is called"), "{said}");

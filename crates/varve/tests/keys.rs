@@ -82,7 +82,7 @@ fn keys_are_changed_and_removed_but_for_the_last() {
     let change = [&["key", "change"][..], &CHEAP].concat();
     let changed = with_passphrase(&sandbox, "first", Some("second"), &change);
     assert_eq!(changed.code, Some(0), "{}", changed.stderr);
-    assert_eq!(with_passphrase(&sandbox, "first", None, &["snapshots"]).code, Some(1));
+    assert_eq!(with_passphrase(&sandbox, "first", None, &["snapshots"]).code, Some(12));
     assert_eq!(with_passphrase(&sandbox, "second", None, &["snapshots"]).code, Some(0));
     let id = keys(&sandbox)[0]["id"].as_str().unwrap().to_owned();
     let last = with_passphrase(&sandbox, "second", None, &["key", "remove", &id]);
@@ -98,7 +98,7 @@ fn keys_are_changed_and_removed_but_for_the_last() {
     // A damaged key is told as that, and cleared away.
     fs::write(sandbox.store().join("keys/0000.toml"), "rubbish").unwrap();
     let listed = sandbox.run(["key", "list"]);
-    assert_eq!(listed.code, Some(1));
+    assert_eq!(listed.code, Some(5));
     assert!(listed.stderr.contains("keys/0000.toml is damaged"), "{}", listed.stderr);
     let hidden = with_passphrase(&sandbox, "second", None, &["snapshots"]);
     assert!(hidden.stderr.contains("keys/0000.toml: this key is damaged"), "{}", hidden.stderr);
@@ -123,7 +123,7 @@ fn paper_brings_back_what_no_other_key_opens() {
 
     // All keys are lost.
     fs::remove_dir_all(sandbox.store().join("keys")).unwrap();
-    assert!(sandbox.fails(1, ["snapshots"]).contains("no key"));
+    assert!(sandbox.fails(5, ["snapshots"]).contains("no key"));
     sandbox.set_key(None);
     let new = key_file(&sandbox, "new", 7);
     let import = |typed: &str| {
@@ -165,7 +165,7 @@ fn an_append_only_key_manages_no_keys() {
     sandbox.snapshot_bytes("disk", b"added");
     assert_eq!(sandbox.run(["cat", "disk"]).stdout, b"added");
     for words in [&["key", "export"][..], &["key", "remove", "a"], &["key", "add", "--new-key-file", "key"]] {
-        let refused = sandbox.fails(1, words);
+        let refused = sandbox.fails(12, words);
         assert!(refused.contains("append-only: it may not make, change or remove keys"), "{refused}");
     }
     sandbox.ok(["verify", "--data"]);

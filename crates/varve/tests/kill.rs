@@ -280,7 +280,7 @@ fn a_killed_init_leaves_no_store_or_a_whole_one() {
         if there("config.toml") {
             sandbox.ok(["verify"]);
         } else {
-            let said = sandbox.fails(1, ["verify"]);
+            let said = sandbox.fails(10, ["verify"]);
             assert!(said.contains("not a store"), "{situation}: {said}");
             let run = sandbox.run(INIT);
             assert_eq!(run.code, Some(0), "{situation}: {}", run.stderr);

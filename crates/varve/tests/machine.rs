@@ -309,7 +309,7 @@ fn a_night_that_is_interrupted_or_has_no_room_leaves_everything_as_it_was() {
     let mut machine = machine_after_a_night(&sandbox);
     for more in [&[][..], &["--reread"]] {
         let interrupt = |run: &mut std::process::Child| drop(tool("kill", &["-INT", &run.id().to_string()]));
-        assert_eq!(cut_short(&sandbox, &mut machine, more, interrupt).code(), Some(1));
+        assert_eq!(cut_short(&sandbox, &mut machine, more, interrupt).code(), Some(130));
         assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
     }
 

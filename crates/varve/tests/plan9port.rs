@@ -100,7 +100,7 @@ fn a_server_that_is_not_ours_is_a_store() {
     for order in ["sequential", "permuted", "random", "same"] {
         ask(&[&measured[..], &["--action", "read", "--order", order]].concat());
     }
-    let refused = fails_at(&sandbox, &server.address, &["cat", &format!("vac:{}", "5".repeat(40))]);
+    let refused = fails_at(&sandbox, &server.address, 1, &["cat", &format!("vac:{}", "5".repeat(40))]);
     assert!(refused.contains("is not in the store"), "{refused}");
 }
 

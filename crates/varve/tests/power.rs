@@ -137,7 +137,7 @@ fn a_power_cut_in_init_leaves_no_store_or_a_whole_one() {
         if is_there {
             ordeal.sandbox.ok(["verify"]);
         } else {
-            let said = ordeal.sandbox.fails(1, ["verify"]);
+            let said = ordeal.sandbox.fails(10, ["verify"]);
             assert!(said.contains("not a store"), "{situation}: {said}");
             let run = ordeal.sandbox.run(ordeal.init());
             assert_eq!(run.code, Some(0), "{situation}: {}", run.stderr);

@@ -55,7 +55,7 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     let noted = fs::read(sandbox.path("roots")).unwrap();
     fs::write(sandbox.path("roots"), format!("catalog:{}\n", "5a".repeat(20))).unwrap();
     for words in [&["snapshots"][..], &["snapshot", &sandbox.arg("folder")]] {
-        let said = fails_at(&sandbox, server.address(), words);
+        let said = fails_at(&sandbox, server.address(), 5, words);
         assert!(said.contains("roots: if the server was begun anew, move that file away"), "{said}");
     }
     fs::write(sandbox.path("roots"), noted).unwrap();
@@ -138,11 +138,11 @@ fn what_a_server_has_lost_is_named_by_what_it_harms() {
             // Whether a block is there is not whether it is whole.
             continue;
         }
-        assert_eq!(output.status.code(), Some(1), "{said}{complaints}");
+        assert_eq!(output.status.code(), Some(5), "{said}{complaints}");
         assert!(said.contains("harms: ") && said.contains("harmed:file (bytes "), "{said}{complaints}");
         assert!(said.contains("the Venti server says") && !said.contains("good:"), "{said}{complaints}");
     }
-    let refused = fails_at(&sandbox, server.address(), &["restore", "harmed", &sandbox.arg("out")]);
+    let refused = fails_at(&sandbox, server.address(), 5, &["restore", "harmed", &sandbox.arg("out")]);
     assert!(refused.contains("the Venti server says"), "{refused}");
     at(&sandbox, server.address(), &["restore", "good", &sandbox.arg("whole")]);
     server.end();
@@ -337,7 +337,7 @@ fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_tol
         if is_good {
             at(&sandbox, server.address(), &words)
         } else {
-            fails_at(&sandbox, server.address(), &words)
+            fails_at(&sandbox, server.address(), 1, &words)
         }
     };
     run(bench(&["--count", "64", "--seed", "1"]), true);

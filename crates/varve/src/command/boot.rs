@@ -22,6 +22,7 @@ use super::Outcome;
 use super::place::refuse_empty;
 use super::serve::{MOMENTS, unnamed_file};
 use crate::arguments::{Arguments, Boot, BusChoice, FirmwareChoice, WrongWords};
+use crate::exit_status::{INTERRUPTED, Interrupted};
 use crate::reading::Reading;
 use crate::{healing, moment, show};
 
@@ -271,7 +272,7 @@ fn check_machine(
     }
     let checked = checked?;
     if is_cancelled.load(Ordering::Relaxed) && !checked.is_up {
-        bail!("ended before it was known whether the machine comes up");
+        bail!(Interrupted("interrupted before it was known whether the machine comes up"));
     }
     let seconds = checked.elapsed.as_secs_f64();
     if arguments.json {
@@ -289,7 +290,7 @@ fn check_machine(
             remark!("the last that it said:\n{}", checked.said);
         }
     }
-    Ok(if checked.is_up { Outcome::Done } else { Outcome::Found })
+    Ok(if checked.is_up { Outcome::Done } else { Outcome::Failed })
 }
 
 fn use_machine(words: &Boot, starter: &mut Starter, is_cancelled: &Arc<AtomicBool>) -> Result<Outcome> {
@@ -368,7 +369,7 @@ fn cancelled_by_signals() -> Result<Arc<AtomicBool>> {
     let is_cancelled = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         // In this order: the first signal must not find the flag set by itself.
-        flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&is_cancelled))?;
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&is_cancelled))?;
         flag::register(signal, Arc::clone(&is_cancelled))?;
     }
     Ok(is_cancelled)

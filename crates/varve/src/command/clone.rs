@@ -60,10 +60,10 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     }
     if !cloned.damaged.is_empty() {
         remark!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
-        return Ok(Outcome::Found);
+        return Ok(Outcome::Damage);
     }
     // What lies in the place of a small file was told when the replica was opened: the clone is without that file.
-    Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Found })
+    Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Damage })
 }
 
 /// Where there is not one arena there is nothing to bring back: a clone of that would look like a store that has lost nothing.

@@ -17,7 +17,7 @@ use super::snapshots::short_id;
 use super::taken::growth;
 use crate::arguments::{Arguments, Copy, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{healing, session, show};
+use crate::{exit_status, healing, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
     let [from, what @ .., to] = words.words.as_slice() else {
@@ -104,7 +104,11 @@ fn copy_snapshots(
         let of = show::count(chosen.len(), "snapshot");
         bail!("interrupted: {} of {of} copied; the same command goes on from here", rows.len());
     }
-    Ok(if failures.is_empty() { Outcome::Done } else { Outcome::Found })
+    let of_failure = |(_, error): &(_, anyhow::Error)| match exit_status::is_damage(error.as_ref()) {
+        true => Outcome::Damage,
+        false => Outcome::Failed,
+    };
+    Ok(failures.iter().map(of_failure).max().unwrap_or(Outcome::Done))
 }
 
 /// What the words name, in the order of the catalog and none twice; everything, without words.

@@ -84,7 +84,7 @@ fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
             Change::Changed { .. } => ("m", "metadata"),
             Change::Unreadable(error) => {
                 remark!("varve: {}: {}", shown(path), with_causes(error.as_ref()));
-                outcome = Outcome::Found;
+                outcome = outcome.max(Outcome::of_problem(error.as_ref()));
                 return;
             }
         };

@@ -48,9 +48,7 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
             What::Vac(line) => search.vac(&blocks, &cache, &place, &line),
         };
         let found = found.with_context(|| place.name())?;
-        if found == Outcome::Found {
-            outcome = Outcome::Found;
-        }
+        outcome = outcome.max(found);
     }
     healing::report_lost(arguments, &blocks);
     Ok(outcome)
@@ -72,7 +70,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Prints what matches in one snapshot, or below a path in it. [`Outcome::Found`]: something could not be read.
+    /// Prints what matches in one snapshot, or below a path in it. [`Outcome::Gaps`] or [`Outcome::Damage`]: something could not be read.
     fn snapshot(
         &self,
         blocks: &Arc<Healing>,
@@ -126,7 +124,7 @@ impl Search<'_> {
                         show::name(path.as_os_str().as_bytes()),
                         with_causes(error.as_ref())
                     );
-                    outcome = Outcome::Found;
+                    outcome = outcome.max(Outcome::of_problem(error.as_ref()));
                 }
             }
             ListNext::Descend

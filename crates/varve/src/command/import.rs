@@ -36,13 +36,13 @@ pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
                 Ok(report) => {
                     print(arguments, &report, &told.roots);
                     if !report.is_whole() {
-                        outcome = Outcome::Found;
+                        outcome = Outcome::Damage;
                     }
                 }
                 // The next one may be as good as ever.
                 Err(error @ ImportArenaError::Head { .. }) => {
                     remark!("varve: {}", with_causes(&error));
-                    outcome = Outcome::Found;
+                    outcome = Outcome::Damage;
                 }
                 Err(error) => {
                     drop(shown);

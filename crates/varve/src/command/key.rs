@@ -187,7 +187,7 @@ fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
             remark!("varve: {file} is damaged, and opens nothing");
         }
     }
-    Ok(if damaged.is_empty() { Outcome::Done } else { Outcome::Found })
+    Ok(if damaged.is_empty() { Outcome::Done } else { Outcome::Damage })
 }
 
 fn tell(arguments: &Arguments, done: &str, entry: &KeyEntry) {

@@ -58,8 +58,8 @@ fn shown(words: &Ls) -> String {
     show::name(words.snapshot.as_bytes())
 }
 
-/// Prints what a folder holds. `holds` says what a volume has in it that is shown as its bytes. [`Outcome::Found`]: something could not be
-/// read.
+/// Prints what a folder holds. `holds` says what a volume has in it that is shown as its bytes. The outcome says
+/// whether something could not be read.
 fn print_tree(
     arguments: &Arguments,
     words: &Ls,
@@ -80,7 +80,7 @@ fn print_tree(
             let path = show::name(path.as_os_str().as_bytes());
             let path = if path.is_empty() { shown(words) } else { path };
             remark!("varve: {path}: {}", with_causes(error.as_ref()));
-            outcome = Outcome::Found;
+            outcome = outcome.max(Outcome::of_problem(error.as_ref()));
             ListNext::Skip
         }
     });

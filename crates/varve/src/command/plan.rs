@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Arguments, words: &MakePlan) -> Result<Outcome> {
     } else {
         print(&plan, &device, words.device.is_none());
     }
-    Ok(if plan.choice.is_some() { Outcome::Done } else { Outcome::Found })
+    Ok(if plan.choice.is_some() { Outcome::Done } else { Outcome::Failed })
 }
 
 fn read_device(file: &Path) -> Result<DeviceFigures> {

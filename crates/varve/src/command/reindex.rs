@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
             "varve: the disk does not give all of the log: the index is not kept, and each command makes it again"
         );
         remark!("hint: look after the disk; `varve verify` says what it does not give, and what that harms");
-        return Ok(Outcome::Found);
+        return Ok(Outcome::Damage);
     }
     Ok(Outcome::Done)
 }

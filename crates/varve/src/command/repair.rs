@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     // What was behind a lost end is named by nothing here: without a copy nobody can say that all is there.
     let is_end_open = report.end_was_lost && (words.plan || words.from.is_empty());
     let is_well = left.is_empty() && !is_end_open && (!words.plan || report.plan.is_empty());
-    Ok(if is_well { Outcome::Done } else { Outcome::Found })
+    Ok(if is_well { Outcome::Done } else { Outcome::Damage })
 }
 
 /// Puts back the small files without which the store does not open, as far as a copy has them.

@@ -16,7 +16,7 @@ use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
 
 use super::Outcome;
-use crate::arguments::{Arguments, Replicate};
+use crate::arguments::{Arguments, Replicate, WrongWords};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::target::{self, NamedBy};
 use crate::{complaint, home, session, show};
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
         named => (named.to_vec(), NamedBy::User),
     };
     if targets.is_empty() {
-        bail!("where to? Name a target, or remember one with --remember");
+        bail!(WrongWords("where to? Name a target, or remember one with --remember".into()));
     }
     let secret = session::secret_of(arguments, &world, &name)?;
     if let Some(secret) = &secret {
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
     let source = Source { world: &world, config: &config, log: &log };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let (mut outcome, mut failure) = (Outcome::Done, None);
+    let mut outcome = Outcome::Done;
     for text in &targets {
         // One target that fails must not keep the others from being brought up to date.
         let done = target_name(text).and_then(|text| {
@@ -73,16 +73,15 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
             one(arguments, words, source, &there, &target::shown(&text), &options, &progress)
         });
         match done.map_err(|error| not_up_to_date(error, text)) {
-            Ok(Outcome::Done) => {}
-            Ok(Outcome::Found) => outcome = Outcome::Found,
+            Ok(done) => outcome = outcome.max(done),
             Err(error) if targets.len() == 1 || progress.is_cancelled() => return Err(error),
             Err(error) => {
                 complaint::print(&error);
-                failure = Some(());
+                outcome = outcome.max(Outcome::Failed);
             }
         }
     }
-    Ok(if failure.is_some() { Outcome::Found } else { outcome })
+    Ok(outcome)
 }
 
 /// Why one target was not brought up to date.
@@ -124,7 +123,7 @@ fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
 
 fn options(words: &Replicate) -> Result<ReplicateOptions> {
     if !(1 << 20..=1 << 30).contains(&words.segment_size) {
-        bail!("--segment-size {}: from 1M to 1G", words.segment_size);
+        bail!(WrongWords(format!("--segment-size {}: from 1M to 1G", words.segment_size)));
     }
     let replace = words.replaced.iter().map(|name| FileName::new(name)).collect::<Result<_, _>>()?;
     let delete_extra_keys = words.delete_extra_keys;
@@ -162,7 +161,7 @@ fn one(
     }
     if !done.damaged.is_empty() {
         remark!("hint: `varve verify` says what that harms; everything else was replicated");
-        outcome = Outcome::Found;
+        outcome = Outcome::Damage;
     }
     if !wrong.is_empty() {
         remark!(
@@ -186,11 +185,11 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
             "varve: {text} does not have what this machine has seen there: it was emptied, put back to an older state, or \
              changed. What is missing is uploaded again"
         );
-        outcome = Outcome::Found;
+        outcome = Outcome::Damage;
     }
     for damage in &plan.damaged {
         print_damage(damage);
-        outcome = Outcome::Found;
+        outcome = Outcome::Damage;
     }
     for (arena, offset) in plan.unfinished.iter().filter(|_| !arguments.quiet) {
         remark!(
@@ -199,7 +198,7 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
     }
     for arena in &plan.missing_here {
         remark!("varve: arena {arena} is missing here; the replica has it");
-        outcome = Outcome::Found;
+        outcome = Outcome::Damage;
     }
     for wrong in left_wrong(words, plan) {
         remark!(
@@ -208,18 +207,18 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
             wrong.bytes,
             wrong.expected
         );
-        outcome = Outcome::Found;
+        outcome = Outcome::Damage;
     }
     for file in &plan.wrong_settings {
         remark!("varve: {file} at the replica is not the store's: --replace {file} puts it there again");
-        outcome = Outcome::Found;
+        outcome = Outcome::Damage;
     }
     for stray in plan.strangers.iter().filter(|file| SegmentName::of_file(file).is_some()) {
         remark!(
             "varve: {stray} at the replica is no part of this store: nothing leads to it, and nothing the store has written is in it; \
              it must be removed there, by hand"
         );
-        outcome = Outcome::Found;
+        outcome = Outcome::Damage;
     }
     if !words.delete_extra_keys && !arguments.quiet {
         for key in &plan.extra_keys {

@@ -24,7 +24,7 @@ use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::reading::Reading;
 use crate::roots::Roots;
 use crate::say::Output;
-use crate::{complaint, healing, replica_home, show, target};
+use crate::{complaint, exit_status, healing, replica_home, show, target};
 
 /// Where a store keeps the list of the folders that its index is spread over, a path a line.
 const INDEX_PLACES: &str = "index/places";
@@ -70,11 +70,13 @@ struct Restored {
     /// What it is.
     kind: String,
     counts: RestoreCounts,
+    /// The worst that was met on the way.
+    outcome: Outcome,
 }
 
 /// Says what was restored, and what is missing of it.
 fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
-    let Restored { kind, counts } = restored;
+    let &Restored { ref kind, counts, outcome } = restored;
     match counts.problem_count - u64::from(counts.is_old_left) {
         0 => {}
         1 => remark!("varve: 1 file or folder is missing, or lacks something"),
@@ -105,7 +107,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
         let destination = show::name(destination.as_os_str().as_bytes());
         say!("restored to {destination}: {}{held}", show::bytes(counts.bytes));
     }
-    if counts.problem_count > 0 { Outcome::Found } else { Outcome::Done }
+    if counts.problem_count > 0 { outcome.max(Outcome::Gaps) } else { outcome }
 }
 
 /// Where a destination leads: one that can only be a folder, such as `.` or `there/`, holds what is restored, under its own name.
@@ -262,7 +264,7 @@ fn restore_bytes(
         }
     }
     let counts = RestoreCounts { file_count: 1, bytes: image.size(), ..RestoreCounts::default() };
-    Ok(Some(Restored { kind: "image".into(), counts }))
+    Ok(Some(Restored { kind: "image".into(), counts, outcome: Outcome::Done }))
 }
 
 fn restore_node(
@@ -277,8 +279,10 @@ fn restore_node(
     // Of a file by itself, what it lacks may be why nothing came of it.
     let of_file = Mutex::new(Vec::new());
     let is_full = AtomicBool::new(false);
+    let is_damaged = AtomicBool::new(false);
     let report = |problem: Problem| {
         is_full.fetch_or(complaint::is_full(&*problem.error), Ordering::Relaxed);
+        is_damaged.fetch_or(exit_status::is_damage(&*problem.error), Ordering::Relaxed);
         match is_folder {
             true => remark!("varve: {}", complaint::problem(&problem)),
             false => of_file.lock().unwrap_or_else(PoisonError::into_inner).push(problem),
@@ -301,8 +305,10 @@ fn restore_node(
     for problem in &of_file {
         remark!("varve: {}", complaint::problem(problem));
     }
+    let mut outcome = if is_damaged.into_inner() { Outcome::Damage } else { Outcome::Done };
     if is_full.into_inner() {
         remark!("hint: {}", complaint::DESTINATION_FULL);
+        outcome = outcome.max(Outcome::Failed);
     }
-    Ok(Restored { kind: tree.root.kind.to_string(), counts })
+    Ok(Restored { kind: tree.root.kind.to_string(), counts, outcome })
 }

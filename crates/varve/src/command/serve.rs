@@ -25,7 +25,7 @@ use varve_serve::webdav::WebDavServer;
 use super::place::refuse_empty;
 use super::{Outcome, mount};
 use crate::arguments::{Arguments, Serve, TlsFiles};
-use crate::{healing, moment, session};
+use crate::{exit_status, healing, moment, session};
 
 /// How much of the images is kept in memory, unpacked, if nothing is said: this part of the machine's memory, within these bounds.
 const MEMORY_SHARE: u64 = 8;
@@ -233,8 +233,8 @@ pub(super) fn nbd_address(endpoint: &Endpoint, export: &str) -> String {
 fn end_at_next_signal(mut signals: Signals) {
     std::thread::spawn(move || {
         let is_end = |signal: &i32| ![SIGUSR1, SIGUSR2].contains(signal);
-        if let Some(signal) = signals.forever().find(is_end) {
-            std::process::exit(128 + signal);
+        if signals.forever().any(|signal| is_end(&signal)) {
+            std::process::exit(i32::from(exit_status::INTERRUPTED));
         }
     });
 }

@@ -20,6 +20,7 @@ use varve_world::{Clock, RealClock};
 use super::taken::{as_line, say_left_out, warn_if_hidden};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
+use crate::exit_status::Interrupted;
 use crate::home::{self, Home};
 use crate::progress_bar::{Shown, cancel_on_signal};
 use crate::roots::{LockedRoots, Roots};
@@ -47,13 +48,13 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         drop(shown);
         if taken.changed_meanwhile {
             remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
-            outcome = Outcome::Found;
+            outcome = Outcome::Gaps;
         } else if taken.snapshot.problem_count > 0 {
             match taken.snapshot.problem_count {
                 1 => remark!("varve: the snapshot lacks 1 file, or parts of it"),
                 several => remark!("varve: the snapshot lacks {several} files, or parts of them"),
             }
-            outcome = Outcome::Found;
+            outcome = Outcome::Gaps;
         }
         print(arguments, &taken, &left_out);
         // Who gives the moment knows what he does.
@@ -223,7 +224,7 @@ fn take(
         return match taken {
             Ok(taken) => Ok((taken, LeftOut::default())),
             Err(TakeError::Folder(ArchiveFolderError::Cancelled)) => {
-                bail!("interrupted; what was stored so far will not be stored again")
+                bail!(Interrupted("interrupted; what was stored so far will not be stored again"))
             }
             Err(error) => bail!(error),
         };

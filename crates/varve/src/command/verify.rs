@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     } else {
         print(arguments, words, &verified, can_read);
     }
-    Ok(if verified.damage.is_empty() && verified.harm.is_empty() { Outcome::Done } else { Outcome::Found })
+    Ok(if verified.damage.is_empty() && verified.harm.is_empty() { Outcome::Done } else { Outcome::Damage })
 }
 
 /// Of a Venti server nothing is known but what it answers: whether all that the snapshots lead to is there, and what its bytes are.
@@ -74,7 +74,7 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
         };
         say!("all is well: {}, {read}", show::count(snapshot_count, "snapshot"));
     }
-    Ok(if harm.is_empty() { Outcome::Done } else { Outcome::Found })
+    Ok(if harm.is_empty() { Outcome::Done } else { Outcome::Damage })
 }
 
 fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: bool) {

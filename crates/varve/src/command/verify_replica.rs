@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         && !is_older
         && !has_nothing
         && compared.is_none_or(|compared| compared.complaints.is_empty());
-    Ok(if is_well { Outcome::Done } else { Outcome::Found })
+    Ok(if is_well { Outcome::Done } else { Outcome::Damage })
 }
 
 /// Whether there is nothing of a log, and no store here that has nothing either. Whoever has taken all objects away has left nothing that

@@ -143,7 +143,7 @@ fn lives_there(kind: Option<Kind>) {
     let (whole, victim) = bytes.find(|(whole, _)| whole.len() > 100_000).unwrap();
     fs::write(&victim, [&whole[..9000], &[whole[9000] ^ 8], &whole[9001..]].concat()).unwrap();
     let audited = second.run(&["verify", "--replica", "URL", "--data"]);
-    assert_eq!(audited.code, Some(1));
+    assert_eq!(audited.code, Some(5));
     assert!(audited.text().contains(victim.file_name().unwrap().to_str().unwrap()), "{}", audited.text());
     fs::write(&victim, whole).unwrap();
     second.ok(&["verify", "--replica", "URL", "--data"]);

@@ -99,10 +99,10 @@ pub fn at(sandbox: &Sandbox, address: &str, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs the program, which must fail, with a Venti server as its store. What it complained of.
+/// Runs the program, which must fail with this exit status, with a Venti server as its store. What it complained of.
 #[track_caller]
-pub fn fails_at(sandbox: &Sandbox, address: &str, words: &[&str]) -> String {
+pub fn fails_at(sandbox: &Sandbox, address: &str, code: i32, words: &[&str]) -> String {
     let output = command_at(sandbox, address).args(words).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{words:?}");
+    assert_eq!(output.status.code(), Some(code), "{words:?}");
     String::from_utf8(output.stderr).unwrap()
 }
