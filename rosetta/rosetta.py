@@ -322,14 +322,14 @@ Fields = dict[str, Any]
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:bytes size content:entry target:bytes "
         "device:bytes xattr:list problem")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
-            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes")
+            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown :unknown comment:text")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
 ROOT = "sequence list:entry previous:list"
 ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None}
 def parse(data: bytes, table: str, width: int) -> Fields:
     columns = [(name, kind) for name, _, kind in (word.partition(":") for word in table.split())]
-    fields: Fields = {name: [] if kind == "list" else ABSENT[kind] for name, kind in columns}
+    fields: Fields = {name: [] if kind == "list" else ABSENT[kind] for name, kind in columns if name}
     at = last = 0
     while at < len(data):
         number, (length, start) = data[at], varint(data, at + 1)
@@ -413,7 +413,7 @@ def list_snapshots(store: Store, as_json: bool) -> None:
              "tag": [shown(tag) for tag in s["tag"]]} for s in snapshots(store)]
     for row in rows if not as_json else []:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["time"] // 10**9))
-        print(row["id"][:12], moment, row["kind"], f"{row['size']:,}", shown(row["name"]), *row["tag"], sep="  ")
+        print(row["id"][:12], moment, row["kind"], f"{row['size']:,}", shown(row["name"]), *row["tag"], shown(row["comment"]), sep="  ")
     print(json.dumps(rows, indent=1) if as_json else "", end="")
 def cat(store: Store, node: Fields, path: bytes) -> None:
     for name in filter(None, path.split(b"/")):

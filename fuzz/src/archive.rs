@@ -1,8 +1,8 @@
 //! What the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
 
 use varve_archive::{
-    Catalog, FieldWriter, Growth, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotId, Xattr,
-    frame,
+    Catalog, FieldWriter, Growth, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotId,
+    UnknownFields, Xattr, frame,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
 use varve_tree::{ContentWriter, Cutting, Entry};
@@ -88,6 +88,8 @@ pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
         growth: Some(Growth { new_bytes: 13, stored_bytes: 500 }),
         elapsed: 1,
         machine: None,
+        comment: "a line".into(),
+        unknown: UnknownFields::default(),
     }
 }
 

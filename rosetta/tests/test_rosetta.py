@@ -109,6 +109,16 @@ def test_reads_back(tmp_path: Path, kind: str) -> None:
     assert complain(store, key) == ""
 
 
+def test_comments_are_listed_and_later_fields_are_skipped(tmp_path: Path) -> None:
+    w = Writer(tmp_path / "store")
+    later = [(17, b"later"), (17, b"twice"), (18, b""), (20, b"before the upgrade"), (99, b"\xff")]
+    w.snapshot("disk", 1 * DAY, image=IMAGE, more=later)
+    (listed,) = json.loads(rosetta_run(tmp_path / "store", "list", "--json").stdout)
+    assert listed["comment"] == "before the upgrade"
+    assert b"before the upgrade" in rosetta_run(tmp_path / "store", "list").stdout
+    assert complain(tmp_path / "store") == ""
+
+
 def test_restores_every_kind_of_node(tmp_path: Path) -> None:
     store, _ = make(tmp_path)
     dest = tmp_path / "dest"

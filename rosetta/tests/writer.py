@@ -238,11 +238,12 @@ class Writer:
         return sorted(values + more, key=lambda field: field[0])
 
     def snapshot(self, name: str, time: int, *, image: bytes | None = None,
-                 root: list[tuple[int, bytes]] | None = None) -> bytes:
+                 root: list[tuple[int, bytes]] | None = None,
+                 more: list[tuple[int, bytes]] | None = None) -> bytes:
         """Lists a snapshot and writes the catalog. Returns the snapshot's id."""
         snapshot_id = os.urandom(16)
         values = [(1, snapshot_id), (2, name.encode()), (3, signed(time)), (5, b"/source"), (6, b"host"), (7, b"a=1"),
-                  (7, b"b=2"), (10, varint(len(image or b"")))]
+                  (7, b"b=2"), (10, varint(len(image or b""))), *(more or [])]
         if image is not None:
             values += [(4, varint(IMAGE)), (8, self.fixed(image))]
         if root is not None:

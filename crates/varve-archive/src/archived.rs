@@ -4,6 +4,7 @@ use std::io;
 
 use varve_world::{Random, Timestamp};
 
+use crate::fields::UnknownFields;
 use crate::folder::ArchivedFolder;
 use crate::image::ArchivedImage;
 use crate::request::Request;
@@ -75,6 +76,8 @@ impl Archived {
             growth: None,
             elapsed: 0,
             machine: request.machine,
+            comment: request.comment,
+            unknown: UnknownFields::default(),
         })
     }
 }

@@ -9,7 +9,7 @@ use varve_block::{
 use varve_store::CatalogRoot;
 use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
 
-use crate::fields::{FieldError, FieldReader, FieldWriter, frame, split_record};
+use crate::fields::{FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
 use crate::node::Node;
 use crate::records::{ReadRecordsError, Records};
 use crate::snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent};
@@ -23,6 +23,8 @@ pub struct Catalog {
     unread: Option<Vec<Score>>,
     /// Whether blocks are lost of a catalog that was added by somebody who may not read: it is not in this one.
     lacks_added: bool,
+    /// Fields of its roots that a later version has written, the newest root's last.
+    unknown: UnknownFields,
 }
 
 /// How many roots a reader follows at most: with a new one every night, some thousand years.
@@ -109,8 +111,9 @@ impl Catalog {
         let mut failure = None;
         for root in roots {
             match read_chain(blocks, root.score, &mut passed) {
-                Ok((sequence, snapshots)) => {
+                Ok(Chain { sequence, snapshots, unknown }) => {
                     catalog.sequence = catalog.sequence.max(sequence);
+                    catalog.unknown.extend(&unknown);
                     catalog
                         .snapshots
                         .extend(snapshots.into_iter().filter(|snapshot| known.insert(snapshot.id)));
@@ -187,7 +190,7 @@ impl Catalog {
     pub fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
         let mut salvaged = Self::default();
         for CatalogRoot { name, is_final } in roots {
-            let Ok(Root { sequence, list, .. }) = blocks
+            let Ok(Root { sequence, list, mut unknown, .. }) = blocks
                 .get(name)
                 .map_err(LoadCatalogError::from)
                 .and_then(|block| decode_root(&block, blocks.score_bytes()))
@@ -195,6 +198,8 @@ impl Catalog {
                 continue;
             };
             salvaged.sequence = salvaged.sequence.max(sequence);
+            unknown.extend(&salvaged.unknown);
+            salvaged.unknown = unknown;
             let mut records = Records::new(blocks, &list);
             let mut is_whole = true;
             while let Some(record) = records.next() {
@@ -215,6 +220,9 @@ impl Catalog {
     /// Takes in the snapshots of another copy's catalog that this one lacks.
     pub fn add_unknown(&mut self, other: &Self) {
         self.sequence = self.sequence.max(other.sequence);
+        let mut unknown = other.unknown.clone();
+        unknown.extend(&self.unknown);
+        self.unknown = unknown;
         other.snapshots.iter().cloned().for_each(|snapshot| self.add_one_unknown(snapshot));
     }
 
@@ -253,7 +261,9 @@ impl Catalog {
                 })
             }
         };
-        let root = root.finish_record();
+        let mut record = Vec::new();
+        frame(&root.finish_with(&self.unknown), &mut record);
+        let root = record;
         let score = blocks.put(Block { block_type: BlockType::CATALOG, bytes: &root })?;
         blocks.sync().map_err(SaveCatalogError::Catalog)?;
         Ok(BlockName { score, block_type: BlockType::CATALOG })
@@ -265,6 +275,14 @@ struct Root {
     sequence: u64,
     list: Entry,
     previous: Vec<Score>,
+    unknown: UnknownFields,
+}
+
+/// All that a root and those before it say.
+struct Chain {
+    sequence: u64,
+    snapshots: Vec<Snapshot>,
+    unknown: UnknownFields,
 }
 
 /// The snapshots that a root leads to, up to roots that were passed before.
@@ -272,11 +290,15 @@ fn read_chain(
     blocks: &dyn BlockStore,
     root: Score,
     passed: &mut BTreeSet<Score>,
-) -> Result<(u64, Vec<Snapshot>), LoadCatalogError> {
+) -> Result<Chain, LoadCatalogError> {
     let (mut sequence, mut lists, mut wanted) = (0, Vec::new(), vec![root]);
+    let mut unknown = UnknownFields::default();
     while let Some(root) = first_root(blocks, &wanted, passed)? {
         sequence = root.sequence.max(sequence);
         lists.push(root.list);
+        let mut earlier = root.unknown;
+        earlier.extend(&unknown);
+        unknown = earlier;
         wanted = root.previous;
     }
     let mut snapshots = Vec::new();
@@ -286,7 +308,7 @@ fn read_chain(
             snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
         }
     }
-    Ok((sequence, snapshots))
+    Ok(Chain { sequence, snapshots, unknown })
 }
 
 /// The first of these roots that can be read, unless it was passed. Those before it were taken by a crash.
@@ -318,6 +340,7 @@ fn first_root(
 fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogError> {
     let (fields, _) = split_record(block).ok_or(LoadCatalogError::NoList)?;
     let (mut sequence, mut list, mut previous) = (0, None, Vec::new());
+    let mut unknown = UnknownFields::default();
     for field in FieldReader::new(fields) {
         let field = field?;
         match field.number {
@@ -327,10 +350,10 @@ fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogErro
                 previous.push(Score::try_from(field.bytes).map_err(|_| field.unexpected())?);
             }
             3 => return Err(field.unexpected().into()),
-            _ => {}
+            _ => unknown.keep(&field),
         }
     }
-    Ok(Root { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous })
+    Ok(Root { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous, unknown })
 }
 
 #[cfg(test)]
@@ -446,6 +469,59 @@ mod tests {
         let added = CatalogRoot { name: added, is_final: false };
         let with_added = Catalog::salvage(&store, &[&[added], &finals[..]].concat());
         assert_eq!(with_added.snapshots().len(), 4);
+    }
+
+    /// Puts a root again as a later version would write it: with one more field.
+    fn add_field(store: &MemoryBlockStore, root: &BlockName, field: (u8, &[u8])) -> BlockName {
+        let block = store.get(root).unwrap();
+        let added = FieldWriter::new().bytes(field.0, field.1).finish();
+        let mut bytes = Vec::new();
+        frame(&[split_record(&block).unwrap().0, &added].concat(), &mut bytes);
+        let block = Block { block_type: BlockType::CATALOG, bytes: &bytes };
+        BlockName { score: store.put(block).unwrap(), block_type: BlockType::CATALOG }
+    }
+
+    fn later_fields_of(store: &MemoryBlockStore, root: &BlockName) -> Vec<(u8, Vec<u8>)> {
+        let block = store.get(root).unwrap();
+        let (fields, _) = split_record(&block).unwrap();
+        let fields = FieldReader::new(fields).map(Result::unwrap);
+        fields.filter(|field| field.number > 3).map(|field| (field.number, field.bytes.to_vec())).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn fields_of_later_versions_stay_in_the_root(
+            (number, bytes, other) in proptest::arbitrary::any::<(u8, Vec<u8>, Vec<u8>)>(),
+        ) {
+            let number = number.max(7);
+            let store = MemoryBlockStore::new();
+            let mut catalog = Catalog::default();
+            let root = catalog.add(&store, snapshot(1, "web", 1)).unwrap();
+            let root = add_field(&store, &root, (number, &bytes));
+            let loaded = Catalog::load(&store, Some(root)).unwrap();
+            let finals = [CatalogRoot { name: root, is_final: true }];
+            // However the next catalog comes about.
+            let mut copied = Catalog::default();
+            copied.add_unknown(&loaded);
+            let ways = [Catalog::salvage(&store, &finals), copied, loaded];
+            for mut next in ways {
+                let added = next.add(&store, snapshot(2, "web", 2)).unwrap();
+                proptest::prop_assert_eq!(later_fields_of(&store, &added), vec![(number, bytes.clone())]);
+                let again = next.write_again(&store).unwrap();
+                proptest::prop_assert_eq!(later_fields_of(&store, &again), vec![(number, bytes.clone())]);
+            }
+            // A root that was added by somebody who may not read says more; the later one is last.
+            let added = Catalog::unread(&[root]).add(&store, snapshot(3, "web", 3)).unwrap();
+            let added = add_field(&store, &added, (number, &other));
+            let mut both = Catalog::load_all(&store, &[root, added]).unwrap();
+            let folded = both.write_again(&store).unwrap();
+            let mut expected = vec![(number, bytes.clone()), (number, other.clone())];
+            expected.dedup();
+            proptest::prop_assert_eq!(later_fields_of(&store, &folded), expected);
+            let mut chained = Catalog::load(&store, Some(added)).unwrap();
+            let folded = chained.write_again(&store).unwrap();
+            proptest::prop_assert_eq!(later_fields_of(&store, &folded).pop(), Some((number, other)));
+        }
     }
 
     #[test]

@@ -112,6 +112,12 @@ impl FieldWriter {
         record
     }
 
+    /// The fields, with those that an earlier reading did not know at their places among them.
+    #[must_use]
+    pub fn finish_with(self, unknown: &UnknownFields) -> Vec<u8> {
+        if unknown.is_empty() { self.fields } else { unknown.merge(&self.fields) }
+    }
+
     fn begin(&mut self, number: u8, length: u64) {
         assert!(number >= self.last_number, "field {number} after field {}", self.last_number);
         self.last_number = number;
@@ -237,6 +243,52 @@ impl<'a> Iterator for FieldReader<'a> {
     }
 }
 
+/// Fields of a record whose numbers this version does not know.
+///
+/// A record that is written again is written with them, so that an older program loses nothing of
+/// what a newer one has added.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnknownFields(Vec<(u8, Box<[u8]>)>);
+
+impl UnknownFields {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether there is a field of this number.
+    #[must_use]
+    pub fn has(&self, number: u8) -> bool {
+        self.0.iter().any(|(kept, _)| *kept == number)
+    }
+
+    /// Keeps one more field, of the same number as the one before it or of a greater one.
+    pub fn keep(&mut self, field: &Field<'_>) {
+        self.0.push((field.number, field.bytes.into()));
+    }
+
+    /// Takes in the fields of a later record of the same kind, each of them once: of a field that
+    /// may be there only once, the later one counts.
+    pub fn extend(&mut self, later: &Self) {
+        for field in &later.0 {
+            if let Some(place) = self.0.iter().position(|kept| kept == field) {
+                self.0.remove(place);
+            }
+            self.0.push(field.clone());
+        }
+        self.0.sort_by_key(|(number, _)| *number);
+    }
+
+    /// These fields and the known ones, in the order of their numbers.
+    fn merge(&self, known: &[u8]) -> Vec<u8> {
+        let mut all: Vec<_> = FieldReader::new(known).flatten().collect();
+        all.extend(self.0.iter().map(|(number, bytes)| Field { number: *number, bytes }));
+        all.sort_by_key(|field| field.number);
+        all.iter().fold(FieldWriter::new(), |into, field| into.bytes(field.number, field.bytes)).finish()
+    }
+}
+
 /// Appends a varint.
 pub(crate) fn push_varint(into: &mut Vec<u8>, value: u64) {
     let (bytes, length) = encode_varint(value);
@@ -313,6 +365,23 @@ mod tests {
             prop_assert_eq!(read[0].value(), Ok(value));
             prop_assert_eq!(read[0].value::<u16>().ok(), u16::try_from(value).ok());
             prop_assert_eq!(read[1].signed(), Ok(signed));
+        }
+
+        #[test]
+        fn fields_that_are_not_known_are_written_again(fields in fields(), known in any::<[bool; 8]>()) {
+            let is_known = |number: u8| known[usize::from(number % 8)];
+            let record = |fields: &[(u8, Vec<u8>)]| {
+                fields.iter().fold(FieldWriter::new(), |into, (number, bytes)| into.bytes(*number, bytes))
+            };
+            let whole = record(&fields).finish();
+            let mut unknown = UnknownFields::default();
+            for field in FieldReader::new(&whole).map(Result::unwrap).filter(|field| !is_known(field.number)) {
+                unknown.keep(&field);
+            }
+            let known: Vec<_> = fields.into_iter().filter(|(number, _)| is_known(*number)).collect();
+            prop_assert_eq!(record(&known).finish_with(&unknown), whole);
+            let twice = { let mut twice = unknown.clone(); twice.extend(&unknown); twice };
+            prop_assert!(twice.0.len() <= unknown.0.len() && twice.0.iter().all(|field| unknown.0.contains(field)));
         }
 
         #[test]

@@ -44,7 +44,7 @@ pub use archived_bytes::allocated_bytes;
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use copy::{CopySnapshotError, SnapshotCopier};
 pub use elsewhere::Elsewhere;
-pub use fields::{Field, FieldError, FieldReader, FieldWriter, frame, split_record};
+pub use fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
 pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
 pub use folder::{
     ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderFiles,

@@ -26,7 +26,7 @@
 //! |      8 | snapshot     | 16 bytes: the id of the snapshot of the same moment; absent if none was to be taken        |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
+use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 use crate::snapshot_id::SnapshotId;
 
 /// The most drives that are read of one machine.
@@ -53,6 +53,8 @@ pub struct Machine {
     pub firmware: Firmware,
     /// In the order in which it has them.
     pub drives: Vec<MachineDrive>,
+    /// Fields that a later version has written.
+    pub unknown: UnknownFields,
 }
 
 /// What a machine starts with.
@@ -87,6 +89,8 @@ pub struct MachineDrive {
     pub format: String,
     /// The snapshot of the same moment, if one was to be taken. It is in the catalog unless that has failed.
     pub snapshot: Option<SnapshotId>,
+    /// Fields that a later version has written.
+    pub unknown: UnknownFields,
 }
 
 impl Machine {
@@ -102,7 +106,10 @@ impl Machine {
             .number(6, self.cpu_count)
             .number(7, self.memory)
             .number(8, self.firmware as u64);
-        self.drives.iter().fold(head, |fields, drive| fields.bytes(9, &drive.encode())).finish()
+        self.drives
+            .iter()
+            .fold(head, |fields, drive| fields.bytes(9, &drive.encode()))
+            .finish_with(&self.unknown)
     }
 
     /// Reads a record's fields.
@@ -132,7 +139,7 @@ impl Machine {
                     machine.drives.push(MachineDrive::decode(field.bytes)?);
                 }
                 9 => return Err(field.unexpected()),
-                _ => {}
+                _ => machine.unknown.keep(&field),
             }
         }
         Ok(machine)
@@ -150,7 +157,7 @@ impl MachineDrive {
             .bytes(6, self.file.as_bytes())
             .bytes(7, self.format.as_bytes())
             .optional_bytes(8, self.snapshot.as_ref().map(|id| id.0.as_slice()))
-            .finish()
+            .finish_with(&self.unknown)
     }
 
     fn decode(fields: &[u8]) -> Result<Self, FieldError> {
@@ -166,7 +173,7 @@ impl MachineDrive {
                 6 => drive.file = field.text()?.into(),
                 7 => drive.format = field.text()?.into(),
                 8 => drive.snapshot = Some(SnapshotId(sixteen(&field)?)),
-                _ => {}
+                _ => drive.unknown.keep(&field),
             }
         }
         Ok(drive)
@@ -195,6 +202,7 @@ pub(crate) mod tests {
             file: "/srv/web.qcow2".into(),
             format: "qcow2".into(),
             snapshot,
+            unknown: UnknownFields::default(),
         };
         Machine {
             name: "web".into(),
@@ -206,6 +214,7 @@ pub(crate) mod tests {
             memory: 1 << 31,
             firmware: Firmware::Uefi,
             drives: vec![drive("a", Some(0), Some(SnapshotId([9; 16]))), drive("b", None, None)],
+            unknown: UnknownFields::default(),
         }
     }
 

@@ -26,7 +26,9 @@ use varve_block::BlockKind;
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
-use crate::fields::{Field, FieldError, FieldReader, FieldWriter, push_varint, split_record, split_varint};
+use crate::fields::{
+    Field, FieldError, FieldReader, FieldWriter, UnknownFields, push_varint, split_record, split_varint,
+};
 
 const NAME: u8 = 1;
 const KIND: u8 = 2;
@@ -184,6 +186,8 @@ pub struct Node {
     pub xattrs: Vec<Xattr>,
     /// What went wrong while it was archived.
     pub problem: Option<NodeProblem>,
+    /// Fields that a later version has written.
+    pub unknown: UnknownFields,
 }
 
 /// Why bytes are not a node.
@@ -244,6 +248,7 @@ impl Node {
             device: None,
             xattrs: Vec::new(),
             problem: None,
+            unknown: UnknownFields::default(),
         }
     }
 
@@ -270,7 +275,7 @@ impl Node {
         xattrs
             .fold(writer, |writer, xattr| writer.bytes(XATTR, &xattr))
             .optional_number(PROBLEM, self.problem.map(|problem| u64::from(problem as u8)))
-            .finish()
+            .finish_with(&self.unknown)
     }
 
     /// Reads a node of a folder, of a store whose scores have `score_bytes` bytes.
@@ -315,7 +320,7 @@ impl Node {
                     let problem = NodeProblem::from_number(field.value()?);
                     node.problem = Some(problem.ok_or_else(|| field.unexpected())?);
                 }
-                _ => {}
+                _ => node.unknown.keep(&field),
             }
         }
         node.kind = kind.ok_or(DecodeNodeError::NoKind)?;

@@ -18,6 +18,8 @@ pub struct Request {
     pub host: String,
     /// `KEY=VALUE`.
     pub tags: Vec<String>,
+    /// A line about it; empty if none.
+    pub comment: String,
     /// Its identity, where something had to be named after it before it was there; drawn at random if not given.
     pub id: Option<SnapshotId>,
     /// The machine whose disk it is.

@@ -4,10 +4,12 @@
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
-use crate::fields::{Field, FieldError, FieldReader, FieldWriter};
+use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 use crate::machine::Machine;
 use crate::node::{DecodeNodeError, Node};
 use crate::snapshot_id::SnapshotId;
+
+const KIND: u8 = 4;
 
 /// What a snapshot shows.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +49,10 @@ pub struct Snapshot {
     pub elapsed: u64,
     /// The machine whose disk it is, where that is known.
     pub machine: Option<Machine>,
+    /// A line that its owner has written about it; empty if none.
+    pub comment: String,
+    /// Fields that a later version has written.
+    pub unknown: UnknownFields,
 }
 
 /// What a snapshot has added to its store.
@@ -90,7 +96,7 @@ impl Snapshot {
             .bytes(1, &self.id.0)
             .bytes(2, self.name.as_bytes())
             .signed(3, self.time.0)
-            .number(4, kind)
+            .optional_number(KIND, (!self.unknown.has(KIND)).then_some(kind))
             .bytes(5, &self.source)
             .bytes(6, self.host.as_bytes());
         let tagged = self.tags.iter().fold(head, |fields, tag| fields.bytes(7, tag.as_bytes()));
@@ -104,7 +110,8 @@ impl Snapshot {
             .number(14, self.elapsed)
             .optional_number(15, self.growth.map(|growth| growth.new_bytes))
             .optional_bytes(16, self.machine.as_ref().map(Machine::encode).as_deref())
-            .finish()
+            .optional_bytes(20, (!self.comment.is_empty()).then_some(self.comment.as_bytes()))
+            .finish_with(&self.unknown)
     }
 
     /// Reads a record's fields.
@@ -117,7 +124,7 @@ impl Snapshot {
         for field in FieldReader::new(fields) {
             parts.take(&field?, score_bytes)?;
         }
-        let Parts { id, name, time, content, source, host, tags, numbers, machine } = parts;
+        let Parts { id, name, time, content, source, host, tags, numbers, machine, .. } = parts;
         let [size, file_count, problem_count, stored_bytes, elapsed, new_bytes] = numbers;
         let has_grown = stored_bytes.is_some() || new_bytes.is_some();
         Ok(Self {
@@ -137,6 +144,8 @@ impl Snapshot {
             }),
             elapsed: elapsed.unwrap_or(0),
             machine,
+            comment: parts.comment,
+            unknown: parts.unknown,
         })
     }
 }
@@ -153,6 +162,8 @@ struct Parts {
     /// Fields 10 to 15.
     numbers: [Option<u64>; 6],
     machine: Option<Machine>,
+    comment: String,
+    unknown: UnknownFields,
 }
 
 impl Parts {
@@ -161,6 +172,8 @@ impl Parts {
             1 => self.id = Some(SnapshotId(field.bytes.try_into().map_err(|_| field.unexpected())?)),
             2 => self.name = Some(field.text()?.into()),
             3 => self.time = Some(Timestamp(field.signed()?)),
+            // It follows from the content, unless a later version knows more kinds.
+            KIND if matches!(field.value(), Ok(1_u64 | 2)) => {}
             5 => self.source = field.bytes.to_vec(),
             6 => self.host = field.text()?.into(),
             7 => self.tags.push(field.text()?.into()),
@@ -175,7 +188,8 @@ impl Parts {
                 }
             }
             16 => self.machine = Some(Machine::decode(field.bytes)?),
-            _ => {}
+            20 => self.comment = field.text()?.into(),
+            _ => self.unknown.keep(field),
         }
         Ok(())
     }
@@ -212,6 +226,8 @@ pub(crate) mod tests {
             growth: is_image.then_some(Growth { new_bytes: 9, stored_bytes: 0 }),
             elapsed: 11,
             machine: is_image.then(crate::machine::tests::machine),
+            comment: if is_image { "before the upgrade".into() } else { String::new() },
+            unknown: UnknownFields::default(),
         }
     }
 
@@ -224,7 +240,55 @@ pub(crate) mod tests {
         assert!(matches!(Snapshot::decode(&[], 32), Err(DecodeSnapshotError::Missing { what: "an id" })));
     }
 
+    /// Fields that this version does not know, of a record whose known ones are up to `last`.
+    fn later_fields(last: u8) -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
+        let field = (last + 1..=u8::MAX, proptest::collection::vec(any::<u8>(), 0..40));
+        proptest::collection::vec(field, 0..6).prop_map(|mut fields| {
+            fields.sort_by_key(|(number, _)| *number);
+            fields
+        })
+    }
+
+    fn with_later(record: Vec<u8>, later: &[(u8, Vec<u8>)]) -> Vec<u8> {
+        let added = later.iter().fold(FieldWriter::new(), |into, (number, bytes)| into.bytes(*number, bytes));
+        [record, added.finish()].concat()
+    }
+
     proptest! {
+        /// A snapshot, its root, its machine and that machine's drives, as a later version may
+        /// write them, are written again byte for byte.
+        #[test]
+        fn a_record_of_a_later_version_is_written_again_as_it_was(
+            (is_image, held) in (any::<bool>(), any::<[bool; 3]>()),
+            (own, root, drive, kind) in (later_fields(20), later_fields(15), later_fields(9), 3_u64..),
+        ) {
+            let base = snapshot(if is_image { 2 } else { 1 }, "web", -5);
+            let (image, folder) = match &base.content {
+                SnapshotContent::Image(entry) => (Some(entry.encode()), None),
+                SnapshotContent::Folder(node) => (None, Some(with_later(node.encode(), &root))),
+            };
+            let machine = with_later(base.machine.clone().unwrap_or_default().encode(), &drive);
+            let record = FieldWriter::new()
+                .bytes(1, &base.id.0)
+                .bytes(2, b"web")
+                .signed(3, -5)
+                .number(4, kind)
+                .bytes(5, &base.source)
+                .bytes(6, b"here")
+                .optional_bytes(8, image.as_deref())
+                .optional_bytes(9, folder.as_deref())
+                .number(10, 7)
+                .number(11, 0)
+                .number(12, 0)
+                .number(14, 0)
+                .bytes(16, &machine);
+            let between = (17..=19).zip(held).filter(|(_, is_held)| *is_held);
+            let record = between.fold(record, |record, (number, _)| record.bytes(number, b"later")).bytes(20, b"x");
+            let record = with_later(record.finish(), &own);
+            let read = Snapshot::decode(&record, 32).unwrap();
+            prop_assert_eq!(read.encode(), record);
+        }
+
         #[test]
         fn no_record_panics(place in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
             let mut fields = snapshot(1, "web", 5).encode();

@@ -37,6 +37,7 @@ pub(crate) fn describe(qmp: &mut Qmp, drives: &[Drive]) -> Result<Machine, QmpEr
         firmware: firmware(&architecture, &flash, &firmware_file),
         drives: describe_drives(qmp, drives)?,
         architecture,
+        ..Machine::default()
     })
 }
 

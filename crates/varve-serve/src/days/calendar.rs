@@ -145,7 +145,7 @@ fn safe_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId};
+    use varve_archive::{Node, NodeKind, SnapshotContent, SnapshotId, UnknownFields};
 
     use super::*;
 
@@ -168,6 +168,8 @@ mod tests {
             growth: None,
             elapsed: 0,
             machine: None,
+            comment: String::new(),
+            unknown: UnknownFields::default(),
         }
     }
 
