@@ -320,13 +320,18 @@ def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:  # the bytes o
 Fields = dict[str, Any]
 # The fields by their numbers, which count from 1, as in the page's tables; those without a type are numbers.
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:bytes size content:entry target:bytes "
-        "device:bytes xattr:list problem")
+        "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown :unknown comment:text")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
 ROOT = "sequence list:entry previous:list"
-ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None}
+ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None, "wide": None}
+def wide_time(value: bytes) -> int:
+    seconds, at = varint(value, 0)
+    nanoseconds, end = varint(value, at)
+    must(end == len(value) and nanoseconds < 10**9, "a time is not one")
+    return ((seconds >> 1) ^ -(seconds & 1)) * 10**9 + nanoseconds
 def parse(data: bytes, table: str, width: int) -> Fields:
     columns = [(name, kind) for name, _, kind in (word.partition(":") for word in table.split())]
     fields: Fields = {name: [] if kind == "list" else ABSENT[kind] for name, kind in columns if name}
@@ -341,6 +346,8 @@ def parse(data: bytes, table: str, width: int) -> Fields:
             fields[name].append(value)
         elif kind == "entry":
             fields[name] = Entry.parse(value, width)
+        elif kind == "wide":            # the fields 6 and 7, where they cannot hold a time
+            fields[name[:5]] = wide_time(value)
         elif kind in ("bytes", "text", "hex"):
             fields[name] = value.hex() if kind == "hex" else value.decode() if kind == "text" else value
         elif kind != "unknown":

@@ -58,6 +58,10 @@ def complain(store: Path, key: bool = False) -> str:
         return f"rosetta: {error}"
 
 
+# A time that nanoseconds in 64 bits cannot hold, and that all file systems of today can.
+YEAR_2400 = 13_569_465_600_000_000_005
+
+
 def folder_nodes(w: Writer, file: bytes = LINES) -> list[tuple[int, bytes]]:
     """A folder with every kind of node."""
     xattrs = [(14, varint(6) + b"user.a" + b"\0value"), (14, varint(6) + b"user.b")]
@@ -69,6 +73,7 @@ def folder_nodes(w: Writer, file: bytes = LINES) -> list[tuple[int, bytes]]:
         w.node(b"file", FILE, file, mode=0o4755, more=[*xattrs, *link]),
         w.node(b"link", FILE, file, mode=0o4755, more=[*xattrs, *link]),
         w.node(b"fixed", FILE, IMAGE, cut=False, mtime=-1), w.node(b"zeros", FILE, bytes(5000), cut=False),
+        w.node(b"wide", FILE, mtime=YEAR_2400),
         w.node(b"symlink", SYMLINK, more=[(12, b"../nowhere")], mode=0o777), w.node(b"none", FOLDER, mode=0o500),
         w.node(b"na\xffme \xc3\xbc", FILE, b"odd name"), w.node(b"problem", FILE, more=[(15, varint(1))]),
         w.node(b"sub", FOLDER, [w.node(b"deep", FOLDER, [w.node(b"x%03d" % i, FILE, b"%d" % i) for i in range(200)])]),
@@ -134,6 +139,7 @@ def test_restores_every_kind_of_node(tmp_path: Path) -> None:
     assert os.readlink(dest / "symlink") == "../nowhere"
     assert (dest / "fixed").stat().st_mtime_ns == -1 and dest.stat().st_mtime_ns == 1_700_000_000_123_456_789
     assert os.lstat(dest / "symlink").st_mtime_ns == 1_700_000_000_123_456_789
+    assert (dest / "wide").stat().st_mtime_ns == YEAR_2400
     assert stat.S_ISFIFO(os.lstat(dest / "fifo").st_mode) and stat.S_ISSOCK(os.lstat(dest / "socket").st_mode)
     assert (os.fsencode(dest) + b"/na\xffme \xc3\xbc") in [os.fsencode(path) for path in dest.iterdir()]
     assert (dest / "sub/deep/x199").read_bytes() == b"199" and (dest / "sub/deep").stat().st_mtime_ns % 1000 == 789

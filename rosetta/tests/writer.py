@@ -229,7 +229,9 @@ class Writer:
         """The fields of a node; the content of a folder is the list of its nodes."""
         data = b"".join(record(node) for node in content) if isinstance(content, list) else content
         values = [(1, name), (2, varint(kind)), (3, varint(mode)), (4, varint(os.geteuid())), (5, varint(os.getegid())),
-                  (6, signed(mtime)), (7, signed(0)), (8, varint(7))]
+                  (6, signed(min(max(mtime, -2**63), 2**63 - 1))), (7, signed(0)), (8, varint(7))]
+        if not -2**63 <= mtime < 2**63:
+            values.append((16, signed(mtime // 10**9) + varint(mtime % 10**9)))
         if kind == FILE:
             values.append((10, varint(len(data))))
         if data:

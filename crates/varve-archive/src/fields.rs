@@ -59,7 +59,7 @@ impl FieldWriter {
     /// As [`bytes`](Self::bytes).
     #[must_use]
     pub fn signed(self, number: u8, value: i64) -> Self {
-        self.number(number, (value << 1 ^ value >> 63).cast_unsigned())
+        self.number(number, fold_sign(value))
     }
 
     /// A field of bytes that may be absent.
@@ -192,8 +192,7 @@ impl<'a> Field<'a> {
     /// # Errors
     /// As [`value`](Self::value).
     pub fn signed(&self) -> Result<i64, FieldError> {
-        let value: u64 = self.value()?;
-        Ok((value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg())
+        self.value().map(unfold_sign)
     }
 
     /// The text that the field holds.
@@ -293,6 +292,25 @@ impl UnknownFields {
 pub(crate) fn push_varint(into: &mut Vec<u8>, value: u64) {
     let (bytes, length) = encode_varint(value);
     into.extend(bytes.iter().take(length));
+}
+
+/// Appends the varint of a signed number.
+pub(crate) fn push_signed(into: &mut Vec<u8>, value: i64) {
+    push_varint(into, fold_sign(value));
+}
+
+/// The signed number with which `bytes` begins, and what follows it; `None` where there is none.
+pub(crate) fn split_signed(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    split_varint(bytes).map(|(value, rest)| (unfold_sign(value), rest))
+}
+
+/// The sign becomes the lowest bit, so that small numbers of either sign have short varints.
+fn fold_sign(value: i64) -> u64 {
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+fn unfold_sign(value: u64) -> i64 {
+    (value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg()
 }
 
 /// The varint with which `bytes` begins, and what follows it; `None` where there is none that ends, or fits 64 bits.

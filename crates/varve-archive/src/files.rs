@@ -11,9 +11,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use varve_block::{BlockStore, GetError};
-use varve_image::FileSystemError;
+use varve_image::{FileSystemError, FileTime};
 use varve_tree::{Entry, ReadTreeError};
-use varve_world::{Timestamp, Workers};
+use varve_world::Workers;
 
 use crate::image::{ImagePart, RestoreImageError};
 use crate::node::Node;
@@ -122,7 +122,7 @@ pub enum ContentKey {
         /// Where the file lies in it, in its own order, but for its holes.
         places: Vec<Range<u64>>,
         /// Set where the file has holes: when it last changed. Nothing else tells that they are where they were.
-        changed: Option<Timestamp>,
+        changed: Option<FileTime>,
     },
     /// The file cannot be read.
     Lost,

@@ -173,10 +173,15 @@ fn hash(key: &[u8; HASH_KEY_BYTES], path: &[u8], node: &Node) -> Option<Hash> {
     }
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(&node.size.to_le_bytes());
-    hasher.update(&node.mtime.0.to_le_bytes());
-    hasher.update(&ctime.0.to_le_bytes());
+    hasher.update(&node.mtime.clamped_nanoseconds().to_le_bytes());
+    hasher.update(&ctime.clamped_nanoseconds().to_le_bytes());
     hasher.update(&node.inode.to_le_bytes());
-    // Last: all before it has a fixed length.
+    for time in [node.mtime, ctime].into_iter().filter(|time| time.nanoseconds().is_none()) {
+        // No path contains a zero: what is hashed here is never the beginning of one.
+        hasher.update(&[0]);
+        hasher.update(&time.wide_nanoseconds().to_le_bytes());
+    }
+    // Last: all before it has a length that follows from its own beginning.
     hasher.update(path);
     let mut hash = [0; HASH_BYTES];
     hasher.finalize_xof().fill(&mut hash);
@@ -186,13 +191,13 @@ fn hash(key: &[u8; HASH_KEY_BYTES], path: &[u8], node: &Node) -> Option<Hash> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests {
-    use varve_world::Timestamp;
+    use varve_image::FileTime;
 
     use super::*;
 
     fn file(inode: u64) -> Node {
         let mut node = Node::new(b"name".to_vec(), NodeKind::File);
-        (node.inode, node.size, node.ctime) = (inode, 5, Some(Timestamp(7)));
+        (node.inode, node.size, node.ctime) = (inode, 5, Some(FileTime::from_nanoseconds(7)));
         node
     }
 
@@ -213,12 +218,21 @@ mod tests {
         assert_eq!(hash(&key, b"a/b", &file(1)), Some(base));
         assert_ne!(hash(&key, b"a/c", &file(1)), Some(base));
         assert_ne!(hash(&key, b"a/b", &file(2)), Some(base));
-        let changes: [fn(&mut Node); 3] =
-            [|node| node.size = 6, |node| node.mtime = Timestamp(1), |node| node.ctime = Some(Timestamp(8))];
+        let changes: [fn(&mut Node); 6] = [
+            |node| node.size = 6,
+            |node| node.mtime = FileTime::from_nanoseconds(1),
+            |node| node.ctime = Some(FileTime::from_nanoseconds(8)),
+            |node| node.mtime = FileTime::from_nanoseconds(i64::MAX),
+            |node| node.mtime = FileTime::new(1 << 40, 0),
+            |node| node.mtime = FileTime::new(1 << 40, 1),
+        ];
+        let mut hashes = vec![base];
         for change in changes {
             let mut node = file(1);
             change(&mut node);
-            assert_ne!(hash(&key, b"a/b", &node), Some(base));
+            let changed = hash(&key, b"a/b", &node).unwrap();
+            assert!(!hashes.contains(&changed));
+            hashes.push(changed);
         }
         let mut young = file(1);
         young.ctime = None;

@@ -17,17 +17,23 @@
 //! |     13 | device      | major and minor number, two varints                                                         |
 //! |     14 | xattr *     | length of the name as varint, name, value; ACLs and capabilities are xattrs                 |
 //! |     15 | problem     | 1 could not be read, 2 changed while it was read, 3 vanished                                 |
+//! |     16 | mtime_wide  | where field 6 cannot hold the mtime: its seconds since 1970-01-01 UTC (signed varint) and nanoseconds (varint, less than 10⁹) |
+//! |     17 | ctime_wide  | the same for field 7                                                                         |
+//!
+//! Field 6 holds times from 1677 to 2262. For a time beyond them it has the nearest one, which is all that an older reader shows, and
+//! `mtime_wide` has the exact time.
 //!
 //! Invariant of a decoded node: its name is one component of a path, and never leads out of the folder it is in; its
 //! content is a tree of the kind that its own kind asks for, and a file's size is its content's.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BlockKind;
+use varve_image::FileTime;
 use varve_tree::{DecodeEntryError, Entry};
-use varve_world::Timestamp;
 
 use crate::fields::{
-    Field, FieldError, FieldReader, FieldWriter, UnknownFields, push_varint, split_record, split_varint,
+    Field, FieldError, FieldReader, FieldWriter, UnknownFields, push_signed, push_varint, split_record,
+    split_signed, split_varint,
 };
 
 const NAME: u8 = 1;
@@ -45,6 +51,8 @@ const TARGET: u8 = 12;
 const DEVICE: u8 = 13;
 const XATTR: u8 = 14;
 const PROBLEM: u8 = 15;
+const MTIME_WIDE: u8 = 16;
+const CTIME_WIDE: u8 = 17;
 
 /// The permission bits: read, write and execute for three, and setuid, setgid and sticky.
 pub const MODE_MASK: u16 = 0o7777;
@@ -165,9 +173,9 @@ pub struct Node {
     /// The group.
     pub gid: u32,
     /// When its content last changed.
-    pub mtime: Timestamp,
+    pub mtime: FileTime,
     /// When it last changed in any way; `None` where nothing may be concluded from it.
-    pub ctime: Option<Timestamp>,
+    pub ctime: Option<FileTime>,
     /// Its number in its file system.
     pub inode: u64,
     /// Set where the file has other names: all nodes of one snapshot with this value are the same file.
@@ -237,7 +245,7 @@ impl Node {
             mode: 0,
             uid: 0,
             gid: 0,
-            mtime: Timestamp(0),
+            mtime: FileTime::EPOCH,
             ctime: None,
             inode: 0,
             link_group: None,
@@ -257,14 +265,16 @@ impl Node {
     pub fn encode(&self) -> Vec<u8> {
         let content = self.content.map(|entry| entry.encode());
         let device = self.device.map(encode_device);
+        let mtime_wide = encode_wide(self.mtime);
+        let ctime_wide = self.ctime.and_then(encode_wide);
         let writer = FieldWriter::new()
             .bytes(NAME, &self.name)
             .number(KIND, u64::from(self.kind as u8))
             .number(MODE, u64::from(self.mode))
             .number(UID, u64::from(self.uid))
             .number(GID, u64::from(self.gid))
-            .signed(MTIME, self.mtime.0)
-            .optional_signed(CTIME, self.ctime.map(|ctime| ctime.0))
+            .signed(MTIME, self.mtime.clamped_nanoseconds())
+            .optional_signed(CTIME, self.ctime.map(FileTime::clamped_nanoseconds))
             .number(INODE, self.inode)
             .optional_number(LINK_GROUP, self.link_group)
             .optional_number(SIZE, (self.size > 0).then_some(self.size))
@@ -275,6 +285,8 @@ impl Node {
         xattrs
             .fold(writer, |writer, xattr| writer.bytes(XATTR, &xattr))
             .optional_number(PROBLEM, self.problem.map(|problem| u64::from(problem as u8)))
+            .optional_bytes(MTIME_WIDE, mtime_wide.as_deref())
+            .optional_bytes(CTIME_WIDE, ctime_wide.as_deref())
             .finish_with(&self.unknown)
     }
 
@@ -307,8 +319,8 @@ impl Node {
                 MODE => node.mode = decode_mode(&field)?,
                 UID => node.uid = field.value()?,
                 GID => node.gid = field.value()?,
-                MTIME => node.mtime = Timestamp(field.signed()?),
-                CTIME => node.ctime = Some(Timestamp(field.signed()?)),
+                MTIME => node.mtime = FileTime::from_nanoseconds(field.signed()?),
+                CTIME => node.ctime = Some(FileTime::from_nanoseconds(field.signed()?)),
                 INODE => node.inode = field.value()?,
                 LINK_GROUP => node.link_group = Some(field.value()?),
                 SIZE => node.size = field.value()?,
@@ -320,6 +332,8 @@ impl Node {
                     let problem = NodeProblem::from_number(field.value()?);
                     node.problem = Some(problem.ok_or_else(|| field.unexpected())?);
                 }
+                MTIME_WIDE => node.mtime = decode_wide(&field)?,
+                CTIME_WIDE => node.ctime = Some(decode_wide(&field)?),
                 _ => node.unknown.keep(&field),
             }
         }
@@ -373,6 +387,28 @@ fn decode_content(field: &Field<'_>, score_bytes: usize) -> Result<Entry, Decode
 
 fn decode_target(field: &Field<'_>) -> Result<Vec<u8>, FieldError> {
     if field.bytes.contains(&0) { Err(field.unexpected()) } else { Ok(field.bytes.to_vec()) }
+}
+
+/// A time that 64 bits of nanoseconds cannot hold; `None` for all others, which have a field of their own.
+fn encode_wide(time: FileTime) -> Option<Vec<u8>> {
+    if time.nanoseconds().is_some() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    push_signed(&mut bytes, time.seconds());
+    push_varint(&mut bytes, u64::from(time.subsecond_nanoseconds()));
+    Some(bytes)
+}
+
+fn decode_wide(field: &Field<'_>) -> Result<FileTime, FieldError> {
+    let time = || {
+        let (seconds, rest) = split_signed(field.bytes)?;
+        let (nanoseconds, []) = split_varint(rest)? else { return None };
+        let nanoseconds = u32::try_from(nanoseconds).ok()?;
+        let time = FileTime::new(seconds, nanoseconds);
+        (time.subsecond_nanoseconds() == nanoseconds).then_some(time)
+    };
+    time().ok_or_else(|| field.unexpected())
 }
 
 fn encode_device(device: DeviceNumber) -> Vec<u8> {

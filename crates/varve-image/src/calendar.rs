@@ -1,7 +1,9 @@
-//! Moments as other systems write them, in nanoseconds since 1970.
+//! Moments as other systems write them.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-const SECOND: i64 = 1_000_000_000;
+use crate::file_time::FileTime;
+
+const HUNDREDTH_NANOSECONDS: u32 = 10_000_000;
 const DAY_SECONDS: i64 = 86_400;
 
 /// Midnight of a day of the Gregorian calendar, in days since 1970. A month or a day that there is not is the nearest one that there is.
@@ -19,7 +21,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// A moment of UTC.
-pub(crate) fn moment(date: [i64; 3], time: [i64; 3], nanoseconds: i64) -> i64 {
+pub(crate) fn moment(date: [i64; 3], time: [i64; 3], nanoseconds: u32) -> FileTime {
     let [year, month, day] = date;
     let [hour, minute, second] = time;
     let seconds = days(year, month, day)
@@ -27,16 +29,18 @@ pub(crate) fn moment(date: [i64; 3], time: [i64; 3], nanoseconds: i64) -> i64 {
         .saturating_add(hour.saturating_mul(3600))
         .saturating_add(minute.saturating_mul(60))
         .saturating_add(second);
-    seconds.saturating_mul(SECOND).saturating_add(nanoseconds)
+    FileTime::new(seconds, nanoseconds)
 }
 
 /// A date and a time as DOS packs them, and hundredths of a second up to 199.
-pub(crate) fn dos_moment(date: u16, time: u16, hundredths: u8) -> i64 {
+pub(crate) fn dos_moment(date: u16, time: u16, hundredths: u8) -> FileTime {
     let (date, time) = (i64::from(date), i64::from(time));
     let year = (date >> 9).saturating_add(1980);
-    let seconds = (time & 0x1f).saturating_mul(2);
+    let hundredths = u32::from(hundredths);
+    let seconds = (time & 0x1f).saturating_mul(2).saturating_add(i64::from(hundredths / 100));
     let clock = [time >> 11, time >> 5 & 0x3f, seconds];
-    moment([year, date >> 5 & 0xf, date & 0x1f], clock, i64::from(hundredths).saturating_mul(SECOND / 100))
+    let nanoseconds = (hundredths % 100).saturating_mul(HUNDREDTH_NANOSECONDS);
+    moment([year, date >> 5 & 0xf, date & 0x1f], clock, nanoseconds)
 }
 
 #[cfg(test)]
@@ -61,11 +65,11 @@ mod tests {
 
     #[test]
     fn dos_counts_from_1980() {
-        assert_eq!(dos_moment(0x21, 0, 0), 315_532_800 * SECOND);
+        assert_eq!(dos_moment(0x21, 0, 0), FileTime::new(315_532_800, 0));
         let date = (2026 - 1980) << 9 | 5 << 5 | 1;
         let time = (23 << 11) | (15 << 5) | 3;
-        assert_eq!(dos_moment(date, time, 150), (1_777_677_306 + 1) * SECOND + SECOND / 2);
+        assert_eq!(dos_moment(date, time, 150), FileTime::new(1_777_677_306 + 1, 500_000_000));
         // No month, no day.
-        assert_eq!(dos_moment(0, 0, 0), 315_532_800 * SECOND);
+        assert_eq!(dos_moment(0, 0, 0), FileTime::new(315_532_800, 0));
     }
 }

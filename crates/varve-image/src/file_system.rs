@@ -4,6 +4,8 @@
 use std::io;
 use std::ops::{ControlFlow, Range};
 
+use crate::file_time::FileTime;
+
 /// The number of a file: its inode where the file system has such, else one made from where it lies. The same file of the same
 /// bytes has the same number whenever and by whomever it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +39,7 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
-/// All that `stat` would tell of a file. Times are nanoseconds since 1970.
+/// All that `stat` would tell of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStatus {
     /// What it is.
@@ -55,13 +57,13 @@ pub struct FileStatus {
     /// Bytes that it occupies.
     pub allocated: u64,
     /// When its content last changed.
-    pub modified: i64,
+    pub modified: FileTime,
     /// When it last changed in any way.
-    pub changed: Option<i64>,
+    pub changed: Option<FileTime>,
     /// When it was last read.
-    pub accessed: Option<i64>,
+    pub accessed: Option<FileTime>,
     /// When it was made.
-    pub created: Option<i64>,
+    pub created: Option<FileTime>,
     /// Set for devices.
     pub device: Option<DeviceNumber>,
 }

@@ -23,6 +23,7 @@ mod ext;
 mod fat;
 mod fields;
 mod file_system;
+mod file_time;
 mod iso;
 mod joined;
 mod leave_out;
@@ -45,6 +46,7 @@ pub use ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
 pub use file_system::{
     Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
 };
+pub use file_time::FileTime;
 pub use leave_out::LeaveOut;
 pub use left_out::{LeftOut, LeftOutPart};
 pub use partitions::{PartitionType, TableKind};

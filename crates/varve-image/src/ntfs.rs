@@ -25,6 +25,7 @@ use ntfs::{
 
 use self::cursor::Cursor;
 use self::quiet::{aloud, quietly};
+use crate::file_time::FileTime;
 use crate::read_at::ReadAt;
 use crate::wide_names;
 use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
@@ -450,7 +451,7 @@ fn refuse_packed(file: FileId, content: &Content) -> Result<(), FileSystemError>
     Ok(())
 }
 
-fn moment(time: NtfsTime) -> i64 {
+fn moment(time: NtfsTime) -> FileTime {
     let ticks = i128::from(time.nt_timestamp()).saturating_sub(TICKS_TO_1970);
-    i64::try_from(ticks.saturating_mul(100)).unwrap_or(i64::MAX)
+    FileTime::from_wide_nanoseconds(ticks.saturating_mul(100))
 }

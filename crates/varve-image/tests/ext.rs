@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use sandbox::{Sandbox, missing};
 use varve_image::{
-    BlockOwners, Child, Disk, ExtFileSystem, FileId, FileKind, FileSystem, FileSystemError, ReadAt, Volume,
+    BlockOwners, Child, Disk, ExtFileSystem, FileId, FileKind, FileSystem, FileSystemError, FileTime, ReadAt,
+    Volume,
 };
 
 const MIB: u64 = 1 << 20;
@@ -109,7 +110,7 @@ fn compare(files: &dyn FileSystem, id: FileId, folder: &Path) -> usize {
         assert_eq!(status.kind, child.kind, "{shown}");
         assert_eq!(u32::from(status.mode), metadata.mode() & 0o7777, "{shown}");
         assert_eq!((status.uid, status.gid), (metadata.uid(), metadata.gid()), "{shown}");
-        assert_eq!(status.modified.div_euclid(1_000_000_000), metadata.mtime(), "{shown}");
+        assert_eq!(status.modified.seconds(), metadata.mtime(), "{shown}");
         match status.kind {
             FileKind::Folder => count += compare(files, child.id, &path),
             FileKind::SymbolicLink => {
@@ -289,7 +290,7 @@ fn what_only_root_makes_is_shown() {
              set_inode_field file mtime @4000000000\nset_inode_field file mode 0104755\n",
         );
         if has_value_inodes {
-            script += "ea_set -f longest file user.longest\nset_inode_field file mtime_extra 0x00000005\nset_inode_field file crtime @86400\n";
+            script += "ea_set -f longest file user.longest\nset_inode_field file mtime_extra 0x00000007\nset_inode_field file crtime @86400\n";
         }
         sandbox.run(&["debugfs", "-w", "-f", "/dev/stdin", image.to_str().unwrap()], &script);
         let files = read_all(&image);
@@ -315,10 +316,11 @@ fn what_only_root_makes_is_shown() {
         ];
         if has_value_inodes {
             expected.insert(2, ("user.longest".to_owned(), vec![b'w'; 1020]));
-            assert_eq!(status.modified, (4_000_000_000 - (1 << 32) + (1 << 32)) * 1_000_000_000 + 1);
-            assert_eq!(status.created, Some(86_400 * 1_000_000_000));
+            // The two bits of the epoch reach until 2446.
+            assert_eq!(status.modified, FileTime::new(4_000_000_000 - (1 << 32) + 3 * (1 << 32), 1));
+            assert_eq!(status.created, Some(FileTime::new(86_400, 0)));
         } else {
-            assert_eq!(status.modified, (4_000_000_000 - (1_i64 << 32)) * 1_000_000_000);
+            assert_eq!(status.modified, FileTime::new(4_000_000_000 - (1_i64 << 32), 0));
             assert_eq!(status.created, None);
         }
         let names = |list: &[(String, Vec<u8>)]| {

@@ -148,7 +148,7 @@ impl FileSystem for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use varve_image::FileKind;
+    use varve_image::{FileKind, FileTime};
 
     use super::*;
 
@@ -185,7 +185,7 @@ mod tests {
                 links: 1,
                 size: file.0,
                 allocated: 0,
-                modified: 0,
+                modified: FileTime::EPOCH,
                 changed: None,
                 accessed: None,
                 created: None,

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, Xattr};
 use varve_serve::Served;
 use varve_serve::webdav::WebDavServer;
 
@@ -29,7 +29,7 @@ impl FileSystem for OnePage {
             links: 1,
             size: if is_folder { 0 } else { PAGE.len() as u64 },
             allocated: 0,
-            modified: 0,
+            modified: FileTime::EPOCH,
             changed: None,
             accessed: None,
             created: None,

@@ -2,6 +2,7 @@
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
+use varve_image::FileTime;
 use varve_serve::days::CivilTime;
 use varve_world::Timestamp;
 
@@ -75,9 +76,72 @@ pub fn rfc3339(time: Timestamp) -> String {
         .map_or_else(|_| time.0.to_string(), |time| time.to_string())
 }
 
+/// The time of a file, to the second.
+pub fn show_file_time(time: FileTime) -> String {
+    match near(time) {
+        Some(near) => near.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+        None => format!("{}Z", far(time.seconds(), ' ')),
+    }
+}
+
+/// The time of a file for programs: RFC 3339, UTC. Years that RFC 3339 does not have are written as ISO 8601 writes them, with a sign
+/// and six digits or more.
+pub fn file_time_rfc3339(time: FileTime) -> String {
+    if let Some(near) = near(time) {
+        return near.to_string();
+    }
+    let fraction = format!(".{:09}", time.subsecond_nanoseconds());
+    let fraction = fraction.trim_end_matches('0').trim_end_matches('.');
+    format!("{}{fraction}Z", far(time.seconds(), 'T'))
+}
+
+/// `None` beyond the years that the library's calendar has, which are those of four digits.
+fn near(time: FileTime) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_nanosecond(time.wide_nanoseconds()).ok()
+}
+
+/// Date and clock of a second of any year, in UTC.
+fn far(seconds: i64, between: char) -> String {
+    const DAY_SECONDS: i64 = 86_400;
+    // The calendar repeats itself after 400 years. A year begins in March here, so that a leap day is its last day.
+    const ERA_DAYS: i64 = 146_097;
+    let (days, clock) = (seconds.div_euclid(DAY_SECONDS) + 719_468, seconds.rem_euclid(DAY_SECONDS));
+    let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
+    format!("{year:+07}-{month:02}-{day_of_month:02}{between}{hour:02}:{minute:02}:{second:02}")
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{prop_assert_eq, proptest};
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn the_calendar_of_far_years_is_that_of_near_ones(seconds in -62_135_596_800..253_402_207_200_i64) {
+            let near = file_time_rfc3339(FileTime::new(seconds, 0));
+            prop_assert_eq!(far(seconds, 'T'), format!("+00{}", near.trim_end_matches('Z')));
+        }
+    }
+
+    #[test]
+    fn every_time_of_a_file_has_a_text() {
+        let text = |seconds, nanoseconds| file_time_rfc3339(FileTime::new(seconds, nanoseconds));
+        assert_eq!(text(13_569_465_600, 5), "2400-01-01T00:00:00.000000005Z");
+        assert_eq!(text(-11_676_096_000, 0), "1600-01-01T00:00:00Z");
+        // The last that a broken clock of NTFS can show, and the ends.
+        assert_eq!(text(910_692_730_085, 477_580_700), "+030828-09-14T02:48:05.4775807Z");
+        assert_eq!(text(i64::MAX, 999_999_999), "+292277026596-12-04T15:30:07.999999999Z");
+        assert_eq!(text(i64::MIN, 0), "-292277022657-01-27T08:29:52Z");
+        assert_eq!(show_file_time(FileTime::new(910_692_730_085, 5)), "+030828-09-14 02:48:05Z");
+    }
 
     #[test]
     fn a_moment_is_all_of_what_was_named() {

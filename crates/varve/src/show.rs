@@ -119,7 +119,7 @@ pub fn long_line(node: &Node, path: &[u8]) -> String {
         mode(node),
         node.uid,
         node.gid,
-        moment::show(node.mtime),
+        moment::show_file_time(node.mtime),
         name(path)
     );
     if node.kind == NodeKind::SymbolicLink {

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
+use varve_image::FileTime;
 use varve_world::Timestamp;
 
 use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
@@ -38,8 +39,8 @@ pub(super) struct Status {
     pub(super) mode: u16,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    pub(super) mtime: Timestamp,
-    pub(super) ctime: Timestamp,
+    pub(super) mtime: FileTime,
+    pub(super) ctime: FileTime,
     pub(super) size: u64,
     pub(super) allocated_bytes: u64,
     pub(super) link_count: u32,
@@ -58,12 +59,15 @@ pub(super) struct Description {
 impl Description {
     /// Whether a file that changed at this time and changes once more would show another time. The clock of a file system moves in steps,
     /// and within one of them a second change has no sign of its own.
-    fn trusts(self, ctime: Timestamp) -> bool {
+    fn trusts(self, ctime: FileTime) -> bool {
+        if self.began_at == Timestamp(i64::MAX) {
+            return true;
+        }
         // No file system says how long its steps are. One that counts seconds has no nanoseconds; of those that have some, one file in
         // very many shows none by chance, and is read once too often.
         let step =
-            if ctime.0.rem_euclid(NANOSECONDS) == 0 { COARSE_STEP_NANOSECONDS } else { STEP_NANOSECONDS };
-        ctime.0 < self.began_at.0.saturating_sub(step)
+            if ctime.subsecond_nanoseconds() == 0 { COARSE_STEP_NANOSECONDS } else { STEP_NANOSECONDS };
+        ctime < FileTime::from_nanoseconds(self.began_at.0.saturating_sub(step))
     }
 }
 
@@ -89,8 +93,8 @@ impl Status {
             mode: statx.stx_mode & MODE_MASK,
             uid: statx.stx_uid,
             gid: statx.stx_gid,
-            mtime: timestamp(&statx.stx_mtime),
-            ctime: timestamp(&statx.stx_ctime),
+            mtime: time(&statx.stx_mtime),
+            ctime: time(&statx.stx_ctime),
             size: statx.stx_size,
             allocated_bytes: statx.stx_blocks.saturating_mul(512),
             link_count: statx.stx_nlink,
@@ -118,8 +122,8 @@ impl Status {
     }
 }
 
-fn timestamp(time: &StatxTimestamp) -> Timestamp {
-    Timestamp(time.tv_sec.saturating_mul(NANOSECONDS).saturating_add(i64::from(time.tv_nsec)))
+fn time(time: &StatxTimestamp) -> FileTime {
+    FileTime::new(time.tv_sec, time.tv_nsec)
 }
 
 /// `None` for what is none of the seven.
@@ -234,9 +238,9 @@ mod tests {
                 // The clock that file systems ask lags behind the one that we ask.
                 let later = time_of_change(began_at - 10_000_000);
                 for before in (0..60).map(|tick| began_at - tick * 50_000_000) {
-                    let seen = Timestamp(time_of_change(before));
+                    let seen = time_of_change(before);
                     assert!(
-                        !(description.trusts(seen) && seen.0 == later),
+                        !(description.trusts(FileTime::from_nanoseconds(seen)) && seen == later),
                         "step {step}, {before}, {began_at}"
                     );
                 }
@@ -248,9 +252,14 @@ mod tests {
     fn a_time_that_is_long_past_is_trusted() {
         let description = Description { began_at: Timestamp(100 * NANOSECONDS), adjust: |_| {} };
         for trusted in [97 * NANOSECONDS, 99 * NANOSECONDS + 1, 0, -5] {
-            assert!(description.trusts(Timestamp(trusted)), "{trusted}");
+            assert!(description.trusts(FileTime::from_nanoseconds(trusted)), "{trusted}");
         }
-        assert!(!description.trusts(Timestamp(98 * NANOSECONDS)));
-        assert!(!description.trusts(Timestamp(99 * NANOSECONDS + 960_000_000)));
+        assert!(!description.trusts(FileTime::new(98, 0)));
+        assert!(!description.trusts(FileTime::new(99, 960_000_000)));
+        assert!(
+            description.trusts(FileTime::new(i64::MIN, 1)),
+            "long before what 64 bits of nanoseconds can hold"
+        );
+        assert!(!description.trusts(FileTime::new(i64::MAX, 1)), "the future");
     }
 }

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError};
-use varve_world::Timestamp;
 
 use super::VOLUME_SHIFT;
 use crate::files::{ContentKey, Nodes, ReadContentError, Trouble};
@@ -264,8 +263,8 @@ fn with_status(node: Node, status: &FileStatus) -> Node {
         mode: status.mode & MODE_MASK,
         uid: status.uid,
         gid: status.gid,
-        mtime: Timestamp(status.modified),
-        ctime: status.changed.map(Timestamp),
+        mtime: status.modified,
+        ctime: status.changed,
         link_group: has_names.then_some(node.inode),
         size: if is_file { status.size } else { 0 },
         device: status.device.map(|device| DeviceNumber { major: device.major, minor: device.minor }),

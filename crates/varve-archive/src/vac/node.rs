@@ -4,13 +4,12 @@
 //! lists it. It is only there where something would be lost without it.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_image::FileTime;
 use varve_tree::{VacMode, VacRecord};
-use varve_world::Timestamp;
 
 use super::owners::OwnerNames;
 use crate::node::{DeviceNumber, Node, NodeKind};
 
-const NANOSECONDS: i64 = 1_000_000_000;
 /// The longest target of a symbolic link, and the longest text that tells of a device.
 pub(super) const TEXT_BYTES_MAX: u64 = 4096;
 /// The widths of scores do not matter here: a node in a record has no content.
@@ -30,7 +29,7 @@ pub(super) fn node_of(record: VacRecord, owners: &OwnerNames) -> Node {
     let mode = BITS.iter().fold(record.mode.0 & VacMode::PERMISSIONS, |mode, (vac, unix)| {
         mode | if record.mode.has(*vac) { u32::from(*unix) } else { 0 }
     });
-    let seconds = |seconds: u32| Timestamp(i64::from(seconds).saturating_mul(NANOSECONDS));
+    let seconds = |seconds: u32| FileTime::new(i64::from(seconds), 0);
     let mut node = Node {
         mode: u16::try_from(mode).unwrap_or(0),
         uid: owners.user(&record.owner),
@@ -97,7 +96,7 @@ pub(super) fn device_text(node: &Node) -> Option<Vec<u8>> {
 
 /// What is said of a node; its place and its number are for the caller to say. `with_xattrs`: they may be too many.
 pub(super) fn record_of(node: &Node, owners: &OwnerNames, archived: u32, with_xattrs: bool) -> VacRecord {
-    let seconds = u32::try_from(node.mtime.0.div_euclid(NANOSECONDS)).unwrap_or(0);
+    let seconds = u32::try_from(node.mtime.seconds()).unwrap_or(0);
     let mode = BITS.iter().fold(u32::from(node.mode) & VacMode::PERMISSIONS, |mode, (vac, unix)| {
         mode | if node.mode & unix == 0 { 0 } else { *vac }
     });
@@ -112,7 +111,7 @@ pub(super) fn record_of(node: &Node, owners: &OwnerNames, archived: u32, with_xa
         ..VacRecord::default()
     };
     let xattrs = if with_xattrs { node.xattrs.clone() } else { Vec::new() };
-    let plain = i64::from(seconds).saturating_mul(NANOSECONDS) == node.mtime.0
+    let plain = FileTime::new(i64::from(seconds), 0) == node.mtime
         && node.kind != NodeKind::Socket
         && node.link_group.is_none()
         && node.problem.is_none()
@@ -147,8 +146,8 @@ mod tests {
             mode: 0o6755,
             uid: 7,
             gid: 9,
-            mtime: Timestamp(5 * NANOSECONDS),
-            ctime: Some(Timestamp(8 * NANOSECONDS)),
+            mtime: FileTime::new(5, 0),
+            ctime: Some(FileTime::new(8, 0)),
             ..Node::new(b"x".to_vec(), NodeKind::Folder)
         };
         let record = record_of(&node, &owners(), 8, true);
@@ -161,12 +160,13 @@ mod tests {
 
     #[test]
     fn what_vac_cannot_say_comes_back_all_the_same() {
-        let base = Node { ctime: Some(Timestamp(0)), ..Node::new(b"x".to_vec(), NodeKind::File) };
+        let base = Node { ctime: Some(FileTime::EPOCH), ..Node::new(b"x".to_vec(), NodeKind::File) };
         let device = DeviceNumber { major: 3, minor: 1 };
         for node in [
-            Node { mtime: Timestamp(-1), ..base.clone() },
-            Node { mtime: Timestamp(1_600_000_000_123_456_789), ..base.clone() },
-            Node { mtime: Timestamp(i64::from(u32::MAX) * NANOSECONDS + NANOSECONDS), ..base.clone() },
+            Node { mtime: FileTime::from_nanoseconds(-1), ..base.clone() },
+            Node { mtime: FileTime::new(1_600_000_000, 123_456_789), ..base.clone() },
+            Node { mtime: FileTime::new(i64::from(u32::MAX) + 1, 0), ..base.clone() },
+            Node { mtime: FileTime::new(1 << 40, 5), ..base.clone() },
             Node { kind: NodeKind::Socket, ..base.clone() },
             Node { link_group: Some(3), ..base.clone() },
             Node { kind: NodeKind::SymbolicLink, target: b"t".to_vec(), link_group: Some(1), ..base.clone() },

@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::TempDir;
 use varve_archive::{FolderOptions, ListNext, Listed, Node, NodeKind, StoredFiles, list};
 use varve_block::with_causes;
+use varve_image::FileTime;
 use varve_sim::Draw;
 use varve_store::Store;
 use varve_tree::{Piece, TreeReader};
-use varve_world::Timestamp;
 
 use crate::contents::{Content, noise};
 
@@ -141,7 +141,7 @@ fn forget_machine(node: &mut Node) {
     (node.uid, node.gid) = (0, 0);
     node.mode = if node.kind == NodeKind::Folder { 0o755 } else { 0o644 };
     if node.kind == NodeKind::Folder {
-        node.mtime = Timestamp(0);
+        node.mtime = FileTime::EPOCH;
     }
     node.ctime = Some(node.mtime);
     node.inode = node.name.iter().fold(7, |hash, byte| hash * 31 + u64::from(*byte));
@@ -186,7 +186,7 @@ fn keep(store: &Store, node: &Node) -> Result<Kept, String> {
                 });
                 read.map_err(|error| with_causes(&error))?;
             }
-            Kept::File(bytes, u64::try_from(node.mtime.0 / 1_000_000_000).unwrap_or_default())
+            Kept::File(bytes, u64::try_from(node.mtime.seconds()).unwrap_or_default())
         }
     })
 }

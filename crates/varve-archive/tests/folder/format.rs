@@ -5,8 +5,8 @@ use varve_archive::{
     DecodeNodeError, DeviceNumber, FieldReader, FieldWriter, MODE_MASK, Node, NodeKind, NodeProblem, Xattr,
 };
 use varve_block::{BlockKind, MemoryBlockStore};
+use varve_image::FileTime;
 use varve_tree::{Cutting, Entry, put_whole};
-use varve_world::Timestamp;
 
 fn entry(kind: BlockKind, size: usize) -> Entry {
     let blocks = MemoryBlockStore::new();
@@ -30,12 +30,18 @@ fn bytes_but(refused: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(byte, 1..40)
 }
 
+/// Times of all widths: those that fit into one field, and those that need two.
+fn file_times() -> impl Strategy<Value = FileTime> {
+    (any::<i64>(), 0u32..1_000_000_000, 0u32..64)
+        .prop_map(|(seconds, nanoseconds, shift)| FileTime::new(seconds >> shift, nanoseconds))
+}
+
 fn nodes() -> impl Strategy<Value = Node> {
     let name = bytes_but(b"/\0").prop_filter("no name", |name| !matches!(name.as_slice(), b"." | b".."));
     let xattr = (bytes_but(b"\0"), proptest::collection::vec(any::<u8>(), 0..300));
     let xattrs = proptest::collection::vec(xattr.prop_map(|(name, value)| Xattr { name, value }), 0..4);
     let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<Option<u64>>());
-    let times = (any::<i64>(), any::<Option<i64>>());
+    let times = (file_times(), proptest::option::of(file_times()));
     let what = (0usize..7, 0usize..4, 0..=MODE_MASK, bytes_but(b"\0"), 0usize..5000);
     (name, xattrs, numbers, times, what).prop_map(
         |(
@@ -47,7 +53,7 @@ fn nodes() -> impl Strategy<Value = Node> {
         )| {
             let mut node = Node::new(name, KINDS[kind]);
             (node.uid, node.gid, node.inode, node.link_group) = (uid, gid, inode, link_group);
-            (node.mtime, node.ctime) = (Timestamp(mtime), ctime.map(Timestamp));
+            (node.mtime, node.ctime) = (mtime, ctime);
             (node.mode, node.xattrs, node.problem) = (mode, xattrs, PROBLEMS[problem]);
             match node.kind {
                 NodeKind::File if size > 0 => {
@@ -79,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn fields_of_later_versions_are_passed_over(node in nodes(), number in 16u8.., bytes in any::<Vec<u8>>()) {
+    fn fields_of_later_versions_are_passed_over(node in nodes(), number in 19u8.., bytes in any::<Vec<u8>>()) {
         let fields = [node.encode(), FieldWriter::new().bytes(number, &bytes).finish()].concat();
         let read = Node::decode(&fields, 32).unwrap();
         prop_assert_eq!(read.encode(), fields);
@@ -143,7 +149,7 @@ fn what_no_writer_writes_is_refused() {
 fn the_bytes_are_those_of_the_format() {
     let mut node = Node::new(b"null".to_vec(), NodeKind::CharacterDevice);
     (node.mode, node.uid, node.gid, node.inode) = (0o666, 1, 300, 9);
-    (node.mtime, node.ctime) = (Timestamp(-1), Some(Timestamp(1)));
+    (node.mtime, node.ctime) = (FileTime::from_nanoseconds(-1), Some(FileTime::from_nanoseconds(1)));
     node.device = Some(DeviceNumber { major: 1, minor: 300 });
     node.xattrs.push(Xattr { name: b"user.a".to_vec(), value: b"v".to_vec() });
     node.problem = Some(NodeProblem::Changed);
@@ -162,4 +168,42 @@ fn the_bytes_are_those_of_the_format() {
     ];
     assert_eq!(node.encode(), expected.concat());
     assert_eq!(FieldReader::new(&node.encode()).count(), expected.len());
+    // The first second of 2400, and five nanoseconds before the year 1: field 6 and 7 have the nearest that they can hold.
+    (node.mtime, node.ctime) =
+        (FileTime::new(13_569_465_600, 0), Some(FileTime::new(-62_135_596_801, 999_999_995)));
+    let (max, min) =
+        (b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01");
+    let wide = [
+        &expected[..5].concat()[..],
+        b"\x06\x0a",
+        max,
+        b"\x07\x0a",
+        min,
+        &expected[7..].concat(),
+        b"\x10\x06\x80\xf4\xec\x8c\x65\x00",
+        b"\x11\x0b\x81\xdc\x8f\xf9\xce\x03\xfb\x93\xeb\xdc\x03",
+    ];
+    assert_eq!(node.encode(), wide.concat());
+}
+
+/// A reader that knows nothing of wide times shows the nearest that it can; no other time has a second field.
+#[test]
+fn wide_times_are_there_only_where_they_are_needed() {
+    let mut node = Node::new(b"name".to_vec(), NodeKind::File);
+    for nanoseconds in [i64::MIN, -1, 0, i64::MAX] {
+        (node.mtime, node.ctime) =
+            (FileTime::from_nanoseconds(nanoseconds), Some(FileTime::from_nanoseconds(nanoseconds)));
+        let last = FieldReader::new(&node.encode()).last().unwrap().unwrap().number;
+        assert!(last < 16, "{nanoseconds}: field {last}");
+    }
+    for (seconds, nanoseconds) in [(0, 1_000_000_000_u64), (5, u64::MAX)] {
+        let signed = FieldWriter::new().signed(1, seconds).finish()[2..].to_vec();
+        let varint = FieldWriter::new().number(1, nanoseconds).finish()[2..].to_vec();
+        for field in [16, 17] {
+            let fields =
+                FieldWriter::new().bytes(1, b"a").number(2, 1).bytes(field, &[&signed[..], &varint].concat());
+            let refused = Node::decode(&fields.finish(), 32);
+            assert!(matches!(refused, Err(DecodeNodeError::Field(_))), "{refused:?}");
+        }
+    }
 }

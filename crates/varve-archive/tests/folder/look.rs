@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use varve_archive::{
     Change, ListNext, Listed, LookupError, NodeKind, StoredFiles, Tree, compare_folders, list, lookup,
 };
-use varve_world::Timestamp;
 
 use super::sample::{Place, set_mode};
 
@@ -67,7 +66,7 @@ fn a_comparison_tells_what_differs() {
     let path = place.file("changed/content", "other");
     fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
     let mut new = place.archive(None).root;
-    new.mtime = Timestamp(old.mtime.0);
+    new.mtime = old.mtime;
     let read_before = place.blocks.get_count();
     let mut changes = Vec::new();
     compare_folders(

@@ -16,6 +16,7 @@ use crate::FileStatus;
 use crate::calendar;
 use crate::fat::entry_status;
 use crate::fields::{u8_at, u16_at, u32_at, u64_at};
+use crate::file_time::FileTime;
 use crate::wide_names;
 
 pub(super) const ENTRY_BYTES: u64 = 32;
@@ -29,7 +30,8 @@ const NAME: u8 = 0xc1;
 const NAME_UNITS: usize = 15;
 const READ_ONLY: u16 = 0x01;
 const FOLDER: u16 = 0x10;
-const QUARTER: i64 = 15 * 60 * 1_000_000_000;
+/// In seconds.
+const QUARTER: i64 = 15 * 60;
 
 /// A file or a folder, by all its entries.
 #[derive(Debug)]
@@ -42,9 +44,9 @@ pub(super) struct EntrySet {
     /// The rest was never written, and is zeros.
     pub(super) written: u64,
     is_read_only: bool,
-    created: i64,
-    modified: i64,
-    accessed: i64,
+    created: FileTime,
+    modified: FileTime,
+    accessed: FileTime,
 }
 
 impl EntrySet {
@@ -106,12 +108,12 @@ impl EntrySet {
 }
 
 /// A time of the clock on the wall, and how far that was from UTC if it is told; as if it had been UTC if not.
-fn moment(file: &[u8; 32], at: usize, hundredths: u8, zone_at: usize) -> i64 {
+fn moment(file: &[u8; 32], at: usize, hundredths: u8, zone_at: usize) -> FileTime {
     let (time, date) = (u16_at(file, at), u16_at(file, at.saturating_add(2)));
     let zone = u8_at(file, zone_at);
     // Seven bits, of which the first is a sign.
     let quarters = if zone & 0x80 != 0 { i64::from((zone << 1).cast_signed() >> 1) } else { 0 };
-    calendar::dos_moment(date, time, hundredths).saturating_sub(quarters.saturating_mul(QUARTER))
+    calendar::dos_moment(date, time, hundredths).minus_seconds(quarters.saturating_mul(QUARTER))
 }
 
 fn checksum(entries: &[u8]) -> u16 {
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(file.name, b"twenty characters in");
         assert_eq!((file.size, file.written, file.first_cluster, file.is_contiguous), (7, 5, 9, true));
         // Two hours earlier at Greenwich.
-        assert_eq!(file.modified, 1_777_586_400_000_000_000);
+        assert_eq!(file.modified, FileTime::new(1_777_586_400, 0));
         assert_eq!(EntrySet::count(entries().first_chunk().unwrap()), Some(4));
     }
 
@@ -184,10 +186,10 @@ mod tests {
     #[test]
     fn zones_lie_on_both_sides() {
         let mut file = [0; 32];
-        let utc = moment(&file, 12, 0, 23);
+        let utc = moment(&file, 12, 0, 23).seconds();
         for (zone, quarters) in [(0x80 | 8, 8), (0x80 | 0x7c, -4), (8, 0), (0, 0)] {
             file[23] = zone;
-            assert_eq!(utc - moment(&file, 12, 0, 23), quarters * QUARTER, "{zone:x}");
+            assert_eq!(utc - moment(&file, 12, 0, 23).seconds(), quarters * QUARTER, "{zone:x}");
         }
     }
 }

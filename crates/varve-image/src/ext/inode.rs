@@ -5,6 +5,7 @@ use super::superblock::{incompatible, read_only};
 use super::{ExtFileSystem, damaged};
 use crate::crc::crc32c_from;
 use crate::fields::{array_at, u16_at, u32_at};
+use crate::file_time::FileTime;
 use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 
 pub(super) const ROOT: u32 = 2;
@@ -89,12 +90,12 @@ impl Inode {
         at.saturating_add(4) <= OLD_BYTES.saturating_add(usize::from(self.extra_bytes()))
     }
 
-    /// Nanoseconds since 1970, from the seconds at one place and what more is known at another.
-    fn time(&self, seconds_at: usize, extra_at: usize) -> i64 {
+    /// A time from its lower 32 bits of seconds at one place, and at another two more bits and the nanoseconds.
+    fn time(&self, seconds_at: usize, extra_at: usize) -> FileTime {
         let seconds = i64::from(u32_at(&self.bytes, seconds_at).cast_signed());
         let extra = if self.reaches(extra_at) { u32_at(&self.bytes, extra_at) } else { 0 };
         let seconds = seconds.saturating_add(i64::from(extra & 3) << 32);
-        seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(extra >> 2).min(999_999_999))
+        FileTime::new(seconds, extra >> 2)
     }
 
     fn device(&self) -> Option<DeviceNumber> {

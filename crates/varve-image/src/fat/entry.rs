@@ -17,6 +17,7 @@
 
 use crate::calendar;
 use crate::fields::{array_at, u8_at, u16_at, u32_at};
+use crate::file_time::FileTime;
 use crate::wide_names;
 use crate::{FileKind, FileStatus};
 
@@ -47,9 +48,9 @@ pub(super) struct Entry {
     pub(super) size: u32,
     is_read_only: bool,
     small_letters: u8,
-    modified: i64,
-    accessed: Option<i64>,
-    created: Option<i64>,
+    modified: FileTime,
+    accessed: Option<FileTime>,
+    created: Option<FileTime>,
 }
 
 pub(super) struct LongNamePart {
@@ -159,7 +160,7 @@ pub(crate) fn folder_status() -> FileStatus {
         links: 1,
         size: 0,
         allocated: 0,
-        modified: 0,
+        modified: FileTime::EPOCH,
         changed: None,
         accessed: None,
         created: None,

@@ -15,6 +15,7 @@
 
 use crate::calendar;
 use crate::fields::{u8_at, u32_at};
+use crate::file_time::FileTime;
 use crate::wide_names;
 
 const NAME_AT: usize = 33;
@@ -37,7 +38,7 @@ pub(super) struct Record {
     pub(super) attribute_blocks: u8,
     pub(super) block: u32,
     pub(super) size: u32,
-    pub(super) recorded: i64,
+    pub(super) recorded: FileTime,
     pub(super) is_folder: bool,
     pub(super) goes_on: bool,
     pub(super) is_interleaved: bool,
@@ -90,26 +91,26 @@ impl Record {
 }
 
 /// A moment of seven bytes.
-pub(super) fn short_moment(bytes: &[u8]) -> i64 {
+pub(super) fn short_moment(bytes: &[u8]) -> FileTime {
     let number = |at: usize| i64::from(u8_at(bytes, at));
     let date = [number(0).saturating_add(1900), number(1), number(2)];
     zoned(calendar::moment(date, [number(3), number(4), number(5)], 0), u8_at(bytes, 6))
 }
 
 /// A moment of seventeen bytes: sixteen digits, the last two hundredths of a second, and the zone.
-pub(super) fn long_moment(bytes: &[u8]) -> i64 {
+pub(super) fn long_moment(bytes: &[u8]) -> FileTime {
     let number = |from: usize, count: usize| {
         let digits = bytes.get(from..).unwrap_or_default().iter().take(count);
         digits.fold(0_i64, |sum, digit| {
             sum.saturating_mul(10).saturating_add(i64::from(digit.wrapping_sub(b'0').min(9)))
         })
     };
-    let hundredths = number(14, 2).saturating_mul(10_000_000);
+    let nanoseconds = u32::try_from(number(14, 2)).unwrap_or(0).saturating_mul(10_000_000);
     let date = [number(0, 4), number(4, 2), number(6, 2)];
-    zoned(calendar::moment(date, [number(8, 2), number(10, 2), number(12, 2)], hundredths), u8_at(bytes, 16))
+    zoned(calendar::moment(date, [number(8, 2), number(10, 2), number(12, 2)], nanoseconds), u8_at(bytes, 16))
 }
 
-fn zoned(moment: i64, quarters: u8) -> i64 {
+fn zoned(moment: FileTime, quarters: u8) -> FileTime {
     let quarters = i64::from(i8::from_le_bytes([quarters]));
-    moment.saturating_sub(quarters.saturating_mul(15 * 60 * 1_000_000_000))
+    moment.minus_seconds(quarters.saturating_mul(15 * 60))
 }

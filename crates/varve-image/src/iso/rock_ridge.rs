@@ -11,6 +11,7 @@
 
 use super::record::{long_moment, short_moment};
 use crate::fields::{u8_at, u32_at};
+use crate::file_time::FileTime;
 use crate::read_at::ReadAt;
 use crate::{DeviceNumber, FileKind, FileSystemError};
 
@@ -33,10 +34,10 @@ pub(super) struct RockRidge {
     pub(super) gid: u32,
     pub(super) device: Option<DeviceNumber>,
     pub(super) target: Option<Vec<u8>>,
-    pub(super) modified: Option<i64>,
-    pub(super) changed: Option<i64>,
-    pub(super) accessed: Option<i64>,
-    pub(super) created: Option<i64>,
+    pub(super) modified: Option<FileTime>,
+    pub(super) changed: Option<FileTime>,
+    pub(super) accessed: Option<FileTime>,
+    pub(super) created: Option<FileTime>,
     /// Where a folder really lies.
     pub(super) child_block: Option<u32>,
     /// It is shown where its name was before it was moved.

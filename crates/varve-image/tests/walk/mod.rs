@@ -55,7 +55,7 @@ pub fn walk(files: &dyn FileSystem) -> Files {
             if status.kind == FileKind::Folder {
                 folders.push((path.clone(), child.id));
             }
-            let modified = status.modified.div_euclid(1_000_000_000);
+            let modified = status.modified.seconds();
             let size = if status.kind == FileKind::File { status.size } else { 0 };
             let seen = Seen { kind: status.kind, size, mode: status.mode, modified, content };
             assert!(found.insert(path.clone(), seen).is_none(), "{path} is there twice");

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use quick_cache::sync::Cache;
 use varve_archive::{CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes};
 use varve_block::BlockStore;
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, ReadAt, Xattr};
+use varve_image::{
+    Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, ReadAt, Xattr,
+};
 use varve_world::Timestamp;
 
 use super::calendar::{Calendar, CivilTime};
@@ -281,7 +283,7 @@ impl Days {
             links: 1,
             size,
             allocated: size,
-            modified: modified.0,
+            modified: FileTime::from_nanoseconds(modified.0),
             changed: None,
             accessed: None,
             created: None,

@@ -14,7 +14,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use varve_block::with_causes;
-use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemError};
+use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemError, FileTime};
 
 use super::lookups::Lookups;
 use crate::Served;
@@ -115,7 +115,7 @@ impl Adapter {
             links: 1,
             size: 0,
             allocated: 0,
-            modified: 0,
+            modified: FileTime::EPOCH,
             changed: None,
             accessed: None,
             created: None,
@@ -211,11 +211,12 @@ fn refuse(error: &FileSystemError) -> Errno {
     }
 }
 
-fn time(nanoseconds: i64) -> SystemTime {
-    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+fn time(time: FileTime) -> SystemTime {
+    let whole = Duration::from_secs(time.seconds().unsigned_abs());
     let moment =
-        if nanoseconds < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
-    moment.unwrap_or(UNIX_EPOCH)
+        if time.seconds() < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    let part = Duration::from_nanos(u64::from(time.subsecond_nanoseconds()));
+    moment.and_then(|moment| moment.checked_add(part)).unwrap_or(UNIX_EPOCH)
 }
 
 fn kind(kind: FileKind) -> FileType {
@@ -446,9 +447,12 @@ mod tests {
 
     #[test]
     fn times_before_1970_and_devices_are_packed_as_the_kernel_does() {
-        assert_eq!(time(-1), UNIX_EPOCH - Duration::from_nanos(1));
-        assert_eq!(time(i64::MAX), UNIX_EPOCH + Duration::from_nanos(u64::try_from(i64::MAX).unwrap()));
-        assert!(time(i64::MIN) < UNIX_EPOCH);
+        assert_eq!(time(FileTime::from_nanoseconds(-1)), UNIX_EPOCH - Duration::from_nanos(1));
+        let year_2400 = FileTime::new(13_569_465_600, 5);
+        assert_eq!(time(year_2400), UNIX_EPOCH + Duration::new(13_569_465_600, 5));
+        assert_eq!(time(FileTime::new(-13_569_465_600, 0)), UNIX_EPOCH - Duration::from_secs(13_569_465_600));
+        assert!(time(FileTime::new(i64::MIN, 0)) < UNIX_EPOCH);
+        assert!(time(FileTime::new(i64::MAX, 999_999_999)) > UNIX_EPOCH);
         assert_eq!(device(DeviceNumber { major: 8, minor: 1 }), 0x801);
         assert_eq!(device(DeviceNumber { major: 259, minor: 0x12345 }), 0x1231_0345);
     }

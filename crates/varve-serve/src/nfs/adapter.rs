@@ -11,7 +11,7 @@ use nfs3_server::nfs3_types::nfs3::{
 use nfs3_server::vfs::{DirEntryPlus, FileHandleU64, NextResult, NfsReadFileSystem, ReadDirPlusIterator};
 use tokio::task::block_in_place;
 use varve_block::with_causes;
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError, FileTime};
 
 use crate::Served;
 use crate::path::find;
@@ -51,15 +51,11 @@ fn refuse(error: &FileSystemError) -> nfsstat3 {
     }
 }
 
-fn time(nanoseconds: i64) -> nfstime3 {
-    const SECOND: i64 = 1_000_000_000;
+fn time(time: FileTime) -> nfstime3 {
     // The protocol's time begins in 1970 and ends in 2106.
-    match u32::try_from(nanoseconds.div_euclid(SECOND)) {
-        Ok(seconds) => {
-            let nseconds = u32::try_from(nanoseconds.rem_euclid(SECOND)).unwrap_or(0);
-            nfstime3 { seconds, nseconds }
-        }
-        Err(_) if nanoseconds < 0 => nfstime3 { seconds: 0, nseconds: 0 },
+    match u32::try_from(time.seconds()) {
+        Ok(seconds) => nfstime3 { seconds, nseconds: time.subsecond_nanoseconds() },
+        Err(_) if time.seconds() < 0 => nfstime3 { seconds: 0, nseconds: 0 },
         Err(_) => nfstime3 { seconds: u32::MAX, nseconds: 0 },
     }
 }
@@ -282,7 +278,7 @@ mod tests {
                 links: 1,
                 size: SIZE,
                 allocated: 0,
-                modified: 0,
+                modified: FileTime::EPOCH,
                 changed: None,
                 accessed: None,
                 created: None,
@@ -344,10 +340,13 @@ mod tests {
 
     #[test]
     fn times_that_the_protocol_cannot_tell_are_its_first_or_last() {
-        let seconds = |nanoseconds| time(nanoseconds).seconds;
-        assert_eq!((seconds(-1), time(-1).nseconds), (0, 0));
-        assert_eq!((seconds(1_500_000_000), time(1_500_000_000).nseconds), (1, 500_000_000));
-        assert_eq!(seconds(i64::MAX), u32::MAX);
-        assert_eq!(seconds(i64::MIN), 0);
+        let told = |seconds, nanoseconds| {
+            let told = time(FileTime::new(seconds, nanoseconds));
+            (told.seconds, told.nseconds)
+        };
+        assert_eq!(told(-1, 999_999_999), (0, 0));
+        assert_eq!(told(1, 500_000_000), (1, 500_000_000));
+        assert_eq!(told(i64::MAX, 5), (u32::MAX, 0));
+        assert_eq!(told(i64::MIN, 0), (0, 0));
     }
 }

@@ -13,10 +13,13 @@ use dav_server::fs::{
 use futures_util::stream;
 use tokio::task::block_in_place;
 use varve_block::with_causes;
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError};
+use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError, FileTime};
 
 use crate::Served;
 use crate::path::{find, follow};
+
+/// The last second of the year 9999.
+const HTTP_SECONDS_MAX: u64 = 253_402_300_799;
 
 /// A file system as clients of WebDAV see it.
 #[derive(Clone)]
@@ -49,7 +52,9 @@ impl Adapter {
         // What cannot be told of it is asked for, and refused, when somebody wants it.
         let about = match self.files.status(file) {
             Ok(status) => About::of(file, &status)?,
-            Err(_) => About { file, is_folder: child.kind == FileKind::Folder, size: 0, modified: 0 },
+            Err(_) => {
+                About { file, is_folder: child.kind == FileKind::Folder, size: 0, modified: FileTime::EPOCH }
+            }
         };
         Some(Entry { name: child.name, about })
     }
@@ -93,7 +98,7 @@ struct About {
     file: FileId,
     is_folder: bool,
     size: u64,
-    modified: i64,
+    modified: FileTime,
 }
 
 impl About {
@@ -114,13 +119,7 @@ impl DavMetaData for About {
     }
 
     fn modified(&self) -> FsResult<SystemTime> {
-        let distance = Duration::from_nanos(self.modified.unsigned_abs());
-        let moment = if self.modified < 0 {
-            UNIX_EPOCH.checked_sub(distance)
-        } else {
-            UNIX_EPOCH.checked_add(distance)
-        };
-        moment.ok_or(FsError::NotImplemented)
+        Ok(http_time(self.modified))
     }
 
     fn is_dir(&self) -> bool {
@@ -129,7 +128,18 @@ impl DavMetaData for About {
 
     fn etag(&self) -> Option<String> {
         // The number of a file that never changes, and its time where it is a name that may come to mean another.
-        Some(format!("{:x}-{:x}-{:x}", self.file.0, self.size, self.modified))
+        Some(format!("{:x}-{:x}-{:x}", self.file.0, self.size, self.modified.wide_nanoseconds()))
+    }
+}
+
+/// A time as HTTP can write it: it has no years before 1970 and none of five digits, and its library panics at those.
+fn http_time(time: FileTime) -> SystemTime {
+    match u64::try_from(time.seconds()) {
+        Ok(seconds) if seconds <= HTTP_SECONDS_MAX => {
+            UNIX_EPOCH + Duration::new(seconds, time.subsecond_nanoseconds())
+        }
+        Ok(_) => UNIX_EPOCH + Duration::from_secs(HTTP_SECONDS_MAX),
+        Err(_) => UNIX_EPOCH,
     }
 }
 

@@ -157,7 +157,7 @@ pub(super) fn as_json(path: &[u8], node: &Node) -> Value {
         "uid": node.uid,
         "gid": node.gid,
         "size": node.size,
-        "mtime": moment::rfc3339(node.mtime),
+        "mtime": moment::file_time_rfc3339(node.mtime),
         "target": null,
         "problem": node.problem.map(|problem| problem.to_string()),
     });

@@ -10,7 +10,6 @@ use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
 use super::super::xattrs::XattrPlace;
 use crate::node::{Node, NodeKind, Xattr};
 
-const NANOSECONDS: i64 = 1_000_000_000;
 /// Setuid and setgid.
 const RUN_AS_BITS: u16 = 0o6000;
 /// What anybody may set on a file of theirs.
@@ -87,7 +86,7 @@ impl Attributes {
 }
 
 fn times(node: &Node) -> Timestamps {
-    let (tv_sec, tv_nsec) = (node.mtime.0.div_euclid(NANOSECONDS), node.mtime.0.rem_euclid(NANOSECONDS));
+    let (tv_sec, tv_nsec) = (node.mtime.seconds(), i64::from(node.mtime.subsecond_nanoseconds()));
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec, tv_nsec },
