@@ -26,5 +26,5 @@ pub use counted::{CountedStorage, DiskWork};
 pub use device::{DeviceFigures, DeviceRow, MeasureDeviceError, measure_device};
 pub use engine::Engine;
 pub use index_shape::{Histogram, IndexLoad, IndexShape, index_shape};
-pub use plan::{Choice, Forecast, Plan, Processor, Wanted, plan};
+pub use plan::{Choice, Forecast, Misfit, Plan, Processor, Wanted, plan};
 pub use uncached::UncachedStorage;

@@ -37,6 +37,22 @@ pub struct Wanted {
     pub memory_bytes: u64,
     /// What an index on disk may take of it, in bytes, beside its filter.
     pub index_memory: u64,
+    /// At most one block in so many may share its fingerprint with an earlier block.
+    pub collision_interval: Option<u64>,
+    /// Memory for the index of a store without blocks, in bytes.
+    pub empty_memory_bytes: Option<u64>,
+}
+
+/// A limit that a kind of store exceeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Misfit {
+    /// The index of the full store, with the process.
+    Memory,
+    /// The index of the empty store.
+    EmptyMemory,
+    /// Blocks that share a fingerprint.
+    CollisionInterval,
 }
 
 /// What the processor does, in bytes of blocks a second.
@@ -161,8 +177,12 @@ pub struct Forecast {
     pub init: String,
     /// Memory of the index, its filter counted, once the disk is full; in bytes.
     pub memory_bytes: f64,
-    /// Whether that and the process have room.
+    /// Memory of the index, its filter counted, while the store has no blocks; in bytes.
+    pub empty_memory_bytes: f64,
+    /// Whether no limit is exceeded.
     pub fits: bool,
+    /// The first limit that is exceeded.
+    pub misfit: Option<Misfit>,
     /// Room of the index on disk, in bytes.
     pub index_disk_bytes: f64,
     /// Memory for each block, in bits.
@@ -173,6 +193,8 @@ pub struct Forecast {
     pub wrong_places_per_lookup: f64,
     /// Blocks of the full store whose fingerprint an earlier block has, too.
     pub shared_fingerprints: f64,
+    /// One block in so many shares its fingerprint with an earlier one; `None` if not one in the whole store is expected to.
+    pub collision_interval: Option<f64>,
     /// The six cases.
     pub cases: Vec<Choice>,
     /// A night, as it was said to be: bytes a second, duplicates and new blocks together.
@@ -202,10 +224,11 @@ pub struct Plan {
     pub reason: String,
 }
 
-const FORMULAS: [&str; 6] = [
+const FORMULAS: [&str; 7] = [
     "blocks N = disk / (block x stored share + 33 bytes of directory)",
     "index in memory: 9 bytes a block; fingerprint bits f = 64 - address bits + log2(N / 16384), at least 38",
     "index on disk: its memory, and 2 bytes a block of filter; f as chosen",
+    "index of an empty store: in memory one segment of 16384 entries; on disk its memory and its filter",
     "wrong places for each look-up: N / 2^f",
     "blocks that share a fingerprint with an earlier one: N - 2^f + 2^f (1 - 2^-f)^N",
     "time of a block: places found / places a second + bytes / rate; the processor's beside it, or after it where blocks are asked for one by one",
@@ -241,10 +264,7 @@ relied on",
                 ""
             }
         }
-        None => format!(
-            "no index fits into {:.1} GB of memory with what the process takes: give it more, or larger blocks",
-            wanted.memory_bytes as f64 / 1e9
-        ),
+        None => why_none(wanted, &forecasts),
     };
     let collision = |bits: i32| (block_count * block_count * 0.5_f64.powi(bits + 1)).min(1.0);
     Plan {
@@ -260,6 +280,39 @@ relied on",
     }
 }
 
+/// Why no kind of store by hash is within the limits.
+#[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
+fn why_none(wanted: &Wanted, forecasts: &[Forecast]) -> String {
+    let by_hash = forecasts.iter().filter(|forecast| forecast.engine.starts_with("by hash"));
+    let misfits: Vec<Misfit> = by_hash.filter_map(|forecast| forecast.misfit).collect();
+    if misfits.contains(&Misfit::EmptyMemory) {
+        return "no index within --memory is within --empty-memory, too: allow more of either, or a smaller --index-memory".into();
+    }
+    if misfits.contains(&Misfit::CollisionInterval) {
+        return "no index within --memory keeps the collision interval: allow more memory for an index on disk, or a smaller interval"
+            .into();
+    }
+    let gigabytes = wanted.memory_bytes as f64 / 1e9;
+    format!(
+        "no index fits into {gigabytes:.1} GB of memory with what the process takes: give it more, or larger blocks"
+    )
+}
+
+/// The fewest bits, from the default on, with which an index on disk keeps the interval.
+fn disk_fingerprint_bits(block_count: f64, wanted: &Wanted) -> u32 {
+    let (default, most) =
+        (DiskIndexConfig::default().fingerprint_bits, *DiskIndexConfig::FINGERPRINT_BITS.end());
+    let keeps = |bits: &u32| keeps_interval(block_count, f64::from(*bits), wanted);
+    (default..most).find(keeps).unwrap_or(most)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
+fn keeps_interval(block_count: f64, fingerprint_bits: f64, wanted: &Wanted) -> bool {
+    wanted.collision_interval.is_none_or(|interval| {
+        shared_fingerprints(block_count, fingerprint_bits) * interval as f64 <= block_count
+    })
+}
+
 #[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
 fn forecast(
     engine: Engine,
@@ -269,18 +322,28 @@ fn forecast(
     processor: &Processor,
 ) -> Forecast {
     let index_memory = wanted.index_memory as f64;
-    let (memory_bytes, index_disk_bytes, fingerprint_bits) = match engine.index {
+    let (memory_bytes, empty_memory_bytes, index_disk_bytes, fingerprint_bits) = match engine.index {
         IndexKind::Memory => {
             let bytes = block_count * MEMORY_ENTRY_BYTES;
+            let empty = SEGMENT_BLOCKS * MEMORY_ENTRY_BYTES;
             // Its checkpoint is as large as itself.
-            (bytes, bytes, memory_fingerprint_bits(block_count, wanted.disk_bytes as f64))
+            (bytes, empty, bytes, memory_fingerprint_bits(block_count, wanted.disk_bytes as f64))
         }
         IndexKind::Disk => {
             let filter = block_count * FILTER_ENTRY_BYTES;
             let file = block_count * engine::INDEX_ENTRY_BYTES + filter;
-            (index_memory + filter, file, f64::from(DiskIndexConfig::default().fingerprint_bits))
+            // The filter is made for all blocks from the beginning.
+            let memory = index_memory + filter;
+            (memory, memory, file, f64::from(disk_fingerprint_bits(block_count, wanted)))
         }
     };
+    let misfit = [
+        (memory_bytes + PROCESS_BYTES > wanted.memory_bytes as f64, Misfit::Memory),
+        (wanted.empty_memory_bytes.is_some_and(|most| empty_memory_bytes > most as f64), Misfit::EmptyMemory),
+        (!keeps_interval(block_count, fingerprint_bits, wanted), Misfit::CollisionInterval),
+    ];
+    let misfit = misfit.into_iter().find_map(|(exceeds, misfit)| exceeds.then_some(misfit));
+    let shared = shared_fingerprints(block_count, fingerprint_bits);
     let shape = Shape {
         block_bytes: f64::from(wanted.block_bytes),
         stored_share: wanted.stored_share,
@@ -300,28 +363,38 @@ fn forecast(
     let night_rate = 1.0 / (old / rate_of(Case::SequentialDuplicate) + new / rate_of(Case::FreshWrite));
     Forecast {
         engine: engine.name(),
-        init: init_words(engine, wanted, block_count),
+        init: init_words(engine, wanted, block_count, fingerprint_bits),
         memory_bytes,
-        fits: memory_bytes + PROCESS_BYTES <= wanted.memory_bytes as f64,
+        empty_memory_bytes,
+        fits: misfit.is_none(),
+        misfit,
         index_disk_bytes,
         memory_bits_per_block: memory_bytes * 8.0 / block_count,
         fingerprint_bits,
         wrong_places_per_lookup: block_count / fingerprint_bits.exp2(),
-        shared_fingerprints: shared_fingerprints(block_count, fingerprint_bits),
+        shared_fingerprints: shared,
+        collision_interval: (shared >= 1.0).then(|| block_count / shared),
         cases,
         night_rate,
     }
 }
 
-fn init_words(engine: Engine, wanted: &Wanted, block_count: f64) -> String {
+fn init_words(engine: Engine, wanted: &Wanted, block_count: f64, fingerprint_bits: f64) -> String {
     let compare = if engine.by_value { " --compare value" } else { "" };
+    let default_bits = f64::from(DiskIndexConfig::default().fingerprint_bits);
     match engine.index {
         IndexKind::Memory => format!("varve init{compare}"),
-        IndexKind::Disk => format!(
-            "varve init{compare} --index disk --index-memory {}M --index-size {:.0}M",
-            wanted.index_memory >> 20,
-            (block_count / 1e6).ceil()
-        ),
+        IndexKind::Disk => {
+            let fingerprint = match fingerprint_bits > default_bits {
+                true => format!(" --index-fingerprint {fingerprint_bits:.0}"),
+                false => String::new(),
+            };
+            format!(
+                "varve init{compare} --index disk --index-memory {}M --index-size {:.0}M{fingerprint}",
+                wanted.index_memory >> 20,
+                (block_count / 1e6).ceil()
+            )
+        }
     }
 }
 
@@ -376,6 +449,8 @@ mod tests {
             duplicate_share: 0.95,
             memory_bytes,
             index_memory: 192 << 20,
+            collision_interval: None,
+            empty_memory_bytes: None,
         }
     }
 
@@ -393,6 +468,45 @@ mod tests {
         assert!(large.reason.contains("would not fit"), "{}", large.reason);
         let none = plan(&wanted(16 << 40, 100 << 20), &spinning(), &PROCESSOR);
         assert_eq!(none.choice, None);
+    }
+
+    /// The thesis: 32 GB of blocks of 4 KB take 72 MB with one collision in 1000 (Lukkien 2008, section 7.2.1).
+    #[test]
+    fn a_collision_interval_is_kept_or_excludes_an_index() {
+        let asked = |interval| Wanted {
+            block_bytes: 4096,
+            stored_share: 1.0,
+            collision_interval: Some(interval),
+            ..wanted(32 << 30, 4 << 30)
+        };
+        let thesis = plan(&asked(1000), &spinning(), &PROCESSOR);
+        let memory = &thesis.forecasts[0];
+        assert!(memory.fits && (60e6..80e6).contains(&memory.memory_bytes), "{memory:?}");
+        assert!(memory.collision_interval.is_none_or(|interval| interval >= 1000.0), "{memory:?}");
+        // An index in memory has no more bits; one on disk has, and its store is then made with them.
+        let strict = plan(&asked(1_000_000_000), &spinning(), &PROCESSOR);
+        assert_eq!(strict.forecasts[0].misfit, Some(Misfit::CollisionInterval));
+        let disk = &strict.forecasts[1];
+        assert!(disk.fits && disk.fingerprint_bits > 48.0, "{disk:?}");
+        assert!(
+            disk.init.contains(&format!("--index-fingerprint {}", disk.fingerprint_bits)),
+            "{}",
+            disk.init
+        );
+        assert_eq!(strict.choice, Some(1));
+        let never = plan(&asked(u64::MAX), &spinning(), &PROCESSOR);
+        assert!(never.choice.is_none() && never.reason.contains("collision interval"), "{}", never.reason);
+    }
+
+    #[test]
+    fn an_empty_store_may_have_to_be_small() {
+        let limited = |most| Wanted { empty_memory_bytes: Some(most), ..wanted(16 << 40, 4 << 30) };
+        let small = plan(&limited(1 << 20), &spinning(), &PROCESSOR);
+        // The index in memory is small while it is empty, and too large when the disk is full; the other one is too large from the beginning.
+        let misfits: Vec<_> = small.forecasts[..2].iter().map(|forecast| forecast.misfit).collect();
+        assert_eq!(misfits, [Some(Misfit::Memory), Some(Misfit::EmptyMemory)]);
+        assert!(small.choice.is_none() && small.reason.contains("--empty-memory"), "{}", small.reason);
+        assert_eq!(plan(&limited(4 << 30), &spinning(), &PROCESSOR).choice, Some(1));
     }
 
     /// Foundation's own predictions have the same order (Rhea et al. 2008, Figure 6).

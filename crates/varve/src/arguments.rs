@@ -25,7 +25,7 @@ pub use bench::{
     ActionChoice, Bench, BenchDevice, BenchFoundation, BenchMemventi, BenchVenti, EngineChoice, OrderChoice,
 };
 pub use boot::{Boot, BusChoice, FirmwareChoice};
-pub use plan::MakePlan;
+pub use plan::{MakePlan, Sizes};
 pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{

@@ -4,25 +4,35 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::value::{parse_any_share, parse_block_size, parse_index_memory, parse_share, parse_size};
+use super::value::{
+    parse_any_share, parse_block_sizes, parse_index_memory, parse_interval, parse_share, parse_size,
+    parse_sizes,
+};
 
 /// Shown after `varve plan --help`.
 pub const PLAN_HELP: &str = "\
 Examples:
   varve bench device /backup --json > disk.json         what the disk can do
   varve plan --disk-size 4T --memory 2G --device disk.json
-  varve plan --disk-size 500G --stored 40% --duplicates 98%";
+  varve plan --disk-size 500G --stored 40% --duplicates 98%
+  varve plan --disk-size 1T..8T --block-size 8K,16K,64K --memory 2G
+                                                        a table of all these settings, the least memory first
+  varve plan --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M";
+
+/// Sizes to be tried one after the other.
+#[derive(Debug, Clone)]
+pub struct Sizes(pub Vec<u64>);
 
 /// What the store is to be for.
 #[derive(Debug, Clone, Args)]
 pub struct MakePlan {
-    /// How much room the store gets
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
-    pub disk_size: u64,
+    /// How much room the store gets; several sizes (1T,3T) or a range that doubles (1T..8T) give a table
+    #[arg(long, value_name = "BYTES", value_parser = parse_sizes)]
+    pub disk_size: Sizes,
 
-    /// How large a block is, on average
-    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_block_size)]
-    pub block_size: u32,
+    /// How large a block is, on average; also several (4K,8K), or a range (4K..64K)
+    #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_block_sizes)]
+    pub block_size: Sizes,
 
     /// What compression leaves of a block
     #[arg(long, value_name = "SHARE", default_value = "60%", value_parser = parse_share)]
@@ -39,6 +49,14 @@ pub struct MakePlan {
     /// How much of it an index on disk would take, beside its filter
     #[arg(long, value_name = "BYTES", default_value = "192M", value_parser = parse_index_memory)]
     pub index_memory: u64,
+
+    /// Only indexes in which at most one block in COUNT shares its fingerprint with an earlier block
+    #[arg(long, value_name = "COUNT", value_parser = parse_interval)]
+    pub collision_interval: Option<u64>,
+
+    /// Only indexes that take no more memory than this while the store is empty
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub empty_memory: Option<u64>,
 
     /// What `varve bench device --json` has printed of the disk
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["read_rate", "write_rate", "places"])]

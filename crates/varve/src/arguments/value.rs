@@ -8,7 +8,7 @@ use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};
 use varve_world::Timestamp;
 
-use super::Parity;
+use super::{Parity, Sizes};
 use crate::moment;
 
 /// A number of bytes: `8192`, `8K`, `64M`, `1G`.
@@ -28,6 +28,40 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
+}
+
+/// Several sizes at once: `4K,8K,64K`, or `1T..8T`, which doubles from the first to the last.
+pub fn parse_sizes(text: &str) -> Result<Sizes, String> {
+    let mut sizes = Vec::new();
+    for part in text.split(',') {
+        let Some((first, last)) = part.split_once("..") else {
+            sizes.push(parse_size(part)?);
+            continue;
+        };
+        let (first, last) = (parse_size(first)?, parse_size(last)?);
+        if first == 0 || last < first {
+            return Err(format!("{part} is no range of sizes: write the smaller one first, as in 1T..8T"));
+        }
+        sizes.extend(
+            std::iter::successors(Some(first), |size| size.checked_mul(2)).take_while(|size| *size <= last),
+        );
+    }
+    Ok(Sizes(sizes))
+}
+
+/// The same for sizes of blocks.
+pub fn parse_block_sizes(text: &str) -> Result<Sizes, String> {
+    let sizes = parse_sizes(text)?;
+    let is_good = |size: &u64| u32::try_from(*size).is_ok_and(StoreConfig::block_bytes_is_good);
+    match sizes.0.iter().all(is_good) {
+        true => Ok(sizes),
+        false => Err("write powers of two from 512 to 64K".into()),
+    }
+}
+
+/// A count, with K, M or G for thousands, millions and billions: `1000`, `10M`.
+pub fn parse_interval(text: &str) -> Result<u64, String> {
+    parse_blocks(text).map_err(|_| "write how many blocks one of may collide, like 1000 or 10M".into())
 }
 
 /// A count of blocks: `500000`, `100M`.

@@ -14,6 +14,8 @@ use crate::show;
 
 /// No list of figures is longer.
 const DEVICE_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Nobody reads a longer table.
+const PLANS_MAX: usize = 256;
 
 pub(super) fn run(arguments: &Arguments, words: &MakePlan) -> Result<Outcome> {
     let device = match &words.device {
@@ -24,21 +26,48 @@ pub(super) fn run(arguments: &Arguments, words: &MakePlan) -> Result<Outcome> {
     if !device.is_usable() {
         return Err(WrongWords("the figures of the disk have to be larger than zero".into()).into());
     }
-    let wanted = Wanted {
-        disk_bytes: words.disk_size,
-        block_bytes: words.block_size,
-        stored_share: words.stored,
-        duplicate_share: words.duplicates,
-        memory_bytes: words.memory,
-        index_memory: words.index_memory,
-    };
-    let plan = plan(&wanted, &device, &Processor::measure(&RealClock, words.block_size));
-    if arguments.json {
-        say!("{}", json!({ "plan": plan, "device": device }));
-    } else {
-        print(&plan, &device, words.device.is_none());
+    let plans = plans(words, &device)?;
+    let is_assumed = words.device.is_none();
+    match plans.as_slice() {
+        plans if arguments.json => {
+            for plan in plans {
+                say!("{}", json!({ "type": "plan", "plan": plan, "device": device }));
+            }
+        }
+        [plan] => print(plan, &device, is_assumed),
+        plans => print_many(plans, &device, is_assumed),
     }
-    Ok(if plan.choice.is_some() { Outcome::Done } else { Outcome::Failed })
+    let has_choice = plans.iter().any(|plan| plan.choice.is_some());
+    Ok(if has_choice { Outcome::Done } else { Outcome::Failed })
+}
+
+/// A plan for each combination of the sizes that were asked for.
+fn plans(words: &MakePlan, device: &DeviceFigures) -> Result<Vec<Plan>> {
+    let (disks, blocks) = (&words.disk_size.0, &words.block_size.0);
+    if disks.len().saturating_mul(blocks.len()) > PLANS_MAX {
+        return Err(
+            WrongWords(format!("these are more than {PLANS_MAX} settings: ask for fewer sizes")).into()
+        );
+    }
+    let mut plans = Vec::new();
+    for block_bytes in blocks {
+        let block_bytes = u32::try_from(*block_bytes)?;
+        let processor = Processor::measure(&RealClock, block_bytes);
+        for disk_bytes in disks {
+            let wanted = Wanted {
+                disk_bytes: *disk_bytes,
+                block_bytes,
+                stored_share: words.stored,
+                duplicate_share: words.duplicates,
+                memory_bytes: words.memory,
+                index_memory: words.index_memory,
+                collision_interval: words.collision_interval,
+                empty_memory_bytes: words.empty_memory,
+            };
+            plans.push(plan(&wanted, device, &processor));
+        }
+    }
+    Ok(plans)
 }
 
 fn read_device(file: &Path) -> Result<DeviceFigures> {
@@ -52,7 +81,51 @@ fn read_device(file: &Path) -> Result<DeviceFigures> {
         .with_context(|| format!("{}: `varve bench device --json` prints them", failed()))
 }
 
-fn print(plan: &Plan, device: &DeviceFigures, is_assumed: bool) {
+/// A table of all kinds of store that are within the limits, the least memory first.
+fn print_many(plans: &[Plan], device: &DeviceFigures, is_assumed: bool) {
+    print_device(device, is_assumed);
+    say!("");
+    let all = || plans.iter().flat_map(|plan| plan.forecasts.iter().map(move |forecast| (plan, forecast)));
+    let mut fitting: Vec<_> = all().filter(|(_, forecast)| forecast.fits).collect();
+    fitting.sort_by(|(_, one), (_, other)| one.memory_bytes.total_cmp(&other.memory_bytes));
+    let headings = [
+        "disk",
+        "block",
+        "store",
+        "blocks",
+        "memory",
+        "empty",
+        "bits a block",
+        "fingerprint",
+        "collides, one in",
+        "a night",
+    ];
+    let mut table = show::table(&headings, &[0, 1, 3, 4, 5, 6, 7, 8, 9]);
+    for (plan, forecast) in &fitting {
+        table.add_row([
+            show::bytes(plan.wanted.disk_bytes),
+            show::bytes(plan.wanted.block_bytes.into()),
+            forecast.engine.to_owned(),
+            format!("{:.1}M", plan.block_count / 1e6),
+            gigabytes(forecast.memory_bytes),
+            gigabytes(forecast.empty_memory_bytes),
+            format!("{:.1}", forecast.memory_bits_per_block),
+            format!("{:.0} bits", forecast.fingerprint_bits),
+            forecast.collision_interval.map_or_else(|| "none".into(), |interval| format!("{interval:.0}")),
+            format!("{} MB/s", rate(forecast.night_rate)),
+        ]);
+    }
+    if !fitting.is_empty() {
+        say!("{}", table.trim_fmt());
+    }
+    let left_out = all().count() - fitting.len();
+    if left_out > 0 {
+        say!("");
+        say!("{} outside the limits, not shown (--json has them)", show::count(left_out, "setting"));
+    }
+}
+
+fn print_device(device: &DeviceFigures, is_assumed: bool) {
     let assumed = if is_assumed { ", assumed" } else { "" };
     say!(
         "disk{assumed}: {:.0} MB/s read, {:.0} MB/s written, {:.0} places a second",
@@ -60,6 +133,10 @@ fn print(plan: &Plan, device: &DeviceFigures, is_assumed: bool) {
         device.write_rate() / 1e6,
         device.places_per_second()
     );
+}
+
+fn print(plan: &Plan, device: &DeviceFigures, is_assumed: bool) {
+    print_device(device, is_assumed);
     let processor = &plan.processor;
     say!(
         "processor, measured now: {:.0} MB/s of new blocks, {:.0} of duplicates, {:.0} of duplicates compared by value, {:.0} read",
@@ -91,13 +168,24 @@ fn print(plan: &Plan, device: &DeviceFigures, is_assumed: bool) {
 
 fn print_needs(plan: &Plan) {
     let mut table = show::table(
-        &["store", "memory", "fits", "bits a block", "on disk", "fingerprint", "wrong places", "shared"],
-        &[1, 3, 4, 5, 6, 7],
+        &[
+            "store",
+            "memory",
+            "empty",
+            "fits",
+            "bits a block",
+            "on disk",
+            "fingerprint",
+            "wrong places",
+            "shared",
+        ],
+        &[1, 2, 4, 5, 6, 7, 8],
     );
     for forecast in &plan.forecasts {
         table.add_row([
             forecast.engine.to_owned(),
             gigabytes(forecast.memory_bytes),
+            gigabytes(forecast.empty_memory_bytes),
             if forecast.fits { "yes" } else { "no" }.to_owned(),
             format!("{:.1}", forecast.memory_bits_per_block),
             gigabytes(forecast.index_disk_bytes),
@@ -119,9 +207,11 @@ fn print_cases(plan: &Plan) {
     say!("{}", table.trim_fmt());
 }
 
+fn rate(rate: f64) -> String {
+    if rate < 10e6 { format!("{:.2}", rate / 1e6) } else { format!("{:.0}", rate / 1e6) }
+}
+
 fn rates(forecast: &Forecast) -> Vec<String> {
-    let rate =
-        |rate: f64| if rate < 10e6 { format!("{:.2}", rate / 1e6) } else { format!("{:.0}", rate / 1e6) };
     let cases = forecast.cases.iter().map(|choice| rate(choice.rate));
     std::iter::once(forecast.engine.to_owned()).chain(cases).chain([rate(forecast.night_rate)]).collect()
 }
