@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::arguments::{Arguments, Cost, NewSecret, WrongWords};
 
-const PASSPHRASE: &str = "VARVE_PASSPHRASE";
+pub const PASSPHRASE: &str = "VARVE_PASSPHRASE";
 const FROM_PASSPHRASE: &str = "VARVE_FROM_PASSPHRASE";
 const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;

@@ -109,6 +109,27 @@ fn keys_are_changed_and_removed_but_for_the_last() {
 }
 
 #[test]
+fn a_store_without_a_key_is_not_made_where_a_key_is_given() {
+    let sandbox = Sandbox::made_with(&["--plaintext"]);
+    let other = sandbox.path("other");
+    let init = |variable: Option<(&str, String)>| {
+        sandbox.command_at(&other).args(["init", "--plaintext"]).envs(variable).output().unwrap()
+    };
+    let given = [
+        (("VARVE_PASSPHRASE", "a word".to_owned()), "unset the variable"),
+        (("VARVE_KEY_FILE", sandbox.arg("key")), "name no key file"),
+    ];
+    for (variable, way_out) in given {
+        let refused = init(Some(variable.clone()));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("--plaintext") && said.contains(way_out), "{variable:?}: {said}");
+        assert!(!other.join("config.toml").exists(), "{variable:?}");
+    }
+    assert!(init(None).status.success());
+}
+
+#[test]
 fn paper_brings_back_what_no_other_key_opens() {
     let mut sandbox = Sandbox::encrypted();
     let bytes = noise(9, 100_000);

@@ -18,6 +18,16 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     let world = World::real(&path);
     let mut config = session::new_config(&world)?;
     apply(words, &mut config)?;
+    if let (Encryption::None, Some(given)) = (config.encryption, secret::what_is_given(arguments)) {
+        let way_out = match given {
+            secret::PASSPHRASE => "unset the variable",
+            _ => "name no key file (--key-file, VARVE_KEY_FILE)",
+        };
+        bail!(WrongWords(format!(
+            "--plaintext makes a store without a key, but {given} was given, and with it every other command refuses such a store: leave out \
+             --plaintext, or {way_out}"
+        )));
+    }
     let secret = match config.encryption {
         Encryption::Aes256Gcm => Some(secret::given(arguments, Asked::Twice)?),
         Encryption::None => None,
