@@ -176,6 +176,8 @@ pub struct Node {
     pub mtime: FileTime,
     /// When it last changed in any way; `None` where nothing may be concluded from it.
     pub ctime: Option<FileTime>,
+    /// Of a file that is being archived: when it last changed in any way, also where `ctime` is left out. Not stored.
+    pub last_change: Option<FileTime>,
     /// Its number in its file system.
     pub inode: u64,
     /// Set where the file has other names: all nodes of one snapshot with this value are the same file.
@@ -247,6 +249,7 @@ impl Node {
             gid: 0,
             mtime: FileTime::EPOCH,
             ctime: None,
+            last_change: None,
             inode: 0,
             link_group: None,
             size: 0,

@@ -115,6 +115,7 @@ impl Status {
         node.gid = self.gid;
         node.mtime = self.mtime;
         node.ctime = Some(self.ctime).filter(|ctime| description.trusts(*ctime));
+        node.last_change = Some(self.ctime);
         node.inode = self.id.inode;
         node.size = if node.kind == NodeKind::File { self.size } else { 0 };
         node.device = node.kind.is_device().then_some(self.device);

@@ -95,8 +95,11 @@ pub(super) fn device_text(node: &Node) -> Option<Vec<u8>> {
 }
 
 /// What is said of a node; its place and its number are for the caller to say. `with_xattrs`: they may be too many.
-pub(super) fn record_of(node: &Node, owners: &OwnerNames, archived: u32, with_xattrs: bool) -> VacRecord {
-    let seconds = u32::try_from(node.mtime.seconds()).unwrap_or(0);
+///
+/// Nothing in it depends on when the folder is archived, so that an unchanged folder has the same archive each night.
+pub(super) fn record_of(node: &Node, owners: &OwnerNames, with_xattrs: bool) -> VacRecord {
+    let in_seconds = |time: FileTime| u32::try_from(time.seconds()).unwrap_or(0);
+    let seconds = in_seconds(node.mtime);
     let mode = BITS.iter().fold(u32::from(node.mode) & VacMode::PERMISSIONS, |mode, (vac, unix)| {
         mode | if node.mode & unix == 0 { 0 } else { *vac }
     });
@@ -105,7 +108,7 @@ pub(super) fn record_of(node: &Node, owners: &OwnerNames, archived: u32, with_xa
         owner: owners.user_name(node.uid),
         group: owners.group_name(node.gid),
         mtime: seconds,
-        ctime: archived,
+        ctime: node.last_change.or(node.ctime).map_or(seconds, in_seconds),
         atime: seconds,
         mode: VacMode(mode | kind_bits(node.kind)),
         ..VacRecord::default()
@@ -150,7 +153,7 @@ mod tests {
             ctime: Some(FileTime::new(8, 0)),
             ..Node::new(b"x".to_vec(), NodeKind::Folder)
         };
-        let record = record_of(&node, &owners(), 8, true);
+        let record = record_of(&node, &owners(), true);
         assert_eq!(
             (record.own.as_ref(), record.owner.as_slice(), record.group.as_slice()),
             (None, &b"me"[..], &b"9"[..])
@@ -174,13 +177,34 @@ mod tests {
             Node { problem: Some(NodeProblem::Changed), ..base.clone() },
             Node { xattrs: vec![Xattr { name: b"user.a".to_vec(), value: vec![1, 2] }], ..base.clone() },
         ] {
-            let record = record_of(&node, &owners(), 0, true);
+            let record = record_of(&node, &owners(), true);
             let back = node_of(VacRecord::decode(&record.encode().unwrap()).unwrap(), &owners());
             assert_eq!(back, node);
             // Of another kind by now: what was known of it then does not count.
             let other = VacRecord { mode: VacMode(VacMode::PIPE), ..record };
             let other = node_of(other, &owners());
             assert_eq!((other.kind, other.link_group, other.xattrs.len()), (NodeKind::Fifo, None, 0));
+        }
+    }
+
+    #[test]
+    fn the_time_of_the_last_change_is_that_of_the_file_whether_or_not_it_counts() {
+        let at = |seconds: i64| Some(FileTime::new(seconds, 5));
+        for (ctime, last_change, expected) in [
+            (at(7), at(7), 7),
+            (None, at(7), 7),
+            (at(7), None, 7),
+            (None, None, 3),
+            (None, at(-1), 0),
+            (None, at(1 << 33), 0),
+        ] {
+            let node = Node {
+                ctime,
+                last_change,
+                mtime: FileTime::new(3, 0),
+                ..Node::new(b"x".to_vec(), NodeKind::File)
+            };
+            assert_eq!(record_of(&node, &owners(), true).ctime, expected, "{ctime:?} {last_change:?}");
         }
     }
 

@@ -25,8 +25,6 @@ pub struct VacOptions {
     pub shape: VacShape,
     /// The names of owners.
     pub owners: OwnerNames,
-    /// When it is archived, in seconds since 1970.
-    pub archived: u32,
 }
 
 impl VacOptions {
@@ -176,10 +174,10 @@ impl<'a> VacTreeWriter<'a> {
         push_entries: &mut dyn FnMut(&mut VacFolderBuilder<'a>) -> Result<bool, PutError>,
     ) -> Result<(), PutError> {
         let Some(parent) = self.open.last_mut() else { return Ok(()) };
-        let VacOptions { owners, archived, .. } = self.options;
+        let owners = &self.options.owners;
         let mut is_in = false;
         for with_xattrs in [true, false] {
-            let mut record = record_of(node, owners, *archived, with_xattrs);
+            let mut record = record_of(node, owners, with_xattrs);
             record.entry = parent.builder.next_entry();
             record.qid = qid;
             let Some(bytes) = record.encode() else { continue };

@@ -15,7 +15,6 @@ use varve_archive::{
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_tree::VacShape;
-use varve_world::{Clock, RealClock};
 
 use super::taken::{as_line, say_left_out, warn_if_hidden};
 use super::{Outcome, snapshots};
@@ -305,7 +304,6 @@ fn folder_options(
         name: source.file_name().map(|name| name.as_bytes().to_vec()),
         shape: VacShape::default(),
         owners: session::owner_names(),
-        archived: u32::try_from(RealClock.now().0.div_euclid(1_000_000_000)).unwrap_or(0),
     });
     Ok(FolderOptions {
         vac,
