@@ -10,6 +10,8 @@
 //! - A sync that returns covers every block whose put has returned, even if the server was killed and started again in between: what it
 //!   has acknowledged and not made durable is written to it once more. For that no more than [`UNSYNCED_BYTES_MAX`] of it are kept; then it is synced.
 //! - A connection that breaks is made anew, and what was not answered is asked again: every request can be asked twice.
+//! - A server that breaks the protocol is not asked again: each caller gets that error at once, for [`VentiOptions::breach_pause`].
+//! - Every error names the server.
 //! - Nobody waits for ever for a server that does not answer.
 
 mod connection;
@@ -18,12 +20,15 @@ mod unsynced;
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{
+    BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError, with_causes,
+};
 use varve_venti::{
-    Address, COLLISION_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, Reply, Request, WireType,
+    Address, COLLISION_TEXT, ClientError, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, Reply, Request, WireType,
+    is_missing,
 };
 
 use crate::edge;
@@ -55,6 +60,8 @@ pub struct VentiOptions {
     pub pause: Duration,
     /// How many requests are in flight on a connection.
     pub depth: usize,
+    /// How long a server that broke the protocol is not asked again.
+    pub breach_pause: Duration,
 }
 
 impl Default for VentiOptions {
@@ -65,6 +72,7 @@ impl Default for VentiOptions {
             attempts: 6,
             pause: Duration::from_millis(200),
             depth: 64,
+            breach_pause: Duration::from_secs(5),
         }
     }
 }
@@ -77,7 +85,17 @@ pub struct VentiStore {
     idle: Mutex<Vec<Connection>>,
     connection_count: Mutex<u64>,
     unsynced: Mutex<Unsynced>,
+    /// When and how the server last broke the protocol.
+    breach: Mutex<Option<(Instant, ClientError)>>,
     empty: Score,
+}
+
+/// Which server failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}")]
+struct ServerFailed {
+    address: String,
+    source: VentiError,
 }
 
 impl VentiStore {
@@ -101,6 +119,7 @@ impl VentiStore {
             idle: Mutex::default(),
             connection_count: Mutex::new(0),
             unsynced: Mutex::default(),
+            breach: Mutex::default(),
             empty: Score::sha1(&[]),
         }
     }
@@ -120,8 +139,42 @@ impl VentiStore {
         Connection::open(&self.address, &self.options, number)
     }
 
+    /// An error that names the server.
+    fn at_server(&self, error: VentiError) -> Box<dyn std::error::Error + Send + Sync> {
+        match error {
+            // It names the server already.
+            VentiError::Connect { .. } => error.into(),
+            source => ServerFailed { address: self.address.to_string(), source }.into(),
+        }
+    }
+
+    fn put_failed(&self, error: VentiError) -> PutError {
+        PutError::Failed { source: self.at_server(error) }
+    }
+
+    /// How the server broke the protocol, if that was a short while ago.
+    fn recent_breach(&self) -> Option<ClientError> {
+        let breach = lock(&self.breach);
+        let (at, error) = breach.as_ref()?;
+        (at.elapsed() < self.options.breach_pause).then(|| error.clone())
+    }
+
     /// Asks on some connection, and again on another if that one breaks.
     fn try_again<T>(
+        &self,
+        ask: impl FnMut(&mut Connection) -> Result<T, VentiError>,
+    ) -> Result<T, VentiError> {
+        if let Some(breach) = self.recent_breach() {
+            return Err(breach.into());
+        }
+        let answer = self.ask_until_answered(ask);
+        if let Some(breach) = answer.as_ref().err().and_then(VentiError::breach) {
+            *lock(&self.breach) = Some((edge::now(), breach.clone()));
+        }
+        answer
+    }
+
+    fn ask_until_answered<T>(
         &self,
         mut ask: impl FnMut(&mut Connection) -> Result<T, VentiError>,
     ) -> Result<T, VentiError> {
@@ -186,8 +239,7 @@ impl VentiStore {
                 connection.ask_all(&writes, &mut answers)?;
                 let scores = Score::sha1_of_each(taken.blocks().iter().map(|(_, data)| &**data));
                 for (score, answer) in scores.into_iter().zip(answers) {
-                    check_written(score, answer.unwrap_or_else(|| Err("no answer".into())))
-                        .map_err(|text| VentiError::Refused { text })?;
+                    check_written(score, answer.unwrap_or_else(|| Err("no answer".into())))?;
                 }
             }
             let mut answer = [None];
@@ -219,15 +271,16 @@ impl VentiStore {
         for ((name, wire_type), answer) in names.iter().zip(answers) {
             found.push(match answer {
                 Ok(Reply::Read(block)) if Score::sha1(&block) == name.score => Ok(block),
-                Ok(_) => Err(GetError::Damaged { name: *name, source: Box::new(VentiError::Lies) }),
-                Err(text) if text.starts_with(MISSING_TEXT) => Err(GetError::NotFound { name: *name }),
+                Ok(_) => Err(GetError::Damaged { name: *name, source: self.at_server(VentiError::Lies) }),
+                Err(text) if is_missing(&text) => Err(GetError::NotFound { name: *name }),
                 Err(text) if text.starts_with(READ_TOO_SMALL_TEXT) && count < LARGE_COUNT => self
                     .read(&[(*name, *wire_type)], LARGE_COUNT)?
                     .pop()
                     .unwrap_or(Err(GetError::NotFound { name: *name })),
-                // It knows the block, and cannot give it.
+                // It does not say that the block is missing, and does not give it.
                 Err(text) => {
-                    Err(GetError::Damaged { name: *name, source: Box::new(VentiError::Refused { text }) })
+                    let source = self.at_server(VentiError::Refused { text });
+                    Err(GetError::Damaged { name: *name, source })
                 }
             });
         }
@@ -246,7 +299,7 @@ impl BlockStore for VentiStore {
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let scores = self.put_batch(&[block])?;
-        scores.first().copied().ok_or_else(|| failed(VentiError::Lies))
+        scores.first().copied().ok_or_else(|| self.put_failed(VentiError::Lies))
     }
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
@@ -254,7 +307,7 @@ impl BlockStore for VentiStore {
     }
 
     fn sync(&self) -> Result<(), SyncError> {
-        self.make_durable().map_err(|error| SyncError { source: error.into() })
+        self.make_durable().map_err(|error| SyncError { source: self.at_server(error) })
     }
 
     fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
@@ -263,13 +316,14 @@ impl BlockStore for VentiStore {
             if block.bytes.len() > BLOCK_BYTES_MAX {
                 return Err(PutError::TooLarge { bytes: block.bytes.len() });
             }
-            let wire_type = WireType::of(block.block_type).ok_or_else(|| failed(VentiError::TooDeep))?;
+            let wire_type =
+                WireType::of(block.block_type).ok_or_else(|| self.put_failed(VentiError::TooDeep))?;
             writes.push((wire_type, Bytes::copy_from_slice(block.bytes)));
         }
         // Before anything is acknowledged: a server that was started again since is found out.
         // The first connection of all cannot be later than what it has written.
         let connection_count = (*lock(&self.connection_count)).max(1);
-        let answers = self.write_all(&writes).map_err(failed)?;
+        let answers = self.write_all(&writes).map_err(|error| self.put_failed(error))?;
         let own = Score::sha1_of_each(writes.iter().map(|(_, data)| &**data));
         let mut scores = own.into_iter().zip(answers).map(|(own, answer)| check_written(own, answer));
         let mut named = Vec::with_capacity(blocks.len());
@@ -278,8 +332,9 @@ impl BlockStore for VentiStore {
                 named.push(self.empty);
                 continue;
             }
-            let score = scores.next().unwrap_or_else(|| Err("no answer".into()));
-            named.push(score.map_err(|text| refused(block, text))?);
+            let score =
+                scores.next().unwrap_or_else(|| Err(VentiError::Refused { text: "no answer".into() }));
+            named.push(score.map_err(|error| self.refused(block, error))?);
         }
         let is_much = {
             let mut unsynced = lock(&self.unsynced);
@@ -287,7 +342,7 @@ impl BlockStore for VentiStore {
             unsynced.byte_count() > UNSYNCED_BYTES_MAX
         };
         if is_much {
-            self.make_durable().map_err(failed)?;
+            self.make_durable().map_err(|error| self.put_failed(error))?;
         }
         Ok(named)
     }
@@ -298,7 +353,7 @@ impl BlockStore for VentiStore {
         let mut found = match self.read(&asked, COUNT) {
             Ok(found) => found.into_iter(),
             Err(error) => {
-                let text = error.to_string();
+                let text = with_causes(&*self.at_server(error));
                 let fail = |name: &BlockName| GetError::Failed { name: *name, source: text.clone().into() };
                 return names
                     .iter()
@@ -325,21 +380,25 @@ impl BlockStore for VentiStore {
         };
         let answers = self.ask_all(&asked.iter().map(request).collect::<Vec<_>>());
         let first = names.first().copied();
-        let failed = |error: VentiError, name: BlockName| GetError::Failed { name, source: error.into() };
         let mut answers = match (answers, first) {
             (Ok(answers), _) => answers.into_iter(),
-            (Err(error), Some(name)) => return Err(failed(error, name)),
+            (Err(error), Some(name)) => {
+                return Err(GetError::Failed { name, source: self.at_server(error) });
+            }
             (Err(_), None) => return Ok(Vec::new()),
         };
+        // It answers, and its answer says neither that the block is there nor that it is missing.
+        let unclear =
+            |error: VentiError, name: BlockName| GetError::Damaged { name, source: self.at_server(error) };
         let mut present = Vec::with_capacity(names.len());
         for name in names {
             present.push(match self.local(name) {
                 Some(known) => known.is_ok(),
                 None => match answers.next() {
                     Some(Err(text)) if text.starts_with(READ_TOO_SMALL_TEXT) => true,
-                    Some(Err(text)) if text.starts_with(MISSING_TEXT) => false,
-                    Some(Err(text)) => return Err(failed(VentiError::Refused { text }, *name)),
-                    _ => return Err(failed(VentiError::Lies, *name)),
+                    Some(Err(text)) if is_missing(&text) => false,
+                    Some(Err(text)) => return Err(unclear(VentiError::Refused { text }, *name)),
+                    _ => return Err(unclear(VentiError::Lies, *name)),
                 },
             });
         }
@@ -348,6 +407,19 @@ impl BlockStore for VentiStore {
 }
 
 impl VentiStore {
+    /// Why the server has not taken a block.
+    fn refused(&self, block: &Block<'_>, error: VentiError) -> PutError {
+        match error {
+            VentiError::Refused { text } if text.starts_with(COLLISION_TEXT) => PutError::Collision {
+                name: BlockName { score: Score::sha1(block.bytes), block_type: block.block_type },
+            },
+            VentiError::Refused { text } if text.starts_with(READ_ONLY_TEXT) => {
+                PutError::ReadOnly { reason: format!("the Venti server {} says: {text}", self.address) }
+            }
+            error => self.put_failed(error),
+        }
+    }
+
     /// What a name is on the wire; `None` where nothing has to be asked.
     fn wire_type(&self, name: &BlockName) -> Option<WireType> {
         if self.local(name).is_some() { None } else { WireType::of(name.block_type) }
@@ -375,25 +447,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The score of a block that was written, if the server says the same.
-fn check_written(own: Score, answer: Result<Reply, String>) -> Result<Score, String> {
-    match answer? {
-        Reply::Write(score) if own.as_bytes() == score => Ok(own),
-        _ => Err(VentiError::Lies.to_string()),
+fn check_written(own: Score, answer: Result<Reply, String>) -> Result<Score, VentiError> {
+    match answer {
+        Ok(Reply::Write(score)) if own.as_bytes() == score => Ok(own),
+        Ok(_) => Err(VentiError::OtherScore),
+        Err(text) => Err(VentiError::Refused { text }),
     }
-}
-
-fn failed(error: VentiError) -> PutError {
-    PutError::Failed { source: error.into() }
-}
-
-fn refused(block: &Block<'_>, text: String) -> PutError {
-    if text.starts_with(COLLISION_TEXT) {
-        return PutError::Collision {
-            name: BlockName { score: Score::sha1(block.bytes), block_type: block.block_type },
-        };
-    }
-    if text.starts_with(READ_ONLY_TEXT) {
-        return PutError::ReadOnly { reason: format!("the server says: {text}") };
-    }
-    failed(VentiError::Refused { text })
 }

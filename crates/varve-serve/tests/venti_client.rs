@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use sha1::{Digest as _, Sha1};
-use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, contract};
+use varve_block::{
+    Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, contract, with_causes,
+};
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
 use varve_store::{Access as StoreAccess, Encryption, PassphraseCost, ScoreAlgorithm, Store, StoreConfig};
@@ -33,7 +35,7 @@ fn serve(blocks: Arc<dyn BlockStore>, access: Access) -> VentiServer {
 }
 
 fn quick() -> VentiOptions {
-    VentiOptions { pause: Duration::ZERO, ..VentiOptions::default() }
+    VentiOptions { pause: Duration::ZERO, breach_pause: Duration::ZERO, ..VentiOptions::default() }
 }
 
 fn data(bytes: &[u8]) -> Block<'_> {
@@ -177,10 +179,21 @@ fn wrong_bytes_are_never_taken_for_right_ones() {
     });
     let client = liar.client();
     let wanted = name(Score::try_from([5; 20].as_slice()).unwrap());
-    assert!(matches!(client.get(&wanted), Err(GetError::Damaged { .. })));
-    assert!(matches!(client.put(data(b"a block")), Err(PutError::Failed { .. })));
-    // A probe that is answered with bytes tells nothing.
-    assert!(matches!(client.has_batch(&[wanted]), Err(GetError::Failed { .. })));
+    let is_named = |error: &dyn std::error::Error| {
+        let text = with_causes(error);
+        assert!(text.contains(&liar.address.to_string()) && text.contains("breaks the protocol"), "{text}");
+    };
+    let refused = client.get(&wanted).unwrap_err();
+    assert!(matches!(refused, GetError::Damaged { .. }));
+    is_named(&refused);
+    let refused = client.put(data(b"a block")).unwrap_err();
+    assert!(matches!(refused, PutError::Failed { .. }));
+    is_named(&refused);
+    // A probe that is answered with bytes tells nothing, and they are more than was asked for.
+    let refused = client.has_batch(&[wanted]).unwrap_err();
+    assert!(matches!(refused, GetError::Failed { .. }));
+    is_named(&refused);
+    assert_eq!(liar.asked.load(Ordering::SeqCst), 3, "none of them is asked for twice");
 }
 
 #[test]
@@ -193,12 +206,17 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
         vec![(0, Reply::Read(vec![0; 70_000].into()))],
     ] {
         let liar = Liar::start(move |_, _| Some(replies.clone()));
-        assert!(matches!(liar.client().get(&wanted), Err(GetError::Failed { .. })));
-        assert_eq!(
-            liar.asked.load(Ordering::SeqCst),
-            6,
-            "it is asked as often as the options say, and then no more"
-        );
+        // Long enough that each question below would meet the server again, if anything asked it.
+        let options = VentiOptions { breach_pause: Duration::from_secs(3600), ..VentiOptions::default() };
+        let client = VentiStore::connect(liar.address.clone(), options).unwrap();
+        let refused = client.get(&wanted).unwrap_err();
+        let text = with_causes(&refused);
+        assert!(text.contains(&liar.address.to_string()) && text.contains("breaks the protocol"), "{text}");
+        for refused in [client.get(&wanted).unwrap_err(), client.has_batch(&[wanted]).unwrap_err()] {
+            assert_eq!(with_causes(&refused), text, "the error stays the same");
+        }
+        assert!(client.put(data(b"a block")).is_err() && client.sync().is_err());
+        assert_eq!(liar.asked.load(Ordering::SeqCst), 1, "a breach ends the work at once");
     }
     // The first answer is right; the second is to nothing, so nothing after it is believed on that connection.
     let liar = Liar::start(|_, request| match request {
@@ -210,7 +228,49 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
     });
     let client = liar.client();
     assert!(client.put(data(b"a block")).is_err());
-    assert!(matches!(client.get(&wanted), Err(GetError::NotFound { .. })));
+    // The second answer may be met by the next request; the one after that has a new connection.
+    let next = [client.get(&wanted), client.get(&wanted)];
+    assert!(next.iter().all(Result::is_err));
+    assert!(matches!(next[1], Err(GetError::NotFound { .. })), "{next:?}");
+}
+
+#[test]
+fn a_server_that_breaks_the_protocol_is_asked_again_after_a_while() {
+    let there = Bytes::from_static(b"it is there");
+    let (found, wanted) = (there.clone(), name(score_of(&there)));
+    let liar = Liar::start(move |number, _| match number {
+        0 => one(Reply::Sync),
+        _ => one(Reply::Read(found.clone())),
+    });
+    let client = liar.client();
+    assert!(matches!(client.get(&wanted), Err(GetError::Failed { .. })));
+    assert_eq!(client.get(&wanted).unwrap(), there);
+}
+
+#[test]
+fn what_is_missing_is_told_from_what_failed_whatever_the_server_calls_it() {
+    let wanted = name(score_of(b"a block"));
+    for (text, is_missing) in [
+        ("no block with score 5/0 exists", true),
+        ("no such block", true),
+        ("no such score/type", true),
+        ("i/o error", false),
+        ("no such file: arenas0", false),
+    ] {
+        let liar = Liar::start(move |_, _| one(Reply::Error(text.into())));
+        let client = liar.client();
+        let found = client.get(&wanted).unwrap_err();
+        assert_eq!(matches!(found, GetError::NotFound { .. }), is_missing, "{text}: {found}");
+        if !is_missing {
+            let said = with_causes(&found);
+            assert!(said.contains(text) && said.contains(&liar.address.to_string()), "{said}");
+        }
+        // That the server answers, and does not say which of the two, is not that it cannot be asked.
+        match client.has_batch(&[wanted]) {
+            Ok(there) => assert!(is_missing && there == [false]),
+            Err(error) => assert!(!is_missing && matches!(error, GetError::Damaged { .. }), "{error}"),
+        }
+    }
 }
 
 #[test]
@@ -232,7 +292,9 @@ fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
     client.put(data(b"first")).unwrap();
     client.sync().unwrap();
     assert_eq!(syncs.load(Ordering::SeqCst), 0);
-    // Only an answer to this very sync says that all is durable.
+    // Only an answer to this very sync says that all is durable; the other one is a breach.
+    assert!(client.sync().is_err());
+    assert_eq!(syncs.load(Ordering::SeqCst), 0);
     client.sync().unwrap();
     assert_eq!(syncs.load(Ordering::SeqCst), 1);
 
@@ -251,6 +313,7 @@ fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
     let client = liar.client();
     let absent = name(Score::try_from([5; 20].as_slice()).unwrap());
     assert!(matches!(client.get(&absent), Err(GetError::NotFound { .. })));
+    assert!(matches!(client.get(&wanted), Err(GetError::Failed { .. })), "a second answer is a breach");
     assert_eq!(client.get(&wanted).unwrap(), there);
     assert_eq!(client.has_batch(&[absent]).unwrap(), [false]);
 }

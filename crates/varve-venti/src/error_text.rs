@@ -13,6 +13,25 @@ pub const READ_ONLY_TEXT: &str = "read only";
 /// How the answer to a write begins that has the score, but not the bytes, of what is there.
 pub const COLLISION_TEXT: &str = "score collision";
 
+/// How other servers say that a block is missing, in lower case. The protocol defines no text for it.
+const OTHER_MISSING_TEXTS: [&str; 8] = [
+    "no block",
+    "no such block",
+    "no such score",
+    "block not found",
+    "score not found",
+    "block does not exist",
+    "score does not exist",
+    "unknown score",
+];
+
+/// Whether the error text of a read says that the server does not have the block. Any other text may be a failure of the server.
+#[must_use]
+pub fn is_missing(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    text == "not found" || OTHER_MISSING_TEXTS.iter().any(|other| text.starts_with(other))
+}
+
 /// The answer to a read of what is not there.
 #[must_use]
 pub fn missing(score: &[u8; SCORE_BYTES], wire_type: WireType) -> String {
@@ -23,4 +42,29 @@ pub fn missing(score: &[u8; SCORE_BYTES], wire_type: WireType) -> String {
 #[must_use]
 pub fn read_too_small(count: u32, size: usize) -> String {
     format!("{READ_TOO_SMALL_TEXT}: asked for {count} need at least {size}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_block_is_recognised_in_the_texts_of_several_servers() {
+        let own = missing(&[7; SCORE_BYTES], WireType::DATA);
+        for text in
+            [own.as_str(), "no such block", "no such score/type", "No block with that score", " not found\n"]
+        {
+            assert!(is_missing(text), "{text}");
+        }
+        for text in [
+            "",
+            "no",
+            "no such file or directory",
+            "read too small",
+            "bad count",
+            "data block not found here is damaged",
+        ] {
+            assert!(!is_missing(text), "{text}");
+        }
+    }
 }

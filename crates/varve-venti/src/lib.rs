@@ -52,8 +52,8 @@ pub use arena::{
 };
 pub use client::{Answer, AskError, ClientConnection, ClientError};
 pub use error_text::{
-    COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, missing,
-    read_too_small,
+    COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, is_missing,
+    missing, read_too_small,
 };
 pub use frames::{FrameError, Message, Messages};
 pub use reply::{DecodeReplyError, EncodeReplyError, Hello, Reply, encode_read_head};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use varve_remote::{VentiOptions, VentiStore};
+use varve_remote::{VentiError, VentiOptions, VentiStore};
 use varve_venti::Address;
 
 use crate::arguments::{Arguments, WrongWords};
@@ -63,7 +63,12 @@ fn is_venti(text: &str) -> bool {
 
 /// Connects to a Venti server.
 pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
-    Ok(Arc::new(VentiStore::connect(address.clone(), VentiOptions::default())?))
+    let connected =
+        VentiStore::connect(address.clone(), VentiOptions::default()).map_err(|error| match error {
+            VentiError::Connect { .. } => anyhow::Error::new(error),
+            error => anyhow::Error::new(error).context(address.to_string()),
+        });
+    Ok(Arc::new(connected?))
 }
 
 /// The folder of a store that is not a replica, for what a replica cannot do.

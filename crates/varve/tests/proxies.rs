@@ -16,7 +16,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use sandbox::{Sandbox, noise};
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, Score};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, Score, with_causes};
 use varve_remote::{VentiOptions, VentiStore};
 
 /// A program that is killed if a test ends before it does.
@@ -90,10 +90,8 @@ fn client_of(address: &str) -> VentiStore {
 
 /// What a server says of a block that it has, and cannot give now.
 fn trouble(error: GetError) -> String {
-    match error {
-        GetError::Failed { source, .. } | GetError::Damaged { source, .. } => source.to_string(),
-        other => panic!("{other}"),
-    }
+    assert!(!matches!(error, GetError::NotFound { .. }), "{error}");
+    with_causes(&error)
 }
 
 fn data(bytes: &[u8]) -> Block<'_> {

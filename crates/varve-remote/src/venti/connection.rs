@@ -45,9 +45,14 @@ pub enum VentiError {
         /// Its words.
         text: String,
     },
-    /// It has something else.
-    #[error("the Venti server gives other bytes than those that have the score")]
+    /// A read returned something else.
+    #[error("the Venti server breaks the protocol: it gives other bytes than those that have the score")]
     Lies,
+    /// A write was answered with a score that the block does not have.
+    #[error(
+        "the Venti server breaks the protocol: it acknowledges a block under a score that its bytes do not have"
+    )]
+    OtherScore,
     /// It has no name for such a block.
     #[error("Venti has no pointer blocks of more than 7 levels: choose a larger block size")]
     TooDeep,
@@ -64,9 +69,22 @@ impl From<io::Error> for VentiError {
 }
 
 impl VentiError {
-    /// Whether another attempt may succeed.
+    /// Whether another attempt may succeed. A breach of the protocol is no fault of the line: the server will do it again.
     pub(super) fn is_passing(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Socket(_) | Self::Silent | Self::Protocol(_))
+        matches!(self, Self::Connect { .. } | Self::Socket(_) | Self::Silent) || self.is_refused_client()
+    }
+
+    /// How the server broke the protocol, if that is the trouble.
+    pub(super) fn breach(&self) -> Option<&ClientError> {
+        match self {
+            Self::Protocol(error) if !self.is_refused_client() => Some(error),
+            _ => None,
+        }
+    }
+
+    /// A server may have too many clients at the moment.
+    fn is_refused_client(&self) -> bool {
+        matches!(self, Self::Protocol(ClientError::Refused { .. }))
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! What a block leads to is there before it is put. So a copy that was interrupted goes on where it stopped; and a block that leads to others
 //! and is there already says that they are as well, unless somebody has removed or damaged them: [`CopyMode::Fast`] believes that.
+//!
+//! The destination is only asked in order to save work. If it does not say that a block is there, the block is written.
 
 use std::collections::BTreeSet;
 
@@ -45,15 +47,15 @@ pub enum CopyError {
     /// The scores of a store are others than Venti's.
     #[error("only stores with SHA-1 scores, as those of Venti, name the same block alike")]
     OtherScores,
-    /// A block cannot be read.
-    #[error(transparent)]
-    Get(#[from] GetError),
-    /// A block cannot be written.
-    #[error(transparent)]
-    Put(#[from] PutError),
-    /// What was written may not survive.
-    #[error(transparent)]
-    Sync(#[from] SyncError),
+    /// The source does not give a block.
+    #[error("the source cannot be read")]
+    Source(#[source] GetError),
+    /// The destination does not take a block.
+    #[error("the destination cannot be written")]
+    Destination(#[source] PutError),
+    /// The destination may lose what was copied.
+    #[error("the destination cannot be made durable")]
+    Sync(#[source] SyncError),
     /// The root is none.
     #[error("{score} is not the root of an archive")]
     Root {
@@ -126,17 +128,17 @@ pub fn copy_archive(
     let mut roots = vec![root_child(score)];
     let mut next = Some(score);
     while let Some(root) = next.filter(|_| roots.len() < REMEMBERED_MAX) {
-        if copier.believes(&root_child(root).name)? {
+        if copier.believes(&root_child(root).name) {
             break;
         }
-        let block = from.get(&root_child(root).name)?;
+        let block = from.get(&root_child(root).name).map_err(CopyError::Source)?;
         next = decoded(root, &block)?.previous.filter(|previous| *previous != from.empty_score());
         roots.extend(next.map(root_child));
     }
     while let Some(root) = roots.pop() {
         copier.copy(root)?;
     }
-    to.sync()?;
+    to.sync().map_err(CopyError::Sync)?;
     Ok(copier.copied)
 }
 
@@ -160,12 +162,25 @@ struct Copier<'a> {
 
 impl Copier<'_> {
     /// Whether a block stands for all below it.
-    fn believes(&self, name: &BlockName) -> Result<bool, CopyError> {
-        Ok(self.mode == CopyMode::Fast && self.is_there(name)?)
+    fn believes(&self, name: &BlockName) -> bool {
+        self.mode == CopyMode::Fast && self.is_there(name)
     }
 
-    fn is_there(&self, name: &BlockName) -> Result<bool, CopyError> {
-        Ok(self.to.has_batch(std::slice::from_ref(name))?.first() == Some(&true))
+    fn is_there(&self, name: &BlockName) -> bool {
+        self.are_there(std::slice::from_ref(name)).first() == Some(&true)
+    }
+
+    /// Which of these blocks the destination says it has. An error to this question is a "no": the write that follows will tell
+    /// whether the destination works.
+    fn are_there(&self, names: &[BlockName]) -> Vec<bool> {
+        match self.to.has_batch(names) {
+            Ok(there) => there,
+            // The destination could not be asked at all: another question would wait as long.
+            Err(GetError::Failed { .. }) => vec![false; names.len()],
+            Err(_) if names.len() == 1 => vec![false],
+            // One of the answers was unclear.
+            Err(_) => names.iter().map(|name| self.is_there(name)).collect(),
+        }
     }
 
     fn copy(&mut self, top: Child) -> Result<(), CopyError> {
@@ -197,12 +212,12 @@ impl Copier<'_> {
         if self.done.contains(&child.name) {
             return Ok(None);
         }
-        if self.believes(&child.name)? {
+        if self.believes(&child.name) {
             self.copied.present_count += 1;
             return Ok(None);
         }
-        let is_there = self.is_there(&child.name)?;
-        let bytes = self.from.get(&child.name)?;
+        let is_there = self.is_there(&child.name);
+        let bytes = self.from.get(&child.name).map_err(CopyError::Source)?;
         let below = self.below(&child, &bytes)?;
         let (leaves, mut inner): (Vec<Child>, Vec<Child>) =
             below.into_iter().partition(|child| child.name.block_type == BlockType::DATA);
@@ -238,12 +253,13 @@ impl Copier<'_> {
     fn copy_leaves(&mut self, leaves: &[Child]) -> Result<(), CopyError> {
         let names: BTreeSet<BlockName> = leaves.iter().map(|leaf| leaf.name).collect();
         let names: Vec<BlockName> = names.into_iter().collect();
-        let there = self.to.has_batch(&names)?;
+        let there = self.are_there(&names);
         let missing: Vec<BlockName> =
             names.iter().zip(&there).filter(|(_, there)| !**there).map(|(name, _)| *name).collect();
         self.copied.present_count += (names.len() - missing.len()) as u64;
         if !missing.is_empty() {
-            let blocks = self.from.get_batch(&missing).into_iter().collect::<Result<Vec<_>, _>>()?;
+            let read: Result<Vec<_>, _> = self.from.get_batch(&missing).into_iter().collect();
+            let blocks = read.map_err(CopyError::Source)?;
             self.put(&missing, &blocks)?;
         }
         if (self.watch)(&self.copied) { Ok(()) } else { Err(CopyError::Cancelled) }
@@ -253,7 +269,7 @@ impl Copier<'_> {
         let pairs = names.iter().zip(blocks);
         let blocks: Vec<Block<'_>> =
             pairs.map(|(name, bytes)| Block { block_type: name.block_type, bytes }).collect();
-        let scores = self.to.put_batch(&blocks)?;
+        let scores = self.to.put_batch(&blocks).map_err(CopyError::Destination)?;
         if let Some((name, other)) = names.iter().zip(&scores).find(|(name, score)| name.score != **score) {
             return Err(CopyError::OtherName { name: *name, other: *other });
         }

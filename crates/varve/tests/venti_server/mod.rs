@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use crate::sandbox::Sandbox;
 
+pub mod strange;
+
 /// What the store is called in its sandbox.
 pub const STORE: &str = "venti-store";
 

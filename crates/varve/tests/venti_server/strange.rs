@@ -1,0 +1,124 @@
+//! A Venti server in the test's own memory that may answer some requests in a way of its own.
+#![allow(dead_code, reason = "each test uses its own part of this")]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::{Bytes, BytesMut};
+use varve_block::Score;
+use varve_venti::{Hello, Message, Messages, Reply, Request, Version, VersionLine, missing, read_too_small};
+
+/// What the server says to a request about a block that it has, or has not: how much the tag is more than the request's, and the
+/// answer. `None`: what any server says.
+type Oddity = dyn Fn(&Request, Option<&Bytes>) -> Option<(u8, Reply)> + Send + Sync;
+
+pub struct Strange {
+    pub address: String,
+    state: Arc<State>,
+}
+
+struct State {
+    blocks: Mutex<BTreeMap<([u8; 20], u8), Bytes>>,
+    asked: AtomicUsize,
+    connections: AtomicUsize,
+    oddity: Box<Oddity>,
+}
+
+impl Strange {
+    pub fn start(
+        oddity: impl Fn(&Request, Option<&Bytes>) -> Option<(u8, Reply)> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp!127.0.0.1!{}", listener.local_addr().unwrap().port());
+        let state = Arc::new(State {
+            blocks: Mutex::default(),
+            asked: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            oddity: Box::new(oddity),
+        });
+        let shared = Arc::clone(&state);
+        let accept = move || {
+            for socket in listener.incoming() {
+                let shared = Arc::clone(&shared);
+                shared.connections.fetch_add(1, Ordering::SeqCst);
+                std::thread::Builder::new().spawn(move || shared.talk(socket.unwrap())).unwrap();
+            }
+        };
+        std::thread::Builder::new().spawn(accept).unwrap();
+        Self { address, state }
+    }
+
+    /// How many requests have come.
+    pub fn asked(&self) -> usize {
+        self.state.asked.load(Ordering::SeqCst)
+    }
+
+    /// How many connections have been made.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many blocks it was given.
+    pub fn block_count(&self) -> usize {
+        self.state.blocks.lock().unwrap().len()
+    }
+}
+
+impl State {
+    fn talk(&self, mut socket: TcpStream) {
+        let _ = socket.set_nodelay(true);
+        socket.write_all(Version::line()).unwrap();
+        let (mut line, mut byte) = (VersionLine::default(), [0]);
+        while socket.read(&mut byte).unwrap_or(0) > 0 {
+            if !matches!(line.receive(&byte), Ok((_, None))) {
+                break;
+            }
+        }
+        let mut messages = Messages::new(Version::V04, 1 << 21, BytesMut::new());
+        let mut bytes = vec![0; 65_536];
+        loop {
+            while let Ok(Some(Message::Whole { kind, tag, body })) = messages.next_message() {
+                let (more, reply) = self.answer(&Request::decode(kind, body).unwrap());
+                let mut out = Vec::new();
+                reply.encode(Version::V04, tag.wrapping_add(more), &mut out).unwrap();
+                if socket.write_all(&out).is_err() {
+                    return;
+                }
+            }
+            match socket.read(&mut bytes) {
+                Ok(count @ 1..) => messages.inbox().extend_from_slice(&bytes[..count]),
+                _ => return,
+            }
+        }
+    }
+
+    fn answer(&self, request: &Request) -> (u8, Reply) {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut blocks = self.blocks.lock().unwrap();
+        let found = match request {
+            Request::Read { score, wire_type, .. } => blocks.get(&(*score, wire_type.to_byte())).cloned(),
+            _ => None,
+        };
+        if let Some(odd) = (self.oddity)(request, found.as_ref()) {
+            return odd;
+        }
+        let reply = match (request, found) {
+            (Request::Hello(_), _) => Reply::Hello(Hello::anonymous()),
+            (Request::Read { count, .. }, Some(block)) if block.len() > *count as usize => {
+                Reply::Error(read_too_small(*count, block.len()))
+            }
+            (Request::Read { .. }, Some(block)) => Reply::Read(block),
+            (Request::Read { score, wire_type, .. }, None) => Reply::Error(missing(score, *wire_type)),
+            (Request::Write { wire_type, data }, _) => {
+                let score: [u8; 20] = Score::sha1(data).as_bytes().try_into().unwrap();
+                blocks.insert((score, wire_type.to_byte()), data.clone());
+                Reply::Write(score)
+            }
+            _ => Reply::Sync,
+        };
+        (0, reply)
+    }
+}
