@@ -8,6 +8,7 @@
 //!
 //! What must always be true:
 //! - A block is acknowledged once the store has it, and a sync once all is durable that was asked for before it on the same connection.
+//! - A block that was acknowledged is durable some seconds later, or when its writer's connection has been closed, if no client has synced before.
 //! - Memory is bounded: what clients have asked for and not taken yet has room in a budget, each client's and everybody's. Who is over it is not
 //!   listened to until there is room again.
 //! - Nobody waits for ever for somebody who says half a word, takes no answer, or has vanished.
@@ -20,6 +21,7 @@ mod answer;
 mod answers;
 mod connection;
 mod connection_error;
+mod flush;
 mod inherited;
 mod listen;
 mod notify;
@@ -28,6 +30,7 @@ mod read_pace;
 mod recent;
 mod room;
 mod server;
+mod sessions;
 mod settings;
 mod start_error;
 mod state;
@@ -36,6 +39,7 @@ pub use inherited::{InheritError, Inherited};
 pub use listen::{Access, ListenAt, Listening, ParseListenAtError};
 pub use notify::{Notice, notify};
 pub use server::VentiServer;
+pub use sessions::{Session, Sessions, blocks_of, list_sessions, mark_sessions};
 pub use settings::VentiSettings;
 pub use start_error::StartError;
 pub use state::VentiCounts;

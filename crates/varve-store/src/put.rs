@@ -11,15 +11,42 @@ use varve_log::{AppendError, Appended, Appender, ArenaId, Digest, NamedBlock};
 use crate::config::CompareMode;
 use crate::store::{Admission, FullDraft, Pending, PendingPlace, Store, Writer};
 
+/// What became of a block that was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Put {
+    /// Its name.
+    pub score: Score,
+    /// Whether this call has stored it: it was not in the store before.
+    pub is_new: bool,
+}
+
+/// What became of blocks that were put together.
+struct Admitted {
+    /// Drafts that became full.
+    full: Vec<FullDraft>,
+    /// Which blocks were new, or why one was refused.
+    is_new: Result<Vec<bool>, PutError>,
+}
+
 impl Store {
     pub(crate) fn put_blocks(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.put_each(blocks).map(|put| put.into_iter().map(|put| put.score).collect())
+    }
+
+    /// As [`put_batch`](varve_block::BlockStore::put_batch), and says of each block whether it was new. In a store that compares by value
+    /// every block counts as new.
+    ///
+    /// # Errors
+    /// [`PutError`]
+    pub fn put_each(&self, blocks: &[Block<'_>]) -> Result<Vec<Put>, PutError> {
         let writer = self.writer_for_put()?;
         self.check_nothing_withheld().map_err(|error| PutError::Failed { source: error.into() })?;
         if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
         }
         if self.config.compare == CompareMode::Value {
-            return self.put_by_value(writer, blocks);
+            let scores = self.put_by_value(writer, blocks)?;
+            return Ok(scores.into_iter().map(|score| Put { score, is_new: true }).collect());
         }
         let scores = self.namer.hash_each(blocks.iter().map(|block| block.bytes));
         let named: Vec<NamedBlock<'_>> = blocks
@@ -31,21 +58,21 @@ impl Store {
                 bytes: block.bytes,
             })
             .collect();
-        let (full, outcome) = self.admit(&named)?;
+        let Admitted { full, is_new } = self.admit(&named)?;
         // Those that a refused block comes after, too: a `sync` waits for every draft that was closed.
         for full in full {
             self.append_draft(writer, &full).map_err(failed)?;
         }
-        outcome?;
-        Ok(scores)
+        let is_new = is_new?;
+        Ok(scores.into_iter().zip(is_new).map(|(score, is_new)| Put { score, is_new }).collect())
     }
 
     fn writer_for_put(&self) -> Result<&Writer, PutError> {
         self.writer.as_ref().ok_or_else(|| PutError::ReadOnly { reason: "it was opened to be read".into() })
     }
 
-    /// Adds the blocks that are new to the draft, until one is refused. Returns the drafts that became full, and whether one was.
-    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<(Vec<FullDraft>, Result<(), PutError>), PutError> {
+    /// Adds the blocks that are new to the draft, until one is refused.
+    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<Admitted, PutError> {
         let mut known = vec![false; blocks.len()];
         loop {
             let seen = self.admission().page_count;
@@ -59,8 +86,8 @@ impl Store {
             // A page that was written meanwhile has moved blocks from `pending` to the index: look there again.
             if admission.page_count == seen {
                 let mut full = Vec::new();
-                let outcome = admission.add_new(blocks, &known, &mut full);
-                return Ok((full, outcome));
+                let is_new = admission.add_new(blocks, &known, &mut full);
+                return Ok(Admitted { full, is_new });
             }
         }
     }
@@ -247,8 +274,9 @@ impl Admission {
         blocks: &[NamedBlock<'_>],
         known: &[bool],
         full: &mut Vec<FullDraft>,
-    ) -> Result<(), PutError> {
-        for (block, _) in blocks.iter().zip(known).filter(|(_, known)| !**known) {
+    ) -> Result<Vec<bool>, PutError> {
+        let mut is_new = vec![false; blocks.len()];
+        for (number, (block, _)) in blocks.iter().zip(known).enumerate().filter(|(_, (_, known))| !**known) {
             if let Some(pending) = self.pending.get(&block.name) {
                 if pending.digest != block.digest {
                     return Err(PutError::Collision { name: block.name });
@@ -262,13 +290,14 @@ impl Admission {
             let open = &mut self.drafts[kind];
             let place = PendingPlace::Draft { number: open.number, ordinal: open.draft.push(*block) };
             self.pending.insert(block.name, Pending { place, digest: block.digest });
+            is_new[number] = true;
             self.new_block_count += 1;
             self.new_block_bytes += block.bytes.len() as u64;
             if self.drafts[kind].draft.is_full() {
                 full.extend(self.close_draft(kind));
             }
         }
-        Ok(())
+        Ok(is_new)
     }
 
     pub(crate) fn close_draft(&mut self, kind: usize) -> Option<FullDraft> {

@@ -33,7 +33,7 @@ use value::{
     parse_exclude, parse_format, parse_index_memory, parse_parity, parse_sample, parse_share, parse_size,
     parse_tag, parse_time,
 };
-pub use venti::{Copy, Import};
+pub use venti::{Copy, Import, Venti};
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
@@ -212,6 +212,9 @@ pub enum Command {
     /// Serve disk images to other programs and machines until ended
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Box<Serve>),
+    /// List which clients of the Venti door wrote, and set aside what one of them wrote
+    #[command(subcommand)]
+    Venti(Venti),
     /// Foretell what each kind of store would need on a disk, and how fast it would be, and choose one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(MakePlan),

@@ -25,6 +25,7 @@ mod snapshot;
 mod snapshots;
 mod stats;
 mod taken;
+mod venti;
 mod verify;
 mod verify_replica;
 
@@ -91,6 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Repair(words) => repair::run(arguments, words),
         Command::Boot(words) => boot::run(arguments, words),
         Command::Serve(words) => serve::run(arguments, words),
+        Command::Venti(args) => venti::run(arguments, args),
         Command::Plan(words) => plan::run(arguments, words),
         Command::Bench(words) => bench::run(arguments, words),
         Command::Completions { shell } => pages::completions(*shell),

@@ -17,7 +17,7 @@ use varve_store::{
     BringBackError, ChooseIndexError, ChoosePlacesError, ConfigError, CreateError, KeyError, NotPermitted,
     OpenError, RepairError,
 };
-use varve_tree::{CopyError, CopyTreeError, ReadPointerError, ReadTreeError};
+use varve_tree::{CopyTreeError, ReadPointerError, ReadTreeError};
 use varve_world::LockError;
 
 use crate::arguments::WrongWords;
@@ -149,7 +149,6 @@ fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error +
         ChoosePlacesError::Store,
         CloneError::Open,
         CloneError::Replica,
-        CopyError::Get,
         CopySnapshotError::Enter,
         CopyTreeError::Read,
         CreateError::Keys,

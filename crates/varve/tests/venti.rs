@@ -16,7 +16,11 @@ use std::process::Command;
 use door::{Mount, PATIENCE, can_mount, wait_until};
 use sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image, write_at};
 use varve_archive::ServedImage;
+use varve_block::{Block, BlockName, BlockStore, BlockType, Score, with_causes};
 use varve_machine::{NbdDisk, NbdDiskOptions};
+use varve_remote::{VentiOptions, VentiStore};
+use varve_venti::{Reply, Request};
+use venti_server::strange::Strange;
 use venti_server::{STORE, Server, at, command_at, fails_at, make_store};
 
 #[test]
@@ -355,6 +359,317 @@ fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_tol
     assert!(watched.number("varve_venti_reads_total") >= 64);
     server.signal("-TERM");
     assert_eq!(watched.heard(), "STOPPING=1\n");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_when_it_is_served_is_read_through_the_same_door() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    let limited = |blocks: u64| {
+        let own = venti_server::command(&sandbox, &["--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+        let mut command = Command::new("sh");
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+        command.args(["-c", &script, "sh"]).arg(own.get_program()).args(own.get_args());
+        command
+    };
+    let bench = |server: &Server, words: &[&str]| {
+        let words = [&["bench", "venti", server.address(), "--count", "64"], words].concat();
+        command_at(&sandbox, server.address()).args(words).output().unwrap()
+    };
+    let mut server = Server::run(&sandbox, limited(8192), 2);
+    assert!(bench(&server, &["--seed", "1"]).status.success());
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+
+    // The log has an end that has to be written anew, and its file cannot be written so far.
+    let manager = UnixDatagram::bind(sandbox.path("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = limited(64);
+    command.env("NOTIFY_SOCKET", sandbox.path("notify"));
+    let server = Server::run(&sandbox, command, 2);
+    let watched = Watched { manager, metrics: server.addresses[1].clone() };
+    let log = Server::complaints(&sandbox);
+    assert!(log.contains("served read-only") && log.contains("File too large"), "{log}");
+    assert_eq!(watched.heard(), "READY=1\n");
+    assert_eq!(watched.heard(), "STATUS=read-only, as the store could not write\n");
+    assert_eq!(watched.number("varve_venti_read_only"), 1);
+    assert!(bench(&server, &["--seed", "1", "--action", "read"]).status.success());
+    let refused = bench(&server, &["--seed", "2"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("read only"), "{said}");
+    server.end();
+
+    // There is room again.
+    let server = Server::start(&sandbox);
+    assert!(bench(&server, &["--seed", "1", "--action", "read"]).status.success());
+    assert!(bench(&server, &["--seed", "2"]).status.success());
+    server.end();
+}
+
+#[test]
+fn a_block_is_durable_soon_after_it_was_acknowledged_though_nobody_syncs() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    for (number, (is_left_open, sync_after)) in [(false, "3600"), (true, "1")].into_iter().enumerate() {
+        let words = ["--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--sync-after", sync_after];
+        let mut server = Server::run(&sandbox, venti_server::command(&sandbox, &words), 2);
+        let flushes = || number_at(&server.addresses[1], "varve_venti_flushes_total");
+        let address = server.address().parse().unwrap();
+        let client = VentiStore::connect(address, VentiOptions::default()).unwrap();
+        let bytes = noise(number as u64 + 1, 3000);
+        let score = client.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+        let client = is_left_open.then_some(client);
+        wait_until("the server has synced by itself", || flushes() == 1);
+        server.child.kill().unwrap();
+        server.child.wait().unwrap();
+        drop(client);
+
+        let server = Server::start(&sandbox);
+        let client = VentiStore::connect(server.address().parse().unwrap(), VentiOptions::default()).unwrap();
+        let name = BlockName { score, block_type: BlockType::DATA };
+        assert!(client.get(&name).unwrap() == bytes, "left open: {is_left_open}");
+        drop(client);
+        server.end();
+    }
+}
+
+#[test]
+fn what_one_client_wrote_is_listed_and_set_aside_and_put_back() {
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    let store = |words: &[&str], code: i32| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+        let output = command.args(["-s", &sandbox.arg(STORE)]).args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        String::from_utf8(output.stdout).unwrap() + &said
+    };
+    let serve = |more: &[&str]| {
+        let words = [&["--venti", "127.0.0.1:0", "--venti-read-only", "127.0.0.1:0"], more].concat();
+        Server::run(&sandbox, venti_server::command(&sandbox, &words), 2)
+    };
+    let client = |address: &str| {
+        let address = address.trim_end_matches(" (to be read)").parse().unwrap();
+        VentiStore::connect(address, VentiOptions::default()).unwrap()
+    };
+    let data = |bytes: &'static [u8]| Block { block_type: BlockType::DATA, bytes };
+    let name = |bytes: &[u8]| BlockName { score: Score::sha1(bytes), block_type: BlockType::DATA };
+    assert!(store(&["venti", "sessions"], 0).contains("--sessions`"));
+
+    let mut server = serve(&["--sessions"]);
+    for blocks in [&[&b"shared"[..], b"good"][..], &[b"shared", b"bad", b"bad as well"]] {
+        let client = client(server.address());
+        blocks.iter().for_each(|bytes| assert!(client.put(data(bytes)).is_ok()));
+        client.sync().unwrap();
+    }
+    // What a sync was answered for is recorded, whatever becomes of the server.
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let listed = store(&["--json", "venti", "sessions"], 0);
+    let sessions: Vec<serde_json::Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counts =
+        |session: &serde_json::Value| (session["new_blocks"].clone(), session["known_blocks"].clone());
+    assert_eq!(sessions.iter().map(counts).collect::<Vec<_>>(), [(2.into(), 0.into()), (2.into(), 1.into())]);
+    assert!(sessions[1]["from"].as_str().unwrap().starts_with("tcp!127.0.0.1!"), "{listed}");
+    let number = sessions[1]["session"].to_string();
+
+    assert!(store(&["venti", "set-aside", "99"], 2).contains("there is no session 99"));
+    assert!(store(&["venti", "set-aside", "--dry-run", &number], 0).contains("2 blocks would be set aside"));
+    let bad = [&b"bad"[..], b"bad as well"];
+    let refusals = |address: &str| {
+        let client = client(address);
+        for bytes in [&b"shared"[..], b"good"] {
+            assert_eq!(client.get(&name(bytes)).unwrap(), bytes);
+        }
+        bad.map(|bytes| client.get(&name(bytes)).map_err(|error| with_causes(&error)))
+    };
+    // Served again without the option: it is recorded all the same.
+    let server = serve(&[]);
+    assert!(refusals(server.address()).iter().all(Result::is_ok));
+    assert!(store(&["venti", "set-aside", &number], 11).contains("in use"));
+    server.end();
+
+    assert!(store(&["venti", "set-aside", &number], 0).contains("2 blocks set aside"));
+    let server = serve(&[]);
+    for address in &server.addresses {
+        for refused in refusals(address) {
+            assert!(refused.unwrap_err().contains("the administrator has set this block aside"));
+        }
+    }
+    // Somebody else brings one of them, and relies on it from then on.
+    let other = client(server.address());
+    other.put(data(b"bad")).unwrap();
+    assert_eq!(other.get(&name(b"bad")).unwrap(), b"bad".as_slice());
+    other.sync().unwrap();
+    drop(other);
+    server.end();
+    assert!(store(&["venti", "set-aside", "--dry-run", &number], 0).contains("0 blocks"));
+    let server = serve(&[]);
+    let found = refusals(server.address());
+    assert!(found[0].is_ok() && found[1].is_err());
+    server.end();
+
+    assert!(store(&["venti", "put-back", &number], 0).contains("1 block put back"));
+    let server = serve(&[]);
+    assert!(refusals(server.address()).iter().all(Result::is_ok));
+    server.end();
+    // Proxies could not record who writes.
+    let refused =
+        venti_server::command(&sandbox, &["--venti", "127.0.0.1:0", "--read-ahead"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("proxies cannot do"), "{refused:?}");
+}
+
+/// A folder, archived for vac's tools in the sandbox's own store. The file that names the archive.
+fn archived_for_vac(sandbox: &Sandbox) -> String {
+    let (store, source, file) = (sandbox.arg(STORE), sandbox.path("source"), sandbox.arg("source.vac"));
+    make_store(sandbox);
+    sample_folder(&source);
+    let words = ["-s", &store, "snapshot", "-q", "--vac", &file, source.to_str().unwrap()];
+    assert!(Command::new(env!("CARGO_BIN_EXE_varve")).args(words).status().unwrap().success());
+    file
+}
+
+fn copy(sandbox: &Sandbox, from: &str, file: &str, to: &str) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.args(["copy", from, file, to]).env("HOME", sandbox.path("home-of-nobody")).output().unwrap()
+}
+
+#[test]
+fn a_destination_that_does_not_say_that_a_block_is_there_is_given_it() {
+    let sandbox = Sandbox::encrypted();
+    let file = archived_for_vac(&sandbox);
+    let store = sandbox.arg(STORE);
+    let says = |text: &str| Some((0, Reply::Error(text.into())));
+    let destinations: [(&str, Strange); 5] = [
+        ("none", Strange::start(|_, _| None)),
+        (
+            "other words",
+            Strange::start(move |request, found| match (request, found) {
+                (Request::Read { .. }, None) => says("no such score/type"),
+                _ => None,
+            }),
+        ),
+        (
+            "no small reads",
+            Strange::start(move |request, found| match (request, found) {
+                (Request::Read { count, .. }, Some(block)) if block.len() > *count as usize => {
+                    says("bad count")
+                }
+                _ => None,
+            }),
+        ),
+        (
+            "nothing is read",
+            Strange::start(move |request, _| match request {
+                Request::Read { .. } => says("no such block"),
+                _ => None,
+            }),
+        ),
+        (
+            "reads fail",
+            Strange::start(move |request, _| match request {
+                Request::Read { .. } => says("i/o error"),
+                _ => None,
+            }),
+        ),
+    ];
+    let mut counts = Vec::new();
+    for (what, destination) in &destinations {
+        // The second time finds what is there, or writes it again.
+        for _ in 0..2 {
+            let output = copy(&sandbox, &store, &file, &destination.address);
+            assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        counts.push(destination.block_count());
+    }
+    assert!(counts[0] > 10 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+
+    // A score that is nowhere is missing, and not damaged, whatever the server calls it.
+    for (what, server) in &destinations[..4] {
+        let said = fails_at(&sandbox, &server.address, 1, &["ls", &format!("vac:{}", "4".repeat(40))]);
+        assert!(said.contains("is not in the store") && !said.contains("damaged"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn an_error_of_a_copy_names_the_side_that_failed() {
+    let sandbox = Sandbox::encrypted();
+    let file = archived_for_vac(&sandbox);
+    let store = sandbox.arg(STORE);
+    let good = Strange::start(|_, _| None);
+    assert!(copy(&sandbox, &store, &file, &good.address).status.success());
+    let says = |text: &str| Some((0, Reply::Error(text.into())));
+    let takes_nothing = Strange::start(move |request, _| match request {
+        Request::Write { .. } => says("out of paper"),
+        _ => None,
+    });
+    let gives_nothing = Strange::start(move |request, _| match request {
+        Request::Read { .. } => says("out of paper"),
+        _ => None,
+    });
+    for (from, to, side, code) in [
+        (&good.address, &takes_nothing.address, "the destination cannot be written", 1),
+        (&gives_nothing.address, &good.address, "the source cannot be read", 5),
+    ] {
+        let output = copy(&sandbox, from, &file, to);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        let at = if side.contains("source") { from } else { to };
+        assert!(said.contains(side) && said.contains(at.as_str()) && said.contains("out of paper"), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_breaks_the_protocol_ends_the_work_at_once() {
+    let sandbox = Sandbox::encrypted();
+    sample_folder(&sandbox.path("home"));
+    let is_probe = |request: &Request| matches!(request, Request::Read { count: 0, .. });
+    let servers: [(&str, Strange); 3] = [
+        (
+            "count is ignored",
+            Strange::start(move |request, found| match found {
+                Some(block) if is_probe(request) => Some((0, Reply::Read(block.clone()))),
+                _ => None,
+            }),
+        ),
+        (
+            "another tag",
+            Strange::start(move |request, _| {
+                is_probe(request).then(|| (7, Reply::Error("no block with score x".into())))
+            }),
+        ),
+        ("another kind", Strange::start(move |request, _| is_probe(request).then_some((0, Reply::Sync)))),
+    ];
+    for (number, (what, server)) in servers.iter().enumerate() {
+        let ask = |words: &[&str]| {
+            let roots = sandbox.arg(&format!("roots-{number}"));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+            command.args(["-s", &server.address, "--roots", &roots]).args(words).output().unwrap()
+        };
+        assert!(ask(&["snapshot", &sandbox.arg("home")]).status.success(), "{what}");
+        let before = server.connections();
+        let verified = ask(&["verify"]);
+        let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+        assert_eq!(verified.status.code(), Some(1), "{what}: {said}");
+        assert!(said.contains("breaks the protocol") && said.contains(&server.address), "{what}: {said}");
+        assert_eq!(server.connections(), before + 1, "{what}: no other connection is tried");
+    }
+    // Bytes that do not have their score are never taken for the block.
+    let liar = Strange::start(|request, found| match (request, found) {
+        (Request::Read { .. }, Some(block)) if !block.is_empty() => {
+            let mut other = block.to_vec();
+            other[0] ^= 1;
+            Some((0, Reply::Read(other.into())))
+        }
+        _ => None,
+    });
+    let client = VentiStore::connect(liar.address.parse().unwrap(), VentiOptions::default()).unwrap();
+    let score = client.put(Block { block_type: BlockType::DATA, bytes: b"a block" }).unwrap();
+    assert_eq!(score, Score::sha1(b"a block"));
+    let asked = liar.asked();
+    assert!(client.get(&BlockName { score, block_type: BlockType::DATA }).is_err());
+    assert_eq!(liar.asked(), asked + 1);
 }
 
 #[test]

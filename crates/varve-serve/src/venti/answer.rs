@@ -8,7 +8,11 @@ use varve_venti::{
 };
 
 use super::answers::Answers;
+use super::connection::ClientAccess;
 use super::state::State;
+
+/// The answer to a read of a block that an administrator has set aside.
+const SET_ASIDE_TEXT: &str = "the administrator has set this block aside";
 
 /// A block that somebody wants.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +50,13 @@ pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut A
                 answers[number] = Some(Reply::Read(Bytes::new()));
                 continue;
             }
-            names.push(BlockName { score, block_type });
+            let name = BlockName { score, block_type };
+            if state.refuses(&name) {
+                state.counters.errors.add(1);
+                answers[number] = Some(Reply::Error(SET_ASIDE_TEXT.into()));
+                continue;
+            }
+            names.push(name);
             asked.push(number);
         }
         if names.is_empty() {
@@ -93,13 +103,13 @@ fn answer_read(state: &State, read: &Read, found: Result<Bytes, GetError>) -> Op
 pub(super) fn write(
     state: &State,
     version: Version,
-    is_read_only: bool,
+    access: &ClientAccess,
     block_bytes_max: usize,
     writes: &[Write],
     into: &mut Answers,
 ) {
     let refusal = |write: &Write| {
-        if is_read_only {
+        if matches!(access, ClientAccess::ReadOnly) {
             return Some(READ_ONLY_TEXT.to_owned());
         }
         if let Some(fault) = state.fault() {
@@ -126,7 +136,7 @@ pub(super) fn write(
             }
         }
     }
-    let mut stored = put(state, &blocks).into_iter();
+    let mut stored = put(state, access, &blocks).into_iter();
     for (write, answer) in writes.iter().zip(answers) {
         let reply = match answer {
             Reply::Sync => stored.next().unwrap_or_else(|| Reply::Error("the block was not stored".into())),
@@ -137,12 +147,16 @@ pub(super) fn write(
 }
 
 /// Stores blocks, together if that can be done.
-fn put(state: &State, blocks: &[Block<'_>]) -> Vec<Reply> {
+fn put(state: &State, access: &ClientAccess, blocks: &[Block<'_>]) -> Vec<Reply> {
+    let store = |blocks: &[Block<'_>]| match access {
+        ClientAccess::ReadWrite(Some(session)) => session.put(blocks),
+        _ => state.blocks.put_batch(blocks),
+    };
     // The block without bytes stands for zeros, and is never stored.
     let stored: Vec<Block<'_>> = blocks.iter().filter(|block| !block.bytes.is_empty()).copied().collect();
     let mut together = match stored.as_slice() {
         [] | [_] => None,
-        many => state.blocks.put_batch(many).ok().map(Vec::into_iter),
+        many => store(many).ok().map(Vec::into_iter),
     };
     let empty = state.blocks.empty_score();
     let answers = blocks.iter().map(|block| {
@@ -153,8 +167,9 @@ fn put(state: &State, blocks: &[Block<'_>]) -> Vec<Reply> {
             return written(state, block, score);
         }
         // One by one, so that each is told what is wrong with it.
-        match state.blocks.put(*block) {
-            Ok(score) => written(state, block, score),
+        match store(std::slice::from_ref(block)).map(|scores| scores.first().copied()) {
+            Ok(Some(score)) => written(state, block, score),
+            Ok(None) => Reply::Error("the block was not stored".into()),
             Err(error) => refuse_write(state, &error),
         }
     });
@@ -162,6 +177,7 @@ fn put(state: &State, blocks: &[Block<'_>]) -> Vec<Reply> {
 }
 
 fn written(state: &State, block: &Block<'_>, score: Score) -> Reply {
+    state.unsynced.acknowledge();
     state.counters.writes.add(1);
     state.counters.written_bytes.add(block.bytes.len() as u64);
     match score.as_bytes().try_into() {
@@ -196,14 +212,7 @@ pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8,
             "{READ_ONLY_TEXT}: the server could not write, so not everything is durable: {fault}"
         )),
         _ if is_read_only => Reply::Sync,
-        _ => match state.blocks.sync() {
-            Ok(()) => Reply::Sync,
-            Err(error) => {
-                let text = with_causes(&error);
-                state.turn_read_only(text.clone());
-                Reply::Error(text)
-            }
-        },
+        _ => state.sync().map_or_else(|error| Reply::Error(with_causes(&error)), |()| Reply::Sync),
     };
     match &reply {
         Reply::Sync => state.counters.syncs.add(1),

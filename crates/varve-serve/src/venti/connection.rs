@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
@@ -15,6 +16,7 @@ use super::answers::Answers;
 use super::connection_error::ConnectionError;
 use super::outbox::{Outbox, outbox};
 use super::room::{CommonRoom, Room, Taken, take, take_now};
+use super::sessions::OpenSession;
 use super::settings::VentiSettings;
 use super::state::State;
 
@@ -37,12 +39,19 @@ pub(super) struct Shared {
     pub(super) room: CommonRoom,
 }
 
+/// What a client may do, and where it is recorded what it writes.
+#[derive(Clone)]
+pub(super) enum ClientAccess {
+    ReadOnly,
+    ReadWrite(Option<Arc<OpenSession>>),
+}
+
 /// Serves a client until it, or the server, has had enough. Whatever was asked before is answered first.
 pub(super) async fn serve<R, W>(
     reader: R,
     writer: W,
     shared: Arc<Shared>,
-    is_read_only: bool,
+    access: ClientAccess,
     stop: watch::Receiver<bool>,
 ) -> Result<(), ConnectionError>
 where
@@ -53,12 +62,14 @@ where
     let own_room = Room::new(shared.settings.client_bytes);
     let taker = shared.room.enter(own_room.clone());
     let writing = tokio::spawn(remainder.send(shared.settings.send_timeout, taker));
+    let (state, has_written) = (Arc::clone(&shared.state), Arc::new(AtomicBool::new(false)));
     let client = Client {
         connection: ServerConnection::new(shared.settings.block_bytes_max),
         own_room,
         writes: Arc::new(RwLock::new(())),
+        has_written: Arc::clone(&has_written),
         outbox,
-        is_read_only,
+        access,
         shared,
         replies: Answers::default(),
         reply_tags: Vec::new(),
@@ -67,8 +78,11 @@ where
     };
     let received = client.receive(reader, stop).await;
     // It ends when the last answer was taken, or nobody takes any more.
-    let sent = writing.await.map_err(|error| io::Error::other(error.to_string()))?;
-    received.and(sent)
+    let sent = writing.await.map_err(|error| io::Error::other(error.to_string()));
+    if has_written.load(Ordering::Relaxed) {
+        state.unsynced.note_writer_left();
+    }
+    received.and(sent?)
 }
 
 struct Client {
@@ -77,8 +91,9 @@ struct Client {
     own_room: Room,
     /// Held shared by writes that are being done: who gets it alone knows that those before are done.
     writes: Arc<RwLock<()>>,
+    has_written: Arc<AtomicBool>,
     outbox: Outbox,
-    is_read_only: bool,
+    access: ClientAccess,
     /// Answers that took no thread, and are to be sent together.
     replies: Answers,
     reply_tags: Vec<u8>,
@@ -223,13 +238,13 @@ impl Client {
     /// A block that is in memory, if the client takes as many bytes as it has.
     fn known(&self, read: &Read) -> Option<Bytes> {
         let score = Score::try_from(read.score.as_slice()).ok()?;
-        let block = read
-            .wire_type
-            .block_types()
-            .find_map(|block_type| self.shared.state.recent.get(&BlockName { score, block_type }))?;
+        let state = &self.shared.state;
+        let mut names = read.wire_type.block_types().map(|block_type| BlockName { score, block_type });
+        let block = names.find_map(|name| state.recent.get(&name).filter(|_| !state.refuses(&name)))?;
         let fits = u32::try_from(block.len()).is_ok_and(|size| size <= read.count);
         fits.then(|| {
             self.shared.state.count_read(block.len());
+            self.shared.state.counters.reads_from_memory.add(1);
             block
         })
     }
@@ -282,31 +297,40 @@ impl Client {
         let reads = std::mem::take(&mut self.reads);
         let most = |read: &Read| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
         let Some(taken) = self.room_for(reads.iter().map(most).sum()).await else { return };
+        // A client that asks for one block after the other waits for each change of threads. Where no disk has to be waited for, there is none.
+        let is_done_here =
+            reads.len() == 1 && self.connection.unanswered() == 1 && self.shared.state.read_pace.is_quick();
         let (state, outbox) = (Arc::clone(&self.shared.state), self.outbox.clone());
-        tokio::task::spawn_blocking(move || {
+        let work = move || {
             let mut answers = Answers::default();
             let begun = Instant::now();
             answer::read(&state, version, &reads, &mut answers);
             state.read_pace.note(begun.elapsed(), reads.len());
             outbox.send(answers, reads.iter().map(|read| read.tag).collect(), Some(taken));
-        });
+        };
+        if is_done_here {
+            work();
+        } else {
+            tokio::task::spawn_blocking(work);
+        }
     }
 
     async fn flush_writes(&mut self, version: Version) {
         if self.pending_writes.is_empty() {
             return;
         }
+        self.has_written.store(true, Ordering::Relaxed);
         let writes = std::mem::take(&mut self.pending_writes);
         let byte_count = writes.iter().map(|write| write.data.len()).sum();
         let taken = take(&self.own_room, &self.shared.room, byte_count).await;
         let unfinished = Arc::clone(&self.writes).read_owned().await;
         let (shared, outbox) = (Arc::clone(&self.shared), self.outbox.clone());
-        let is_read_only = self.is_read_only;
+        let access = self.access.clone();
         tokio::task::spawn_blocking(move || {
             let most = shared.settings.block_bytes_max;
             for part in writes.chunks(WRITES_ANSWERED) {
                 let mut answers = Answers::default();
-                answer::write(&shared.state, version, is_read_only, most, part, &mut answers);
+                answer::write(&shared.state, version, &access, most, part, &mut answers);
                 outbox.send(answers, part.iter().map(|write| write.tag).collect(), None);
             }
             drop(taken);
@@ -316,7 +340,8 @@ impl Client {
 
     fn sync(&self, version: Version, tag: u8) {
         let (state, outbox) = (Arc::clone(&self.shared.state), self.outbox.clone());
-        let (writes, is_read_only) = (Arc::clone(&self.writes), self.is_read_only);
+        let writes = Arc::clone(&self.writes);
+        let is_read_only = matches!(self.access, ClientAccess::ReadOnly);
         tokio::spawn(async move {
             // All that was asked for before is done then.
             drop(writes.write_owned().await);

@@ -22,8 +22,12 @@ impl Default for ReadPace {
 
 impl ReadPace {
     pub(super) fn at_once(&self) -> usize {
-        let lately = Duration::from_micros(self.0.load(Ordering::Relaxed).into());
-        if lately > QUICK { FEW } else { MANY }
+        if self.is_quick() { MANY } else { FEW }
+    }
+
+    /// Whether reads did not wait for a disk lately.
+    pub(super) fn is_quick(&self) -> bool {
+        Duration::from_micros(self.0.load(Ordering::Relaxed).into()) <= QUICK
     }
 
     /// So many reads took so long. What was before counts for a third of what is now.

@@ -12,11 +12,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use varve_block::{BlockStore, with_causes};
 use varve_venti::{Address, SCORE_BYTES};
 
-use super::connection::{Shared, serve};
+use super::connection::{ClientAccess, Shared, serve};
 use super::connection_error::ConnectionError;
+use super::flush::keep_durable;
 use super::inherited::Inherited;
 use super::listen::{Access, Bound, Listener, Listening, bind};
 use super::room::CommonRoom;
+use super::sessions::OpenSession;
 use super::settings::VentiSettings;
 use super::start_error::StartError;
 use super::state::{State, VentiCounts};
@@ -51,8 +53,7 @@ impl VentiServer {
         let mut builder = Builder::new_multi_thread();
         builder.thread_name("venti").enable_all().max_blocking_threads(settings.workers.max(1));
         let threads = builder.build().map_err(StartError::Threads)?;
-        let state = State::new(blocks, settings.recent_bytes, settings.failures_pass, settings.on_read_only);
-        let state = Arc::new(state);
+        let state = Arc::new(State::new(blocks, &settings));
         let clients = Arc::new(Semaphore::new(settings.clients_max));
         let room = CommonRoom::new(settings.all_clients_bytes);
         let shared = Arc::new(Shared { state, settings, room });
@@ -66,6 +67,10 @@ impl VentiServer {
             threads: None,
         };
         let entered = threads.enter();
+        if wanted.iter().any(|listening| listening.access == Access::ReadWrite) {
+            let (state, delay) = (Arc::clone(&shared.state), shared.settings.sync_after);
+            threads.spawn(keep_durable(state, delay, stopped.clone()));
+        }
         for Bound { listener, access, address, .. } in bound {
             let at = address.to_string();
             let failed = |source| StartError::Socket { at, source };
@@ -169,18 +174,25 @@ impl Door {
     async fn accept_one(&mut self) -> io::Result<()> {
         match &self.listener {
             OpenListener::Tcp(listener) => {
-                let (socket, _) = listener.accept().await?;
+                let (socket, peer) = listener.accept().await?;
                 if let Some(place) = self.place() {
                     prepare(&socket)?;
                     let (reader, writer) = socket.into_split();
-                    self.welcome(place, reader, writer);
+                    self.welcome(
+                        place,
+                        Address::Tcp(peer.ip().to_string(), peer.port()).to_string(),
+                        reader,
+                        writer,
+                    );
                 }
             }
             OpenListener::Unix(listener) => {
                 let (socket, _) = listener.accept().await?;
                 if let Some(place) = self.place() {
+                    let user =
+                        socket.peer_cred().map_or_else(|_| "?".to_owned(), |peer| peer.uid().to_string());
                     let (reader, writer) = socket.into_split();
-                    self.welcome(place, reader, writer);
+                    self.welcome(place, format!("unix socket, user {user}"), reader, writer);
                 }
             }
         }
@@ -204,17 +216,24 @@ impl Door {
         place
     }
 
-    fn welcome<R, W>(&self, place: OwnedSemaphorePermit, reader: R, writer: W)
+    fn welcome<R, W>(&self, place: OwnedSemaphorePermit, peer: String, reader: R, writer: W)
     where
         R: tokio::io::AsyncRead + Unpin + Send + 'static,
         W: tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
-        let (shared, stop, is_read_only) = (Arc::clone(&self.shared), self.stop.clone(), self.is_read_only);
+        let (shared, stop) = (Arc::clone(&self.shared), self.stop.clone());
+        let access = match (self.is_read_only, &shared.state.sessions) {
+            (true, _) => ClientAccess::ReadOnly,
+            (false, None) => ClientAccess::ReadWrite(None),
+            (false, Some(sessions)) => {
+                ClientAccess::ReadWrite(Some(Arc::new(OpenSession::new(Arc::clone(sessions), peer))))
+            }
+        };
         tokio::spawn(async move {
             let counters = &shared.state.counters;
             counters.clients.add(1);
             counters.clients_taken.add(1);
-            match serve(reader, writer, Arc::clone(&shared), is_read_only, stop).await {
+            match serve(reader, writer, Arc::clone(&shared), access, stop).await {
                 Ok(()) => tracing::debug!("a client of Venti has gone"),
                 Err(ConnectionError::Socket(error)) => {
                     tracing::debug!(%error, "a client of Venti has vanished")

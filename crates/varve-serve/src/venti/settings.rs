@@ -1,11 +1,14 @@
 //! How clients are treated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use varve_venti::BLOCK_BYTES_MAX;
 
+use super::sessions::Sessions;
+
 /// How clients are treated.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct VentiSettings {
     /// How many clients there are at the same time; who comes when there are so many is sent away.
     pub clients_max: usize,
@@ -20,6 +23,12 @@ pub struct VentiSettings {
     /// Whether a write or a sync that fails may work later, as when a server behind the store is away: then the server does not turn read-only, and a
     /// store that must not be written to any more says so itself.
     pub failures_pass: bool,
+    /// What was acknowledged is made durable so long after, if no client asks for it before.
+    pub sync_after: Duration,
+    /// Why nothing can be written, if that is known from the beginning.
+    pub fault: Option<String>,
+    /// Where it is recorded which client wrote what, if it is.
+    pub sessions: Option<Arc<Sessions>>,
     /// How many requests are worked on at the same time; the others wait.
     pub workers: usize,
     /// How long a client may take to say hello.
@@ -45,6 +54,9 @@ impl Default for VentiSettings {
             all_clients_bytes: 256 << 20,
             recent_bytes: 64 << 20,
             failures_pass: false,
+            sync_after: Duration::from_secs(10),
+            fault: None,
+            sessions: None,
             workers: 64,
             hello_timeout: Duration::from_secs(30),
             partial_timeout: Duration::from_secs(60),

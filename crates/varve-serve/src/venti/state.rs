@@ -3,9 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::flush::Unsynced;
 use super::read_pace::ReadPace;
 use super::recent::RecentBlocks;
-use varve_block::BlockStore;
+use super::sessions::Sessions;
+use super::settings::VentiSettings;
+use varve_block::{BlockName, BlockStore, SyncError, with_causes};
 
 /// What a server has done since it was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,14 +23,18 @@ pub struct VentiCounts {
     pub reads: u64,
     /// Their bytes.
     pub read_bytes: u64,
+    /// How many of them were in the door's own memory, so that the store was not asked.
+    pub reads_from_memory: u64,
     /// Reads of blocks that are not there.
     pub misses: u64,
     /// Blocks that were written.
     pub writes: u64,
     /// Their bytes.
     pub written_bytes: u64,
-    /// Syncs.
+    /// Syncs that clients asked for.
     pub syncs: u64,
+    /// Syncs that no client asked for.
+    pub flushes: u64,
     /// Requests that were answered with an error, misses left aside.
     pub errors: u64,
     /// Blocks that were refused as their score is taken by other bytes.
@@ -62,10 +69,12 @@ pub(super) struct Counters {
     pub(super) clients_refused: Counter,
     pub(super) reads: Counter,
     pub(super) read_bytes: Counter,
+    pub(super) reads_from_memory: Counter,
     pub(super) misses: Counter,
     pub(super) writes: Counter,
     pub(super) written_bytes: Counter,
     pub(super) syncs: Counter,
+    pub(super) flushes: Counter,
     pub(super) errors: Counter,
     pub(super) collisions: Counter,
 }
@@ -76,6 +85,8 @@ pub(super) struct State {
     pub(super) recent: RecentBlocks,
     pub(super) counters: Counters,
     pub(super) read_pace: ReadPace,
+    pub(super) unsynced: Unsynced,
+    pub(super) sessions: Option<Arc<Sessions>>,
     /// Why nothing is written any more.
     fault: OnceLock<String>,
     /// Whether what fails may work again later.
@@ -85,15 +96,40 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(
-        blocks: Arc<dyn BlockStore>,
-        recent_bytes: u64,
-        failures_pass: bool,
-        on_read_only: fn(&str),
-    ) -> Self {
-        let recent = RecentBlocks::new(recent_bytes);
-        let (counters, fault) = (Counters::default(), OnceLock::new());
-        Self { blocks, recent, counters, read_pace: ReadPace::default(), fault, failures_pass, on_read_only }
+    pub(super) fn new(blocks: Arc<dyn BlockStore>, settings: &VentiSettings) -> Self {
+        Self {
+            blocks,
+            recent: RecentBlocks::new(settings.recent_bytes),
+            counters: Counters::default(),
+            read_pace: ReadPace::default(),
+            unsynced: Unsynced::default(),
+            sessions: settings.sessions.clone(),
+            fault: settings.fault.clone().map(OnceLock::from).unwrap_or_default(),
+            failures_pass: settings.failures_pass,
+            on_read_only: settings.on_read_only,
+        }
+    }
+
+    /// Whether a block is there and not to be served.
+    pub(super) fn refuses(&self, name: &BlockName) -> bool {
+        self.sessions.as_ref().is_some_and(|sessions| sessions.refuses(name))
+    }
+
+    /// Makes everything durable that was acknowledged before.
+    pub(super) fn sync(&self) -> Result<(), SyncError> {
+        let covered = self.unsynced.acknowledged();
+        // Who wrote a block is recorded before the block is promised to stay.
+        let recorded = self.sessions.as_ref().map_or(Ok(()), |sessions| sessions.sync());
+        match recorded.and_then(|()| self.blocks.sync()) {
+            Ok(()) => {
+                self.unsynced.note_durable(covered);
+                Ok(())
+            }
+            Err(error) => {
+                self.turn_read_only(with_causes(&error));
+                Err(error)
+            }
+        }
     }
 
     pub(super) fn count_read(&self, bytes: usize) {
@@ -111,7 +147,7 @@ impl State {
         if self.failures_pass {
             tracing::warn!(
                 reason,
-                "something could not be written: whoever wrote it is told, and may try again"
+                "blocks could not be stored or made durable; it is tried again, by their writer or here"
             );
             return;
         }
@@ -132,10 +168,12 @@ impl State {
             clients_refused: counters.clients_refused.get(),
             reads: counters.reads.get(),
             read_bytes: counters.read_bytes.get(),
+            reads_from_memory: counters.reads_from_memory.get(),
             misses: counters.misses.get(),
             writes: counters.writes.get(),
             written_bytes: counters.written_bytes.get(),
             syncs: counters.syncs.get(),
+            flushes: counters.flushes.get(),
             errors: counters.errors.get(),
             collisions: counters.collisions.get(),
             is_degraded: self.fault().is_some(),

@@ -109,6 +109,16 @@ pub struct Serve {
     #[arg(long, value_name = "LIST", default_value = "hello=30,message=60,idle=0,answer=60,end=30", value_parser = parse_venti_patience)]
     pub venti_patience: VentiPatience,
 
+    /// Make blocks durable at most this many seconds after they were acknowledged, even if no client of Venti asks for a sync; they are also made
+    /// durable when the client that wrote them closes its connection
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "venti", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub sync_after: u32,
+
+    /// Record which client of Venti writes which blocks, for `varve venti sessions` and `varve venti set-aside`; some 22 bytes a block. Once that was
+    /// asked for, the same store is always served so
+    #[arg(long, requires = "venti")]
+    pub sessions: bool,
+
     /// Serve by Venti's protocol what this file describes: servers and stores behind caches, write buffers and the like
     #[arg(long, help_heading = PROXIES, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["shard", "look_aside", "write_buffer", "read_ahead"])]
     pub proxies: Option<PathBuf>,

@@ -1,8 +1,8 @@
-//! The words of `varve import` and `varve copy`.
+//! The arguments of `varve import`, `varve copy` and `varve venti`.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 
 pub const IMPORT_HELP: &str = "\
 Every block is hashed before it is stored, and every seal is checked. What is damaged is told, and hides nothing else. If it is interrupted, or an arena has grown since, \
@@ -54,4 +54,30 @@ pub struct Copy {
     /// Of a vac archive: take what is there to be there with all that it leads to
     #[arg(short, long)]
     pub fast: bool,
+}
+
+/// What to do with sessions: each is a connection to a door of `varve serve --venti ADDRESS --sessions` by which something was written.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Venti {
+    /// List the sessions: from where, when, and how many blocks they wrote
+    Sessions,
+    /// Stop serving the blocks that only these sessions wrote; nothing is removed
+    ///
+    /// A block that was in the store before, or that any other session has written before or since, is served as before. The door heeds this
+    /// when it is next started, and the store must not be served meanwhile. Commands of this program, such as `restore`, still read these blocks.
+    SetAside {
+        /// Their numbers, as `varve venti sessions` shows them
+        #[arg(required = true)]
+        sessions: Vec<u64>,
+
+        /// Only print how many blocks that would be
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Serve again what was set aside
+    PutBack {
+        /// Their numbers, as `varve venti sessions` shows them
+        #[arg(required = true)]
+        sessions: Vec<u64>,
+    },
 }

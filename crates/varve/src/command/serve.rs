@@ -4,12 +4,13 @@ mod metrics;
 mod proxies;
 mod venti;
 
+use std::io;
 use std::sync::{Arc, Weak};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use varve_archive::CachedBlocks;
+use varve_archive::{Archive, CachedBlocks};
 use varve_block::BlockStore;
 use varve_serve::Bounded;
 use varve_serve::days::Days;
@@ -19,8 +20,9 @@ use varve_serve::nbd::{
 };
 use varve_serve::nfs::NfsServer;
 use varve_serve::snapshots::{SnapshotList, StoreSnapshots};
-use varve_serve::venti::{Inherited, Notice, notify};
+use varve_serve::venti::{Inherited, Notice, Sessions, VentiSettings, notify};
 use varve_serve::webdav::WebDavServer;
+use varve_store::Store;
 
 use super::place::refuse_empty;
 use super::{Outcome, mount};
@@ -80,9 +82,12 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     if let Some(configuration) = proxies::configuration(arguments, words)? {
         return proxies::run(arguments, words, &configuration, &mut inherited, signals);
     }
-    let is_written = !words.venti.is_empty();
-    let archive = if is_written { session::write(arguments)? } else { healing::read(arguments)? };
+    let (archive, fault) = match words.venti.is_empty() {
+        true => (healing::read(arguments)?, None),
+        false => open_to_write(arguments)?,
+    };
     let store = archive.blocks();
+    let is_written = store.is_open_to_write();
     let blocks = healing::blocks(arguments, &archive);
     drop(archive);
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
@@ -90,9 +95,12 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
     // Whoever writes writes to the store itself.
     let served: Arc<dyn BlockStore> =
-        if words.venti.is_empty() { Arc::clone(&blocks) as _ } else { Arc::clone(&store) as _ };
+        if is_written { Arc::clone(&store) as _ } else { Arc::clone(&blocks) as _ };
     let mut counted = Weak::new();
-    if let Some(server) = venti::start(words, &mut inherited, served, venti::settings(words))? {
+    let is_degraded = fault.is_some();
+    let sessions = open_sessions(words, &store)?;
+    let settings = VentiSettings { fault, sessions: sessions.clone(), ..venti::settings(words) };
+    if let Some(server) = venti::start(words, &mut inherited, served, settings)? {
         let server = Arc::new(server);
         let own = Arc::clone(&server);
         counts = Box::new(move || venti::counts(&own));
@@ -105,6 +113,9 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     });
     let metrics = metrics.transpose()?;
     announce(&doors, metrics.as_ref());
+    if is_degraded {
+        tell(Notice::Degraded);
+    }
     for signal in signals.forever() {
         match signal {
             SIGUSR1 => tell_numbers(&venti::bucket_histogram(store.memory_index_stats().as_ref()), &counts()),
@@ -118,6 +129,9 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     doors.into_iter().for_each(Door::close);
     if is_written {
         drop(blocks);
+        if let Some(sessions) = sessions {
+            sessions.sync()?;
+        }
         return match Arc::try_unwrap(store) {
             Ok(store) => store.close().map(|()| Outcome::Done).map_err(Into::into),
             Err(shared) => shared.sync().map(|()| Outcome::Done).map_err(Into::into),
@@ -125,6 +139,42 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     }
     healing::report_lost(arguments, &blocks);
     Ok(Outcome::Done)
+}
+
+/// The record of who writes what: if it is asked for, or was begun earlier. With a gap in it nobody could tell what others rely on.
+fn open_sessions(words: &Serve, store: &Arc<Store>) -> Result<Option<Arc<Sessions>>> {
+    let has_door = !words.venti.is_empty() || !words.venti_read_only.is_empty();
+    let is_begun = store.is_open_to_write() && words.sessions;
+    if has_door && (is_begun || store.has_sessions()?) {
+        return Ok(Some(Arc::new(Sessions::open(Arc::clone(store))?)));
+    }
+    Ok(None)
+}
+
+/// Opens the store for clients that write. If its disk is full or takes no writes, it is opened to be read: those who read need not suffer from
+/// that. Then this also says why nothing can be written.
+fn open_to_write(arguments: &Arguments) -> Result<(Archive, Option<String>)> {
+    let error = match session::write(arguments) {
+        Ok(archive) => return Ok((archive, None)),
+        Err(error) if takes_no_writes(&error) => error,
+        Err(error) => return Err(error),
+    };
+    let archive = healing::read(arguments)?;
+    let reason = format!("{error:#}");
+    tracing::error!(
+        reason,
+        "the store cannot be written: it is served read-only; make room on its disk and start the server again"
+    );
+    Ok((archive, Some(reason)))
+}
+
+/// Whether the disk is full, or read-only, and works otherwise.
+fn takes_no_writes(error: &anyhow::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    kinds
+        .into_iter()
+        .any(|kind| matches!(kind, StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem))
 }
 
 /// The doors to snapshots that are wanted; what is behind them is read from `blocks`.

@@ -19,4 +19,5 @@ mod worst_day;
 
 mod in_the_middle;
 mod second_home;
+mod venti_by_ssh;
 mod write_once;

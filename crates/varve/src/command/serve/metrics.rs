@@ -49,10 +49,16 @@ fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
         ("varve_venti_clients_refused_total", "Clients that were sent away.", counts.clients_refused),
         ("varve_venti_reads_total", "Blocks that were read.", counts.reads),
         ("varve_venti_read_bytes_total", "Bytes of blocks that were read.", counts.read_bytes),
+        (
+            "varve_venti_reads_from_memory_total",
+            "Blocks that were read and were in the door's own memory; neither a cache nor the store was asked.",
+            counts.reads_from_memory,
+        ),
         ("varve_venti_misses_total", "Reads of blocks that are not there.", counts.misses),
         ("varve_venti_writes_total", "Blocks that were written, known ones too.", counts.writes),
         ("varve_venti_written_bytes_total", "Bytes of blocks that were written.", counts.written_bytes),
         ("varve_venti_syncs_total", "Syncs that were answered.", counts.syncs),
+        ("varve_venti_flushes_total", "Syncs that no client asked for.", counts.flushes),
         (
             "varve_venti_errors_total",
             "Requests that were answered with an error, misses aside.",

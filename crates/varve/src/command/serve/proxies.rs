@@ -47,6 +47,10 @@ pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Opti
     if words.shows_snapshots() {
         roots(arguments)?;
     }
+    if words.sessions {
+        let text = "--sessions records who writes to a store that is served by itself: with proxies, give it to the server behind them";
+        bail!(WrongWords(text.into()));
+    }
     match &words.proxies {
         Some(file) => from_file(file).map(Some),
         None => from_flags(arguments, words).map(Some),
@@ -166,6 +170,10 @@ impl Outside for Machine<'_> {
 
     fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure> {
         let store = Arc::new(session::write_store_at(self.arguments, path)?);
+        if store.has_sessions()? {
+            let text = "who writes what is recorded in this store, which proxies cannot do: serve it by itself, and the proxies in front of that server";
+            return Err(format!("{}: {text}", path.display()).into());
+        }
         self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&store));
         Ok(store)
     }

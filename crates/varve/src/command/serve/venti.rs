@@ -45,6 +45,7 @@ pub(super) fn settings(words: &Serve) -> VentiSettings {
         idle_timeout: (patience.idle > 0).then(|| Duration::from_secs(patience.idle)),
         send_timeout: Duration::from_secs(patience.answer),
         drain_timeout: Duration::from_secs(patience.end),
+        sync_after: Duration::from_secs(words.sync_after.into()),
         on_read_only: |_| super::tell(Notice::Degraded),
         ..VentiSettings::default()
     }
@@ -77,10 +78,12 @@ pub(super) fn counts(server: &VentiServer) -> String {
         ("clients sent away", counts.clients_refused),
         ("reads", counts.reads),
         ("bytes read", counts.read_bytes),
+        ("reads from the door's memory", counts.reads_from_memory),
         ("reads of what is not there", counts.misses),
         ("writes", counts.writes),
         ("bytes written", counts.written_bytes),
         ("syncs", counts.syncs),
+        ("syncs that nobody asked for", counts.flushes),
         ("errors", counts.errors),
         ("collisions", counts.collisions),
         ("read-only after a fault", u64::from(counts.is_degraded)),

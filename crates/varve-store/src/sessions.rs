@@ -1,0 +1,491 @@
+//! `index/sessions`: which client of the Venti door wrote which blocks, in frames that are appended.
+//!
+//! | offset | bytes | field  | meaning                                                                                     |
+//! |-------:|------:|--------|---------------------------------------------------------------------------------------------|
+//! |      0 |     8 | magic  | `varveSE1`                                                                                  |
+//! |      8 |     4 | length | of the body, little-endian                                                                  |
+//! |     12 |    32 | salt   | random                                                                                      |
+//! |     44 |       | body   | records; in an encrypted store AES-256-GCM, nonce 0, under `BLAKE3(a key, salt)`, and its tag |
+//! |        |    32 | mac    | `BLAKE3(another key of the store's own, all before)`                                        |
+//!
+//! A record is a kind, one byte, a session, 8 bytes, and what the kind has:
+//!
+//! | kind | record    | meaning                                                                                              |
+//! |-----:|-----------|------------------------------------------------------------------------------------------------------|
+//! |    1 | begun     | when, 8 bytes of nanoseconds since 1970; length of the peer's address, 1 byte; the address           |
+//! |    2 | wrote     | count, 4 bytes; for each block its type, 1 byte, 1 if it was new and else 0, and its score            |
+//! |    3 | ended     | when                                                                                                 |
+//! |    4 | set aside | when                                                                                                 |
+//! |    5 | put back  | when                                                                                                 |
+//!
+//! Like all of `index/` it may be deleted; then nothing is known of any session, and nothing is set aside. A crash may leave part of a frame at the end, which
+//! the next writer cuts off. The scores of an encrypted store are encrypted, as they would tell which known files it has.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::io;
+
+use varve_block::{BlockName, BlockType, Score};
+use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
+use varve_world::{FileName, Timestamp};
+use zeroize::Zeroizing;
+
+use crate::config::Encryption;
+use crate::store::Store;
+
+const FILE: &str = "index/sessions";
+const MAGIC: [u8; 8] = *b"varveSE1";
+const SALT_BYTES: usize = 32;
+const HEAD_BYTES: usize = 44;
+const MAC_BYTES: usize = 32;
+/// No frame has a longer body.
+const BODY_BYTES_MAX: usize = 4 << 20;
+/// An address that is longer is cut.
+const PEER_BYTES_MAX: usize = 255;
+/// So much is searched at a time for the frame that follows a damaged one.
+const SEARCHED_BYTES: usize = 1 << 20;
+
+/// A block that a session wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WrittenBlock {
+    /// Which.
+    pub name: BlockName,
+    /// Whether it was not in the store before.
+    pub is_new: bool,
+}
+
+/// Something that happened to a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Its number.
+    pub session: u64,
+    /// What happened.
+    pub event: SessionEvent,
+}
+
+/// What happened to a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEvent {
+    /// A client that was going to write has connected.
+    Begun {
+        /// When.
+        at: Timestamp,
+        /// From where.
+        peer: String,
+    },
+    /// It has written these blocks.
+    Wrote(Vec<WrittenBlock>),
+    /// It has gone.
+    Ended {
+        /// When.
+        at: Timestamp,
+    },
+    /// The blocks that only it has written are not to be served.
+    SetAside {
+        /// When.
+        at: Timestamp,
+    },
+    /// They are to be served again.
+    PutBack {
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// Why the record of sessions could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionsError {
+    /// The disk has failed.
+    #[error("cannot use {FILE}")]
+    Storage(#[from] io::Error),
+    /// Too much at once.
+    #[error("{bytes} bytes are too many for one frame of {FILE}")]
+    TooLarge {
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// What was found besides the records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionsRead {
+    /// Where the last whole frame ends.
+    pub end: u64,
+    /// Places before that end which are damaged: the records there are not known.
+    pub damaged_places: u64,
+    /// Whether there is something behind the end, as a crash leaves it.
+    pub has_torn_tail: bool,
+}
+
+/// A whole frame.
+struct Frame {
+    records: Vec<SessionRecord>,
+    end: u64,
+}
+
+impl Store {
+    /// Whether sessions were ever recorded here.
+    ///
+    /// # Errors
+    /// [`SessionsError`]
+    pub fn has_sessions(&self) -> Result<bool, SessionsError> {
+        match self.world.storage.length(&file()) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads all records, a frame at a time.
+    ///
+    /// # Errors
+    /// [`SessionsError`]
+    pub fn read_sessions(&self, each: &mut dyn FnMut(SessionRecord)) -> Result<SessionsRead, SessionsError> {
+        let mut read = SessionsRead::default();
+        if !self.has_sessions()? {
+            return Ok(read);
+        }
+        let length = self.world.storage.length(&file())?;
+        let (mut at, mut is_damaged) = (0, false);
+        while at < length {
+            match self.read_frame(at, length)? {
+                Some(Frame { records, end }) => {
+                    records.into_iter().for_each(&mut *each);
+                    read.damaged_places = read.damaged_places.saturating_add(is_damaged.into());
+                    (at, read.end, is_damaged) = (end, end, false);
+                }
+                None => {
+                    is_damaged = true;
+                    at = self.next_magic(at.saturating_add(1), length)?;
+                }
+            }
+        }
+        read.has_torn_tail = is_damaged;
+        Ok(read)
+    }
+
+    /// Makes the file, if there is none, and cuts off what a crash has left at its end. To be called by the one writer of the store, before
+    /// the first [`append_sessions`](Self::append_sessions).
+    ///
+    /// # Errors
+    /// [`SessionsError`]
+    pub fn begin_sessions(&self, read: &SessionsRead) -> Result<(), SessionsError> {
+        let storage = &self.world.storage;
+        if !self.has_sessions()? {
+            storage.create(&file())?;
+            storage.sync_folder("index")?;
+        }
+        if read.has_torn_tail {
+            storage.truncate(&file(), read.end)?;
+        }
+        Ok(())
+    }
+
+    /// Appends records, which are durable after the next [`sync_sessions`](Self::sync_sessions).
+    ///
+    /// # Errors
+    /// [`SessionsError`]: whether they were appended is not known then.
+    pub fn append_sessions(&self, records: &[SessionRecord]) -> Result<(), SessionsError> {
+        let mut body = Vec::new();
+        records.iter().for_each(|record| encode(record, &mut body));
+        if body.len() > BODY_BYTES_MAX {
+            return Err(SessionsError::TooLarge { bytes: body.len() });
+        }
+        let mut salt = [0; SALT_BYTES];
+        self.world.random.fill(&mut salt)?;
+        if self.config.encryption != Encryption::None {
+            body = wrap_secret(&self.sessions_key(&salt), &MAGIC, &body);
+        }
+        let length = u32::try_from(body.len()).map_err(|_| SessionsError::TooLarge { bytes: body.len() })?;
+        let mut frame = [&MAGIC[..], &length.to_le_bytes(), &salt, &body].concat();
+        frame.extend_from_slice(self.sessions_mac(&frame).as_bytes());
+        self.world.storage.append(&file(), &frame)?;
+        Ok(())
+    }
+
+    /// Makes durable what was appended.
+    ///
+    /// # Errors
+    /// [`SessionsError`]
+    pub fn sync_sessions(&self) -> Result<(), SessionsError> {
+        Ok(self.world.storage.sync(&file())?)
+    }
+
+    /// The frame at this place; `None` if there is no whole frame.
+    fn read_frame(&self, at: u64, length: u64) -> Result<Option<Frame>, SessionsError> {
+        let storage = &self.world.storage;
+        let mut head = [0; HEAD_BYTES];
+        let rest_of = |at: u64| length.saturating_sub(at);
+        if rest_of(at) < HEAD_BYTES as u64 {
+            return Ok(None);
+        }
+        storage.read_at(&file(), at, &mut head)?;
+        let Some((magic, rest)) = head.split_first_chunk::<8>() else { return Ok(None) };
+        let Some((body_bytes, salt)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+        let body_bytes = u32::from_le_bytes(*body_bytes) as usize;
+        let tail_bytes = body_bytes.saturating_add(MAC_BYTES);
+        let body_at = at.saturating_add(HEAD_BYTES as u64);
+        // Encryption adds a tag.
+        let is_possible = *magic == MAGIC && body_bytes <= BODY_BYTES_MAX.saturating_add(MAC_BYTES);
+        if !is_possible || rest_of(body_at) < tail_bytes as u64 {
+            return Ok(None);
+        }
+        let mut frame = head.to_vec();
+        frame.resize(HEAD_BYTES.saturating_add(tail_bytes), 0);
+        let Some(tail) = frame.get_mut(HEAD_BYTES..) else { return Ok(None) };
+        storage.read_at(&file(), body_at, tail)?;
+        let Some((signed, mac)) = frame.split_last_chunk::<MAC_BYTES>() else { return Ok(None) };
+        if self.sessions_mac(signed) != *mac {
+            return Ok(None);
+        }
+        let body = signed.get(HEAD_BYTES..).unwrap_or_default();
+        let salt: [u8; SALT_BYTES] = salt.try_into().unwrap_or_default();
+        let end = body_at.saturating_add(tail_bytes as u64);
+        let records = if self.config.encryption == Encryption::None {
+            decode(body, self.config.score_bytes())
+        } else {
+            let plain = unwrap_secret(&self.sessions_key(&salt), &MAGIC, body).ok();
+            plain.and_then(|plain| decode(&plain, self.config.score_bytes()))
+        };
+        Ok(records.map(|records| Frame { records, end }))
+    }
+
+    /// Where the next frame may begin; the file's end if none does.
+    fn next_magic(&self, from: u64, length: u64) -> Result<u64, SessionsError> {
+        let mut at = from;
+        while at < length {
+            let count = length.saturating_sub(at).min(SEARCHED_BYTES as u64);
+            let mut piece = vec![0; usize::try_from(count).unwrap_or(SEARCHED_BYTES)];
+            self.world.storage.read_at(&file(), at, &mut piece)?;
+            if let Some(place) = piece.windows(MAGIC.len()).position(|window| window == MAGIC) {
+                return Ok(at.saturating_add(place as u64));
+            }
+            // A magic may lie across two pieces.
+            let step = count.saturating_sub(MAGIC.len() as u64).max(1);
+            at = if count < SEARCHED_BYTES as u64 { length } else { at.saturating_add(step) };
+        }
+        Ok(length)
+    }
+
+    fn sessions_key(&self, salt: &[u8; SALT_BYTES]) -> LockedMemory<[u8; 32]> {
+        let key = Zeroizing::new(self.log.keys().derive("varve 1 sessions, encrypted"));
+        LockedMemory::filled(|into: &mut [u8; 32]| {
+            into.copy_from_slice(blake3::keyed_hash(&key, salt).as_bytes())
+        })
+    }
+
+    fn sessions_mac(&self, bytes: &[u8]) -> blake3::Hash {
+        blake3::keyed_hash(&self.log.keys().derive("varve 1 sessions"), bytes)
+    }
+}
+
+fn file() -> FileName {
+    FileName::new(FILE).expect("a plain name")
+}
+
+fn encode(record: &SessionRecord, into: &mut Vec<u8>) {
+    let mut begin = |kind: u8| {
+        into.push(kind);
+        into.extend_from_slice(&record.session.to_le_bytes());
+    };
+    match &record.event {
+        SessionEvent::Begun { at, peer } => {
+            begin(1);
+            into.extend_from_slice(&at.0.to_le_bytes());
+            let mut bytes = peer.len().min(PEER_BYTES_MAX);
+            while !peer.is_char_boundary(bytes) {
+                bytes = bytes.saturating_sub(1);
+            }
+            let peer = peer.as_bytes().get(..bytes).unwrap_or_default();
+            into.push(u8::try_from(peer.len()).unwrap_or(0));
+            into.extend_from_slice(peer);
+        }
+        SessionEvent::Wrote(blocks) => {
+            begin(2);
+            into.extend_from_slice(&u32::try_from(blocks.len()).unwrap_or(u32::MAX).to_le_bytes());
+            for block in blocks {
+                into.push(block.name.block_type.to_byte());
+                into.push(block.is_new.into());
+                into.extend_from_slice(block.name.score.as_bytes());
+            }
+        }
+        SessionEvent::Ended { at } | SessionEvent::SetAside { at } | SessionEvent::PutBack { at } => {
+            begin(match &record.event {
+                SessionEvent::Ended { .. } => 3,
+                SessionEvent::SetAside { .. } => 4,
+                _ => 5,
+            });
+            into.extend_from_slice(&at.0.to_le_bytes());
+        }
+    }
+}
+
+/// The records of a body; `None` if it makes no sense.
+fn decode(mut body: &[u8], score_bytes: usize) -> Option<Vec<SessionRecord>> {
+    let mut records = Vec::new();
+    while !body.is_empty() {
+        let (kind, session);
+        (kind, body) = take::<1>(body)?;
+        (session, body) = take::<8>(body)?;
+        let event = match kind {
+            [2] => {
+                let count;
+                (count, body) = take::<4>(body)?;
+                let row_bytes = score_bytes.checked_add(2)?;
+                let bytes = row_bytes.checked_mul(u32::from_le_bytes(count) as usize)?;
+                let (rows, rest) = body.split_at_checked(bytes)?;
+                body = rest;
+                SessionEvent::Wrote(rows.chunks_exact(row_bytes).map(row).collect::<Option<_>>()?)
+            }
+            [kind] => {
+                let at;
+                (at, body) = take::<8>(body)?;
+                let at = Timestamp(i64::from_le_bytes(at));
+                match kind {
+                    1 => {
+                        let length;
+                        (length, body) = take::<1>(body)?;
+                        let (peer, rest) = body.split_at_checked(u8::from_le_bytes(length).into())?;
+                        body = rest;
+                        SessionEvent::Begun { at, peer: String::from_utf8_lossy(peer).into_owned() }
+                    }
+                    3 => SessionEvent::Ended { at },
+                    4 => SessionEvent::SetAside { at },
+                    5 => SessionEvent::PutBack { at },
+                    _ => return None,
+                }
+            }
+        };
+        records.push(SessionRecord { session: u64::from_le_bytes(session), event });
+    }
+    Some(records)
+}
+
+fn take<const COUNT: usize>(bytes: &[u8]) -> Option<([u8; COUNT], &[u8])> {
+    bytes.split_first_chunk::<COUNT>().map(|(first, rest)| (*first, rest))
+}
+
+fn row(row: &[u8]) -> Option<WrittenBlock> {
+    let (head, score) = row.split_first_chunk::<2>()?;
+    let [block_type, is_new] = *head;
+    let name =
+        BlockName { score: Score::try_from(score).ok()?, block_type: BlockType::from_byte(block_type)? };
+    Some(WrittenBlock { name, is_new: is_new == 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use varve_world::{FixedClock, InlineWorkers, MemoryStorage, SeededRandom, Storage, World};
+
+    use super::*;
+    use crate::config::{ScoreAlgorithm, StoreConfig};
+    use crate::keyring::{PassphraseCost, Secret};
+    use crate::open::Access;
+
+    fn opened(storage: &Arc<MemoryStorage>, encryption: Encryption, seed: u64) -> Store {
+        let world = World {
+            storage: storage.clone(),
+            clock: Arc::new(FixedClock(Timestamp(0))),
+            random: Arc::new(SeededRandom::new(seed)),
+            workers: Arc::new(InlineWorkers),
+        };
+        let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
+        let secret = (encryption != Encryption::None).then_some(&secret);
+        let mut config = StoreConfig::new([5; 16]);
+        (config.encryption, config.score) = (encryption, ScoreAlgorithm::Sha1);
+        let _ = Store::create(&world, &config, secret, PassphraseCost::default());
+        Store::open(world, secret, Access::Read, &mut |_| {}).unwrap()
+    }
+
+    fn whole_file(storage: &Arc<MemoryStorage>) -> Vec<u8> {
+        let storage: Arc<dyn Storage> = storage.clone();
+        storage.read_whole(&file(), 1 << 20).unwrap()
+    }
+
+    fn records() -> Vec<SessionRecord> {
+        let block = |number: u8| WrittenBlock {
+            name: BlockName {
+                score: Score::try_from([number; 20].as_slice()).unwrap(),
+                block_type: if number.is_multiple_of(2) { BlockType::DATA } else { BlockType::DIRECTORY },
+            },
+            is_new: number > 3,
+        };
+        let at = Timestamp(1_700_000_000_123_456_789);
+        [
+            SessionEvent::Begun { at, peer: "tcp!192.0.2.7!4711".into() },
+            SessionEvent::Wrote((1..9).map(block).collect()),
+            SessionEvent::Wrote(Vec::new()),
+            SessionEvent::Ended { at },
+            SessionEvent::SetAside { at: Timestamp(-5) },
+            SessionEvent::PutBack { at },
+        ]
+        .into_iter()
+        .zip(3..)
+        .map(|(event, session)| SessionRecord { session, event })
+        .collect()
+    }
+
+    fn all(store: &Store) -> (Vec<SessionRecord>, SessionsRead) {
+        let mut records = Vec::new();
+        let read = store.read_sessions(&mut |record| records.push(record)).unwrap();
+        (records, read)
+    }
+
+    #[test]
+    fn what_was_recorded_comes_back_and_tells_nobody_without_a_key() {
+        for encryption in [Encryption::None, Encryption::Aes256Gcm] {
+            let storage = Arc::new(MemoryStorage::new());
+            let store = opened(&storage, encryption, 1);
+            assert_eq!(all(&store), (Vec::new(), SessionsRead::default()));
+            store.begin_sessions(&SessionsRead::default()).unwrap();
+            for record in records() {
+                store.append_sessions(&[record]).unwrap();
+            }
+            store.append_sessions(&records()).unwrap();
+            store.sync_sessions().unwrap();
+            let (found, read) = all(&opened(&storage, encryption, 2));
+            assert_eq!(found, [records(), records()].concat());
+            assert_eq!((read.damaged_places, read.has_torn_tail), (0, false));
+            let bytes = whole_file(&storage);
+            let tells = bytes.windows(20).any(|window| window == [7; 20]);
+            assert_eq!(tells, encryption == Encryption::None);
+        }
+    }
+
+    #[test]
+    fn a_crash_or_damage_anywhere_costs_no_other_frame() {
+        let storage = Arc::new(MemoryStorage::new());
+        let store = opened(&storage, Encryption::Aes256Gcm, 1);
+        store.begin_sessions(&SessionsRead::default()).unwrap();
+        for record in &records()[..3] {
+            store.append_sessions(std::slice::from_ref(record)).unwrap();
+        }
+        let whole = whole_file(&storage);
+        let put = |bytes: &[u8]| {
+            storage.truncate(&file(), 0).unwrap();
+            storage.append(&file(), bytes).unwrap();
+        };
+        // Cut anywhere: what is whole before stays, and the next writer goes on behind it.
+        for length in 0..whole.len() {
+            put(&whole[..length]);
+            let (found, read) = all(&store);
+            assert!(records().starts_with(&found) && found.len() < 3, "{length}");
+            assert_eq!((read.damaged_places, read.has_torn_tail), (0, read.end < length as u64), "{length}");
+            store.begin_sessions(&read).unwrap();
+            store.append_sessions(&records()[3..4]).unwrap();
+            let (again, read) = all(&store);
+            assert_eq!(again, [&found[..], &records()[3..4]].concat(), "{length}");
+            assert!(!read.has_torn_tail);
+        }
+        // Harmed anywhere: the other two frames are found, and the place is counted, unless it is the end.
+        for place in 0..whole.len() {
+            let mut harmed = whole.clone();
+            harmed[place] ^= 0x40;
+            put(&harmed);
+            let (found, read) = all(&store);
+            assert_eq!(found.len(), 2, "{place}");
+            assert_eq!(read.damaged_places + u64::from(read.has_torn_tail), 1, "{place}");
+        }
+    }
+}
