@@ -8,10 +8,11 @@ file and offset, and left out; all else is served. The exit status is 1 if anyth
 from __future__ import annotations
 
 import argparse, getpass, hashlib, io, json, os, re, stat, struct, sys, time, tomllib
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Iterable, Iterator, NamedTuple, TextIO
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, TextIO
 
 import zstandard
 from argon2.exceptions import Argon2Error
@@ -94,6 +95,25 @@ class Keys:
 Row = tuple[int, int, bytes]            # where a record lies: its granule, the length of its body, its code
 def after(row: Row) -> int:             # the granule where the next record begins
     return row[0] + -(-(64 + row[1]) // GRANULE)
+class Head(NamedTuple):                 # of a record: what follows from its 64 bytes
+    magic: bytes
+    row: Row
+    table: int
+    counter: bytes
+    session: bytes
+    covered: bytes                      # what its code covers beside the body
+    @property
+    def is_page(self) -> bool:
+        return self.magic == b"page"
+Block = tuple[int, bytes]               # its type, and its bytes
+def blocks_of(content: bytes) -> list[Block | None]:
+    (count,) = struct.unpack_from("<I", content)
+    must(4 + 4 * count <= len(content), "the content is too short for its blocks")
+    shapes, data = struct.unpack_from(f"<{count}I", content, 4), io.BytesIO(content[4 + 4 * count:])
+    blocks: list[Block | None] = [(shape >> 24, data.read(shape & 0xFFFFFF)) for shape in shapes]
+    must(sum(shape & 0xFFFFFF for shape in shapes) == len(data.getbuffer()) and
+         all(block and len(block[1]) <= MAX_BLOCK for block in blocks), "blocks of odd lengths")
+    return blocks
 class Arena:
     """One file of the log. Opening it checks its header; a record is checked when it is read."""
     def __init__(self, path: Path, keys: Keys) -> None:
@@ -127,41 +147,55 @@ class Arena:
         with self.path.open("rb") as file:
             file.seek(offset)
             return file.read(length)
-    def record(self, granule: int, body: bool = True) -> tuple[bytes, Row, bytes]:
-        """A record's magic, its row and, if asked for, its body, authenticated and decrypted."""
-        head = self.read(start := granule * GRANULE, 64)
+    def head(self, granule: int) -> Head:
+        """The header of the record at this place."""
+        head = self.read(granule * GRANULE, 64)
         magic, body_bytes, counter, session, place, table, code, checksum = struct.unpack("<4sI8s16sII16sQ", head)
         must(xxh3_64_intdigest(head[:56]) == checksum and place == granule, "no record begins here")
         must(magic in (b"clmp", b"page") and table <= body_bytes <= LIMIT, "a record that this reader does not know")
-        row, key = (granule, body_bytes, code), self.clump_key if magic == b"clmp" else self.page_key
-        def opened(at: int, length: int, frame: bytes, code: bytes) -> bytes:
-            data, says = self.read(start + 64 + at, length), head[:40] + self.uid
-            if self.keys.encrypted:
-                return AESGCM(derive("session", key, session)).decrypt((frame or bytes(4)) + counter, data + code, says)
-            must(keyed(key, says, frame, data)[:16] == code, "its code is wrong")
-            return data
-        data = opened(0, table or body_bytes, b"", code) if body else b""
-        if body and table:      # a framed clump: as if it were not, and as it is
-            frames, blocks, at, shapes, parts = *struct.unpack_from("<II", data), table, b"", b""
-            for n, frame in enumerate(struct.iter_unpack("<4I16s", data[8:8 + 32 * frames]), 1):
-                codec, size, length, count, code = frame
-                part = unpacked(codec, opened(at, length, struct.pack("<I", n), code), size)
-                must(part[:4] == struct.pack("<I", count) and len(parts) < LIMIT, "not the blocks that its table says")
-                shapes, parts, at = shapes + part[4:4 + 4 * count], parts + part[4 + 4 * count:], at + length
-            names = 14 + 10 * blocks if self.keys.by_value else 2 * blocks      # or what tells where a block cannot be
-            must((at, len(data)) == (body_bytes, 8 + 32 * frames + names), "the table of frames does not fit")
-            data = struct.pack("<III", 0, 4 + len(shapes + parts), len(shapes) // 4) + shapes + parts
-        return magic, row, data
-    def pages(self) -> Iterator[tuple[Row, bytes]]:
-        """The authentic pages. The log is walked by its records; where there is none, on granule by granule."""
+        return Head(magic, (granule, body_bytes, code), table, counter, session, head[:40] + self.uid)
+    def opened(self, head: Head, at: int, length: int, code: bytes, frame: bytes = b"") -> bytes:
+        """Part of a record's body, authenticated and decrypted."""
+        data, key = self.read(head.row[0] * GRANULE + 64 + at, length), self.page_key if head.is_page else self.clump_key
+        if self.keys.encrypted:
+            cipher = AESGCM(derive("session", key, head.session))
+            return cipher.decrypt((frame or bytes(4)) + head.counter, data + code, head.covered)
+        must(keyed(key, head.covered, frame, data)[:16] == code, "its code is wrong")
+        return data
+    def clump(self, head: Head, report: Callable[[object], None]) -> tuple[list[Block | None], bytes]:
+        """The blocks of a clump, None for those in a damaged frame; and what its table says of their names."""
+        if not head.table:
+            body = self.opened(head, 0, head.row[1], head.row[2])
+            codec, size = struct.unpack_from("<II", body)
+            return blocks_of(unpacked(codec, body[8:], size)), b""
+        table = self.opened(head, 0, head.table, head.row[2])
+        frame_count, block_count = struct.unpack_from("<II", table)
+        frames, names = table[8:8 + 32 * frame_count], table[8 + 32 * frame_count:]
+        rows, blocks, at = list(struct.iter_unpack("<4I16s", frames)), list[Block | None](), head.table
+        must(len(rows) == frame_count and sum(row[3] for row in rows) == block_count <= 4096 and
+             sum(row[1] for row in rows) <= LIMIT and at + sum(row[2] for row in rows) == head.row[1] and
+             len(names) == (14 + 10 * block_count if self.keys.by_value else 2 * block_count), "a false table of frames")
+        for number, (codec, size, length, count, code) in enumerate(rows, 1):
+            try:
+                with self.at(head.row[0] * GRANULE + 64 + at):
+                    frame = self.opened(head, at, length, code, struct.pack("<I", number))
+                    part = blocks_of(unpacked(codec, frame, size))
+                    must(len(part) == count, "not as many blocks as its row says")
+                    blocks += part
+            except ValueError as damage:
+                report(damage)
+                blocks += [None] * count
+            at += length
+        return blocks, names
+    def walk(self) -> Iterator[tuple[Head, bytes]]:
+        """The records by their headers, with the bodies of authentic pages; where there is none, on granule by granule."""
         granule = self.first
         while granule < self.size // GRANULE:
             granule, here = granule + 1, granule
             with suppress(ValueError, InvalidTag):      # what is torn or damaged leaves a hole before the next page
-                magic, row, _ = self.record(here, body=False)
-                if magic == b"page":
-                    yield row, self.record(here)[2]
-                granule = after(row)
+                head = self.head(here)
+                yield head, self.opened(head, 0, head.row[1], head.row[2]) if head.is_page else b""
+                granule = after(head.row)
     def check_seal(self, pages: list[Row], end: int) -> None:
         """Compares the seal with that of the authentic pages, which end at `end`."""
         rows = b"".join(struct.pack("<II16s", *row) for row in pages)
@@ -173,8 +207,15 @@ class Arena:
                  "the seal, or a page, is damaged or lost")
         self.seal_code = footer[56:]
 # ---- 2. and 3. The store: directory pages, the ledger, clumps, blocks by their scores -------------------------------
-# What a page says of a clump: of each block, its size and type (u32), its score and its second digest.
-Clump = NamedTuple("Clump", [("arena", Arena), ("row", Row), ("shapes", bytes), ("scores", bytes), ("digests", bytes)])
+@dataclass(eq=False)
+class Clump:
+    """What a page says of a clump, or what is found in one that no page names: of each block, its size and type (u32),
+    its score and its second digest. None stands for a block that is lost."""
+    arena: Arena
+    row: Row
+    shapes: list[int | None]
+    scores: list[bytes]
+    digests: list[bytes]
 
 class Store:
     def __init__(self, folder: Path, key_file: Path | None = None, out: TextIO = sys.stderr) -> None:
@@ -183,7 +224,8 @@ class Store:
         self.zeros = b"\xff" * 24 if self.keys.by_value else self.score(b"")    # stands for a whole subtree of zeros
         self.clumps: list[Clump] = []                               # in the order of the log
         self.places: dict[bytes, list[tuple[Clump, int]]] = {}      # score and type: all copies of the block
-        self.catalogs, self.ledger = list[bytes](), list[Any]([0, b""])     # the catalog's roots; a ledger
+        self.roots = list[tuple[int, int, int, bytes, bool]]()      # of the catalog: place, score, whether it is final
+        self.ledger: list[Any] = [0, b""]
         arenas: list[Arena] = []
         for path in sorted((folder / "arenas").glob("[0-9]" * 10 + ".arena")):
             try:
@@ -211,25 +253,47 @@ class Store:
         return keyed(self.keys.score, block) if self.keys.encrypted and not self.keys.sha1 else plain
 
     def open_directory(self, arena: Arena) -> None:  # notes where every block lies, and checks the seal
-        free, rows = arena.first, []
-        for row, body in arena.pages():
-            rows.append(row)
-            with arena.at(row[0] * GRANULE):
+        free, rows, unnamed = arena.first, list[Row](), list[Head]()
+        sealed = arena.size >= 96 and arena.read(arena.size - 96, 8) == b"varveSL1"
+        for head, body in arena.walk():
+            if not head.is_page:
+                unnamed.append(head)
+                continue
+            rows.append(head.row)
+            with arena.at(head.row[0] * GRANULE):
                 clumps = self.parse_page(arena, body)
-            for record in [*(clump.row for clump in clumps), row]:      # they follow each other without a hole
+            for record in [*(clump.row for clump in clumps), head.row]:     # they follow each other without a hole
                 if record[0] != free:
                     self.report(f"{arena.path}: offset {free * GRANULE}: here begins what is in no sound page")
                 free = after(record)
             for clump in clumps:
-                self.clumps.append(clump)
-                for ordinal, (score, kind) in enumerate(zip(split(clump.scores, self.width), clump.shapes[3::4])):
-                    self.places.setdefault(score + bytes([kind]), []).append((clump, ordinal))
-                    if kind == CATALOG:     # whoever may not read adds to what was there
-                        self.catalogs = self.catalogs * arena.blind + [score]
-        if arena.size >= 96 and arena.read(arena.size - 96, 8) == b"varveSL1":
+                self.take(clump)
+            named = {clump.row for clump in clumps}
+            unnamed = [head for head in unnamed if head.row not in named]
+        for head in unnamed:            # the page that named it is lost, or it was never acknowledged
+            if sealed or rows and head.row[0] < rows[-1][0]:
+                self.salvage(arena, head)
+        if sealed:
             arena.check_seal(rows, free * GRANULE)
         elif free * GRANULE < arena.size:
             self.report(f"{arena.path}: offset {free * GRANULE}: what follows was not finished, or else damage", "note")
+    def take(self, clump: Clump) -> None:
+        self.clumps.append(clump)
+        for ordinal, (score, shape) in enumerate(zip(clump.scores, clump.shapes)):
+            if shape is not None:
+                self.places.setdefault(score + bytes([shape >> 24]), []).append((clump, ordinal))
+                if shape >> 24 == CATALOG:
+                    self.roots.append((clump.arena.number, clump.row[0], ordinal, score, not clump.arena.blind))
+    def salvage(self, arena: Arena, head: Head) -> None:  # what is in a clump that no sound page names
+        try:
+            with arena.at(head.row[0] * GRANULE):
+                blocks, names = arena.clump(head, self.report)
+        except ValueError as damage:
+            return self.report(damage)
+        scores = [names[14 + 10 * i:24 + 10 * i] + names[:14] if names and self.keys.by_value else
+                  self.score(block[1]) if block else b"" for i, block in enumerate(blocks)]
+        shapes = [block and block[0] << 24 | len(block[1]) for block in blocks]
+        self.take(Clump(arena, head.row, shapes, scores, []))
 
     def parse_page(self, arena: Arena, body: bytes) -> list[Clump]:
         clumps, blocks, _, width, digest_width, codec, table_bytes, *ledger = struct.unpack_from("<IIIHHIIQ32s", body)
@@ -241,26 +305,34 @@ class Store:
         granules, lengths, counts = (struct.unpack(f"<{clumps}I", table.read(4 * clumps)) for _ in range(3))
         must(sum(counts) == blocks and len(codes) == clumps, "the page's lists do not fit its counts")
         self.ledger = ledger
-        return [Clump(arena, row, table.read(4 * count), scores.read(count * width), digests.read(count * digest_width))
+        return [Clump(arena, row, list(struct.unpack(f"<{count}I", table.read(4 * count))),
+                      split(scores.read(count * width), width), split(digests.read(count * digest_width), 16))
                 for count, row in zip(counts, zip(granules, lengths, codes))]
     @lru_cache(maxsize=16)
-    def read_clump(self, clump: Clump) -> list[bytes]:  # the blocks of a clump, which are those that its page names
+    def read_clump(self, clump: Clump) -> list[bytes | None]:  # its blocks; None for one that is not what its page says
         with clump.arena.at(clump.row[0] * GRANULE):
-            magic, row, body = clump.arena.record(clump.row[0])
-            must((magic, row) == (b"clmp", clump.row), "not the clump that its page names")
-            codec, content_bytes = struct.unpack_from("<II", body)
-            content, count = io.BytesIO(unpacked(codec, body[8:], content_bytes)), len(clump.shapes) // 4
-            must(content.read(4 + 4 * count) == struct.pack("<I", count) + clump.shapes, "not the shapes in its page")
-            blocks = [content.read(shape & 0xFFFFFF) for (shape,) in struct.iter_unpack("<I", clump.shapes)]
-            must(not content.read() and all(len(block) <= MAX_BLOCK for block in blocks), "blocks of odd lengths")
-            must(b"".join(map(self.score, blocks, split(clump.scores, self.width))) == clump.scores, "another score")
-            digests = b"".join(keyed(self.keys.digest, block)[:16] for block in blocks if clump.digests)
-            must(digests == clump.digests, "a block has another second digest")
-            return blocks
+            head = clump.arena.head(clump.row[0])
+            must((head.magic, head.row) == (b"clmp", clump.row), "not the clump that its page names")
+            blocks, _ = clump.arena.clump(head, self.report)
+            must(len(blocks) == len(clump.shapes), "not as many blocks as its page says")
+        sound = list[bytes | None]()
+        for ordinal, block in enumerate(blocks):
+            is_sound = block is not None and self.is_named(clump, ordinal, *block)
+            if block and not is_sound:
+                self.report(f"{clump.arena.path}: offset {clump.row[0] * GRANULE}: block {ordinal} is not the one that "
+                            "its page names")
+            sound.append(block[1] if block and is_sound else None)
+        return sound
+    def is_named(self, clump: Clump, ordinal: int, block_type: int, block: bytes) -> bool:
+        return (clump.shapes[ordinal] == block_type << 24 | len(block)
+                and self.score(block, clump.scores[ordinal]) == clump.scores[ordinal]
+                and clump.digests[ordinal:ordinal + 1] in ([], [keyed(self.keys.digest, block)[:16]]))
     def get(self, score: bytes, block_type: int) -> bytes:  # a block, from whichever copy of it is sound
         for clump, ordinal in self.places.get(score + bytes([block_type]), ()):
             try:
-                return self.read_clump(clump)[ordinal]
+                block = self.read_clump(clump)[ordinal]
+                if block is not None:
+                    return block
             except ValueError as damage:
                 self.report(damage)
         raise ValueError(f"no sound copy of block {score.hex()}, type {block_type:#04x}, is in the store")
@@ -319,14 +391,14 @@ def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:  # the bytes o
 # ---- 5. Fields: nodes, snapshots, the catalog -----------------------------------------------------------------------
 Fields = dict[str, Any]
 # The fields by their numbers, which count from 1, as in the page's tables; those without a type are numbers.
-NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:bytes size content:entry target:bytes "
+NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:number size content:entry target:bytes "
         "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown :unknown comment:text")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
 ROOT = "sequence list:entry previous:list"
-ABSENT = {"": 0, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None, "wide": None}
+ABSENT = {"": 0, "number": None, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None, "wide": None}
 def wide_time(value: bytes) -> int:
     seconds, at = varint(value, 0)
     nanoseconds, end = varint(value, at)
@@ -368,32 +440,34 @@ def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield bytes(buffer[start:start + length])
             del buffer[:start + length]
     must(not buffer, "the last record is cut short")
-def snapshots(store: Store) -> Iterator[Fields]:
-    """What the last catalog lists, after what those that it names have listed before."""
-    lists, tried, seen = list[Any](), set[bytes](), set[bytes]()
-    for start in store.catalogs:
-        chain, wanted = list[Any](), [start]
-        while wanted and wanted[0] not in tried:        # the first that can be read is the one
-            score, *wanted = wanted
-            tried.add(score)
-            with suppress(ValueError) if wanted else nullcontext():
-                root = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)
-                chain, wanted = [root["list"], *chain], root["previous"]
-        lists += chain
-    for record in (record for entry in lists for record in records(pieces(store, entry))):
-        snapshot = parse(record, SNAPSHOT, store.width)
-        must(len(snapshot["id"]) == 16 and snapshot["kind"] in (1, 2), "a snapshot has no id or kind")
-        if snapshot["id"] in seen:
-            continue
-        seen.add(snapshot["id"])
-        snapshot["root"] = parse(snapshot["root"], NODE, store.width)
-        snapshot["machine"] = machine = parse(snapshot["machine"], MACHINE, store.width) if snapshot["machine"] else None
-        if machine:                     # whose disk the image is
-            machine["drives"] = [parse(drive, DRIVE, store.width) for drive in machine.pop("drive")]
-        if snapshot["kind"] == 1:       # an image is like a folder that is but a file
-            snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
-                                 "uid": os.geteuid(), "gid": os.getegid()}
-        yield snapshot
+def snapshots(store: Store) -> list[Fields]:
+    """Goes back from the last root, until a final one whose list can be read whole: it knows all that came before."""
+    found = list[Fields]()
+    for *_, score, is_final in sorted(store.roots, reverse=True):
+        listed = list[Fields]()
+        try:
+            root = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)
+            must(root["list"], "a root of the catalog without a list")
+            for record in records(pieces(store, root["list"])):
+                listed.append(parse_snapshot(record, store.width))
+        except ValueError as damage:
+            store.report(f"a root of the catalog, or its list, cannot be read; older ones are: {damage}")
+            is_final = False
+        found = listed + found
+        if is_final:
+            break
+    return list({snapshot["id"]: snapshot for snapshot in reversed(found)}.values())[::-1]
+def parse_snapshot(record: bytes, width: int) -> Fields:
+    snapshot = parse(record, SNAPSHOT, width)
+    must(len(snapshot["id"]) == 16 and snapshot["kind"] in (1, 2), "a snapshot has no id or kind")
+    snapshot["root"] = parse(snapshot["root"], NODE, width)
+    snapshot["machine"] = machine = parse(snapshot["machine"], MACHINE, width) if snapshot["machine"] else None
+    if machine:                         # whose disk the image is
+        machine["drives"] = [parse(drive, DRIVE, width) for drive in machine.pop("drive")]
+    if snapshot["kind"] == 1:           # an image is like a folder that is but a file
+        snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
+                             "uid": os.geteuid(), "gid": os.getegid()}
+    return snapshot
 def children(store: Store, folder: Fields, where: str) -> Iterator[Fields]:
     """The nodes in a folder, up to where it is damaged."""
     last = b""
@@ -429,7 +503,7 @@ def cat(store: Store, node: Fields, path: bytes) -> None:
         must(node, f"{path!r} is not in this snapshot")
     must(node["kind"] == FILE, f"{path!r} is not a file")
     sys.stdout.buffer.writelines(pieces(store, node["content"]))
-def restore(store: Store, node: Fields, path: bytes, links: dict[bytes, bytes]) -> None:
+def restore(store: Store, node: Fields, path: bytes, links: dict[int, bytes]) -> None:
     kind, group = node["kind"], node["link_group"]
     try:
         if group in links:
@@ -449,14 +523,16 @@ def restore(store: Store, node: Fields, path: bytes, links: dict[bytes, bytes]) 
         else:
             major, at = varint(node["device"] or bytes(2), 0)
             os.mknod(path, 0o600 | SPECIAL[kind], os.makedev(major, varint(node["device"] or bytes(2), at)[0]))
-        links |= {group: path} if group else {}
-        if os.geteuid() == 0:
-            os.chown(path, node["uid"], node["gid"], follow_symlinks=False)
+        links |= {} if group is None else {group: path}
+        if os.geteuid() == 0:           # before the rest: it takes setuid bits and capabilities away
+            uid, gid = (-1 if number == 0xFFFFFFFF else number for number in (node["uid"], node["gid"]))
+            os.chown(path, uid, gid, follow_symlinks=False)
         for xattr in node["xattr"]:
             length, at = varint(xattr, 0)
             os.setxattr(path, xattr[at:at + length], xattr[at + length:], follow_symlinks=False)
         if kind != SYMLINK:
-            os.chmod(path, node["mode"] & 0o7777)
+            is_own = os.geteuid() == 0 or (node["uid"], node["gid"]) == (os.geteuid(), os.getegid())
+            os.chmod(path, node["mode"] & (0o7777 if is_own else 0o1777))
         os.utime(path, ns=(node["mtime"], node["mtime"]), follow_symlinks=False)
     except (OSError, ValueError, OverflowError, KeyError, RecursionError) as error:
         store.report(f"{shown(path)}: not restored as it was: {error!r}")
