@@ -8,8 +8,9 @@ use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
     AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
     FooterError, Framing, Log, LogConfig, LogKeys, NamedBlock, Proven, ReadLogError, Recovered, Seal, Seals,
+    recovery_of, wrap_secret,
 };
-use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage};
+use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage};
 
 struct Written {
     storage: MemoryStorage,
@@ -761,4 +762,32 @@ fn two_sessions_share_no_nonce() {
     nonces.dedup();
     assert_eq!(nonces.len(), seen.len(), "each record has a nonce of its own");
     assert_eq!(seen.len(), 8);
+}
+
+/// A reader of the format checks itself against these. `rosetta/tests` computes them too.
+#[test]
+fn the_vectors_in_the_format_page_are_what_the_log_computes() {
+    let vector = |called: &str| {
+        let begin = format!("{called} = ");
+        let value =
+            include_str!("../../../docs/format.md").lines().find_map(|line| line.strip_prefix(&begin));
+        value.unwrap_or_else(|| panic!("docs/format.md has no vector {called:?}"))
+    };
+    let counting: [u8; 32] = std::array::from_fn(|n| n as u8);
+    assert_eq!(vector("BLAKE3 of abc"), blake3::hash(b"abc").to_hex().as_str());
+    assert_eq!(vector("BLAKE3 of abc, keyed"), blake3::keyed_hash(&counting, b"abc").to_hex().as_str());
+    assert_eq!(vector("XXH3 of abc, as stored"), to_hex(&xxhash_rust::xxh3::xxh3_64(b"abc").to_le_bytes()));
+    assert_eq!(vector("AES-256-GCM"), to_hex(&wrap_secret(&counting, b"varve", b"abc")));
+    let frame = varve_block::from_hex(vector("zstd frame")).unwrap();
+    let mut decompressed = [0; 300];
+    assert_eq!(zstd_safe::decompress(&mut decompressed[..], &frame), Ok(300));
+    assert_eq!(decompressed.as_slice(), b"abc".repeat(100));
+    let keys = LogKeys::from_master(&counting);
+    for name in ["score", "digest", "fingerprint", "seal"] {
+        assert_eq!(vector(&format!("{name} key")), to_hex(&keys.derive(&format!("varve 1 {name}"))));
+    }
+    assert_eq!(vector("score of hello world, encrypted"), keys.blake3_score(b"hello world\n").to_string());
+    let data: Vec<u8> = (0..5 * 4096_usize).map(|n| (n * 7 + n / 256).to_le_bytes()[0]).collect();
+    let recovery = recovery_of(&data, 4096, 2, &InlineWorkers);
+    assert_eq!(vector("BLAKE3 of the recovery shards"), blake3::hash(&recovery).to_hex().as_str());
 }

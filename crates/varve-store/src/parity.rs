@@ -1,7 +1,7 @@
 //! Parity: for each sealed arena a file beside the log, from which its damaged parts can be computed again.
 //!
 //! The file is written whole once the arena's seal is durable, and a missing one is made up for later: so a crash leaves none or
-//! a good one. It is never trusted: what comes out of it is checked as the log is. `docs/format.md`, section 6, has its bytes.
+//! a good one. It is never trusted: what comes out of it is checked as the log is. `docs/format.md`, appendix A, has its bytes.
 
 mod check;
 mod mend;

@@ -209,6 +209,31 @@ fn the_format_says_what_the_code_says() {
     report(&findings);
 }
 
+/// Code that leads a reader to a part of the format names one that is there.
+#[test]
+fn the_format_has_the_parts_that_the_code_names() {
+    let page = text(&root().join("docs/format.md"));
+    let has = |heading: &str| page.lines().any(|line| line.starts_with(heading));
+    let (mut findings, mut named_count) = (Vec::new(), 0);
+    for source in crates().into_values().flat_map(|folder| sources(&folder)) {
+        let docs = text(&source);
+        for line in docs.lines().filter(|line| line.to_lowercase().contains("format.md")) {
+            let after = |word: &str| line.split_once(word).and_then(|(_, rest)| rest.chars().next());
+            let section = after("section ").map(|number| format!("## {number}. "));
+            let appendix =
+                after("appendix ").map(|letter| format!("## Appendix {}. ", letter.to_ascii_uppercase()));
+            for heading in section.into_iter().chain(appendix) {
+                named_count += 1;
+                if !has(&heading) {
+                    findings.push(format!("{}: docs/format.md has no {heading:?}", source.display()));
+                }
+            }
+        }
+    }
+    assert!(named_count >= 8, "only {named_count} were found: does this test still see them?");
+    report(&findings);
+}
+
 #[test]
 fn a_file_tells_one_story() {
     let files = crates().into_values().flat_map(|folder| sources(&folder));

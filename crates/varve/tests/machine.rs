@@ -93,7 +93,7 @@ fn a_night_reads_what_has_changed_since_the_last() {
 /// The second reader of the format tells what machine it was.
 fn machine_is_described(sandbox: &Sandbox, lines: &[Value]) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let mut command = Command::new("python3");
+    let mut command = sandbox::python();
     command.arg(root.join("rosetta/rosetta.py")).arg("--key-file").arg(sandbox.key().unwrap());
     let output = command.arg(sandbox.store()).args(["list", "--json"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -131,6 +131,14 @@ mod tests {
         );
         let expected = "09316115d5cf24ed5a15a31a3ba326e5cf32edc24702987c02b6566f61913cf7";
         assert_eq!(varve_block::to_hex(&**key.as_ref().unwrap()), expected);
+        let salt: [u8; 16] = std::array::from_fn(|n| n.to_le_bytes()[0]);
+        let printed = passphrase_key(
+            "correct horse",
+            &salt,
+            PassphraseCost { memory_kib: 8192, ..PassphraseCost::default() },
+        );
+        let vector = format!("\nwrapping key = {}\n", varve_block::to_hex(&**printed.as_ref().unwrap()));
+        assert!(crate::open::FORMAT_PAGE.contains(&vector), "the format's page has another wrapping key");
         assert_eq!(
             *key_file_key(b"contents", b"salt"),
             blake3::derive_key("varve 1 key file", b"saltcontents")

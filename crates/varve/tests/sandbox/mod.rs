@@ -205,6 +205,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The Python that has what `rosetta/` needs: the one that `script/test` has made, or else the system's.
+pub fn python() -> Command {
+    Command::new(std::env::var_os("ROSETTA_PYTHON").unwrap_or_else(|| "python3".into()))
+}
+
 /// Whether a program is installed.
 pub fn has(program: &str) -> bool {
     let folders = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
