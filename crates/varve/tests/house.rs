@@ -29,7 +29,7 @@ const FLOORS: [(&str, u32); 18] = [
 ];
 
 /// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
-const HINTS: [&str; 12] = [
+const HINTS: [&str; 13] = [
     "varve-archive/src/last_night.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
@@ -42,6 +42,7 @@ const HINTS: [&str; 12] = [
     "varve-store/src/mark.rs",
     "varve-store/src/newest.rs",
     "varve-store/src/own.rs",
+    "varve-store/src/sessions.rs",
 ];
 
 /// How a table of the format begins: of bytes at fixed places, or of numbered fields.
