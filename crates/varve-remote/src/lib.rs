@@ -58,6 +58,8 @@ pub use pace::Pace;
 pub use persistent::Patience;
 pub use secret::Secret;
 pub use target::{Capabilities, Object, Other, OtherKind, PutMode, Survey, TakePiece, Target, TargetError};
+pub use tls::TlsClientIdentity;
 pub use venti::{
-    Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore, load,
+    Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore,
+    VentiTls, load,
 };

@@ -1,17 +1,34 @@
-//! Who is believed to be who they say: the machine's certificate authorities, and those that the user adds.
+//! Who is believed to be who they say: the machine's certificate authorities, and those that the user adds; and who we are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
 use crate::trouble::chain;
 
+/// A certificate to be shown to servers, and its key, in PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsClientIdentity {
+    /// A chain of certificates, our own first.
+    pub certificate: PathBuf,
+    /// The key of the first.
+    pub key: PathBuf,
+}
+
 /// The settings of encrypted connections.
 pub(crate) fn client_config(authorities: Option<&Path>) -> std::io::Result<ClientConfig> {
+    client_config_as(authorities, None)
+}
+
+/// The same for a client that shows who it is.
+pub(crate) fn client_config_as(
+    authorities: Option<&Path>,
+    identity: Option<&TlsClientIdentity>,
+) -> std::io::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let added = match authorities {
         None => Vec::new(),
@@ -24,7 +41,11 @@ pub(crate) fn client_config(authorities: Option<&Path>) -> std::io::Result<Clien
         .map_err(|error| chain(&error))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
-    Ok(verified.with_no_client_auth())
+    let Some(identity) = identity else { return Ok(verified.with_no_client_auth()) };
+    let key = PrivateKeyDer::from_pem_file(&identity.key)
+        .map_err(|error| std::io::Error::other(format!("{}: {error}", identity.key.display())))?;
+    let own = certificates(&identity.certificate)?;
+    verified.with_client_auth_cert(own, key).map_err(|error| chain(&error))
 }
 
 /// The same for whoever will make none: nobody is believed, and no certificate is read, of which a machine has hundreds.

@@ -16,6 +16,7 @@
 
 mod connection;
 mod load;
+mod tls;
 mod unsynced;
 
 use std::io;
@@ -35,6 +36,7 @@ use crate::edge;
 use connection::Connection;
 pub use connection::VentiError;
 pub use load::{Load, LoadAction, LoadOrder, LoadResult, load};
+pub use tls::VentiTls;
 use unsynced::Unsynced;
 
 /// How much is acknowledged and not durable at most.
@@ -48,7 +50,7 @@ const LARGE_COUNT: u32 = 1 << 20;
 const STALE_MAX: u32 = 256;
 
 /// How a server is treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct VentiOptions {
     /// How long it may take to accept a connection, and to say hello.
     pub connect_timeout: Duration,
@@ -62,6 +64,8 @@ pub struct VentiOptions {
     pub depth: usize,
     /// How long a server that broke the protocol is not asked again.
     pub breach_pause: Duration,
+    /// How a server at an address of TLS is reached.
+    pub tls: VentiTls,
 }
 
 impl Default for VentiOptions {
@@ -73,6 +77,7 @@ impl Default for VentiOptions {
             pause: Duration::from_millis(200),
             depth: 64,
             breach_pause: Duration::from_secs(5),
+            tls: VentiTls::default(),
         }
     }
 }

@@ -28,9 +28,11 @@ mod bounded;
 mod network;
 mod path;
 mod places;
+mod tls;
 
 pub use bounded::Bounded;
 pub use network::ListenError;
+pub use tls::{TlsError, TlsIdentity};
 
 use varve_image::{FileId, FileSystem};
 

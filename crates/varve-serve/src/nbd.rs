@@ -24,7 +24,6 @@ mod overlay;
 mod server;
 mod settings;
 mod snapshots;
-mod tls;
 
 pub use disk::{Disk, Stretch, WritableDisk};
 pub use disks::{Disks, FindDiskError, ListedDisk, Served};
@@ -33,4 +32,3 @@ pub use overlay::{Overlay, OverlayError};
 pub use server::NbdServer;
 pub use settings::Settings;
 pub use snapshots::{FewDisks, Moments, OneDisk, SnapshotDisks};
-pub use tls::{TlsError, TlsIdentity};

@@ -11,13 +11,17 @@ use crate::PORT;
 const SERVICE: &str = "venti";
 /// How an address begins that is a URL.
 const URL: &str = "venti://";
+/// The same for one that is reached by TLS.
+const TLS_URL: &str = "venti+tls://";
 
-/// `HOST`, `HOST:PORT`, `tcp!HOST`, `tcp!HOST!PORT`, `unix!PATH` or `venti://HOST:PORT`. The host `*`, or none before `:PORT`, is every
-/// address of this machine.
+/// `HOST`, `HOST:PORT`, `tcp!HOST`, `tcp!HOST!PORT`, `unix!PATH` or `venti://HOST:PORT`; `tls!HOST!PORT` or `venti+tls://HOST:PORT` by TLS. The
+/// host `*`, or none before `:PORT`, is every address of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// A name or an address, and a port.
     Tcp(String, u16),
+    /// The same, and the protocol is spoken inside TLS.
+    Tls(String, u16),
     /// A socket in the file system.
     Unix(PathBuf),
 }
@@ -25,7 +29,7 @@ pub enum Address {
 /// Why a text says nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no address of a Venti: write HOST, HOST:PORT, [ADDRESS]:PORT, :PORT, tcp!HOST!PORT, unix!PATH or venti://HOST:PORT"
+    "{text:?} is no address of a Venti: write HOST, HOST:PORT, [ADDRESS]:PORT, :PORT, tcp!HOST!PORT, unix!PATH, venti://HOST:PORT or venti+tls://HOST:PORT"
 )]
 pub struct ParseAddressError {
     text: String,
@@ -39,13 +43,29 @@ impl FromStr for Address {
         if let Some(rest) = text.strip_prefix(URL) {
             return with_colon(rest.strip_suffix('/').unwrap_or(rest)).ok_or_else(wrong);
         }
+        if let Some(rest) = text.strip_prefix(TLS_URL) {
+            return with_colon(rest.strip_suffix('/').unwrap_or(rest)).map(Self::in_tls).ok_or_else(wrong);
+        }
         let mut parts = text.split('!');
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("unix"), Some(path), None, None) if !path.is_empty() => Ok(Self::Unix(path.into())),
             (Some("tcp" | "net"), Some(host), None, None) => tcp(host, SERVICE).ok_or_else(wrong),
             (Some("tcp" | "net"), Some(host), Some(port), None) => tcp(host, port).ok_or_else(wrong),
+            (Some("tls"), Some(host), None, None) => tcp(host, SERVICE).map(Self::in_tls).ok_or_else(wrong),
+            (Some("tls"), Some(host), Some(port), None) => {
+                tcp(host, port).map(Self::in_tls).ok_or_else(wrong)
+            }
             (Some(host), None, None, None) => with_colon(host).ok_or_else(wrong),
             _ => Err(wrong()),
+        }
+    }
+}
+
+impl Address {
+    fn in_tls(self) -> Self {
+        match self {
+            Self::Tcp(host, port) => Self::Tls(host, port),
+            other => other,
         }
     }
 }
@@ -75,6 +95,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(host, port) => write!(f, "tcp!{host}!{port}"),
+            Self::Tls(host, port) => write!(f, "tls!{host}!{port}"),
             Self::Unix(path) => write!(f, "unix!{}", path.display()),
         }
     }
@@ -102,6 +123,10 @@ mod tests {
             ("venti://host", tcp("host", PORT)),
             ("venti://host:1/", tcp("host", 1)),
             ("venti://[::1]:1", tcp("::1", 1)),
+            ("tls!host", Ok(Address::Tls("host".into(), PORT))),
+            ("tls!*!1", Ok(Address::Tls("::".into(), 1))),
+            ("venti+tls://host:1/", Ok(Address::Tls("host".into(), 1))),
+            ("venti+tls://[::1]", Ok(Address::Tls("::1".into(), PORT))),
             ("unix!/run/a:b", Ok(Address::Unix("/run/a:b".into()))),
         ] {
             assert_eq!(text.parse::<Address>(), expected, "{text}");
@@ -115,6 +140,9 @@ mod tests {
             "tcp!a!1!2",
             "udp!a!1",
             "unix!",
+            "tls!",
+            "tls!a!b",
+            "venti+tls://",
             "a:70000",
             "venti://",
             "venti://a/b",

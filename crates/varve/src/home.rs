@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use varve_remote::{VentiError, VentiOptions, VentiStore};
+use varve_remote::{TlsClientIdentity, VentiError, VentiOptions, VentiStore, VentiTls};
 use varve_venti::Address;
 
 use crate::arguments::{Arguments, WrongWords};
@@ -12,6 +12,8 @@ use crate::target;
 
 /// The Venti server that the environment names, as programs of Plan 9 look for it.
 const VENTI_VARIABLE: &str = "$venti";
+/// Names the certificate, and its key, that are shown to a Venti server which is reached by TLS.
+const VENTI_CERTIFICATE: &str = "VARVE_VENTI_CERTIFICATE";
 
 /// Where a store is.
 pub enum Home {
@@ -58,16 +60,29 @@ pub fn at(path: &Path) -> Result<Home> {
 
 /// Whether a word names a Venti server, and no folder or replica.
 fn is_venti(text: &str) -> bool {
-    text == VENTI_VARIABLE || ["venti://", "tcp!", "unix!"].iter().any(|start| text.starts_with(start))
+    text == VENTI_VARIABLE
+        || ["venti://", "venti+tls://", "tcp!", "tls!", "unix!"].iter().any(|start| text.starts_with(start))
+}
+
+/// Who we are at Venti servers that are reached by TLS: the certificate and key that VARVE_VENTI_CERTIFICATE names, if any.
+pub fn venti_tls() -> Result<VentiTls> {
+    let Some(text) = std::env::var_os(VENTI_CERTIFICATE) else { return Ok(VentiTls::default()) };
+    let parts = text.to_str().and_then(|text| text.split_once(','));
+    let Some((certificate, key)) = parts else {
+        bail!(WrongWords(format!(
+            "{VENTI_CERTIFICATE} names no certificate with its key: write CERT,KEY (PEM files)"
+        )))
+    };
+    Ok(VentiTls::with_identity(TlsClientIdentity { certificate: certificate.into(), key: key.into() }))
 }
 
 /// Connects to a Venti server.
 pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
-    let connected =
-        VentiStore::connect(address.clone(), VentiOptions::default()).map_err(|error| match error {
-            VentiError::Connect { .. } => anyhow::Error::new(error),
-            error => anyhow::Error::new(error).context(address.to_string()),
-        });
+    let options = VentiOptions { tls: venti_tls()?, ..VentiOptions::default() };
+    let connected = VentiStore::connect(address.clone(), options).map_err(|error| match error {
+        VentiError::Connect { .. } => anyhow::Error::new(error),
+        error => anyhow::Error::new(error).context(address.to_string()),
+    });
     Ok(Arc::new(connected?))
 }
 

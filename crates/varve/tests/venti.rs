@@ -520,6 +520,103 @@ fn what_one_client_wrote_is_listed_and_set_aside_and_put_back() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("proxies cannot do"), "{refused:?}");
 }
 
+/// An authority, and certificates that it has signed, each as NAME.pem with its key as NAME-key.pem.
+fn sign(sandbox: &Sandbox, names: &[&str]) {
+    let openssl = |args: &[&str]| {
+        let output = Command::new("openssl").args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let path = |name: &str| sandbox.arg(name);
+    let new = ["-nodes", "-newkey", "rsa:2048"];
+    let (ca, ca_key) = (path("ca.pem"), path("ca-key.pem"));
+    openssl(
+        &[&["req", "-x509", "-subj", "/CN=ca", "-days", "2", "-keyout", &ca_key, "-out", &ca], &new[..]]
+            .concat(),
+    );
+    for name in names {
+        let (request, key) = (path("request.pem"), path(&format!("{name}-key.pem")));
+        let extension = "subjectAltName=DNS:localhost";
+        openssl(
+            &[
+                &["req", "-subj", "/CN=localhost", "-addext", extension, "-keyout", &key, "-out", &request],
+                &new[..],
+            ]
+            .concat(),
+        );
+        let out = path(&format!("{name}.pem"));
+        let sign =
+            ["x509", "-req", "-in", &request, "-CA", &ca, "-CAkey", &ca_key, "-CAcreateserial", "-days", "2"];
+        openssl(&[&sign[..], &["-copy_extensions", "copy", "-out", &out]].concat());
+    }
+}
+
+#[test]
+fn over_tls_each_side_knows_the_other() {
+    if !has("openssl") {
+        eprintln!("skipped: over_tls_each_side_knows_the_other, which needs openssl");
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    make_store(&sandbox);
+    sample_folder(&sandbox.path("home"));
+    sign(&sandbox, &["server", "client"]);
+    let [certificate, key, ca] = ["server.pem", "server-key.pem", "ca.pem"].map(|name| sandbox.arg(name));
+    let own = format!("{certificate},{key}");
+    let both = format!("{own},{ca}");
+    // Whoever has a certificate may come from other machines.
+    let server = Server::run(
+        &sandbox,
+        venti_server::command(&sandbox, &["--venti", "tls!*!0", "--venti-tls", &both]),
+        1,
+    );
+    let port = server.address().rsplit('!').next().unwrap();
+    let address = format!("venti+tls://localhost:{port}");
+    let ask = |address: &str, ca: Option<&str>, client: Option<&str>, args: &[&str]| {
+        let mut command = command_at(&sandbox, address);
+        command.env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR").env_remove("VARVE_VENTI_CERTIFICATE");
+        command
+            .envs(ca.map(|ca| ("SSL_CERT_FILE", ca)))
+            .envs(client.map(|client| ("VARVE_VENTI_CERTIFICATE", client)));
+        command.args(args).output().unwrap()
+    };
+    let client = format!("{},{}", sandbox.arg("client.pem"), sandbox.arg("client-key.pem"));
+    let good = |args: &[&str]| {
+        let output = ask(&address, Some(&ca), Some(&client), args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    good(&["snapshot", &sandbox.arg("home")]);
+    good(&["restore", "home", &sandbox.arg("out")]);
+    assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("home")));
+    // Far more than any buffer on the way holds, in both directions.
+    for action in ["write", "read"] {
+        good(&["bench", "venti", &address, "--count", "2000", "--depth", "200", "--action", action]);
+    }
+    for (what, address, ca, client) in [
+        ("the server is not believed", address.as_str(), None, Some(client.as_str())),
+        ("the client is not known", &address, Some(ca.as_str()), None),
+        ("no TLS", &address.replace("venti+tls", "venti"), None, None),
+    ] {
+        let output = ask(address, ca, client, &["snapshots"]);
+        let output = if output.status.success() {
+            ask(address, ca, client, &["ls", &format!("vac:{}", "4".repeat(40))])
+        } else {
+            output
+        };
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{what}: {said}");
+        assert!(!said.contains("is not in the store"), "{what}: {said}");
+    }
+    server.end();
+
+    for (args, said) in [
+        (&["--venti", "tls!localhost!0"][..], "no certificate was given"),
+        (&["--venti", "tls!*!0", "--venti-tls", &own], "--expose"),
+    ] {
+        let refused = venti_server::command(&sandbox, args).output().unwrap();
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(said), "{refused:?}");
+    }
+}
+
 /// A folder, archived for vac's tools in the sandbox's own store. The file that names the archive.
 fn archived_for_vac(sandbox: &Sandbox) -> String {
     let (store, source, file) = (sandbox.arg(STORE), sandbox.path("source"), sandbox.arg("source.vac"));

@@ -5,6 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustls::StreamOwned;
 use varve_block::BLOCK_BYTES_MAX;
 use varve_venti::{Address, AskError, ClientConnection, ClientError, Reply, Request, UNANSWERED_MAX};
 
@@ -71,7 +72,14 @@ impl From<io::Error> for VentiError {
 impl VentiError {
     /// Whether another attempt may succeed. A breach of the protocol is no fault of the line: the server will do it again.
     pub(super) fn is_passing(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Socket(_) | Self::Silent) || self.is_refused_client()
+        match self {
+            // So a certificate is refused, by either side.
+            Self::Connect { source, .. } | Self::Socket(source) => {
+                source.kind() != io::ErrorKind::InvalidData
+            }
+            Self::Silent => true,
+            _ => self.is_refused_client(),
+        }
     }
 
     /// How the server broke the protocol, if that is the trouble.
@@ -91,6 +99,7 @@ impl VentiError {
 enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<StreamOwned<rustls::ClientConnection, TcpStream>>),
 }
 
 pub(super) struct Connection {
@@ -202,6 +211,7 @@ impl Connection {
         match &mut self.socket {
             Socket::Tcp(socket) => socket.write_all(&self.sending),
             Socket::Unix(socket) => socket.write_all(&self.sending),
+            Socket::Tls(socket) => socket.write_all(&self.sending).and_then(|()| socket.flush()),
         }
     }
 
@@ -209,6 +219,7 @@ impl Connection {
         let received = match &mut self.socket {
             Socket::Tcp(socket) => socket.read(&mut self.scratch),
             Socket::Unix(socket) => socket.read(&mut self.scratch),
+            Socket::Tls(socket) => socket.read(&mut self.scratch),
         };
         let count = received?;
         if count == 0 {
@@ -222,10 +233,8 @@ impl Connection {
 impl Socket {
     fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         match self {
-            Self::Tcp(socket) => {
-                socket.set_read_timeout(Some(timeout))?;
-                socket.set_write_timeout(Some(timeout))
-            }
+            Self::Tcp(socket) => set_tcp_timeouts(socket, timeout),
+            Self::Tls(stream) => set_tcp_timeouts(&stream.sock, timeout),
             Self::Unix(socket) => {
                 socket.set_read_timeout(Some(timeout))?;
                 socket.set_write_timeout(Some(timeout))
@@ -234,17 +243,26 @@ impl Socket {
     }
 }
 
-fn dial(address: &Address, options: &VentiOptions) -> io::Result<Socket> {
-    let (host, port) = match address {
+fn set_tcp_timeouts(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(timeout))?;
+    socket.set_write_timeout(Some(timeout))
+}
+
+fn dial(to: &Address, options: &VentiOptions) -> io::Result<Socket> {
+    let (host, port) = match to {
         Address::Unix(path) => return UnixStream::connect(path).map(Socket::Unix),
-        Address::Tcp(host, port) => (host.as_str(), *port),
+        Address::Tcp(host, port) | Address::Tls(host, port) => (host.as_str(), *port),
     };
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, options.connect_timeout) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
-                return Ok(Socket::Tcp(socket));
+                if !matches!(to, Address::Tls(..)) {
+                    return Ok(Socket::Tcp(socket));
+                }
+                set_tcp_timeouts(&socket, options.connect_timeout)?;
+                return Ok(Socket::Tls(options.tls.wrap(host, socket)?));
             }
             Err(error) => failure = error,
         }

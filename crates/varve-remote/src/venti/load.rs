@@ -76,7 +76,7 @@ impl LoadResult {
 /// # Errors
 /// [`VentiError`]: also when it refuses a block, does not have it, or has another in its place.
 pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<LoadResult, VentiError> {
-    let options = VentiOptions { depth: load.depth, ..*options };
+    let options = VentiOptions { depth: load.depth, ..options.clone() };
     let mut connection = Connection::open(address, &options, 1)?;
     let count = u32::try_from(load.block_bytes.clamp(16, BLOCK_BYTES_MAX)).unwrap_or(u32::MAX);
     let number_at = |place: u64| match load.order {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::tls::TlsIdentity;
+use crate::tls::TlsIdentity;
 
 /// How clients are treated.
 #[derive(Clone)]

@@ -9,6 +9,8 @@ use varve_venti::ServerError;
 pub(super) enum ConnectionError {
     #[error("the socket failed")]
     Socket(#[from] io::Error),
+    #[error("no TLS with the client")]
+    Tls(#[source] io::Error),
     #[error("the client did not say hello in time")]
     NoHello,
     #[error("the client does not end what it has begun to say")]

@@ -12,6 +12,7 @@ use varve_venti::{Address, ParseAddressError};
 use super::inherited::{Inherited, InheritedSocket};
 use super::start_error::StartError;
 use crate::network::{ListenError, check_address, listen_privately};
+use crate::tls::TlsIdentity;
 
 /// How an address begins that is a socket of the service manager's.
 const INHERITED: &str = "systemd";
@@ -82,6 +83,8 @@ pub(super) enum Listener {
 pub(super) struct Bound {
     pub(super) listener: Listener,
     pub(super) access: Access,
+    /// What clients have to go through first.
+    pub(super) tls: Option<TlsIdentity>,
     /// As clients write it.
     pub(super) address: Address,
     /// Its file, which is ours to remove.
@@ -93,6 +96,7 @@ pub(super) fn bind(
     wanted: &[Listening],
     is_exposed: bool,
     inherited: &mut Inherited,
+    tls: Option<&TlsIdentity>,
 ) -> Result<Vec<Bound>, StartError> {
     let mut bound = Vec::new();
     for Listening { at, access } in wanted {
@@ -101,15 +105,23 @@ pub(super) fn bind(
                 let failed = |source| StartError::Socket { at: at.to_string(), source };
                 let listener = Listener::Unix(listen_privately(path).map_err(failed)?);
                 let (address, socket_file) = (Address::Unix(path.clone()), Some(path.clone()));
-                bound.push(Bound { listener, access: *access, address, socket_file });
+                bound.push(Bound { listener, access: *access, tls: None, address, socket_file });
             }
-            ListenAt::Address(Address::Tcp(host, port)) => {
+            ListenAt::Address(Address::Tcp(host, port) | Address::Tls(host, port)) => {
+                let tls = match at {
+                    ListenAt::Address(Address::Tls(..)) => {
+                        Some(tls.ok_or_else(|| StartError::NoCertificate { at: at.to_string() })?)
+                    }
+                    _ => None,
+                };
+                // Whoever has a certificate of the right authority is no stranger.
+                let is_exposed = is_exposed || tls.is_some_and(TlsIdentity::checks_clients);
                 let listeners = bind_tcp(host, *port, is_exposed).map_err(|error| match error {
                     Unbound::Refused(error) => StartError::Listen(error),
                     Unbound::Failed(source) => StartError::Socket { at: at.to_string(), source },
                 })?;
                 for listener in listeners {
-                    bound.push(with_address(listener, *access)?);
+                    bound.push(with_address(listener, *access, tls.cloned())?);
                 }
             }
             ListenAt::Inherited(name) => {
@@ -119,10 +131,11 @@ pub(super) fn bind(
                 }
                 for socket in sockets {
                     bound.push(match socket {
-                        InheritedSocket::Tcp(listener) => with_address(listener, *access)?,
+                        InheritedSocket::Tcp(listener) => with_address(listener, *access, None)?,
                         InheritedSocket::Unix(listener, path) => Bound {
                             listener: Listener::Unix(listener),
                             access: *access,
+                            tls: None,
                             address: Address::Unix(path),
                             socket_file: None,
                         },
@@ -163,12 +176,18 @@ fn bind_tcp(host: &str, port: u16, is_exposed: bool) -> Result<Vec<TcpListener>,
     if listeners.is_empty() { Err(Unbound::Failed(failure)) } else { Ok(listeners) }
 }
 
-fn with_address(listener: TcpListener, access: Access) -> Result<Bound, StartError> {
+fn with_address(
+    listener: TcpListener,
+    access: Access,
+    tls: Option<TlsIdentity>,
+) -> Result<Bound, StartError> {
     let address = listener.local_addr().map_err(StartError::Threads)?;
+    let (host, port) = (address.ip().to_string(), address.port());
     Ok(Bound {
         listener: Listener::Tcp(listener),
         access,
-        address: Address::Tcp(address.ip().to_string(), address.port()),
+        address: if tls.is_some() { Address::Tls(host, port) } else { Address::Tcp(host, port) },
+        tls,
         socket_file: None,
     })
 }

@@ -219,14 +219,25 @@ impl Way {
     /// Sends as much as is taken now of what was begun, and says how much.
     fn poll_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(outgoing) = &mut self.current else { return Poll::Ready(Ok(0)) };
-        let pieces = outgoing.answers.pieces(outgoing.sent);
-        let count = ready!(Pin::new(&mut self.writer).poll_write_vectored(context, &pieces))?;
-        if count == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        let mut count = 0;
+        if outgoing.sent < outgoing.answers.len() {
+            let pieces = outgoing.answers.pieces(outgoing.sent);
+            count = ready!(Pin::new(&mut self.writer).poll_write_vectored(context, &pieces))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            outgoing.sent += count;
         }
-        outgoing.sent += count;
         if outgoing.sent >= outgoing.answers.len() {
-            self.current = None;
+            // A writer that encrypts holds some back until it is asked for all.
+            match Pin::new(&mut self.writer).poll_flush(context) {
+                Poll::Ready(flushed) => {
+                    flushed?;
+                    self.current = None;
+                }
+                Poll::Pending if count == 0 => return Poll::Pending,
+                Poll::Pending => {}
+            }
         }
         Poll::Ready(Ok(count))
     }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use varve_block::{BlockStore, with_causes};
 use varve_venti::{Address, SCORE_BYTES};
 
@@ -49,7 +51,7 @@ impl VentiServer {
         if blocks.score_bytes() != SCORE_BYTES {
             return Err(StartError::NotSha1 { bytes: blocks.score_bytes() });
         }
-        let bound = bind(wanted, is_exposed, inherited)?;
+        let bound = bind(wanted, is_exposed, inherited, settings.tls.as_ref())?;
         let mut builder = Builder::new_multi_thread();
         builder.thread_name("venti").enable_all().max_blocking_threads(settings.workers.max(1));
         let threads = builder.build().map_err(StartError::Threads)?;
@@ -71,12 +73,13 @@ impl VentiServer {
             let (state, delay) = (Arc::clone(&shared.state), shared.settings.sync_after);
             threads.spawn(keep_durable(state, delay, stopped.clone()));
         }
-        for Bound { listener, access, address, .. } in bound {
+        for Bound { listener, access, tls, address, .. } in bound {
             let at = address.to_string();
             let failed = |source| StartError::Socket { at, source };
             let door = Door {
                 listener: open(listener).map_err(failed)?,
                 is_read_only: access == Access::ReadOnly,
+                tls: tls.map(|identity| TlsAcceptor::from(identity.config())),
                 shared: Arc::clone(&shared),
                 clients: Arc::clone(&clients),
                 stop: stopped.clone(),
@@ -149,6 +152,7 @@ fn open(listener: Listener) -> io::Result<OpenListener> {
 struct Door {
     listener: OpenListener,
     is_read_only: bool,
+    tls: Option<TlsAcceptor>,
     shared: Arc<Shared>,
     clients: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
@@ -177,13 +181,23 @@ impl Door {
                 let (socket, peer) = listener.accept().await?;
                 if let Some(place) = self.place() {
                     prepare(&socket)?;
-                    let (reader, writer) = socket.into_split();
-                    self.welcome(
-                        place,
-                        Address::Tcp(peer.ip().to_string(), peer.port()).to_string(),
-                        reader,
-                        writer,
-                    );
+                    let (host, port) = (peer.ip().to_string(), peer.port());
+                    match &self.tls {
+                        None => {
+                            let (reader, writer) = socket.into_split();
+                            self.welcome(place, Address::Tcp(host, port), plain(reader, writer));
+                        }
+                        Some(tls) => {
+                            let shaking = tls.accept(socket);
+                            let patience = self.shared.settings.hello_timeout;
+                            let halves = async move {
+                                let silent = |_| io::Error::from(io::ErrorKind::TimedOut);
+                                let shaken = timeout(patience, shaking).await.map_err(silent).flatten();
+                                shaken.map(tokio::io::split).map_err(ConnectionError::Tls)
+                            };
+                            self.welcome(place, Address::Tls(host, port), halves);
+                        }
+                    }
                 }
             }
             OpenListener::Unix(listener) => {
@@ -192,7 +206,7 @@ impl Door {
                     let user =
                         socket.peer_cred().map_or_else(|_| "?".to_owned(), |peer| peer.uid().to_string());
                     let (reader, writer) = socket.into_split();
-                    self.welcome(place, format!("unix socket, user {user}"), reader, writer);
+                    self.welcome(place, format!("unix socket, user {user}"), plain(reader, writer));
                 }
             }
         }
@@ -216,8 +230,13 @@ impl Door {
         place
     }
 
-    fn welcome<R, W>(&self, place: OwnedSemaphorePermit, peer: String, reader: R, writer: W)
-    where
+    /// Serves a client by what it says and takes, once these are there.
+    fn welcome<R, W>(
+        &self,
+        place: OwnedSemaphorePermit,
+        peer: impl ToString,
+        halves: impl Future<Output = Result<(R, W), ConnectionError>> + Send + 'static,
+    ) where
         R: tokio::io::AsyncRead + Unpin + Send + 'static,
         W: tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
@@ -225,15 +244,20 @@ impl Door {
         let access = match (self.is_read_only, &shared.state.sessions) {
             (true, _) => ClientAccess::ReadOnly,
             (false, None) => ClientAccess::ReadWrite(None),
-            (false, Some(sessions)) => {
-                ClientAccess::ReadWrite(Some(Arc::new(OpenSession::new(Arc::clone(sessions), peer))))
-            }
+            (false, Some(sessions)) => ClientAccess::ReadWrite(Some(Arc::new(OpenSession::new(
+                Arc::clone(sessions),
+                peer.to_string(),
+            )))),
         };
         tokio::spawn(async move {
             let counters = &shared.state.counters;
             counters.clients.add(1);
             counters.clients_taken.add(1);
-            match serve(reader, writer, Arc::clone(&shared), access, stop).await {
+            let served = async {
+                let (reader, writer) = halves.await?;
+                serve(reader, writer, Arc::clone(&shared), access, stop).await
+            };
+            match served.await {
                 Ok(()) => tracing::debug!("a client of Venti has gone"),
                 Err(ConnectionError::Socket(error)) => {
                     tracing::debug!(%error, "a client of Venti has vanished")
@@ -246,6 +270,11 @@ impl Door {
             drop(place);
         });
     }
+}
+
+/// The two halves of what needs no preparation.
+async fn plain<R, W>(reader: R, writer: W) -> Result<(R, W), ConnectionError> {
+    Ok((reader, writer))
 }
 
 fn prepare(socket: &TcpStream) -> io::Result<()> {

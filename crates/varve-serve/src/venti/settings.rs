@@ -6,6 +6,7 @@ use std::time::Duration;
 use varve_venti::BLOCK_BYTES_MAX;
 
 use super::sessions::Sessions;
+use crate::tls::TlsIdentity;
 
 /// How clients are treated.
 #[derive(Clone)]
@@ -27,6 +28,8 @@ pub struct VentiSettings {
     pub sync_after: Duration,
     /// Why nothing can be written, if that is known from the beginning.
     pub fault: Option<String>,
+    /// Who the server is at addresses of TLS, and whom it lets in there.
+    pub tls: Option<TlsIdentity>,
     /// Where it is recorded which client wrote what, if it is.
     pub sessions: Option<Arc<Sessions>>,
     /// How many requests are worked on at the same time; the others wait.
@@ -56,6 +59,7 @@ impl Default for VentiSettings {
             failures_pass: false,
             sync_after: Duration::from_secs(10),
             fault: None,
+            tls: None,
             sessions: None,
             workers: 64,
             hello_timeout: Duration::from_secs(30),

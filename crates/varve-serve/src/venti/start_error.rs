@@ -19,6 +19,12 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// TLS is wanted, and there is no certificate.
+    #[error("{at}: no certificate was given for TLS")]
+    NoCertificate {
+        /// Where it was to listen.
+        at: String,
+    },
     /// The service manager has not handed over what was asked for.
     #[error("{at}: the service manager has handed over no such socket")]
     NothingInherited {

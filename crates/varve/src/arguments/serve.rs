@@ -81,7 +81,8 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     pub webdav: Option<SocketAddr>,
 
-    /// Serve blocks by Venti's protocol, to be read and written: at HOST, HOST:PORT, tcp!HOST!PORT, unix!PATH or systemd[:NAME]
+    /// Serve blocks by Venti's protocol, to be read and written: at HOST, HOST:PORT, tcp!HOST!PORT, tls!HOST!PORT (with --venti-tls), unix!PATH or
+    /// systemd[:NAME]
     ///
     /// The store is one of SHA-1 scores. While it is served so, no other program can write to it: `varve -s venti://HOST snapshot` goes
     /// through the server. May be given several times.
@@ -91,6 +92,10 @@ pub struct Serve {
     /// Serve blocks by Venti's protocol, only to be read; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     pub venti_read_only: Vec<ListenAt>,
+
+    /// The certificate and key of Venti's door at addresses of TLS (tls!HOST!PORT), and if clients must have certificates, their authority's (PEM files)
+    #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", value_parser = parse_tls)]
+    pub venti_tls: Option<TlsFiles>,
 
     /// How many clients of Venti there may be at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -12,16 +12,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_archive::{Archive, CachedBlocks};
 use varve_block::BlockStore;
-use varve_serve::Bounded;
 use varve_serve::days::Days;
 use varve_serve::metrics::MetricsServer;
 use varve_serve::nbd::{
-    Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks, TlsIdentity,
+    Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks,
 };
 use varve_serve::nfs::NfsServer;
 use varve_serve::snapshots::{SnapshotList, StoreSnapshots};
 use varve_serve::venti::{Inherited, Notice, Sessions, VentiSettings, notify};
 use varve_serve::webdav::WebDavServer;
+use varve_serve::{Bounded, TlsIdentity};
 use varve_store::Store;
 
 use super::place::refuse_empty;
@@ -99,7 +99,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
     let mut counted = Weak::new();
     let is_degraded = fault.is_some();
     let sessions = open_sessions(words, &store)?;
-    let settings = VentiSettings { fault, sessions: sessions.clone(), ..venti::settings(words) };
+    let settings = VentiSettings { fault, sessions: sessions.clone(), ..venti::settings(words)? };
     if let Some(server) = venti::start(words, &mut inherited, served, settings)? {
         let server = Arc::new(server);
         let own = Arc::clone(&server);
@@ -235,9 +235,12 @@ fn memory(words: &Serve) -> u64 {
     })
 }
 
+/// Who a door is, and whom it lets in.
+fn identity(files: &TlsFiles) -> Result<TlsIdentity> {
+    Ok(TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref())?)
+}
+
 fn nbd_server(words: &Serve, endpoint: &Endpoint, snapshots: SnapshotDisks) -> Result<NbdServer> {
-    let identity =
-        |files: &TlsFiles| TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref());
     let settings = Settings {
         tls: words.nbd_tls.as_ref().map(identity).transpose()?,
         connections_max: words.nbd_clients.into(),

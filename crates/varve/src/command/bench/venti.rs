@@ -6,7 +6,7 @@ use varve_remote::{Load, LoadAction, LoadOrder, VentiOptions, load};
 
 use super::super::Outcome;
 use crate::arguments::{ActionChoice, Arguments, BenchVenti, OrderChoice};
-use crate::show;
+use crate::{home, show};
 
 pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> {
     let wanted = Load {
@@ -26,7 +26,8 @@ pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> 
         depth: words.depth.into(),
         seed: words.seed,
     };
-    let result = load(&words.address, &VentiOptions::default(), &wanted)
+    let options = VentiOptions { tls: home::venti_tls()?, ..VentiOptions::default() };
+    let result = load(&words.address, &options, &wanted)
         .with_context(|| format!("{} could not be measured", words.address))?;
     let bytes = words.count * words.block_size as u64;
     let [half, most, nearly_all, all] =

@@ -163,6 +163,7 @@ impl Outside for Machine<'_> {
             attempts,
             connect_timeout: CONNECT_PATIENCE.min(patience),
             answer_timeout: patience,
+            tls: home::venti_tls()?,
             ..VentiOptions::default()
         };
         Ok(Arc::new(VentiStore::connect_later(address.clone(), options)))
@@ -205,7 +206,7 @@ pub(super) fn run(
     let settings = VentiSettings {
         failures_pass: true,
         recent_bytes: words.memory.unwrap_or(RECENT_BYTES),
-        ..venti::settings(words)
+        ..venti::settings(words)?
     };
     let blocks = assembled.blocks();
     let list = || Ok(Box::new(VentiSnapshots::open(roots(arguments)?, Arc::clone(&blocks))?) as _);

@@ -32,9 +32,9 @@ impl Door for VentiDoor {
 }
 
 /// How its clients are treated.
-pub(super) fn settings(words: &Serve) -> VentiSettings {
+pub(super) fn settings(words: &Serve) -> Result<VentiSettings> {
     let patience = words.venti_patience;
-    VentiSettings {
+    Ok(VentiSettings {
         clients_max: words.venti_clients as usize,
         block_bytes_max: words.venti_block_size,
         client_bytes: words.venti_room.0,
@@ -47,8 +47,9 @@ pub(super) fn settings(words: &Serve) -> VentiSettings {
         drain_timeout: Duration::from_secs(patience.end),
         sync_after: Duration::from_secs(words.sync_after.into()),
         on_read_only: |_| super::tell(Notice::Degraded),
+        tls: words.venti_tls.as_ref().map(super::identity).transpose()?,
         ..VentiSettings::default()
-    }
+    })
 }
 
 /// Starts the server, if there is an address for it.

@@ -15,7 +15,10 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A certificate with its key, and perhaps an authority that clients must have theirs from.
 #[derive(Clone)]
-pub struct TlsIdentity(Arc<ServerConfig>);
+pub struct TlsIdentity {
+    config: Arc<ServerConfig>,
+    checks_clients: bool,
+}
 
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
@@ -80,11 +83,17 @@ impl TlsIdentity {
             }
         };
         let config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
-        Ok(Self(Arc::new(config)))
+        Ok(Self { config: Arc::new(config), checks_clients: authority.is_some() })
     }
 
-    pub(super) fn config(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.0)
+    /// Whether clients have to show a certificate.
+    #[must_use]
+    pub fn checks_clients(&self) -> bool {
+        self.checks_clients
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config)
     }
 }
 

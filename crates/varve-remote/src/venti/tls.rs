@@ -1,0 +1,50 @@
+//! TLS around the protocol.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use crate::tls::{TlsClientIdentity, client_config_as};
+
+/// How servers at addresses of TLS are reached: whom to believe is the machine's to say (and SSL_CERT_FILE's). Read from the disk when the first
+/// of them is dialled.
+#[derive(Debug, Clone, Default)]
+pub struct VentiTls {
+    identity: Option<TlsClientIdentity>,
+    config: Arc<Mutex<Option<Arc<ClientConfig>>>>,
+}
+
+impl VentiTls {
+    /// For a client that shows who it is, if the server asks.
+    #[must_use]
+    pub fn with_identity(identity: TlsClientIdentity) -> Self {
+        Self { identity: Some(identity), config: Arc::default() }
+    }
+
+    fn config(&self) -> io::Result<Arc<ClientConfig>> {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = &*config {
+            return Ok(Arc::clone(config));
+        }
+        let made = Arc::new(client_config_as(None, self.identity.as_ref())?);
+        *config = Some(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Makes sure that a socket leads to the server that is meant, and encrypts what goes through it.
+    pub(super) fn wrap(
+        &self,
+        host: &str,
+        mut socket: TcpStream,
+    ) -> io::Result<Box<StreamOwned<ClientConnection, TcpStream>>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let mut connection = ClientConnection::new(self.config()?, name).map_err(io::Error::other)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut socket)?;
+        }
+        Ok(Box::new(StreamOwned::new(connection, socket)))
+    }
+}
