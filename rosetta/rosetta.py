@@ -118,6 +118,7 @@ class Arena:
     """One file of the log. Opening it checks its header; a record is checked when it is read."""
     def __init__(self, path: Path, keys: Keys) -> None:
         self.path, self.keys, self.number, self.ordinal, self.seal_code = path, keys, int(path.stem), 0, b""
+        self.durable = 0                    # up to which granule it was known to be durable when its pages were written
         with self.at(0):
             self.size = path.stat().st_size
             length = struct.unpack("<I", self.read(12, 4))[0]
@@ -253,23 +254,30 @@ class Store:
         return keyed(self.keys.score, block) if self.keys.encrypted and not self.keys.sha1 else plain
 
     def open_directory(self, arena: Arena) -> None:  # notes where every block lies, and checks the seal
-        free, rows, unnamed = arena.first, list[Row](), list[Head]()
+        free, rows, unnamed, pages = arena.first, list[Row](), list[Head](), list[list[Clump]]()
         sealed = arena.size >= 96 and arena.read(arena.size - 96, 8) == b"varveSL1"
         for head, body in arena.walk():
             if not head.is_page:
                 unnamed.append(head)
                 continue
             rows.append(head.row)
-            with arena.at(head.row[0] * GRANULE):
-                clumps = self.parse_page(arena, body)
+            try:
+                with arena.at(head.row[0] * GRANULE):
+                    clumps = self.parse_page(arena, body)
+            except ValueError as damage:
+                self.report(damage)
+                continue
+            pages.append(clumps)
             for record in [*(clump.row for clump in clumps), head.row]:     # they follow each other without a hole
                 if record[0] != free:
                     self.report(f"{arena.path}: offset {free * GRANULE}: here begins what is in no sound page")
                 free = after(record)
-            for clump in clumps:
-                self.take(clump)
             named = {clump.row for clump in clumps}
             unnamed = [head for head in unnamed if head.row not in named]
+        for clumps in pages:
+            if sealed or not self.outlived_its_root(arena, clumps):
+                for clump in clumps:
+                    self.take(clump)
         for head in unnamed:            # the page that named it is lost, or it was never acknowledged
             if sealed or rows and head.row[0] < rows[-1][0]:
                 self.salvage(arena, head)
@@ -277,6 +285,18 @@ class Store:
             arena.check_seal(rows, free * GRANULE)
         elif free * GRANULE < arena.size:
             self.report(f"{arena.path}: offset {free * GRANULE}: what follows was not finished, or else damage", "note")
+    def outlived_its_root(self, arena: Arena, clumps: list[Clump]) -> bool:
+        """Whether a power cut has kept a page of an arena without a seal and taken the catalog's root that it names."""
+        for clump in clumps:
+            if CATALOG in (shape >> 24 for shape in clump.shapes if shape) and clump.row[0] >= arena.durable:
+                try:
+                    with arena.at(clump.row[0] * GRANULE):
+                        head = arena.head(clump.row[0])
+                        must(None not in arena.clump(head, str)[0], "a frame is damaged")
+                except ValueError as damage:
+                    self.report(f"a page outlived the catalog's root that it names, which was not yet durable: {damage}", "note")
+                    return True
+        return False
     def take(self, clump: Clump) -> None:
         self.clumps.append(clump)
         for ordinal, (score, shape) in enumerate(zip(clump.scores, clump.shapes)):
@@ -296,7 +316,7 @@ class Store:
         self.take(Clump(arena, head.row, shapes, scores, []))
 
     def parse_page(self, arena: Arena, body: bytes) -> list[Clump]:
-        clumps, blocks, _, width, digest_width, codec, table_bytes, *ledger = struct.unpack_from("<IIIHHIIQ32s", body)
+        clumps, blocks, durable, width, digest_width, codec, table_bytes, *ledger = struct.unpack_from("<IIIHHIIQ32s", body)
         must(width == self.width and digest_width in (0, 16 * self.keys.sha1), "other scores than the store's")
         must(blocks + clumps <= len(body) and table_bytes == 12 * clumps + 4 * blocks, "the page's counts do not fit")
         rest = io.BytesIO(body[64:])
@@ -304,7 +324,7 @@ class Store:
         codes, table = split(rest.read(clumps * 16), 16), io.BytesIO(unpacked(codec, rest.read(), table_bytes))
         granules, lengths, counts = (struct.unpack(f"<{clumps}I", table.read(4 * clumps)) for _ in range(3))
         must(sum(counts) == blocks and len(codes) == clumps, "the page's lists do not fit its counts")
-        self.ledger = ledger
+        self.ledger, arena.durable = ledger, max(arena.durable, durable)
         return [Clump(arena, row, list(struct.unpack(f"<{count}I", table.read(4 * count))),
                       split(scores.read(count * width), width), split(digests.read(count * digest_width), 16))
                 for count, row in zip(counts, zip(granules, lengths, codes))]
@@ -527,6 +547,9 @@ def restore(store: Store, node: Fields, path: bytes, links: dict[int, bytes]) ->
         if os.geteuid() == 0:           # before the rest: it takes setuid bits and capabilities away
             uid, gid = (-1 if number == 0xFFFFFFFF else number for number in (node["uid"], node["gid"]))
             os.chown(path, uid, gid, follow_symlinks=False)
+        for inherited in ("system.posix_acl_access", "system.posix_acl_default") if kind != SYMLINK else ():
+            with suppress(OSError):
+                os.removexattr(path, inherited)
         for xattr in node["xattr"]:
             length, at = varint(xattr, 0)
             os.setxattr(path, xattr[at:at + length], xattr[at + length:], follow_symlinks=False)

@@ -311,6 +311,29 @@ fn damage_costs_both_readers_the_same() {
     }
 }
 
+/// A power cut keeps a page and takes the root that it names. Nobody was told of that root: for both readers it was never there.
+#[test]
+fn a_root_that_a_power_cut_took_was_never_there() {
+    if !is_ready() {
+        return;
+    }
+    let sandbox = three_nights(&[]);
+    let (ids, last) = (sandbox.ids(), sandbox.arenas().pop().unwrap());
+    let found = records(&last);
+    let root = found.iter().rposition(|record| !record.is_page).unwrap();
+    // Without the page that says that it is durable.
+    let end = found[root + 2].offset;
+    fs::File::options().write(true).open(&last).unwrap().set_len(end).unwrap();
+    let length = usize::try_from(found[root + 1].offset - found[root].offset).unwrap();
+    write_at(&last, found[root].offset, &vec![0; length]);
+    fs::remove_dir_all(sandbox.store().join("index")).unwrap();
+    let listed = rosetta(&sandbox, &["list", "--json"]);
+    let said = String::from_utf8_lossy(&listed.stderr);
+    assert!(listed.status.success() && said.contains("note: a page outlived the catalog's root"), "{said}");
+    assert_eq!(ids_in(&listed.stdout), ids[..5]);
+    assert_eq!(sandbox.ids(), ids[..5]);
+}
+
 /// One frame costs only the blocks that are in it.
 #[test]
 fn a_damaged_frame_costs_only_its_own_blocks() {
@@ -357,6 +380,14 @@ fn an_arena_is_mended_from_its_parity() {
             assert!(fs::read(&mended).unwrap() == good, "{name}: other bytes");
             fs::write(&arena, &good).unwrap();
         }
+        // Its own header and tables are there twice.
+        let parity = fs::read_dir(sandbox.store().join("parity")).unwrap().map(|entry| entry.unwrap().path());
+        let parity = parity.min().unwrap();
+        write_at(&parity, 0, &[0xAA; 4096 + 600]);
+        write_at(&arena, 300_000, &[0xAA; 100]);
+        let run = script(&sandbox, "parity.py", &[&store, "0", &sandbox.arg("from-copies")]);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        assert!(fs::read(sandbox.path("from-copies")).unwrap() == good);
         // More than there is parity for.
         write_at(&arena, 100_000, &vec![0xAA; 700_000]);
         let run = script(&sandbox, "parity.py", &[&store, "0", &sandbox.arg("never")]);
