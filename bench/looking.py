@@ -70,6 +70,7 @@ class Looking:
         remove(self.work)
         self.place.home.mkdir(parents=True)
         self.place.key.write_bytes(os.urandom(32))
+        self.place.key.chmod(0o600)
         run(self.varve("init"))
         for number in (1, 2, 3):
             run(self.varve("snapshot", self.data / "days" / f"day{number}.raw", "--name", "disk"))

@@ -57,6 +57,7 @@ class Machines:
         remove(self.work)
         self.work.mkdir(parents=True)
         self.key.write_bytes(os.urandom(32))
+        self.key.chmod(0o600)
         write_noise(self.disk, self.disk_bytes)
         run(self.varve("init"))
         run(self.varve("snapshot", self.disk, "--name", "disk"))
@@ -188,7 +189,8 @@ class Machines:
         told = self.work / "told"
         command = self.varve(*words, store=store)
         cost = run(Command(command.argv, stdout=told, environment=command.environment))
-        return cost.seconds, json.loads(told.read_text())["read_bytes"]
+        lines = [json.loads(line) for line in told.read_text().splitlines()]
+        return cost.seconds, next(line for line in lines if line["type"] == "snapshot")["read_bytes"]
 
 
 class Monitor:

@@ -54,5 +54,5 @@ class Planning:
     def say(self, *words: object) -> str:
         said = subprocess.run([self.program, "--json", *map(str, words)], capture_output=True, text=True, check=False)
         if said.returncode != 0:
-            raise CannotMeasure(f"{' '.join(map(str, words))}: {said.stderr.strip()}")
+            raise CannotMeasure(f"{' '.join(map(str, words))}: {(said.stdout + said.stderr).strip()}")
         return said.stdout

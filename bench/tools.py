@@ -76,7 +76,7 @@ class Varve(Tool):
         return self.command(place, "-s", place.store, "--key-file", place.key, *words)
 
     def init(self, place: Place) -> list[Command]:
-        return [Command(["head", "-c", "32", "/dev/urandom"], stdout=place.key), self.varve(place, "init")]
+        return [Command(["head", "-c", "32", "/dev/urandom"], stdout=place.key), Command(["chmod", "600", str(place.key)]), self.varve(place, "init")]
 
     def snapshot(self, place: Place, source: Path, number: int) -> Command:
         return self.varve(place, "snapshot", source, "--name", "bench")

@@ -88,6 +88,7 @@ class Upkeep:
         remove(self.work)
         self.work.mkdir(parents=True)
         self.key.write_bytes(os.urandom(32))
+        self.key.chmod(0o600)
         with open(self.source, "wb") as source:
             for _ in range(self.source_bytes >> 20):
                 source.write(os.urandom(1 << 20))

@@ -122,7 +122,7 @@ class Venti:
     def say(self, *words: object) -> dict:
         said = subprocess.run([self.program, "--json", *map(str, words)], capture_output=True, text=True, check=False)
         if said.returncode != 0:
-            raise CannotMeasure(f"{' '.join(map(str, words))}: {said.stderr.strip()}")
+            raise CannotMeasure(f"{' '.join(map(str, words))}: {(said.stdout + said.stderr).strip()}")
         return json.loads(said.stdout)
 
     def varve(self, store: Path, *words: object) -> Command:

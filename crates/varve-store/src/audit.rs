@@ -139,7 +139,7 @@ impl Store {
             rows.extend_from_slice(&time.0.to_le_bytes());
         }
         if let Err(error) = self.write_hint(&AUDIT, rows) {
-            tracing::warn!(%error, "what was checked could not be noted");
+            tracing::info!(%error, "what was checked could not be noted");
         }
     }
 }

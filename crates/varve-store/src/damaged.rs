@@ -34,7 +34,7 @@ impl Store {
         }
         let rows = arenas.iter().flat_map(|id| id.0.to_le_bytes()).collect();
         if let Err(error) = self.write_hint(&DAMAGED, rows) {
-            tracing::warn!(%error, "what is damaged could not be noted");
+            tracing::info!(%error, "what is damaged could not be noted");
         }
     }
 

@@ -27,7 +27,7 @@ impl Store {
             return;
         }
         if let Err(error) = self.note_newest_seen() {
-            tracing::warn!(%error, "the log's last page could not be noted");
+            tracing::info!(%error, "the log's last page could not be noted");
         }
     }
 
@@ -54,7 +54,7 @@ impl Store {
             return;
         }
         if let Err(error) = self.write_hint(&NEWEST, note) {
-            tracing::warn!(%error, "the log's last page could not be noted");
+            tracing::info!(%error, "the log's last page could not be noted");
         }
     }
 

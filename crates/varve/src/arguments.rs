@@ -16,6 +16,7 @@ use varve_world::Timestamp;
 
 mod bench;
 mod boot;
+mod command_line;
 mod plan;
 mod serve;
 mod value;
@@ -30,8 +31,8 @@ pub use serve::{Serve, TlsFiles};
 pub use value::parse_name;
 use value::{
     parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_compression,
-    parse_exclude, parse_format, parse_index_memory, parse_parity, parse_sample, parse_share, parse_size,
-    parse_tag, parse_time,
+    parse_duration, parse_exclude, parse_format, parse_index_memory, parse_parity, parse_sample, parse_share,
+    parse_size, parse_tag, parse_time,
 };
 pub use venti::{Copy, Import, Venti};
 
@@ -48,9 +49,22 @@ pub struct Arguments {
 
     /// A file whose contents open the store, instead of a passphrase (at least 32 random bytes)
     ///
-    /// Without it the passphrase is taken from VARVE_PASSPHRASE, or asked for.
+    /// Without any of these three the passphrase is taken from VARVE_PASSPHRASE, or asked for. A file of your own that others may read is
+    /// refused.
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
+
+    /// A file with the passphrase, in one line
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub passphrase_file: Option<PathBuf>,
+
+    /// A program that prints the passphrase, with its arguments, such as 'pass show varve'; it is started without a shell
+    #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_COMMAND", value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub passphrase_command: Option<String>,
+
+    /// Wait so long for another writer, such as 30s, 10m or 2h, instead of failing at once
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "DURATION", value_parser = parse_duration)]
+    pub wait: Option<Duration>,
 
     /// Where to keep what was read from replicas, and what was seen of them [default: ~/.cache/varve]
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_CACHE", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
@@ -72,7 +86,7 @@ pub struct Arguments {
     #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub quiet: bool,
 
-    /// Say more about what is done; twice: much more
+    /// List the files that are archived anew; twice: print the log, too; more: much of it
     #[arg(short, long, global = true, help_heading = EVERYWHERE, action = ArgAction::Count)]
     pub verbose: u8,
 
@@ -106,16 +120,17 @@ A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the 
 12 wrong key or passphrase, 130 interrupted.";
 
 const INSIDE_HELP: &str = "\
-Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab.
+Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab. \
 disk.raw is the whole disk, and p1.raw the bytes of p1, whatever they are.
 
-Names of files are bytes, and may be given as they are. A byte that is no part of UTF-8 text is shown as \\xe9, a control character as \\n or \\u{1b}, and a
+Names of files are bytes, and may be given as they are. A byte that is no part of UTF-8 text is shown as \\xe9, a control character as \\n or \\u{1b}, and a \
 backslash as \\\\. With --json such a name has all its bytes beside it, in hexadecimal: path_bytes.";
 
 const DIFF_HELP: &str = "\
 + only in the later one, - only in the earlier one, M changed, m changed in nothing but owner, mode, times or attributes.
-Disk images are compared by the files of their volumes. Of images without such, of NAME:disk.raw and of NAME:p1.raw the ranges of bytes are
-shown that differ.";
+
+Disk images are compared by the files of their volumes. Of images without such, of NAME:disk.raw and of NAME:p1.raw the ranges of bytes are \
+shown that differ. The exit status is 0 whether or not anything differs.";
 
 const REPLICATE_HELP: &str = "\
 A replica holds the whole log, encrypted as it is here, with keys and settings. Only what is new is uploaded, and nothing at the \
@@ -138,9 +153,9 @@ Examples:
   varve clone /mnt/usb/replica /backup/store    my disk died; this is a new one";
 
 const MOUNT_HELP: &str = "\
-Runs until it is interrupted. A snapshot lies below the day that it shows: DIR/2026/05/01/NAME holds the files of a folder; of a
-disk p1, p2, ... hold the files of its volumes, and disk.raw is the whole disk. If a day has several of one name, the newest has the
-name, and the others are NAME.HHMMSS. DIR/latest/NAME leads to the newest, DIR/by-id/ID to that one. Days are those of the local
+Runs until it is interrupted. A snapshot lies below the day that it shows: DIR/2026/05/01/NAME holds the files of a folder; of a \
+disk p1, p2, ... hold the files of its volumes, and disk.raw is the whole disk. If a day has several of one name, the newest has the \
+name, and the others are NAME.HHMMSS. DIR/latest/NAME leads to the newest, DIR/by-id/ID to that one. Days are those of the local \
 time zone. New snapshots appear by themselves.
 
 Without --allow-other only you can look into it, and can read everything in it, whoever owned it.
@@ -155,8 +170,10 @@ pub enum Command {
     /// Make a store in an empty or new folder
     Init(Init),
     /// Archive disk images, block devices or folders
+    #[command(visible_alias = "backup")]
     Snapshot(TakeSnapshot),
     /// List what was archived
+    #[command(visible_alias = "list")]
     Snapshots(Snapshots),
     /// Show what the store holds and what it costs
     Stats,
@@ -178,6 +195,7 @@ pub enum Command {
     #[command(after_help = INSIDE_HELP)]
     Restore(Restore),
     /// Check that everything is there and undamaged, here or at a replica
+    #[command(visible_alias = "check")]
     Verify(Verify),
     /// Make, list, change and remove the keys that open the store
     #[command(subcommand)]
@@ -232,6 +250,17 @@ pub enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
+}
+
+impl Command {
+    /// Whether its result is the content of a file, or a script, on standard output.
+    pub fn writes_content(&self) -> bool {
+        match self {
+            Self::Cat(_) | Self::Completions { .. } => true,
+            Self::Restore(words) => words.destination.as_os_str() == "-",
+            _ => false,
+        }
+    }
 }
 
 /// How blocks are named.
@@ -733,15 +762,3 @@ impl std::fmt::Display for WrongWords {
 }
 
 impl std::error::Error for WrongWords {}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_words_fit_together() {
-        Arguments::command().debug_assert();
-    }
-}

@@ -1,14 +1,19 @@
 //! How a failure is told: what happened, why, and what to do next.
 
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::Error;
+use serde_json::json;
 use varve_archive::{RestoreFolderError, RestoreImageError};
 use varve_block::{causes, with_causes};
 use varve_log::AppendError;
 use varve_machine::RestoreForeignError;
-use varve_replica::{OpenReplicaError, ReplicateError};
+use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 use crate::arguments::Command;
+use crate::secret::OpenToOthers;
+use crate::{exit_status, say, show};
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
@@ -21,24 +26,57 @@ pub fn print_end(command: &Command, error: &Error) {
 }
 
 fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>) {
-    remark!("varve: {}", told(&with_causes(error.as_ref())));
     let full = || if is_full(error.as_ref()) { when_full() } else { None };
-    if let Some(hint) = hint(error).or_else(full) {
-        remark!("hint: {hint}");
+    let hint = hint(error).or_else(full);
+    let message = told(&with_causes(error.as_ref()));
+    let fields = || {
+        let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
+        json!({ "message": message, "causes": causes, "hint": hint, "status": exit_status::of(error) })
+    };
+    match hint {
+        Some(hint) => say::diagnosis("error", fields, format_args!("varve: {message}\nhint: {hint}")),
+        None => say::diagnosis("error", fields, format_args!("varve: {message}")),
     }
 }
 
+/// Prints what is wrong with the command line. Returns the exit status.
+pub fn print_usage(error: &clap::Error) -> u8 {
+    if std::env::args_os().all(|argument| argument != "--json") {
+        // If that fails there is nobody to report it to.
+        drop(error.print());
+        return exit_status::USAGE;
+    }
+    say::set_form(say::Form::Json);
+    let text = error.to_string();
+    let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let none: [&str; 0] = [];
+    say::record(
+        "error",
+        json!({ "message": message, "causes": none, "hint": null, "status": exit_status::USAGE }),
+    );
+    exit_status::USAGE
+}
+
+/// Reports a file that an operation met trouble with.
+pub fn report_problem(problem: &varve_archive::Problem) {
+    let fields = || {
+        let mut fields = json!({ "message": told(&with_causes(problem.error.as_ref())) });
+        show::put_name(&mut fields, "path", problem.path.as_os_str().as_bytes());
+        fields
+    };
+    say::diagnosis("problem", fields, format_args!("varve: {}", self::problem(problem)));
+}
+
 /// A file that an operation met trouble with.
-pub fn problem(problem: &varve_archive::Problem) -> String {
-    use std::os::unix::ffi::OsStrExt;
-    let path = crate::show::name(problem.path.as_os_str().as_bytes());
+fn problem(problem: &varve_archive::Problem) -> String {
+    let path = show::name(problem.path.as_os_str().as_bytes());
     let path = if path.is_empty() { "." } else { &path };
     format!("{path}: {}", told(&with_causes(problem.error.as_ref())))
 }
 
 /// What an error says, which may be in the words of somebody else: a second line of it is set in, and so is none of ours.
 fn told(text: &str) -> String {
-    text.replace('\n', "\n  ")
+    show::plain(text).replace('\n', "\n  ")
 }
 
 const STORE_FULL: &str =
@@ -84,9 +122,11 @@ const PUT_BACK: &str =
 
 /// What may help.
 fn hint(error: &Error) -> Option<&'static str> {
-    for cause in error.chain() {
+    for cause in exit_status::typed_causes(error.as_ref()) {
         if let Some(OpenError::NotAStore) = cause.downcast_ref() {
-            return Some("`varve -s PATH init` makes a store there");
+            return Some(
+                "`varve -s PATH init` makes a store there; if there was one, check the path, and whether its disk is mounted",
+            );
         }
         let of_replica = match cause.downcast_ref() {
             Some(ReplicateError::Open(error)) => Some(error),
@@ -112,8 +152,11 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
         if let Some(OpenError::Locked { .. }) = cause.downcast_ref() {
             return Some(
-                "wait until it is done, or read the store meanwhile: only writers exclude each other",
+                "--wait 10m waits until it is done; the store can be read meanwhile: only writers exclude each other",
             );
+        }
+        if cause.is::<OpenToOthers>() {
+            return Some("`chmod 600 FILE` closes it; if others may have read it, make another key");
         }
         if let Some(NotPermitted { permission: Permission::Read, .. }) = cause.downcast_ref() {
             return Some("give a key that `varve key list` shows as full or append-only");
@@ -142,7 +185,9 @@ fn hint(error: &Error) -> Option<&'static str> {
                 "what is to be replaced has folders that are closed to you: `chmod -R u+rwX` opens your own; or restore elsewhere",
             );
         }
-        if let Some(CreateError::NotEmpty { .. }) = cause.downcast_ref() {
+        if matches!(cause.downcast_ref(), Some(CreateError::NotEmpty { .. }))
+            || matches!(cause.downcast_ref(), Some(CloneError::Exists | CloneError::NotEmpty { .. }))
+        {
             return Some("name an empty folder, or one that does not exist yet");
         }
         match cause.downcast_ref() {

@@ -21,7 +21,7 @@ use varve_tree::{CopyTreeError, ReadPointerError, ReadTreeError};
 use varve_world::LockError;
 
 use crate::arguments::WrongWords;
-use crate::progress_bar;
+use crate::signals;
 
 pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
@@ -74,7 +74,7 @@ pub fn of(error: &anyhow::Error) -> u8 {
     let error: &(dyn Error + 'static) = error.as_ref();
     // A command that has met a signal stops with whatever error it was at, such as that of a
     // connection that was not tried again.
-    if progress_bar::was_signalled() || is_any(error, |cause| cause.is::<Interrupted>()) {
+    if signals::was_signalled() || is_any(error, |cause| cause.is::<Interrupted>()) {
         return INTERRUPTED;
     }
     match () {
@@ -85,6 +85,11 @@ pub fn of(error: &anyhow::Error) -> u8 {
         () if is_any(error, is_damaged) => DAMAGE,
         () => FAILED,
     }
+}
+
+/// Whether an error says that another process holds what was to be written.
+pub fn is_in_use(error: &anyhow::Error) -> bool {
+    is_any(error.as_ref(), is_locked)
 }
 
 /// Whether an error says that bytes which were once stored cannot be had any more.

@@ -50,7 +50,8 @@ pub fn report_lost(arguments: &Arguments, blocks: &Healing) {
 }
 
 fn heal(arguments: &Arguments, blocks: &Healing, lost: &[BlockName]) -> Result<u64> {
-    let store = write_store(arguments)?;
+    // Whoever reads does not wait for a writer.
+    let store = write_store(&Arguments { wait: None, ..arguments.clone() })?;
     let count = blocks.heal(&store, lost)?;
     store.close()?;
     Ok(count)

@@ -51,6 +51,7 @@ pub fn at(path: &Path) -> Result<Home> {
         };
         return Ok(Home::Venti(named.parse().map_err(|error| WrongWords(format!("{error}")))?));
     }
+    path.to_str().map_or(Ok(()), target::refuse_other_spelling)?;
     let text = path.to_str().filter(|text| target::is_url(text) || target::is_replica_folder(path));
     Ok(match text {
         Some(text) => Home::Replica(text.to_owned()),
@@ -84,6 +85,21 @@ pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
         error => anyhow::Error::new(error).context(address.to_string()),
     });
     Ok(Arc::new(connected?))
+}
+
+/// The folder in which a store is to be made.
+pub fn new_store_folder(arguments: &Arguments) -> Result<PathBuf> {
+    match of(arguments)? {
+        Home::Folder(path) => Ok(path),
+        Home::Replica(text) if target::is_url(&text) => {
+            let shown = target::shown(&text);
+            bail!(WrongWords(format!(
+                "a store is made in a folder of this machine; `varve -s FOLDER replicate {shown}` then keeps a copy of it there"
+            )))
+        }
+        Home::Replica(text) => Err(only_read(&text)),
+        Home::Venti(address) => Err(only_blocks(&address)),
+    }
 }
 
 /// The folder of a store that is not a replica, for what a replica cannot do.

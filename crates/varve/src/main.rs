@@ -7,11 +7,13 @@ mod say;
 mod arguments;
 mod command;
 mod complaint;
+mod environment;
 mod exit_status;
 mod guard;
 mod healing;
 mod home;
 mod known_servers;
+mod logging;
 mod moment;
 mod open_files;
 mod progress_bar;
@@ -21,23 +23,27 @@ mod roots;
 mod secret;
 mod session;
 mod show;
+mod signals;
 mod target;
 mod user_folders;
+mod waiting;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use crate::arguments::Arguments;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
-        Err(said) if said.use_stderr() => said.exit(),
+        Err(error) if error.use_stderr() => return ExitCode::from(complaint::print_usage(&error)),
         Err(help) => return ExitCode::from(u8::from(say::help(&help))),
     };
-    start_logging(&arguments);
+    say::set_form(match (arguments.json, arguments.command.writes_content()) {
+        (false, _) => say::Form::Text,
+        (true, false) => say::Form::Json,
+        (true, true) => say::Form::JsonBesideContent,
+    });
+    logging::start(&arguments);
     guard::guard_memory();
     open_files::allow_all();
     let outcome = command::run(&arguments);
@@ -53,26 +59,4 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(status)
-}
-
-fn start_logging(arguments: &Arguments) {
-    // All crates of this program begin so. What a library that we use complains of comes to us as an error, too, and is told as a cause of ours.
-    let level = match (arguments.quiet, arguments.verbose) {
-        (true, _) => "off,varve=error",
-        (false, 0) => "off,varve=warn",
-        (false, 1) => "warn,varve=info",
-        (false, 2) => "debug",
-        (false, _) => "trace",
-    };
-    let named = tracing_subscriber::EnvFilter::try_from_env("VARVE_LOG").ok();
-    let shows_modules = named.is_some() || arguments.verbose > 0;
-    tracing_subscriber::fmt()
-        .with_env_filter(named.unwrap_or_else(|| level.into()))
-        .with_target(shows_modules)
-        .with_writer(std::io::stderr)
-        // Which would panic where standard error cannot be written to.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
-        .init();
 }

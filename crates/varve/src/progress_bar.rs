@@ -1,4 +1,4 @@
-//! Progress on a terminal, and the end of a long operation when it is asked for.
+//! Progress on a terminal.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use varve_archive::Progress;
+use varve_archive::{Progress, ProgressSnapshot};
 
-use crate::{exit_status, show};
+use crate::show;
 
 const REFRESH: Duration = Duration::from_millis(100);
 
@@ -42,24 +42,53 @@ impl Shown {
 
 fn refresh(bar: &ProgressBar, progress: &Progress) {
     let now = progress.snapshot();
-    let known = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
-    let counted = "{msg} {wide_bar} {pos}/{len} {eta}";
-    let open = "{msg} {spinner} {bytes} {bytes_per_sec} {prefix}";
-    let (template, position, length) = match (now.bytes_total, now.files_total) {
-        (0, 0) => (open, now.bytes_done, None),
-        (0, files) => (counted, now.files_done, Some(files)),
-        (bytes, _) => (known, now.bytes_done, Some(bytes)),
+    let (position, length) = match (now.bytes_total, now.files_total) {
+        (0, 0) => (now.bytes_done, None),
+        (0, files) => (now.files_done, Some(files)),
+        (bytes, _) => (now.bytes_done, Some(bytes)),
     };
+    let template = if length.is_some() { "{msg} {wide_bar} {prefix}" } else { "{msg} {spinner} {prefix}" };
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     if let Some(length) = length {
         bar.set_length(length);
     }
-    if now.files_done > 0 {
-        bar.set_prefix(format!("{}  {}", show::count(now.files_done, "file"), now.current.display()));
-    }
     bar.set_position(position);
+    bar.set_prefix(state(&now, bar.per_sec(), length.map(|_| bar.eta())));
+}
+
+/// How far it is, in the units of the results: `12 of 40 files, 143 MiB of 1.20 GiB, 148 MiB/s, 8.1 s left`.
+fn state(now: &ProgressSnapshot, per_second: f64, left: Option<Duration>) -> String {
+    let of = |done: String, total: Option<String>| match total {
+        Some(total) => format!("{done} of {total}"),
+        None => done,
+    };
+    let mut parts = Vec::new();
+    if now.files_done > 0 || now.files_total > 0 {
+        let files = show::count(now.files_done.max(now.files_total), "file");
+        let total = (now.files_total > 0).then_some(files.clone());
+        parts.push(match total {
+            Some(total) => format!("{} of {total}", now.files_done),
+            None => files,
+        });
+    }
+    if now.bytes_done > 0 || now.bytes_total > 0 {
+        let total = (now.bytes_total > 0).then(|| show::bytes(now.bytes_total));
+        parts.push(of(show::bytes(now.bytes_done), total));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "three digits are shown"
+        )]
+        parts.push(format!("{}/s", show::bytes(per_second.max(0.0) as u64)));
+    }
+    if let Some(left) = left.filter(|left| !left.is_zero()) {
+        parts.push(format!("{} left", show::duration(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))));
+    }
+    parts.push(now.current.display().to_string());
+    parts.retain(|part| !part.is_empty());
+    parts.join(", ")
 }
 
 impl Drop for Shown {
@@ -73,32 +102,19 @@ impl Drop for Shown {
     }
 }
 
-/// From now on, the first signal to end cancels `progress`, so that the operation ends cleanly; a second one ends the
-/// program at once.
-///
-/// # Errors
-/// When signals cannot be caught.
-#[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
-pub fn cancel_on_signal(progress: &Arc<Progress>) -> std::io::Result<()> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let progress = Arc::clone(progress);
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            if progress.is_cancelled() {
-                std::process::exit(i32::from(exit_status::INTERRUPTED));
-            }
-            WAS_SIGNALLED.store(true, Ordering::Relaxed);
-            progress.cancel();
-        }
-    });
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Signals are the whole program's.
-static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
-
-/// Whether a signal to end has come that was caught.
-pub fn was_signalled() -> bool {
-    WAS_SIGNALLED.load(Ordering::Relaxed)
+    #[test]
+    fn progress_has_the_units_of_results() {
+        let mut now = ProgressSnapshot { bytes_done: 150_000_000, ..ProgressSnapshot::default() };
+        assert_eq!(state(&now, 1e6, None), "143 MiB, 977 KiB/s");
+        now.bytes_total = 1_288_490_189;
+        (now.files_done, now.files_total) = (12, 40);
+        let left = Some(Duration::from_millis(8100));
+        assert_eq!(state(&now, 1e6, left), "12 of 40 files, 143 MiB of 1.20 GiB, 977 KiB/s, 8.1 s left");
+        now = ProgressSnapshot { files_done: 1, current: "a/b".into(), ..ProgressSnapshot::default() };
+        assert_eq!(state(&now, 0.0, None), "1 file, a/b");
+    }
 }

@@ -1,10 +1,13 @@
-//! What is said: results on standard output, all else on standard error. Nobody has to listen. A command that changes or checks something
-//! does all of its work, whatever becomes of its words; one that only shows something is done when nobody reads it any more.
+//! Output: results on standard output, all else on standard error; with `--json` all of it as objects on
+//! standard output, one a line. A command that changes or checks something does all of its work, whatever
+//! becomes of its output; one that only shows something ends when nobody reads it any more.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 use std::process::exit;
 use std::sync::OnceLock;
+
+use serde_json::{Value, json};
 
 use crate::show;
 
@@ -51,10 +54,72 @@ pub fn help(help: &clap::Error) -> bool {
     tell_failure()
 }
 
-/// Prints a line on standard error. If that fails there is nobody to tell it to. Parts of it may be the words of a server, a disk or an
-/// image: nothing in it works on a terminal.
+/// How results and remarks are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// For people: results on standard output, remarks on standard error.
+    Text,
+    /// For programs: both as JSON objects on standard output, one a line.
+    Json,
+    /// For programs, where standard output takes the content of a file: remarks are JSON objects on
+    /// standard error.
+    JsonBesideContent,
+}
+
+static FORM: OnceLock<Form> = OnceLock::new();
+
+/// Sets the form of all output. Only the first call counts.
+pub fn set_form(form: Form) {
+    FORM.get_or_init(|| form);
+}
+
+fn form() -> Form {
+    FORM.get().copied().unwrap_or(Form::Text)
+}
+
+/// Prints a result for programs: an object, with its type. `docs/json` has the schema of each type.
+pub fn record(kind: &str, fields: Value) {
+    result(format_args!("{}", typed(kind, fields)));
+}
+
+/// Prints an object of a listing, which may be long and is all that the command is for.
+pub fn item(kind: &str, fields: Value) {
+    listed(format_args!("{}", typed(kind, fields)));
+}
+
+fn typed(kind: &str, mut fields: Value) -> Value {
+    fields["type"] = kind.into();
+    fields
+}
+
+/// Prints something that is not a result, such as an error or a warning: as an object in JSON, else as
+/// these lines on standard error. If that fails there is nobody to report it to.
+pub fn diagnosis(kind: &str, fields: impl FnOnce() -> Value, lines: fmt::Arguments<'_>) {
+    match form() {
+        Form::Text => drop(writeln!(io::stderr(), "{}", show::plain(&lines.to_string()))),
+        Form::Json => record(kind, fields()),
+        Form::JsonBesideContent => drop(writeln!(io::stderr(), "{}", typed(kind, fields()))),
+    }
+}
+
+/// Prints a line on standard error, or its object: a warning if it begins with `varve: `, a hint if it
+/// begins with `hint: `, else a notice. Parts of it may come from a server, a disk or an image: nothing
+/// in it works on a terminal.
 pub fn aside(text: fmt::Arguments<'_>) {
-    drop(writeln!(io::stderr(), "{}", show::lines(&text.to_string())));
+    let text = show::plain(&text.to_string());
+    let (kind, message) = match (text.strip_prefix("varve: "), text.strip_prefix("hint: ")) {
+        (Some(warning), _) => ("warning", warning),
+        (_, Some(hint)) => ("hint", hint),
+        _ => ("notice", text.trim_end()),
+    };
+    if !message.is_empty() || form() == Form::Text {
+        diagnosis(kind, || json!({ "message": message }), format_args!("{text}"));
+    }
+}
+
+/// Prints a line of the log on standard error, whatever the form of the rest.
+pub fn log_line(text: fmt::Arguments<'_>) {
+    drop(writeln!(io::stderr(), "{}", show::plain(&text.to_string())));
 }
 
 /// Tells why not all results were printed, if so. That somebody has read enough of them, as `head` does, is no failure.
@@ -65,7 +130,7 @@ pub fn tell_failure() -> bool {
     }
     let failure = FAILURE.get().filter(|error| error.kind() != ErrorKind::BrokenPipe);
     if let Some(error) = failure {
-        remark!("varve: cannot write to standard output: {error}");
+        drop(writeln!(io::stderr(), "varve: cannot write to standard output: {error}"));
     }
     failure.is_some()
 }

@@ -1,4 +1,6 @@
-//! What opens a store, or is to open it: from a key file, the environment, or an answer.
+//! What opens a store, or is to open it: from a file, a program, the environment, or an answer.
+
+mod source;
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -8,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use varve_store::{PassphraseCost, Secret};
 use zeroize::Zeroizing;
 
+pub use self::source::OpenToOthers;
 use crate::arguments::{Arguments, Cost, NewSecret, WrongWords};
 
 pub const PASSPHRASE: &str = "VARVE_PASSPHRASE";
@@ -24,7 +27,8 @@ pub enum Asked {
     Twice,
 }
 
-/// A command may open the store twice, and its replicas; the first answer does for all of them.
+/// A command may open the store twice, and its replicas; the first answer, of a person or of a program,
+/// does for all of them.
 /// The second one is that for a store which is copied from.
 static ANSWER: Mutex<[Option<Zeroizing<String>>; 2]> = Mutex::new([None, None]);
 
@@ -33,26 +37,28 @@ pub fn forget_answer() {
     *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = [None, None];
 }
 
-/// What the words and the environment give to open the store with, if they give anything.
+/// What the command line and the environment give to open the store with, if they give anything.
 pub fn what_is_given(arguments: &Arguments) -> Option<&'static str> {
     let variable = if arguments.is_source { FROM_PASSPHRASE } else { PASSPHRASE };
-    match &arguments.key_file {
-        Some(_) => Some("a key file"),
-        None => std::env::var_os(variable).map(|_| variable),
+    match arguments {
+        Arguments { key_file: Some(_), .. } => Some("a key file"),
+        Arguments { passphrase_file: Some(_), .. } => Some("a passphrase file"),
+        Arguments { passphrase_command: Some(_), .. } => Some("a passphrase command"),
+        _ => std::env::var_os(variable).map(|_| variable),
     }
 }
 
-/// What opens the store: a key file, the environment, or an answer.
+/// What opens the store: a key file, a passphrase from a file, a program or the environment, or an answer.
 pub fn given(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if let Some(file) = &arguments.key_file {
         return if asked == Asked::Twice { new_key_file(file) } else { key_file(file) };
     }
     let of_source = arguments.is_source.then(|| std::env::var(FROM_PASSPHRASE).ok()).flatten();
-    if let Some(passphrase) = of_source.or_else(|| std::env::var(PASSPHRASE).ok()) {
+    if let Some(passphrase) = of_source {
         return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
     }
-    if !std::io::stdin().is_terminal() {
-        return Err(varve_store::KeyError::Missing.into());
+    if let Some(file) = &arguments.passphrase_file {
+        return source::passphrase_file(file).map(Secret::Passphrase);
     }
     let mut answers = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
     let [answer, of_source] = &mut *answers;
@@ -60,20 +66,27 @@ pub fn given(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {
         return Ok(Secret::Passphrase(known.clone()));
     }
-    let prompt = if arguments.is_source { "Passphrase of the store to copy from: " } else { "Passphrase: " };
-    let secret = ask(prompt, asked)?;
-    if let Secret::Passphrase(passphrase) = &secret {
-        *answer = Some(passphrase.clone());
-    }
-    Ok(secret)
+    let secret = match (&arguments.passphrase_command, std::env::var(PASSPHRASE)) {
+        (Some(command), _) => source::passphrase_of_command(command)?,
+        (None, Ok(passphrase)) => return Ok(Secret::Passphrase(Zeroizing::new(passphrase))),
+        (None, Err(_)) if !std::io::stdin().is_terminal() => {
+            return Err(varve_store::KeyError::Missing.into());
+        }
+        (None, Err(_)) => {
+            let of_source = arguments.is_source;
+            ask(if of_source { "Passphrase of the store to copy from: " } else { "Passphrase: " }, asked)?
+        }
+    };
+    *answer = Some(secret.clone());
+    Ok(Secret::Passphrase(secret))
 }
 
-fn ask(prompt: &str, asked: Asked) -> Result<Secret> {
+fn ask(prompt: &str, asked: Asked) -> Result<Zeroizing<String>> {
     let passphrase = Zeroizing::new(rpassword::prompt_password(prompt)?);
     if asked == Asked::Twice && *Zeroizing::new(rpassword::prompt_password("Again: ")?) != *passphrase {
         bail!("the two passphrases differ");
     }
-    Ok(Secret::Passphrase(passphrase))
+    Ok(passphrase)
 }
 
 /// What is to open a new key: a key file, the environment, or an answer.
@@ -89,7 +102,7 @@ pub fn new(words: &NewSecret) -> Result<Secret> {
     if !std::io::stdin().is_terminal() {
         bail!("what is to open the new key? Name it with --new-key-file, or set {NEW_PASSPHRASE}");
     }
-    ask("New passphrase: ", Asked::Twice)
+    ask("New passphrase: ", Asked::Twice).map(Secret::Passphrase)
 }
 
 /// What trying a new passphrase is to cost.
@@ -120,8 +133,9 @@ fn new_key_file(file: &Path) -> Result<Secret> {
 
 fn key_file(file: &Path) -> Result<Secret> {
     let mut contents = Zeroizing::new(Vec::new());
-    std::fs::File::open(file)
-        .and_then(|opened| opened.take(KEY_FILE_BYTES_MAX).read_to_end(&mut contents))
+    source::open(file, "key file")?
+        .take(KEY_FILE_BYTES_MAX)
+        .read_to_end(&mut contents)
         .with_context(|| format!("cannot read the key file {}", file.display()))?;
     Ok(Secret::KeyFile(contents))
 }

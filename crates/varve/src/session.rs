@@ -19,6 +19,7 @@ use crate::moment;
 use crate::replica_home::{self, History};
 use crate::secret::{self, Asked};
 use crate::target::{self, NamedBy};
+use crate::waiting;
 
 /// The machine's name, to be remembered with a snapshot.
 pub fn host_name() -> String {
@@ -83,7 +84,7 @@ pub fn as_source(arguments: &Arguments, path: &Path, key_file: Option<&Path>) ->
     let config = Store::read_config(&world).with_context(|| format!("cannot open the store {name}"))?;
     if config.encryption == Encryption::None {
         // The key that was given is that of the other one.
-        arguments.key_file = None;
+        (arguments.key_file, arguments.passphrase_file, arguments.passphrase_command) = (None, None, None);
     }
     Ok(arguments)
 }
@@ -157,7 +158,9 @@ pub fn write_store_at(arguments: &Arguments, path: &Path) -> Result<Store> {
     let holder = holder();
     let access = Access::Write { holder: &holder };
     let name = path.display().to_string();
-    let store = open_store(arguments, World::real(&path), &name, access)?;
+    let secret = secret_of(arguments, &World::real(&path), &name)?;
+    let open = || open_store_with(arguments, World::real(&path), &name, secret.as_ref(), access);
+    let store = waiting::until_free(arguments, || waiting::is_lock_free(&path, "lock"), open)?;
     notice_lost_end(&store, &name);
     Ok(store)
 }

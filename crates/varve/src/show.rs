@@ -52,6 +52,26 @@ pub fn lines(text: &str) -> String {
     text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }
 
+/// Lines for people: nothing in them works on a terminal, and the system's number of an error, which stands
+/// behind its words, is left out.
+pub fn plain(text: &str) -> String {
+    let mut parts = text.split(ERROR_NUMBER);
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => plain.push_str(rest),
+            _ => {
+                plain.push_str(ERROR_NUMBER);
+                plain.push_str(part);
+            }
+        }
+    }
+    lines(&plain)
+}
+
+/// How Rust's library begins the number of a system's error.
+const ERROR_NUMBER: &str = " (os error ";
+
 /// A name from outside, with everything that could mislead a terminal made visible. No two names look the same: a backslash of its own is
 /// shown as two.
 pub fn name(bytes: &[u8]) -> String {
@@ -178,6 +198,18 @@ mod tests {
         assert_eq!(name("grün".as_bytes()), "grün");
         assert_eq!([name(b"\xff"), name(b"\\xff")], ["\\xff", "\\\\xff"], "no two look the same");
         assert_eq!(lines("C:\\x\x07\nD:"), "C:\\x\\u{7}\nD:");
+    }
+
+    #[test]
+    fn the_numbers_of_errors_are_left_out() {
+        for (text, shown) in [
+            ("a: Read-only file system (os error 30)", "a: Read-only file system"),
+            ("x (os error 2): y (os error 13)\nz", "x: y\nz"),
+            ("a file (os error x) of that name (os error 5", "a file (os error x) of that name (os error 5"),
+            ("", ""),
+        ] {
+            assert_eq!(plain(text), shown);
+        }
     }
 
     #[test]

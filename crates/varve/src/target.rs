@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use varve_remote::{Location, OpenOptions, Pace, Target};
 
-use crate::{known_servers, progress_bar};
+use crate::arguments::WrongWords;
+use crate::{known_servers, signals};
 
 /// Who says where a target is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +51,41 @@ pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
     [Some(shown(text)), place.ok()].into_iter().flatten().any(|name| said.starts_with(&format!("{name}: ")))
 }
 
+/// Refuses the name of a folder that is none, and a place in the spelling of another program.
+pub fn refuse_other_spelling(text: &str) -> Result<()> {
+    match url_meant(text) {
+        Some(url) if Path::new(text).symlink_metadata().is_err() => {
+            Err(WrongWords(format!("{} is written {url} here", shown(text))).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How a place of restic's spelling, such as `sftp:me@host:/x`, is written here.
+fn url_meant(text: &str) -> Option<String> {
+    if is_url(text) {
+        return None;
+    }
+    let (scheme, rest) = text.split_once(':')?;
+    match scheme {
+        "sftp" => {
+            let (host, path) = rest.split_once(':')?;
+            let place = if path.starts_with('/') { path.to_owned() } else { format!("/~/{path}") };
+            Some(format!("sftp://{host}{place}"))
+        }
+        "s3" => Some("s3://BUCKET/PREFIX?endpoint=URL".into()),
+        "rest" | "b2" | "azure" | "gs" | "swift" | "rclone" => {
+            Some("sftp://, s3://, ftps:// or webdav+https://, which are the kinds of servers".into())
+        }
+        _ => None,
+    }
+}
+
 /// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent there.
 pub fn open(text: &str, named_by: NamedBy, bytes_per_second: Option<u64>) -> Result<Arc<dyn Target>> {
+    refuse_other_spelling(text)?;
     let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
-    let is_over: Option<fn() -> bool> = Some(progress_bar::was_signalled);
+    let is_over: Option<fn() -> bool> = Some(signals::was_signalled);
     let mut options = OpenOptions { up, is_over, ..OpenOptions::from_environment() };
     if options.password.is_some()
         && let Some(server) = text.parse::<Location>()?.asks_for_password()
@@ -94,6 +126,20 @@ fn may_have_password(server: &str, named_by: NamedBy) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_spellings_of_places_are_explained() {
+        for (text, url) in [
+            ("sftp:me@host:/x", Some("sftp://me@host/x")),
+            ("sftp:host:backup/x", Some("sftp://host/~/backup/x")),
+            ("sftp://me@host/x", None),
+            ("/backup/a:b", None),
+            ("store", None),
+            ("C:/x", None),
+        ] {
+            assert_eq!(url_meant(text).as_deref(), url, "{text}");
+        }
+    }
 
     #[test]
     fn an_error_that_names_the_place_is_known() {

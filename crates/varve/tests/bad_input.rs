@@ -181,7 +181,7 @@ fn a_second_writer_is_told_of_the_first() {
     let lock = sandbox.store().join("lock");
     assert!(until(|| fs::read_to_string(&lock).is_ok_and(|text| text.contains(&holder))));
     let refused = sandbox.fails(11, ["snapshot", "/etc/hostname", "--name", "second"]);
-    assert!(refused.contains(&holder) && refused.contains("hint: wait"), "{refused}");
+    assert!(refused.contains(&holder) && refused.contains("hint: --wait 10m waits"), "{refused}");
     assert_eq!(sandbox.ok(["cat", "old"]), "old", "readers are not kept out");
     sandbox.ok(["verify"]);
     drop(input);
@@ -453,9 +453,8 @@ impl Victim {
 /// The ids of the snapshots that a store still lists; none if it does not open.
 fn listed(sandbox: &Sandbox) -> Vec<String> {
     let run = sandbox.run(["--json", "snapshots"]);
-    let list =
-        if run.code == Some(0) { sandbox::json_lines(&run.text()).remove(0) } else { serde_json::json!([]) };
-    list.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().into()).collect()
+    let list = if run.code == Some(0) { sandbox::json_lines(&run.text()) } else { Vec::new() };
+    list.iter().map(|one| one["id"].as_str().unwrap().into()).collect()
 }
 
 fn damage_is_found(kind: &[&str]) {
@@ -672,4 +671,58 @@ fn a_snapshot_with_gaps_has_a_status_of_its_own() {
     assert_eq!(run(&["cat", "folder:good"]).text(), "folder/good");
     assert_eq!(run(&["restore", "folder", "out"]).code, Some(3), "what it lacks is missing again");
     assert_eq!(run(&["verify", "--data"]).code, Some(0), "nothing that was stored is lost");
+}
+
+/// `--wait` names who is waited for, goes on as soon as it can, ends at once at a signal, and gives up with
+/// the status of the refusal.
+#[test]
+fn another_writer_is_waited_for() {
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("file"), "x").unwrap();
+    let (first, input) = writer(&sandbox, "slow");
+    let holder = format!("process {} ", first.id());
+    let lock = sandbox.store().join("lock");
+    assert!(until(|| fs::read_to_string(&lock).is_ok_and(|text| text.contains(&holder))));
+
+    let begun = Instant::now();
+    let refused = sandbox.fails(11, ["--wait", "1s", "snapshot", "file"]);
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    assert!(refused.contains(&holder) && refused.contains("waiting for up to 1.0 s"), "{refused}");
+    assert_eq!(sandbox.fails(11, ["--wait", "0", "snapshot", "file"]).matches("waiting").count(), 0);
+
+    let waiting = |words: &[&str]| {
+        let mut command = sandbox.command();
+        command.args(["--wait", "5m"]).args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let announced = |child: &mut Child| {
+        use std::io::{BufRead, BufReader};
+        let mut line = String::new();
+        BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains(&holder) && line.contains("waiting for up to 5 min"), "{line}");
+    };
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut child = waiting(&["snapshot", "file"]);
+        announced(&mut child);
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+    }
+    let mut children = [waiting(&["snapshot", "file"]), waiting(&["repair"]), waiting(&["reindex"])];
+    children.iter_mut().for_each(announced);
+    drop(input);
+    assert_eq!(Run::new(first.wait_with_output().unwrap()).code, Some(0));
+    for child in children {
+        let run = Run::new(child.wait_with_output().unwrap());
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+    }
+    assert_eq!(sandbox.ids().len(), 2);
+    // A program is told in an object.
+    let (first, input) = writer(&sandbox, "slow");
+    let holder = format!("process {} ", first.id());
+    assert!(until(|| fs::read_to_string(&lock).is_ok_and(|text| text.contains(&holder))));
+    let run = sandbox.run(["--json", "--wait", "1", "snapshot", "file"]);
+    let lines = sandbox::all_json_lines(&run.text());
+    assert_eq!((&lines[0]["type"], &lines[1]["status"]), (&"waiting".into(), &11.into()), "{lines:?}");
+    drop(input);
+    first.wait_with_output().unwrap();
 }

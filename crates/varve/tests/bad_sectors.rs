@@ -69,7 +69,7 @@ fn follow(machine: &mut Machine, place: Place) {
     assert_eq!(withheld_in.as_deref(), is_open.then_some(file), "{place:?}: {stats}");
     // A program can tell it from what was changed.
     let verified = sandbox.run(["verify", "--data", "--json"]);
-    let verified: serde_json::Value = serde_json::from_slice(&verified.stdout).unwrap();
+    let verified: serde_json::Value = verified.result();
     let withheld = verified["damage"].as_array().unwrap().iter().filter(|damage| damage["withheld"] == true);
     let number: u64 = file.trim_end_matches(".arena").parse().unwrap();
     assert!(withheld.into_iter().any(|damage| damage["arena"] == number), "{place:?}: {verified}");

@@ -1,7 +1,7 @@
 //! The house keeps its rules: who may use whom, what files are called, and what is written about them. Reads the workspace
 //! as text; each test lists everything that it finds, not only the first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -276,6 +276,79 @@ fn decisions_are_numbered_without_gaps() {
         let expected = format!("{number:04}-");
         if !name.starts_with(&expected) || !name.ends_with(".md") {
             findings.push(format!("docs/decisions/{name}: expected {expected}….md here"));
+        }
+    }
+    report(&findings);
+}
+
+/// The program prints no type of JSON that the schema and `docs/json.md` do not have, and they have no others.
+#[test]
+fn what_programs_read_is_documented() {
+    let schema: serde_json::Value =
+        serde_json::from_str(&text(&root().join("docs/json/varve.schema.json"))).unwrap();
+    let listed = schema["oneOf"].as_array().unwrap().iter();
+    let documented: BTreeSet<_> =
+        listed.map(|one| one["$ref"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()).collect();
+    let page = text(&root().join("docs/json.md"));
+    let mut printed = BTreeSet::new();
+    for path in sources(&root().join("crates/varve")) {
+        let source = text(&path);
+        for call in ["say::record(", "say::item(", "say::diagnosis(", "let kind = if "] {
+            let rest = source.split(call).skip(1);
+            // The first word in quotes after the call; a choice between two has both before it ends.
+            for rest in rest.map(|rest| rest.split([',', ';']).next().unwrap()) {
+                printed.extend(rest.split('"').skip(1).step_by(2).map(str::to_owned));
+            }
+        }
+    }
+    printed.extend(["warning", "hint", "notice"].map(str::to_owned));
+    let mut findings: Vec<_> =
+        printed.difference(&documented).map(|name| format!("{name} is not in the schema")).collect();
+    findings.extend(documented.difference(&printed).map(|name| format!("{name} is printed nowhere")));
+    let is_named = |name: &&String| page.contains(&format!("`{name}`"));
+    findings.extend(
+        documented.iter().filter(|name| !is_named(name)).map(|name| format!("docs/json.md lacks {name}")),
+    );
+    report(&findings);
+}
+
+/// Every variable of the environment that a source reads is on one page, and in the list that the man pages show.
+#[test]
+fn the_environment_is_documented() {
+    let page = text(&root().join("docs/environment.md"));
+    let on_page: BTreeSet<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let list = text(&root().join("crates/varve/src/environment.rs"));
+    let listed: BTreeSet<_> = list
+        .split('(')
+        .filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next())
+        .map(str::to_owned)
+        .collect();
+    let mut findings: Vec<_> = on_page
+        .symmetric_difference(&listed)
+        .map(|name| format!("{name} is only on the page, or only in the list"))
+        .collect();
+    for (crate_name, folder) in crates() {
+        for path in sources(&folder) {
+            let source = text(&path);
+            let calls = ["env::var(\"", "env::var_os(\"", "variable(\"", "env = \""];
+            let read = calls.iter().flat_map(|call| source.split(call).skip(1));
+            let read = read.filter_map(|rest| rest.split('"').next()).map(str::to_owned);
+            let is_letter = |c: char| c.is_ascii_uppercase() || c == '_';
+            let own = source.split("VARVE_").skip(1).map(|rest| {
+                let end = rest.find(|c| !is_letter(c)).unwrap_or(rest.len());
+                format!("VARVE_{}", &rest[..end])
+            });
+            for name in
+                read.chain(own).filter(|name| name.len() > "VARVE_".len() || !name.starts_with("VARVE_"))
+            {
+                if !page.contains(&name) && !list.contains(&name) {
+                    findings.push(format!("{crate_name}, {}: {name}", file_name(&path)));
+                }
+            }
         }
     }
     report(&findings);

@@ -179,7 +179,7 @@ fn a_disk_is_listed_and_found_in() {
     let found = sandbox.ok(["find", "conf"]);
     assert!(found.trim_end().ends_with("disk  p1/etc/deep/conf") && found.lines().count() == 1, "{found}");
     assert_eq!(sandbox.json(["find", "p1/etc/*", "disk"]).len(), 3);
-    assert_eq!(sandbox.json(["find", "*", "disk:p1/etc/deep"])[1]["node"]["path"], "p1/etc/deep/conf");
+    assert_eq!(sandbox.json(["find", "*", "disk:p1/etc/deep"])[1]["path"], "p1/etc/deep/conf");
 
     let absent = sandbox.fails(1, ["cat", "disk:p1/etc/nothing"]);
     assert!(absent.contains("there is no p1/etc/nothing"), "{absent}");

@@ -4,6 +4,7 @@ mod sandbox;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use sandbox::{Run, Sandbox, noise};
@@ -23,11 +24,11 @@ fn with_passphrase(sandbox: &Sandbox, passphrase: &str, new: Option<&str>, words
 }
 
 fn keys(sandbox: &Sandbox) -> Vec<serde_json::Value> {
-    sandbox.json(["key", "list"]).remove(0)["keys"].as_array().unwrap().clone()
+    sandbox.json(["key", "list"])
 }
 
 fn key_file(sandbox: &Sandbox, name: &str, seed: u64) -> String {
-    fs::write(sandbox.path(name), noise(seed, 32)).unwrap();
+    sandbox::write_secret(&sandbox.path(name), &noise(seed, 32));
     sandbox.arg(name)
 }
 
@@ -265,4 +266,90 @@ fn a_passphrase_is_asked_for_once() {
     assert!(text.contains("read from a replica") && text.contains("stored here again: "), "{text}");
     assert_eq!(asked, 1, "{text}");
     assert!(fs::read(&out).unwrap() == noise(21, 3 << 20));
+}
+
+/// As ssh does: a secret in a file that others may read is none. What is no file of one's own, such as a
+/// fifo that a shell makes, is not looked at.
+#[test]
+fn secrets_that_others_may_read_are_refused() {
+    let mut sandbox = Sandbox::encrypted();
+    let key = sandbox.key().unwrap().to_path_buf();
+    let mode =
+        |path: &std::path::Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    for open in [0o644, 0o640, 0o604, 0o602, 0o660] {
+        mode(&key, open);
+        let refused = sandbox.fails(1, ["snapshots"]);
+        assert!(refused.contains(&format!("permissions are {open:04o}")), "{open:o}: {refused}");
+        assert!(refused.contains("hint: `chmod 600 FILE`"), "{refused}");
+    }
+    mode(&key, 0o400);
+    sandbox.ok(["snapshots"]);
+    fs::write(sandbox.path("new"), noise(31, 32)).unwrap();
+    mode(&sandbox.path("new"), 0o644);
+    let refused = Run::new(sandbox.command().args(["key", "add", "--new-key-file", "new"]).output().unwrap());
+    assert!(refused.stderr.contains("open to others"), "{}", refused.stderr);
+    assert_eq!(sandbox.json(["key", "list"]).len(), 1);
+    // Handed over by a shell.
+    mode(&key, 0o400);
+    let line = format!("{} -s store --key-file <(cat key) snapshots", env!("CARGO_BIN_EXE_varve"));
+    let shell = std::process::Command::new("bash").args(["-c", &line]).current_dir(sandbox.path("")).status();
+    assert!(shell.unwrap().success());
+    sandbox.set_key(None);
+    sandbox::write_secret(&sandbox.path("phrase"), b"open sesame\n");
+    mode(&sandbox.path("phrase"), 0o644);
+    let refused = sandbox.fails(1, ["--passphrase-file", "phrase", "snapshots"]);
+    assert!(refused.contains("open to others"), "{refused}");
+}
+
+#[test]
+fn passphrases_come_from_files_and_programs() {
+    let mut sandbox = Sandbox::empty();
+    sandbox.set_key(None);
+    for (name, text) in [("phrase", "open sesame\n"), ("wrong", "open barley\n"), ("empty", "\n")] {
+        sandbox::write_secret(&sandbox.path(name), text.as_bytes());
+    }
+    sandbox.ok([&["init", "--passphrase-file", "phrase"][..], &CHEAP].concat());
+    let with = |variables: &[(&str, &str)], words: &[&str]| {
+        Run::new(sandbox.command().envs(variables.iter().copied()).args(words).output().unwrap())
+    };
+    for (code, variables, words) in [
+        (0, &[("VARVE_PASSPHRASE", "open sesame")][..], &[][..]),
+        (0, &[("VARVE_PASSPHRASE_FILE", "phrase")], &[]),
+        (0, &[("VARVE_PASSPHRASE_COMMAND", "cat phrase")], &[]),
+        (0, &[], &["--passphrase-command", "sh -c 'echo open sesame'"]),
+        (12, &[], &["--passphrase-file", "wrong"]),
+        (12, &[], &["--passphrase-command", "printf 'open sesame '"]),
+        (12, &[], &[]),
+        // The command line comes before the environment, a file before what is in a variable.
+        (
+            0,
+            &[("VARVE_PASSPHRASE_FILE", "wrong"), ("VARVE_KEY_FILE", "wrong")],
+            &["--passphrase-file", "phrase"],
+        ),
+        (0, &[("VARVE_PASSPHRASE", "open barley"), ("VARVE_PASSPHRASE_FILE", "phrase")], &[]),
+        (1, &[], &["--passphrase-file", "absent"]),
+        (1, &[], &["--passphrase-file", "empty"]),
+        (1, &[], &["--passphrase-command", "true"]),
+        (1, &[], &["--passphrase-command", "sh -c 'echo open sesame; exit 3'"]),
+        (1, &[], &["--passphrase-command", "no-such-program"]),
+        (2, &[], &["--passphrase-command", "'cat phrase"]),
+        (2, &[], &["--passphrase-file", "phrase", "--key-file", "phrase"]),
+    ] {
+        let run = with(variables, &[words, &["snapshots"]].concat());
+        assert_eq!(run.code, Some(code), "{variables:?} {words:?}: {}", run.stderr);
+        assert!(!run.stderr.contains("sesame"), "{}", run.stderr);
+    }
+    // The program is asked once, and not given what is to be archived.
+    let count = "sh -c 'echo asked >> asked; cat; cat phrase'";
+    let mut child = sandbox
+        .command()
+        .args(["--passphrase-command", count, "snapshot", "-", "--name", "disk"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&noise(32, 100_000)).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(sandbox.path("asked")).unwrap(), "asked\n");
+    let archived = with(&[("VARVE_PASSPHRASE_FILE", "phrase")], &["cat", "disk"]);
+    assert_eq!(archived.stdout, noise(32, 100_000));
 }

@@ -164,7 +164,7 @@ fn nothing_is_left_out_of_a_file_system_that_waits_for_recovery() {
         "--keep-swap",
         "--json",
     ]);
-    let said = output.stderr;
+    let said = output.complaints();
     assert_eq!(output.code, Some(0), "{said}");
     assert!(said.contains("free blocks of p1 is kept: which are free is not certain"), "{said}");
     assert!(fs::read(restored(&sandbox, "web")).unwrap() == fs::read(&disk).unwrap());

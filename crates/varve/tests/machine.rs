@@ -25,7 +25,7 @@ fn night(sandbox: &Sandbox, machine: &Machine, more: &[&str]) -> Vec<Value> {
     let socket = machine.socket.to_str().unwrap();
     let scratch = sandbox.arg("");
     let words = [&["--json", "snapshot", "--qmp", socket, "--scratch", &scratch], more].concat();
-    sandbox.ok(words).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    sandbox::json_lines(&sandbox.ok(words))
 }
 
 fn image(sandbox: &Sandbox, snapshot: &str) -> Vec<u8> {
@@ -187,7 +187,7 @@ fn a_night_shows_one_moment_of_a_machine_that_goes_on_writing() {
             archiving.join().unwrap()
         });
         assert_eq!(lines.code, Some(0), "{}", lines.stderr);
-        let line: Value = serde_json::from_str(lines.text().lines().next().unwrap()).unwrap();
+        let line = sandbox::json_lines(&lines.text()).remove(0);
         assert_eq!(line["changed_since"].is_null(), is_first);
         let (a, b) = (image(&sandbox, "web-d0"), image(&sandbox, "web-disk1"));
         let last = Ring::last(&a, &b, number).expect("the image shows one moment");
@@ -288,9 +288,8 @@ fn a_machine_that_dies_loses_the_night_and_the_next_one_reads_everything() {
         assert!(nights < 10, "every night was faster than the machine's end");
     };
     assert!(said.contains("was not archived") && !said.contains("panicked"), "{said}");
-    let listed = sandbox.ok(["--json", "snapshots"]);
-    let listed: Value = serde_json::from_str(&listed).unwrap();
-    assert_eq!(listed.as_array().unwrap().len(), 2 * nights, "{listed}");
+    let listed = sandbox.json(["snapshots"]);
+    assert_eq!(listed.len(), 2 * nights, "{listed:?}");
     let machine = Machine::start(&sandbox.path(""));
     let lines = night(&sandbox, &machine, &[]);
     let reason = "QEMU did not end properly and could not save its record of changes";

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -56,9 +56,11 @@ fn two_nights_of_an_image(sandbox: &Sandbox, image: &Path, change: &dyn Fn(&Path
     let within = |at: u64| {
         ranges
             .iter()
+            .filter(|line| line["type"] == "range")
             .any(|range| (range["start"].as_u64().unwrap()..range["end"].as_u64().unwrap()).contains(&at))
     };
-    assert!(!ranges.is_empty());
+    assert!(ranges.len() > 1, "{ranges:?}");
+    assert_eq!(ranges[ranges.len() - 1]["type"], "ranges");
     for (at, (a, b)) in first.iter().zip(second).enumerate() {
         assert!(a == b || within(at as u64), "byte {at} differs, and diff does not say so");
     }
@@ -208,7 +210,7 @@ fn says_what_came_out(sandbox: &Sandbox, first: &serde_json::Value) {
     assert_eq!(sandbox.ok(["restore", &letter, "said/quiet", "-q"]), "");
     let told = sandbox.json(["restore", &letter, "said/told"]).remove(0);
     let wanted = serde_json::json!({
-        "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14, "problems": 0,
+        "type": "restored", "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14, "problems": 0,
     });
     assert_eq!(told, wanted);
 }
@@ -258,8 +260,8 @@ fn looks_into(sandbox: &Sandbox, first: &serde_json::Value) {
     assert!(
         listed.contains("home") && listed.contains("2026-05-01 23:00:00") && listed.contains("kind=test")
     );
-    let tagged = sandbox.json(["snapshots", "--tag", "kind=test"]).remove(0);
-    assert_eq!(tagged.as_array().unwrap().len(), 1);
+    let tagged = sandbox.json(["snapshots", "--tag", "kind=test"]);
+    assert_eq!(tagged.len(), 1);
     assert_eq!(tagged[0]["id"], first["id"]);
     let stats = sandbox.json(["stats"]).remove(0);
     assert_eq!(stats["snapshots"], 2);
@@ -294,10 +296,12 @@ fn looks_into(sandbox: &Sandbox, first: &serde_json::Value) {
     let found = sandbox.ok(["find", "*.conf"]);
     assert_eq!(found.lines().count(), 3, "{found}");
     assert_eq!(sandbox.ok(["find", "deep/**/*.conf", "home"]).lines().count(), 1);
-    assert_eq!(sandbox.json(["find", "added.conf"])[0]["node"]["path"], "added.conf");
+    assert_eq!(sandbox.json(["find", "added.conf"])[0]["path"], "added.conf");
     let below: Vec<_> = sandbox.json(["find", "*.conf", "home:deep/er/"]);
     assert_eq!(below.len(), 1);
-    assert_eq!(below[0]["node"]["path"], "deep/er/still/text.conf");
+    assert_eq!(below[0]["path"], "deep/er/still/text.conf");
+    assert_eq!((&below[0]["name"], &below[0]["time"]), (&"home".into(), &"2026-05-02T23:00:00Z".into()));
+    assert_eq!((&below[0]["source"], &below[0]["host"]), (&first["source"], &first["host"]));
     assert_eq!(sandbox.ok(["find", "er", "home:deep/er"]).lines().count(), 1, "where it begins, too");
     assert!(sandbox.fails(1, ["find", "*", "home:none/such"]).contains("there is no none"));
 }
@@ -398,6 +402,29 @@ fn words_and_pages() {
     sandbox.ok(["man", "pages"]);
     let pages = fs::read_dir(sandbox.path("pages")).unwrap().count();
     assert!(pages >= 12 && sandbox.path("pages/varve-snapshot.1").is_file(), "{pages} pages");
+    for entry in fs::read_dir(sandbox.path("pages")).unwrap() {
+        let page = fs::read_to_string(entry.unwrap().path()).unwrap();
+        let sections: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+        for section in ["NAME", "SYNOPSIS", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES", "\"SEE ALSO\""] {
+            assert!(sections.contains(&section), "{section} is not in {sections:?}: {page}");
+        }
+        assert!(!page.contains("EXTRA"), "{page}");
+    }
+    let page = fs::read_to_string(sandbox.path("pages/varve-snapshot.1")).unwrap();
+    assert!(page.contains("\\-\\-exclude") && page.contains("PATTERN"), "options have their values: {page}");
+    let page = fs::read_to_string(sandbox.path("pages/varve.1")).unwrap();
+    assert!(page.contains("VARVE_PASSPHRASE_COMMAND") && page.contains(".SH EXAMPLES"), "{page}");
+    if has("man") {
+        let arguments =
+            ["--warnings", "-l", "pages/varve.1", "pages/varve-snapshot.1", "pages/varve-key-add.1"];
+        let shown =
+            std::process::Command::new("man").args(arguments).current_dir(sandbox.path("")).output().unwrap();
+        assert!(
+            shown.status.success() && shown.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&shown.stderr)
+        );
+    }
 }
 
 #[test]
@@ -457,8 +484,7 @@ fn what_nobody_is_told_of_is_done_all_the_same() {
         fs::write(sandbox.path(name), noise(seed, 100_000)).unwrap();
     }
     let names = |sandbox: &Sandbox| -> Vec<String> {
-        let listed = sandbox.json(["snapshots"]).remove(0);
-        listed.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().into()).collect()
+        sandbox.json(["snapshots"]).iter().map(|one| one["name"].as_str().unwrap().into()).collect()
     };
     // Each source is archived, though the first cannot be reported.
     let run = unheard(&sandbox, &["snapshot", "a", "b"], unread(), Stdio::piped());
@@ -502,4 +528,102 @@ fn a_night_that_shows_a_later_moment_hides_none_without_a_word() {
     assert_eq!(sandbox.ok(["cat", "one"]), "from a clock that is ahead");
     assert_eq!(sandbox.ok(["cat", "one@2199-01-01"]), "third");
     assert_eq!(night("on purpose", &["--time", "2026-05-01T10:00:00Z"]), "");
+}
+
+/// Commands print objects that `docs/json/varve.schema.json` has, one a line, and nothing else: results,
+/// warnings and errors alike. `Sandbox::json` holds each line to it.
+#[test]
+fn programs_are_answered_in_lines_of_json() {
+    let mut sandbox = Sandbox::empty();
+    let types = |lines: Vec<serde_json::Value>| -> Vec<String> {
+        lines.iter().map(|line| line["type"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(types(sandbox.json(["init", "--arena-size", "1M"])), ["store"]);
+    fs::create_dir_all(sandbox.path("home/below")).unwrap();
+    fs::write(sandbox.path("home/below/letter"), "Dear archive,\n").unwrap();
+    fs::write(sandbox.path("home").join(OsStr::from_bytes(b"caf\xe9")), noise(80, 300_000)).unwrap();
+    sparse_image(&sandbox.path("disk.img"), 4 << 20, &[(1 << 20, &noise(81, 100_000))]);
+    let taken = sandbox.json(["snapshot", "home", "disk.img"]);
+    assert_eq!((taken[0]["entries"].as_u64(), taken[1]["entries"].as_u64()), (Some(4), Some(0)));
+    write_at(&sandbox.path("disk.img"), 2 << 20, b"changed");
+    fs::write(sandbox.path("home/added"), "").unwrap();
+    assert_eq!(types(sandbox.json(["snapshot", "home", "disk.img"])), ["snapshot", "snapshot"]);
+    let key = sandbox.key().unwrap().to_path_buf();
+    for name in ["second", "third", "fourth"] {
+        fs::write(sandbox.path(name), noise(name.len() as u64, 32)).unwrap();
+        fs::set_permissions(sandbox.path(name), PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let first_key = sandbox.json(["key", "list"])[0]["id"].as_str().unwrap().to_owned();
+    let other = Sandbox::encrypted();
+    let (own, others) = (sandbox.store().to_str().unwrap().to_owned(), other.store().to_str().unwrap());
+    let disk = sandbox.arg("");
+    for (words, expected) in [
+        (&["snapshots"][..], &["snapshot"; 4][..]),
+        (&["stats"], &["stats"]),
+        (&["ls", "-R", "home"], &["node"; 4]),
+        (&["ls", "disk"], &["volume", "image"]),
+        (&["ls", "disk:disk.raw"], &["image"]),
+        (&["find", "letter"], &["found"; 2]),
+        (&["diff", &taken[0]["id"].as_str().unwrap()[..12], "home"], &["change"; 2]),
+        (&["diff", &taken[1]["id"].as_str().unwrap()[..12], "disk"], &["range", "ranges"]),
+        (&["restore", "home", "out"], &["restored"]),
+        (&["verify"], &["verified"]),
+        (&["verify", "--data"], &["verified"]),
+        (&["key", "list"], &["key"]),
+        (&["key", "export"], &["paper_key"]),
+        (&["key", "add", "--new-key-file", "second"], &["key_made"]),
+        (&["repair", "--plan"], &["repair_plan"]),
+        (&["repair", "--data"], &["repaired"]),
+        (&["reindex"], &["reindexed"]),
+        (&["replicate", "replica", "--dry-run"], &["replication_plan"]),
+        (&["replicate", "replica", "--remember"], &["replicated"]),
+        (&["verify", "--replica", "replica", "--data"], &["replica_verified"]),
+        (&["clone", "replica", "clone"], &["cloned"]),
+        (&["copy", "--all", &own, others], &["copied"; 4]),
+        (&["plan", "--disk-size", "1T"], &["plan"]),
+        (&["bench", "device", &disk, "--size", "4M", "--seconds", "0.01"], &["device_benchmark"]),
+    ] {
+        let lines = if words[0] == "copy" {
+            sandbox::json_lines(&sandbox.ok([&["--json"], words].concat()))
+        } else {
+            sandbox.json(words)
+        };
+        assert_eq!(types(lines), expected, "{words:?}");
+    }
+    sandbox.set_key(Some(sandbox.path("second")));
+    assert_eq!(
+        types(sandbox.json(["key", "change", "--new-key-file", "third"])),
+        ["key_removed", "key_made"]
+    );
+    sandbox.set_key(Some(key));
+    let keys = sandbox.json(["key", "list"]);
+    let id = keys.iter().find_map(|key| key["id"].as_str().filter(|id| *id != first_key)).unwrap();
+    assert_eq!(types(sandbox.json(["key", "remove", id])), ["key_removed"]);
+
+    // What goes wrong is an object, too, and standard error is empty.
+    for (code, words) in [
+        (1, &["ls", "nonesuch"][..]),
+        (2, &["snapshot", "-"]),
+        (2, &["ls", "--nonesuch"]),
+        (10, &["key", "list"]),
+    ] {
+        let store = if code == 10 { sandbox.path("nowhere") } else { sandbox.store().to_path_buf() };
+        let run = Run::new(sandbox.command_at(&store).arg("--json").args(words).output().unwrap());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(code), ""), "{words:?}");
+        let lines = sandbox::all_json_lines(&run.text());
+        assert_eq!(lines.len(), 1, "{words:?}");
+        assert_eq!((&lines[0]["type"], &lines[0]["status"]), (&"error".into(), &code.into()), "{words:?}");
+    }
+    // Where standard output is for a file's bytes, it is for nothing else.
+    let run = sandbox.run(["--json", "cat", "home:nonesuch"]);
+    assert_eq!((run.code, run.text().as_str()), (Some(1), ""));
+    assert_eq!(types(sandbox::all_json_lines(&run.stderr)), ["error"]);
+    // A file of a folder, with the bytes of its name.
+    fs::remove_dir_all(sandbox.path("replica")).unwrap();
+    write_at(&sandbox.arenas()[0], 100_000, &[0x55; 64]);
+    let run = sandbox.run(["--json", "restore", "home", "harmed"]);
+    let lines = sandbox::all_json_lines(&run.text());
+    let problem = lines.iter().find(|line| line["type"] == "problem");
+    let problem = problem.unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!((run.code, &problem["path_bytes"]), (Some(5), &"636166e9".into()), "{lines:?}");
 }

@@ -85,7 +85,7 @@ fn a_server_that_is_not_ours_is_a_store() {
     assert_eq!(ask(&["cat", "home:below/small"]), "another small file\n");
     assert_eq!(ask(&["find", "file 17"]).lines().count(), 2);
     let first = ask(&["--json", "snapshots"]);
-    let first: serde_json::Value = serde_json::from_str(&first).unwrap();
+    let first = sandbox::json_lines(&first);
     let first = first[0]["id"].as_str().unwrap();
     assert!(ask(&["diff", first, "home"]).contains("M below/small"));
     ask(&["restore", "home", &sandbox.arg("out")]);

@@ -18,7 +18,7 @@ fn damage_middle(path: &Path) {
 fn verify(sandbox: &Sandbox, code: i32) -> Value {
     let run = sandbox.run(["verify", "--data", "--json"]);
     assert_eq!(run.code, Some(code), "{}{}", run.text(), run.stderr);
-    serde_json::from_slice(&run.stdout).unwrap()
+    run.result()
 }
 
 fn harm_count(report: &Value) -> usize {
@@ -125,7 +125,7 @@ fn what_is_lost_is_fetched_from_a_copy() {
 fn repair_from_replica(sandbox: &Sandbox) -> Value {
     let run = sandbox.run(["repair", "--from", "replica", "--json"]);
     assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
-    serde_json::from_slice(&run.stdout).unwrap()
+    run.result()
 }
 
 /// What is lost is known, so nothing else is read; and the log is what it was, so the replica stays its own.
@@ -188,7 +188,7 @@ fn a_damaged_copy_of_an_arena_is_not_taken() {
     fs::remove_file(&arena).unwrap();
     damage_middle(&copy.join("arenas").join(arena.file_name().unwrap()));
     let run = sandbox.run(["repair", "--json", "--from", copy.to_str().unwrap()]);
-    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let report: Value = run.result();
     assert_eq!((run.code, report["copied"].as_array().unwrap().len()), (Some(5), 0), "{report}");
     assert!(report["fetched_blocks"].as_u64().unwrap() > 0, "what is good in it is fetched: {report}");
     assert!(harm_count(&report) > 0, "{report}");
@@ -225,7 +225,7 @@ fn damage_is_cut_out_without_touching_its_neighbours() {
         assert!(contents(&sandbox) == before, "{what}: a plan changes nothing");
 
         let run = sandbox.run(["repair", "--json"]);
-        let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let report: Value = run.result();
         let is_whole = harm_count(&report) == 0;
         assert_eq!(run.code, Some(if is_whole { 0 } else { 5 }), "{what}: {report}");
         assert_eq!(report["arenas"].as_array().unwrap().len(), 1, "{what}: {report}");
@@ -263,7 +263,7 @@ fn an_audit_is_spread_over_nights() {
     sandbox.snapshot_bytes("disk", &noise(7, 6 << 20));
     let night = |words: &[&str]| -> Value {
         let run = sandbox.run([&["verify", "--json"], words].concat());
-        serde_json::from_slice(&run.stdout).unwrap()
+        run.result()
     };
     assert_eq!(night(&[])["arenas_read"], 0);
     let arena_count = night(&["--share", "1%"])["arenas"].as_u64().unwrap();

@@ -21,7 +21,7 @@ pub(super) fn check_arenas(
     read: &[ArenaId],
     progress: &Progress,
 ) -> (Vec<(ArenaId, ArenaCheck)>, Result<(), VerifyError>) {
-    progress.set_total(ids.len() as u64, 0);
+    progress.set_total(ids.len() as u64, file_bytes(store, read));
     let checking = Checking { store, progress, failure: Mutex::default() };
     let (to_read, others): (Vec<_>, Vec<_>) = ids.iter().partition(|id| read.binary_search(id).is_ok());
     let width = store.world().workers.reading_width();
@@ -36,6 +36,12 @@ pub(super) fn check_arenas(
     checks.sort_by_key(|(id, _)| *id);
     let failure = checking.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
     (checks, failure.map_or(Ok(()), Err))
+}
+
+/// How many bytes the files of these arenas have, as far as that can be told.
+fn file_bytes(store: &Store, ids: &[ArenaId]) -> u64 {
+    let length = |id: &ArenaId| store.world().storage.length(&id.file_name()).unwrap_or(0);
+    ids.iter().map(length).sum()
 }
 
 struct Checking<'a> {

@@ -22,6 +22,20 @@ const IDENTITY_FILES: [&str; 2] = ["id_ed25519", "id_ecdsa"];
 /// How often a server may ask for words; it asks once for a password.
 const QUESTION_COUNT_MAX: usize = 4;
 
+/// What the system calls the user of this process, as ssh asks it; a service has no `USER`.
+fn current_user() -> Option<String> {
+    name_of(rustix::process::geteuid().as_raw(), &std::fs::read_to_string("/etc/passwd").ok()?)
+}
+
+/// The name of a user in the text of `/etc/passwd`.
+fn name_of(uid: u32, users: &str) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
 /// Who logs in where, and with what.
 pub(crate) struct Login {
     host: String,
@@ -38,7 +52,8 @@ pub(crate) struct Login {
 
 impl Login {
     pub fn new(place: &HostLocation, options: &OpenOptions) -> io::Result<Self> {
-        let user = place.user.clone().or_else(|| std::env::var("USER").ok());
+        let named = || std::env::var("USER").ok().filter(|user| !user.is_empty());
+        let user = place.user.clone().or_else(named).or_else(current_user);
         let user =
             user.ok_or_else(|| io::Error::other("nobody to log in as: write sftp://USER@HOST/PATH"))?;
         let ssh = options.home.as_ref().map(|home| home.join(".ssh"));
@@ -256,5 +271,19 @@ pub(crate) fn of_ssh(error: &russh::Error) -> Trouble {
     match error {
         russh::Error::NoCommonAlgo { .. } => Trouble::Refused(chain(error)),
         _ => Trouble::Passing(chain(error), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_number() {
+        let users =
+            "root:x:0:0:root:/root:/bin/sh\n\n:x:5:\nbroken\nann:x:1000:1000::/home/ann:\nbob:x:1000:1:::\n";
+        for (uid, name) in [(0, Some("root")), (1000, Some("ann")), (5, None), (7, None)] {
+            assert_eq!(name_of(uid, users).as_deref(), name, "{uid}");
+        }
     }
 }

@@ -195,6 +195,20 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     age.map(Duration::from_secs).ok_or_else(|| "write a number of hours, days or weeks: 12h, 30d, 4w".into())
 }
 
+/// How long something may take: `30s`, `10m`, `2h`, `1d`; a number alone is seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..) {
+        Some("" | "s") => Some(1),
+        Some("m") => Some(60),
+        Some("h") => Some(3600),
+        Some("d") => Some(86_400),
+        _ => None,
+    };
+    let seconds = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    seconds.map(Duration::from_secs).ok_or_else(|| "write a time, such as 30s, 10m or 2h".into())
+}
+
 pub fn parse_tag(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.is_empty() => Ok(text.into()),
@@ -237,6 +251,17 @@ mod tests {
         }
         for bad in ["", "d", "3", "3y", "-1d", "1µ", "99999999999999999999d"] {
             assert!(parse_age(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read() {
+        for (text, seconds) in [("0", 0), ("30", 30), ("30s", 30), ("10m", 600), ("2h", 7200), ("1d", 86_400)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for bad in ["", "s", "-1", "1.5h", "3w", "3 m", "3µ", "99999999999999999999s"] {
+            assert!(parse_duration(bad).is_err(), "{bad:?}");
         }
     }
 

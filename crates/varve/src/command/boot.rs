@@ -24,7 +24,7 @@ use super::serve::{MOMENTS, unnamed_file};
 use crate::arguments::{Arguments, Boot, BusChoice, FirmwareChoice, WrongWords};
 use crate::exit_status::{INTERRUPTED, Interrupted};
 use crate::reading::Reading;
-use crate::{healing, moment, show};
+use crate::{healing, moment, say, show};
 
 /// How much of the image is kept in memory, unpacked.
 const LEAVES_BYTES: u64 = 128 << 20;
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
     }
     let outcome = match &words.check {
         Some(text) => check_machine(arguments, words, text.as_deref(), &mut starter, &is_cancelled),
-        None => use_machine(words, &mut starter, &is_cancelled),
+        None => use_machine(arguments, words, &mut starter, &is_cancelled),
     };
     healing::report_lost(arguments, &blocks);
     outcome
@@ -280,7 +280,7 @@ fn check_machine(
             "up": checked.is_up, "seconds": seconds, "accelerator": checked.accelerator.to_string(), "said": checked.said,
             "ended": checked.ended,
         });
-        say!("{value}");
+        say::record("boot_checked", value);
     } else if checked.is_up {
         say!("yes: it is up after {seconds:.1} s, with {}", checked.accelerator);
     } else {
@@ -293,7 +293,12 @@ fn check_machine(
     Ok(if checked.is_up { Outcome::Done } else { Outcome::Failed })
 }
 
-fn use_machine(words: &Boot, starter: &mut Starter, is_cancelled: &Arc<AtomicBool>) -> Result<Outcome> {
+fn use_machine(
+    arguments: &Arguments,
+    words: &Boot,
+    starter: &mut Starter,
+    is_cancelled: &Arc<AtomicBool>,
+) -> Result<Outcome> {
     let has_windows = || ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
     let (screen, with_console) = match &words.vnc {
         Some(address) => (Screen::Vnc(address.clone()), false),
@@ -312,7 +317,11 @@ fn use_machine(words: &Boot, starter: &mut Starter, is_cancelled: &Arc<AtomicBoo
             started => started?,
         };
         if let Some(address) = machine.vnc_address().filter(|_| words.vnc.is_some()) {
-            say!("its screen is at {address}, with VNC");
+            if arguments.json {
+                say::record("screen", json!({ "address": address.to_string() }));
+            } else {
+                say!("its screen is at {address}, with VNC");
+            }
         }
         if let (Some(terminal), Some(console)) = (&terminal, machine.console()) {
             terminal.connect(console)?;

@@ -8,15 +8,16 @@ use varve_archive::Progress;
 use varve_block::with_causes;
 use varve_log::ArenaId;
 use varve_remote::Location;
-use varve_replica::{CloneOptions, Replica, clone_replica};
+use varve_replica::{CloneError, CloneOptions, Replica, clone_replica};
 use varve_world::{RealWorkers, World};
 
 use super::Outcome;
 use super::replicate::Transfer;
 use crate::arguments::{Arguments, CloneStore};
-use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
 use crate::target::{self, NamedBy};
-use crate::{replica_home, session, show};
+use crate::{replica_home, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> {
     let there = replica_home::open(arguments, &words.target, NamedBy::User)?;
@@ -40,7 +41,12 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     let cloned = clone_replica(&there.replica, &world, secret.as_ref(), options, &transfer);
     drop(shown);
     let folder = words.folder.display();
-    let cloned = cloned.with_context(|| format!("{folder} is no store yet"))?;
+    let cloned = match cloned {
+        Err(error @ (CloneError::Exists | CloneError::NotEmpty { .. })) => {
+            Err(error).with_context(|| format!("nothing was cloned into {folder}"))
+        }
+        cloned => cloned.with_context(|| format!("{folder} is no store yet")),
+    }?;
     for damage in &cloned.damaged {
         remark!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
     }
@@ -52,7 +58,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
             "fetched_bytes": cloned.fetched_bytes,
             "damaged_arenas": cloned.damaged.iter().map(|damage| damage.arena.0).collect::<Vec<_>>(),
         });
-        say!("{value}");
+        say::record("cloned", value);
     } else if !arguments.quiet {
         let checked = if words.unchecked { "nothing of it was checked" } else { "every record checked" };
         let arenas = show::count(cloned.arena_count, "arena");

@@ -16,8 +16,9 @@ use super::place::{named, vac_place};
 use super::snapshots::short_id;
 use super::taken::growth;
 use crate::arguments::{Arguments, Copy, WrongWords};
-use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{exit_status, healing, session, show};
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{exit_status, healing, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
     let [from, what @ .., to] = words.words.as_slice() else {
@@ -132,9 +133,9 @@ fn print(
                 let growth = copy.as_ref().and_then(|copy| copy.growth);
                 let (new_bytes, stored_bytes) =
                     growth.map(|growth| (growth.new_bytes, growth.stored_bytes)).unzip();
-                say!(
-                    "{}",
-                    json!({ "id": id, "name": name, "was_there": copy.is_none(), "new_bytes": new_bytes, "stored_bytes": stored_bytes })
+                say::record(
+                    "copied",
+                    json!({ "id": id, "name": name, "was_there": copy.is_none(), "new_bytes": new_bytes, "stored_bytes": stored_bytes }),
                 );
             }
             _ if arguments.quiet => {}
@@ -182,9 +183,9 @@ fn copy_vac(
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     let Copied { block_count, bytes, present_count } = copied;
     if arguments.json {
-        say!(
-            "{}",
-            json!({ "archive": line, "blocks": block_count, "bytes": bytes, "present": present_count })
+        say::record(
+            "archive_copied",
+            json!({ "archive": line, "blocks": block_count, "bytes": bytes, "present": present_count }),
         );
     } else if !arguments.quiet {
         let blocks = show::count(block_count, "block");

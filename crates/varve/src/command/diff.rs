@@ -12,7 +12,7 @@ use super::Outcome;
 use super::place::{Content, place};
 use crate::arguments::{Arguments, Diff};
 use crate::reading::Reading;
-use crate::{healing, show};
+use crate::{healing, say, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -63,13 +63,16 @@ fn ranges(
     from.differences(blocks, to, &mut |range| {
         total += range.end - range.start;
         if arguments.json {
-            list!("{}", json!({ "start": range.start, "end": range.end }));
+            say::item("range", json!({ "start": range.start, "end": range.end }));
         } else {
             list!("bytes {}..{}", range.start, range.end);
         }
     })?;
-    if !arguments.json && !arguments.quiet {
-        list!("{} of {} differ", show::bytes(total), show::bytes(to.size().max(from.size())));
+    let size = to.size().max(from.size());
+    if arguments.json {
+        say::record("ranges", json!({ "differing_bytes": total, "size": size }));
+    } else if !arguments.quiet {
+        list!("{} of {} differ", show::bytes(total), show::bytes(size));
     }
     Ok(Outcome::Done)
 }
@@ -91,7 +94,7 @@ fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
         if arguments.json {
             let mut line = json!({ "change": what });
             show::put_name(&mut line, "path", path.as_os_str().as_bytes());
-            list!("{line}");
+            say::item("change", line);
         } else {
             list!("{sign} {}", shown(path));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
-use serde_json::json;
+use serde_json::Value;
 use varve_archive::{
     CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles,
     VacArchive, VacContent, VacFiles, VacLine, list, lookup,
@@ -20,7 +20,7 @@ use super::place::{Place, What, place};
 use super::{Outcome, ls, place, snapshots};
 use crate::arguments::{Arguments, Find, WrongWords};
 use crate::reading::Reading;
-use crate::{healing, moment, session, show};
+use crate::{healing, moment, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -142,8 +142,7 @@ impl Search<'_> {
     fn print(&self, what: What<'_>, path: &Path, node: &Node) {
         let path = path.as_os_str().as_bytes();
         if self.arguments.json {
-            list!("{}", json!({ "snapshot": what.id(), "node": ls::as_json(path, node) }));
-            return;
+            return say::item("found", found(what, path, node));
         }
         match what {
             What::Snapshot(snapshot) => list!(
@@ -156,4 +155,17 @@ impl Search<'_> {
             What::Vac(line) => list!("{line}  {}", show::name(path)),
         }
     }
+}
+
+/// A node for programs, with the snapshot in which it was found.
+fn found(what: What<'_>, path: &[u8], node: &Node) -> Value {
+    let mut fields = ls::as_json(path, node);
+    fields["snapshot"] = what.id().into();
+    if let What::Snapshot(snapshot) = what {
+        fields["name"] = snapshot.name.as_str().into();
+        fields["time"] = moment::rfc3339(snapshot.time).into();
+        fields["host"] = snapshot.host.as_str().into();
+        show::put_name(&mut fields, "source", &snapshot.source);
+    }
+    fields
 }

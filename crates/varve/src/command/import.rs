@@ -12,8 +12,9 @@ use varve_block::with_causes;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Import};
-use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{session, show};
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{say, session, show};
 
 /// So many damaged places of one arena are told.
 const TOLD_DAMAGE_MAX: u64 = 20;
@@ -112,8 +113,8 @@ fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
             value
         };
         let roots: Vec<_> = roots.iter().map(root).collect();
-        say!(
-            "{}",
+        say::record(
+            "arena_imported",
             json!({
                 "arena": report.name,
                 "version": report.version,
@@ -125,7 +126,7 @@ fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
                 "bytes": report.block_bytes,
                 "damaged": report.damage_count,
                 "roots": roots,
-            })
+            }),
         );
     } else if !arguments.quiet {
         let known = match report.known_count {

@@ -11,10 +11,10 @@ use varve_world::World;
 use super::{Outcome, key, reindex};
 use crate::arguments::{Arguments, CompareChoice, Init, ScoreChoice, WrongWords};
 use crate::secret::{self, Asked};
-use crate::{home, session, show};
+use crate::{home, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
-    let path = home::store_folder(arguments)?;
+    let path = home::new_store_folder(arguments)?;
     let world = World::real(&path);
     let mut config = session::new_config(&world)?;
     apply(words, &mut config)?;
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
     if arguments.json {
         let mut made = json!({ "id": id });
         show::put_name(&mut made, "path", path.as_os_str().as_bytes());
-        say!("{made}");
+        say::record("store", made);
     } else if !arguments.quiet {
         say!("made store {id} in {}", path.display());
         if config.encryption == Encryption::Aes256Gcm {

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{Outcome, paper_page};
 use crate::arguments::{AddKey, Arguments, Key, NewSecret};
-use crate::{home, moment, secret, session, show};
+use crate::{home, moment, say, secret, session, show, waiting};
 
 /// More than this nobody types in.
 const TYPED_BYTES_MAX: u64 = 64 << 10;
@@ -60,7 +60,8 @@ fn make(
     let cost = secret::cost(&words.cost)?;
     let secret = secret::new(words)?;
     remark_short(arguments, &secret);
-    Ok(keyring.add(by, &NewKey { secret: &secret, cost, label, role })?)
+    let new = NewKey { secret: &secret, cost, label, role };
+    waiting::until_free(arguments, || true, || Ok(keyring.add(by, &new)?))
 }
 
 fn change(arguments: &Arguments, keyring: &Keyring, words: &NewSecret) -> Result<Outcome> {
@@ -68,7 +69,10 @@ fn change(arguments: &Arguments, keyring: &Keyring, words: &NewSecret) -> Result
     let cost = secret::cost(&words.cost)?;
     let secret = secret::new(words)?;
     remark_short(arguments, &secret);
-    let new = keyring.change(&by, &secret, cost)?;
+    let new = waiting::until_free(arguments, || true, || Ok(keyring.change(&by, &secret, cost)?))?;
+    if arguments.json {
+        say::record("key_removed", json!({ "id": by.entry.id }));
+    }
     tell(arguments, &format!("removed key {}, and made", by.entry.id), &new);
     Ok(Outcome::Done)
 }
@@ -90,9 +94,9 @@ pub(super) fn remark_short(arguments: &Arguments, secret: &Secret) {
 
 fn remove(arguments: &Arguments, keyring: &Keyring, id: &str) -> Result<Outcome> {
     let by = unlock(arguments, keyring)?;
-    let removed = keyring.remove(&by, id)?;
+    let removed = waiting::until_free(arguments, || true, || Ok(keyring.remove(&by, id)?))?;
     if arguments.json {
-        say!("{}", json!({ "removed": removed }));
+        say::record("key_removed", json!({ "id": removed }));
     } else if !arguments.quiet {
         say!("removed key {removed}");
     }
@@ -106,6 +110,10 @@ fn export(arguments: &Arguments, keyring: &Keyring, svg: bool) -> Result<Outcome
     let store = varve_store::Store::read_config(&World::real(&path))?;
     let page = paper_page::Page::new(paper.lines(), &store.id, &path);
     let text = Zeroizing::new(if svg { page.svg()? } else { page.text()? });
+    if arguments.json {
+        say::record("paper_key", json!({ "page": text.trim_end() }));
+        return Ok(Outcome::Done);
+    }
     say!("{}", text.trim_end());
     if std::io::stdout().is_terminal() {
         remark!("This opens the whole store. Print it, put it away, and clear this screen.");
@@ -162,9 +170,8 @@ fn typed_at_a_terminal() -> Result<Zeroizing<String>> {
 fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
     let (entries, damaged) = keyring.list()?;
     if arguments.json {
-        let damaged: Vec<_> = damaged.iter().map(ToString::to_string).collect();
-        let keys: Vec<_> = entries.iter().map(as_json).collect();
-        say!("{}", json!({ "keys": keys, "damaged": damaged }));
+        entries.iter().for_each(|entry| say::item("key", as_json(entry)));
+        damaged.iter().for_each(|file| say::item("damaged_key", json!({ "file": file.to_string() })));
     } else {
         let mut table = show::table(&["id", "made", "kind", "role", "cost", "label"], &[]);
         for entry in &entries {
@@ -192,7 +199,7 @@ fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
 
 fn tell(arguments: &Arguments, done: &str, entry: &KeyEntry) {
     if arguments.json {
-        say!("{}", as_json(entry));
+        say::record("key_made", as_json(entry));
     } else if !arguments.quiet {
         let label = if entry.label.is_empty() {
             String::new()

@@ -13,7 +13,7 @@ use super::Outcome;
 use super::place::{Content, place, warn_of};
 use crate::arguments::{Arguments, Ls};
 use crate::reading::Reading;
-use crate::{healing, moment, show};
+use crate::{healing, moment, say, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
@@ -34,10 +34,9 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         }
         Content::Raw(part) => {
             if arguments.json {
-                list!(
-                    "{}",
-                    json!({ "path": place.path.to_string_lossy(), "kind": "image", "size": part.size() })
-                );
+                let mut fields = json!({ "kind": "image", "size": part.size() });
+                show::put_name(&mut fields, "path", place.path.as_os_str().as_bytes());
+                say::item("image", fields);
             } else {
                 list!("{} is {} of a disk image", shown(words), show::bytes(part.size()));
             }
@@ -95,8 +94,8 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
         let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
         let problem = unreadable.filter(|_| is_file_system).map(|error| with_causes(error));
         if arguments.json {
-            list!(
-                "{}",
+            say::item(
+                "volume",
                 json!({
                     "path": volume.name(),
                     "kind": "volume",
@@ -106,7 +105,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
                     "label": volume.label(),
                     "files": unreadable.is_none(),
                     "problem": problem,
-                })
+                }),
             );
         }
         table.add_row([
@@ -119,7 +118,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
     }
     let size = disk.raw().size();
     if arguments.json {
-        list!("{}", json!({ "path": "disk.raw", "kind": "image", "size": size }));
+        say::item("image", json!({ "path": "disk.raw", "kind": "image", "size": size }));
     } else {
         table.add_row(["disk.raw", "all of the disk", &show::bytes(size), "", ""]);
         list!("{}", table.trim_fmt());
@@ -137,7 +136,7 @@ fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node, holds: Opt
         if let Some(holds) = holds {
             line["holds"] = holds.into();
         }
-        list!("{line}");
+        say::item("node", line);
         return;
     }
     let holds = holds.map(|holds| format!("  ({holds})")).unwrap_or_default();

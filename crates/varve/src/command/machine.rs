@@ -12,8 +12,9 @@ use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night
 use super::taken::{as_line, say_left_out, warn_if_hidden};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot};
-use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{moment, session, show};
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{moment, say, session, show};
 
 /// How long QEMU, or a guest that is to hold still, is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,7 +75,7 @@ fn print(arguments: &Arguments, drive: &DriveTaken) {
         line["left_out_bytes"] = json!(drive.left_out.ranges().total());
         line["changed_since"] = json!(since);
         line["read_whole_because"] = json!(reason);
-        say!("{line}");
+        say::record("snapshot", line);
     } else if !arguments.quiet {
         let why = match &drive.reading {
             Reading::Since { time, .. } => format!("what has changed since {}", moment::show(*time)),

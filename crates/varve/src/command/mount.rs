@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use varve_block::BlockStore;
@@ -18,7 +19,7 @@ use crate::arguments::{Arguments, Mount};
 use crate::home::{self, Home};
 use crate::reading::VentiSnapshots;
 use crate::roots::Roots;
-use crate::{healing, moment};
+use crate::{healing, moment, say};
 
 /// How soon it is noticed that somebody else has unmounted it.
 const LOOK: Duration = Duration::from_millis(100);
@@ -31,8 +32,10 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     let source = format!("varve:{}", home::store_path(arguments)?.display());
     let options = fuse::Options { source, allow_other: words.allow_other };
     let mounted = fuse::mount(days, &words.folder, &options)?;
-    if !arguments.quiet {
-        let at = mounted.at().display();
+    let at = mounted.at().display();
+    if arguments.json {
+        say::record("mounted", json!({ "at": at.to_string() }));
+    } else if !arguments.quiet {
         remark!("varve: mounted on {at}; Ctrl-C or `fusermount3 -u {at}` takes it away");
     }
     while !is_over.load(Ordering::Relaxed) && !mounted.has_ended() {

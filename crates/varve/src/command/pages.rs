@@ -1,5 +1,7 @@
 //! `varve completions` and `varve man`, made from the same words as `--help`.
 
+mod man;
+
 use std::io::Write;
 use std::path::Path;
 
@@ -20,7 +22,7 @@ pub(super) fn completions(shell: clap_complete::Shell) -> Result<Outcome> {
 
 pub(super) fn man(folder: &Path) -> Result<Outcome> {
     std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))
+        .and_then(|()| man::write(&Arguments::whole_command(), folder))
         .with_context(|| format!("cannot write man pages into {}", folder.display()))?;
     Ok(Outcome::Done)
 }

@@ -10,7 +10,7 @@ use varve_world::RealClock;
 
 use super::Outcome;
 use crate::arguments::{Arguments, MakePlan, WrongWords};
-use crate::show;
+use crate::{say, show};
 
 /// No list of figures is longer.
 const DEVICE_FILE_BYTES_MAX: u64 = 1 << 20;
@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments, words: &MakePlan) -> Result<Outcome> {
     match plans.as_slice() {
         plans if arguments.json => {
             for plan in plans {
-                say!("{}", json!({ "type": "plan", "plan": plan, "device": device }));
+                say::record("plan", json!({ "plan": plan, "device": device }));
             }
         }
         [plan] => print(plan, &device, is_assumed),

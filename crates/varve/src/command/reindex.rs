@@ -9,7 +9,7 @@ use varve_world::World;
 
 use super::Outcome;
 use crate::arguments::{Arguments, DiskIndex, IndexChoice, PrefetchChoice, Reindex, WrongWords};
-use crate::{home, session, show};
+use crate::{home, say, session, show, waiting};
 
 pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
     let path = home::store_folder(arguments)?;
@@ -27,21 +27,24 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
     // Whoever cannot open the store cannot change it either.
     drop(open(Access::Read)?);
     let holder = session::holder();
-    if !words.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
-        choose_places(&world, &words.disk_index, &holder)?;
-    }
-    Store::choose_index(&world, &config, &holder)
-        .with_context(|| format!("cannot change the index of {name}"))?;
-    let store = open(Access::Write { holder: &holder })?;
+    let is_free = || waiting::is_lock_free(&path, "lock");
+    waiting::until_free(arguments, is_free, || {
+        if !words.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
+            choose_places(&world, &words.disk_index, &holder)?;
+        }
+        Store::choose_index(&world, &config, &holder)
+            .with_context(|| format!("cannot change the index of {name}"))
+    })?;
+    let store = waiting::until_free(arguments, is_free, || open(Access::Write { holder: &holder }))?;
     store.save_checkpoint()?;
     let (stats, is_saved) = (store.stats()?, store.is_log_given());
     store.close()?;
     let file_bytes = stats.disk_index.as_ref().map(|index| index.file_bytes);
     if arguments.json {
-        let kind = if file_bytes.is_some() { "disk" } else { "memory" };
-        say!(
-            "{}",
-            json!({ "index": kind, "blocks": stats.block_count, "index_bytes": stats.index_bytes, "index_file_bytes": file_bytes })
+        let place = if file_bytes.is_some() { "disk" } else { "memory" };
+        say::record(
+            "reindexed",
+            json!({ "index": place, "blocks": stats.block_count, "index_bytes": stats.index_bytes, "index_file_bytes": file_bytes }),
         );
     } else if !arguments.quiet {
         let on_disk = file_bytes.map(|bytes| format!(", {} on disk", show::bytes(bytes))).unwrap_or_default();

@@ -11,9 +11,10 @@ use varve_world::World;
 
 use super::{Outcome, verify};
 use crate::arguments::{Arguments, Repair};
-use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::progress_bar::Shown;
 use crate::secret::{self, Asked};
-use crate::{home, replica_home, session, show};
+use crate::signals::cancel_on_signal;
+use crate::{home, replica_home, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     if !words.plan {
@@ -156,10 +157,10 @@ fn print_json(words: &Repair, report: &RepairReport) {
         .map(|(arena, reasons)| json!({ "arena": arena.0, "reasons": reasons }))
         .collect();
     let left = if words.plan { &report.before.harm } else { &report.harm_left };
-    say!(
-        "{}",
+    let kind = if words.plan { "repair_plan" } else { "repaired" };
+    say::record(
+        kind,
         json!({
-            "planned": words.plan,
             "arenas": arenas,
             "copied": report.copied.iter().map(|arena| arena.0).collect::<Vec<_>>(),
             "all_checked": report.is_all_checked,
@@ -171,6 +172,6 @@ fn print_json(words: &Repair, report: &RepairReport) {
             "kept_blocks": report.repaired.kept_block_count,
             "snapshots": report.before.snapshot_count,
             "harm": left.iter().map(verify::harm_as_json).collect::<Vec<_>>(),
-        })
+        }),
     );
 }

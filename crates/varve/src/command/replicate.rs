@@ -17,9 +17,10 @@ use varve_world::{FileName, RealWorkers, World};
 
 use super::Outcome;
 use crate::arguments::{Arguments, Replicate, WrongWords};
-use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
 use crate::target::{self, NamedBy};
-use crate::{complaint, home, session, show};
+use crate::{complaint, home, say, session, show, waiting};
 
 /// Shows how far transfers are.
 pub(super) struct Transfer(pub(super) Arc<Progress>);
@@ -70,7 +71,10 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
             if words.remember && !words.dry_run {
                 remembered.add(world.storage.as_ref(), &text)?;
             }
-            one(arguments, words, source, &there, &target::shown(&text), &options, &progress)
+            let is_free = || waiting::is_lock_free(&path, "replicate.lock");
+            waiting::until_free(arguments, is_free, || {
+                one(arguments, words, source, &there, &target::shown(&text), &options, &progress)
+            })
         });
         match done.map_err(|error| not_up_to_date(error, text)) {
             Ok(done) => outcome = outcome.max(done),
@@ -238,7 +242,7 @@ fn print_dry_run(arguments: &Arguments, plan: &ReplicationPlan, text: &str) {
     let segments = plan.segments.iter().map(|segment| segment.name.file_name().to_string());
     let objects: Vec<_> = settings.chain(segments).collect();
     if arguments.json {
-        say!("{}", json!({ "target": text, "dry_run": true, "objects": objects, "bytes": plan.bytes() }));
+        say::record("replication_plan", json!({ "target": text, "objects": objects, "bytes": plan.bytes() }));
         return;
     }
     for object in &objects {
@@ -262,7 +266,7 @@ fn print_done(arguments: &Arguments, done: &Replicated, text: &str, (present, wr
             "wrong_objects": wrong,
             "removed_keys": done.removed_keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
-        say!("{value}");
+        say::record("replicated", value);
     } else if !arguments.quiet {
         say!(
             "{text} is up to date{}: {} uploaded in {}, {} in all",

@@ -20,11 +20,12 @@ use super::Outcome;
 use super::place::{Content, Place, place};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::home::{self, Home};
-use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::progress_bar::Shown;
 use crate::reading::Reading;
 use crate::roots::Roots;
 use crate::say::Output;
-use crate::{complaint, exit_status, healing, replica_home, show, target};
+use crate::signals::cancel_on_signal;
+use crate::{complaint, exit_status, healing, replica_home, say, show, target};
 
 /// Where a store keeps the list of the folders that its index is spread over, a path a line.
 const INDEX_PLACES: &str = "index/places";
@@ -92,7 +93,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
             "problems": counts.problem_count,
         });
         show::put_name(&mut value, "path", destination.as_os_str().as_bytes());
-        say!("{value}");
+        say::record("restored", value);
     } else if !arguments.quiet {
         let held = match counts.folder_count {
             0 => String::new(),
@@ -284,7 +285,7 @@ fn restore_node(
         is_full.fetch_or(complaint::is_full(&*problem.error), Ordering::Relaxed);
         is_damaged.fetch_or(exit_status::is_damage(&*problem.error), Ordering::Relaxed);
         match is_folder {
-            true => remark!("varve: {}", complaint::problem(&problem)),
+            true => complaint::report_problem(&problem),
             false => of_file.lock().unwrap_or_else(PoisonError::into_inner).push(problem),
         }
     };
@@ -303,7 +304,7 @@ fn restore_node(
         }
     };
     for problem in &of_file {
-        remark!("varve: {}", complaint::problem(problem));
+        complaint::report_problem(problem);
     }
     let mut outcome = if is_damaged.into_inner() { Outcome::Damage } else { Outcome::Done };
     if is_full.into_inner() {

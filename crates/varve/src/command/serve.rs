@@ -8,6 +8,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use anyhow::{Context, Result};
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_archive::{Archive, CachedBlocks};
@@ -27,7 +28,7 @@ use varve_store::Store;
 use super::place::refuse_empty;
 use super::{Outcome, mount};
 use crate::arguments::{Arguments, Serve, TlsFiles};
-use crate::{exit_status, healing, moment, session};
+use crate::{exit_status, healing, moment, say, session};
 
 /// How much of the images is kept in memory, unpacked, if nothing is said: this part of the machine's memory, within these bounds.
 const MEMORY_SHARE: u64 = 8;
@@ -112,7 +113,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
         MetricsServer::start(address, words.expose, Arc::new(move || metrics::page(&store, &counted)))
     });
     let metrics = metrics.transpose()?;
-    announce(&doors, metrics.as_ref());
+    announce(arguments, &doors, metrics.as_ref());
     if is_degraded {
         tell(Notice::Degraded);
     }
@@ -204,12 +205,19 @@ fn snapshot_doors(
 }
 
 /// Says where all of it is, to whoever has started it.
-fn announce(doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
-    for door in doors {
-        door.addresses().iter().for_each(|address| say!("serving at {address}"));
+fn announce(arguments: &Arguments, doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
+    for address in doors.iter().flat_map(|door| door.addresses()) {
+        match arguments.json {
+            true => say::record("serving", json!({ "address": address })),
+            false => say!("serving at {address}"),
+        }
     }
     if let Some(metrics) = metrics {
-        say!("metrics at http://{}/metrics", metrics.address());
+        let url = format!("http://{}/metrics", metrics.address());
+        match arguments.json {
+            true => say::record("metrics", json!({ "url": url })),
+            false => say!("metrics at {url}"),
+        }
     }
     tell(Notice::Ready);
 }

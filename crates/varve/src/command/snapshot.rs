@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 use varve_archive::{
     Archive, ArchiveFolderError, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem,
     Progress, Request, Snapshot, TakeError, Taken, VacOptions, Watch,
@@ -21,9 +22,10 @@ use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
 use crate::exit_status::Interrupted;
 use crate::home::{self, Home};
-use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::progress_bar::Shown;
 use crate::roots::{LockedRoots, Roots};
-use crate::{complaint, session, show};
+use crate::signals::cancel_on_signal;
+use crate::{complaint, say, session, show, waiting};
 
 /// Of disk images at a Venti server: what everybody uses there.
 const VENTI_BLOCK_BYTES: u32 = 8 << 10;
@@ -81,7 +83,8 @@ impl Taker {
         let Home::Venti(address) = home::of(arguments)? else {
             return Ok(Self::Store(Box::new(session::write(arguments)?)));
         };
-        let roots = Roots::of(arguments, &address)?.lock()?;
+        let lock = || Roots::of(arguments, &address)?.lock();
+        let roots = waiting::until_free(arguments, || true, lock)?;
         let blocks = home::venti(&address)?;
         let elsewhere = roots.open(blocks)?;
         Ok(Self::Elsewhere(Box::new(elsewhere), roots))
@@ -100,7 +103,9 @@ impl Taker {
             && let Some(root) = elsewhere.root()
         {
             roots.add(root)?;
-            if !arguments.quiet && !arguments.json {
+            if arguments.json {
+                say::record("catalog_root", json!({ "root": format!("catalog:{root}") }));
+            } else if !arguments.quiet {
                 say!("catalog:{root}");
             }
         }
@@ -212,7 +217,7 @@ fn take(
 ) -> Result<(Taken, LeftOut)> {
     if source.is_dir() {
         let options = folder_options(arguments, words, source, excludes)?;
-        let report = |problem: Problem| remark!("varve: {}", complaint::problem(&problem));
+        let report = |problem: Problem| complaint::report_problem(&problem);
         let watch = Watch { progress, report: &report };
         let taken = match taker {
             Taker::Store(archive) => archive.take_folder(source, options, words.reread, request, watch),
@@ -326,7 +331,7 @@ fn print(arguments: &Arguments, taken: &Taken, left_out: &LeftOut) {
         if let Some(vac) = &taken.vac {
             shown["vac"] = vac.score.to_string().into();
         }
-        say!("{shown}");
+        say::record("snapshot", shown);
         return;
     }
     if arguments.quiet {

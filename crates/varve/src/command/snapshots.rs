@@ -7,7 +7,7 @@ use varve_archive::{Snapshot, SnapshotContent};
 use super::Outcome;
 use crate::arguments::{Arguments, Snapshots};
 use crate::reading::Reading;
-use crate::{moment, show};
+use crate::{moment, say, show};
 
 /// How many digits of an id are shown.
 const ID_DIGITS: usize = 8;
@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
     let mut snapshots: Vec<_> = archive.snapshots().iter().filter(wanted).collect();
     snapshots.sort_by_key(|snapshot| snapshot.time);
     if arguments.json {
-        say!("{}", Value::from(snapshots.into_iter().map(as_json).collect::<Vec<_>>()));
+        snapshots.into_iter().for_each(|snapshot| say::item("snapshot", as_json(snapshot)));
         return Ok(Outcome::Done);
     }
     let mut table =
@@ -75,8 +75,6 @@ pub(super) fn as_json(snapshot: &Snapshot) -> Value {
         "host": snapshot.host,
         "tags": snapshot.tags,
         "size": snapshot.size,
-        // The older name of the same number: it says less than it counts.
-        "files": snapshot.file_count,
         "entries": snapshot.file_count,
         "problems": snapshot.problem_count,
         "new_bytes": snapshot.growth.map(|growth| growth.new_bytes),

@@ -8,7 +8,7 @@ use varve_store::{CompareMode, IndexPlace};
 
 use super::Outcome;
 use crate::arguments::Arguments;
-use crate::{healing, show};
+use crate::{healing, say, show};
 
 pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
     let archive = healing::read(arguments)?;
@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
                 |withheld| json!({ "arena": withheld.arena.0, "offset": withheld.offset })
             ),
         });
-        say!("{value}");
+        say::record("stats", value);
         return Ok(Outcome::Done);
     }
     let index = format!("{} in memory", show::bytes(stats.index_bytes));

@@ -10,7 +10,7 @@ use varve_world::Timestamp;
 
 use super::Outcome;
 use crate::arguments::{Arguments, Venti, WrongWords};
-use crate::{moment, session, show};
+use crate::{moment, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, args: &Venti) -> Result<Outcome> {
     match args {
@@ -24,7 +24,7 @@ fn sessions(arguments: &Arguments) -> Result<Outcome> {
     let store = session::read_store(arguments)?;
     let (sessions, damaged_places) = list_sessions(&store)?;
     if arguments.json {
-        sessions.iter().for_each(|session| say!("{}", as_json(session)));
+        sessions.iter().for_each(|session| say::item("venti_session", as_json(session)));
     } else if sessions.is_empty() {
         say!("no session is recorded: `varve serve --venti ADDRESS --sessions` records them");
     } else {
@@ -58,9 +58,8 @@ fn shown(at: Option<Timestamp>) -> String {
 }
 
 fn as_json(session: &Session) -> serde_json::Value {
-    let at = |at: Option<Timestamp>| at.map(moment::show);
+    let at = |at: Option<Timestamp>| at.map(moment::rfc3339);
     json!({
-        "type": "venti_session",
         "session": session.number,
         "from": session.peer,
         "begun": at(session.begun),
@@ -114,7 +113,7 @@ fn close(store: Store, dry_run: bool) -> Result<()> {
 fn print(arguments: &Arguments, (is_aside, dry_run): (bool, bool), changed: u64, all: u64) {
     if arguments.json {
         let kind = if is_aside { "venti_set_aside" } else { "venti_put_back" };
-        say!("{}", json!({ "type": kind, "blocks": changed, "blocks_set_aside": all, "dry_run": dry_run }));
+        say::record(kind, json!({ "blocks": changed, "blocks_set_aside": all, "dry_run": dry_run }));
         return;
     }
     if arguments.quiet {

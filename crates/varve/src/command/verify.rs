@@ -12,10 +12,11 @@ use varve_venti::Address;
 use super::Outcome;
 use crate::arguments::{Arguments, Verify, WrongWords};
 use crate::home::{self, Home};
-use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::progress_bar::Shown;
 use crate::reading::VentiSnapshots;
 use crate::roots::Roots;
-use crate::{moment, session, show};
+use crate::signals::cancel_on_signal;
+use crate::{moment, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     if let Home::Venti(address) = home::of(arguments)? {
@@ -63,7 +64,10 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
     let snapshot_count = found.elsewhere().snapshots().len();
     if arguments.json {
         let harm: Vec<_> = harm.iter().map(harm_as_json).collect();
-        say!("{}", json!({ "snapshots": snapshot_count, "checked_bytes": checked_bytes, "harm": harm }));
+        say::record(
+            "verified",
+            json!({ "snapshots": snapshot_count, "checked_bytes": checked_bytes, "harm": harm }),
+        );
     } else if !harm.is_empty() {
         print_harm(&harm);
         say!("{} harmed", show::count(harm.len(), "part"));
@@ -179,7 +183,7 @@ fn print_json(verified: &Verified, can_read: bool) {
         "harm": harm,
         "unfinished": unfinished,
     });
-    say!("{value}");
+    say::record("verified", value);
 }
 
 /// A harm for programs.

@@ -17,10 +17,11 @@ use super::Outcome;
 use super::replicate::Transfer;
 use super::verify::{describe, harm_as_json};
 use crate::arguments::{Arguments, Verify};
-use crate::progress_bar::{Shown, cancel_on_signal};
+use crate::progress_bar::Shown;
 use crate::replica_home::{self, History};
+use crate::signals::cancel_on_signal;
 use crate::target::{self, NamedBy};
-use crate::{home, session, show};
+use crate::{home, say, session, show};
 
 /// What the comparison with the store itself says.
 struct Compared {
@@ -233,7 +234,7 @@ fn print_json(
         "behind_bytes": compared.map(|compared| compared.behind_bytes),
         "compared": compared.map(|compared| &compared.complaints),
     });
-    say!("{value}");
+    say::record("replica_verified", value);
 }
 
 #[cfg(test)]

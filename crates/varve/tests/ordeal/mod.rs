@@ -220,8 +220,9 @@ impl Ordeal {
     }
 
     /// A snapshot of the source as it is now was reported as done.
-    pub fn note_done(&mut self, line: &str) {
-        let snapshot: Value = serde_json::from_str(line).unwrap();
+    pub fn note_done(&mut self, output: &str) {
+        let mut lines = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let snapshot = lines.find(|line| line["type"] == "snapshot").unwrap();
         let content = self.content();
         self.done.push((snapshot["id"].as_str().unwrap().into(), content));
         self.is_done = true;

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
+pub mod schema;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -33,6 +35,22 @@ impl Run {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
+
+    /// The one result of a run with `--json`.
+    #[track_caller]
+    pub fn result(&self) -> Value {
+        let mut results = json_lines(&self.text());
+        assert_eq!(results.len(), 1, "{}{}", self.text(), self.stderr);
+        results.remove(0)
+    }
+
+    /// What a run with `--json` has complained of: the messages of all that is no result.
+    #[track_caller]
+    pub fn complaints(&self) -> String {
+        let lines = all_json_lines(&self.text());
+        let asides = lines.iter().filter(|line| is_aside(line));
+        asides.map(|line| format!("{}: {}\n", line["path"], line["message"].as_str().unwrap())).collect()
+    }
 }
 
 /// A temporary folder, with a key and a store in it.
@@ -47,7 +65,7 @@ impl Sandbox {
     pub fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (store, key) = (folder.path().join("store"), folder.path().join("key"));
-        fs::write(&key, noise(1, 32)).unwrap();
+        write_secret(&key, &noise(1, 32));
         Self { folder, store, key: Some(key) }
     }
 
@@ -71,7 +89,7 @@ impl Sandbox {
     /// A copy of a store that is somewhere else, with its key if it has one.
     pub fn copy_of(store: &Path, key: Option<&Path>) -> Self {
         let mut sandbox = Self::empty();
-        sandbox.key = key.map(Path::to_path_buf);
+        sandbox.set_key(key.map(Path::to_path_buf));
         copy_folder(store, &sandbox.store);
         sandbox
     }
@@ -80,9 +98,21 @@ impl Sandbox {
         self.key.as_deref()
     }
 
-    /// The same store and sources, with another key, or none.
+    /// The same store and sources, with another key, or none. A key that lies elsewhere is copied: others
+    /// may read it there, and the program then refuses it.
     pub fn set_key(&mut self, key: Option<PathBuf>) {
-        self.key = key;
+        self.key = key.map(|key| match fs::read(&key) {
+            Ok(contents) if !key.starts_with(self.folder.path()) => {
+                let copy = self.path("key of elsewhere");
+                write_secret(&copy, &contents);
+                copy
+            }
+            Ok(_) => {
+                close_to_others(&key);
+                key
+            }
+            Err(_) => key,
+        });
     }
 
     /// From now on the store is there.
@@ -110,8 +140,10 @@ impl Sandbox {
     /// The same for a store that is somewhere else, or a replica.
     pub fn command_at(&self, store: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-        for variable in ["VARVE_STORE", "VARVE_KEY_FILE", "VARVE_PASSPHRASE", "VARVE_LOG", "VARVE_CACHE"] {
-            command.env_remove(variable);
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("VARVE_") {
+                command.env_remove(variable);
+            }
         }
         command.env("XDG_CACHE_HOME", self.path("cache")).env("XDG_STATE_HOME", self.path("state"));
         command.env("TZ", "UTC").stdin(Stdio::null()).current_dir(self.folder.path());
@@ -122,7 +154,14 @@ impl Sandbox {
         command
     }
 
+    /// Runs the program. New keys that the words name are closed to others first.
     pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Run {
+        let words: Vec<_> = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        for pair in
+            words.windows(2).filter(|pair| pair[0] == "--new-key-file" || pair[0] == "--from-key-file")
+        {
+            close_to_others(&self.path("").join(&pair[1]));
+        }
         Run::new(self.command().args(words).output().unwrap())
     }
 
@@ -143,7 +182,7 @@ impl Sandbox {
         run.stderr
     }
 
-    /// Runs, and must print JSON: one value, or one on each line.
+    /// Runs, and must print JSON, one object on each line. The results: warnings and the like are left out.
     #[track_caller]
     pub fn json<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Vec<Value> {
         let run = Run::new(self.command().arg("--json").args(words).output().unwrap());
@@ -153,8 +192,7 @@ impl Sandbox {
 
     /// The ids of all snapshots, oldest first.
     pub fn ids(&self) -> Vec<String> {
-        let listed = self.json(["snapshots"]).remove(0);
-        listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().into()).collect()
+        self.json(["snapshots"]).iter().map(|one| one["id"].as_str().unwrap().into()).collect()
     }
 
     /// Archives bytes from standard input.
@@ -183,8 +221,28 @@ impl Sandbox {
     }
 }
 
+/// The results among lines of JSON, each of which must be as the schema says.
+#[track_caller]
 pub fn json_lines(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let mut lines = all_json_lines(text);
+    lines.retain(|line| !is_aside(line));
+    lines
+}
+
+/// All lines of JSON, each of which must be as the schema says.
+#[track_caller]
+pub fn all_json_lines(text: &str) -> Vec<Value> {
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    lines.iter().for_each(schema::check_line);
+    lines
+}
+
+/// Whether a line is no result.
+fn is_aside(line: &Value) -> bool {
+    ["error", "warning", "hint", "notice", "problem", "waiting"].iter().any(|kind| line["type"] == *kind)
 }
 
 /// Bytes that nothing compresses; the same for the same seed.
@@ -199,6 +257,17 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
+}
+
+/// Writes a file that only its owner may read.
+pub fn write_secret(path: &Path, contents: &[u8]) {
+    fs::write(path, contents).unwrap();
+    close_to_others(path);
+}
+
+fn close_to_others(path: &Path) {
+    // What is not there is the program's to complain of.
+    drop(fs::set_permissions(path, PermissionsExt::from_mode(0o600)));
 }
 
 pub fn is_root() -> bool {

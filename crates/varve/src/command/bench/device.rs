@@ -7,7 +7,7 @@ use varve_lab::{DeviceRow, measure_device};
 
 use super::super::Outcome;
 use crate::arguments::{Arguments, BenchDevice};
-use crate::show;
+use crate::{say, show};
 
 pub(super) fn run(arguments: &Arguments, words: &BenchDevice) -> Result<Outcome> {
     let failed = || format!("the device of {} could not be measured", words.folder.display());
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchDevice) -> Result<Outcome>
     let time = Duration::from_secs_f64(words.seconds);
     let figures = measure_device(file.path(), words.size, time, &mut done).with_context(failed)?;
     if arguments.json {
-        say!("{}", serde_json::to_string(&figures)?);
+        say::record("device_benchmark", serde_json::to_value(&figures)?);
     } else if !figures.is_direct {
         say!("The file system has no direct access: the system's memory of files may have helped.");
     }

@@ -10,7 +10,7 @@ use varve_world::World;
 use super::super::Outcome;
 use super::forget::forget;
 use crate::arguments::{Arguments, BenchFoundation, EngineChoice};
-use crate::show;
+use crate::{say, show};
 
 pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outcome> {
     let failed = || format!("the engine could not be measured in {}", words.folder.display());
@@ -54,9 +54,9 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
             if arguments.json {
                 let cases = results.iter().map(case_json).collect::<Result<Vec<Value>>>()?;
                 let count = words.blocks;
-                say!(
-                    "{}",
-                    json!({ "engine": engine.name(), "block_bytes": block_bytes, "block_count": count, "is_direct": storage.is_direct(), "cases": cases })
+                say::record(
+                    "foundation_benchmark",
+                    json!({ "engine": engine.name(), "block_bytes": block_bytes, "block_count": count, "is_direct": storage.is_direct(), "cases": cases }),
                 );
             } else if !storage.is_direct() {
                 say!("The file system has no direct access: the system's memory of files may have helped.");

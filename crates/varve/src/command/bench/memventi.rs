@@ -15,7 +15,7 @@ use varve_world::World;
 use super::super::Outcome;
 use super::forget::forget;
 use crate::arguments::{Arguments, BenchMemventi};
-use crate::show;
+use crate::{say, show};
 
 const HOLDER: &str = "varve bench memventi";
 
@@ -43,9 +43,9 @@ pub(super) fn run(arguments: &Arguments, words: &BenchMemventi) -> Result<Outcom
         shapes.push(json!({ "block_bytes": block_bytes, "shape": shape }));
     }
     if arguments.json {
-        say!(
-            "{}",
-            json!({ "block_bytes": words.block_size, "depth": words.depth, "table": rows, "indexes": shapes })
+        say::record(
+            "memventi_benchmark",
+            json!({ "block_bytes": words.block_size, "depth": words.depth, "table": rows, "indexes": shapes }),
         );
     }
     Ok(Outcome::Done)

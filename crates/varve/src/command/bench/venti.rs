@@ -6,7 +6,7 @@ use varve_remote::{Load, LoadAction, LoadOrder, VentiOptions, load};
 
 use super::super::Outcome;
 use crate::arguments::{ActionChoice, Arguments, BenchVenti, OrderChoice};
-use crate::{home, show};
+use crate::{home, say, show};
 
 pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> {
     let wanted = Load {
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> 
             "megabytes_per_second": rate,
             "latency_milliseconds": { "50": half, "99": most, "99.9": nearly_all, "100": all },
         });
-        say!("{value}");
+        say::record("venti_benchmark", value);
         return Ok(Outcome::Done);
     }
     let what = match words.action {

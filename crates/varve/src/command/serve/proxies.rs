@@ -220,7 +220,7 @@ pub(super) fn run(
         MetricsServer::start(address, words.expose, Arc::new(page))
     });
     let metrics = metrics.transpose()?;
-    announce(&doors, metrics.as_ref());
+    announce(arguments, &doors, metrics.as_ref());
     for signal in signals.forever() {
         let counts = || server.as_deref().map(venti::counts).unwrap_or_default();
         match signal {

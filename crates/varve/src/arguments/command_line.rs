@@ -1,0 +1,150 @@
+//! From the command line and the environment to what is asked for; what other programs call a command is understood, or explained.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Command, CommandFactory, FromArgMatches};
+
+use super::Arguments;
+
+/// Options of which only one opens the store.
+const SECRETS: [&str; 3] = ["key_file", "passphrase_file", "passphrase_command"];
+
+/// Words that other programs have, which no command here answers to.
+const EXPLAINED: [(&[&str], &str); 6] = [
+    (
+        &["umount", "unmount"],
+        "`fusermount3 -u FOLDER` takes a mount away, or Ctrl-C where `varve mount` runs",
+    ),
+    (
+        &["unlock", "break-lock"],
+        "nothing needs to be unlocked: a lock ends with the process that holds it; `--wait` waits for that",
+    ),
+    (
+        &["forget", "prune", "delete", "gc", "compact", "purge", "expire"],
+        "no snapshot is removed yet: Varve keeps every one, and each costs what is new in it",
+    ),
+    (&["extract"], "`varve restore SNAPSHOT[:PATH] DESTINATION` takes files out"),
+    (&["dump"], "`varve cat SNAPSHOT:PATH` writes a file to standard output"),
+    (&["info", "status"], "`varve snapshots` lists what was archived, `varve stats` says what it costs"),
+];
+
+impl Arguments {
+    /// Reads the command line and the environment. What opens the store comes from the command line, if it
+    /// is there, whatever the environment says.
+    ///
+    /// # Errors
+    /// What `--help` asks for, and what is wrong with the command line.
+    pub fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::whole_command();
+        let matches = command.try_get_matches_from_mut(std::env::args_os()).map_err(explained)?;
+        let mut arguments = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        let is_typed = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let typed: Vec<_> = SECRETS.iter().filter(is_typed).collect();
+        match typed.as_slice() {
+            [] => {}
+            [typed] => arguments.keep_secret(typed),
+            [first, second, ..] => {
+                let [first, second] = [first, second].map(|id| id.replace('_', "-"));
+                let text =
+                    format!("--{first} and --{second} both say what opens the store: give one of them");
+                return Err(command.error(ErrorKind::ArgumentConflict, text));
+            }
+        }
+        Ok(arguments)
+    }
+
+    /// All commands, with their lines of usage. Of its own accord, clap would show an option that the
+    /// environment sets as one that has to be given.
+    pub fn whole_command() -> Command {
+        let mut command = Self::command();
+        command.build();
+        fix_usage(&mut command);
+        command
+    }
+
+    /// Forgets what opens the store, but for this.
+    fn keep_secret(&mut self, kept: &str) {
+        if kept != "key_file" {
+            self.key_file = None;
+        }
+        if kept != "passphrase_file" {
+            self.passphrase_file = None;
+        }
+        if kept != "passphrase_command" {
+            self.passphrase_command = None;
+        }
+    }
+}
+
+fn fix_usage(command: &mut Command) {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    *command = std::mem::take(command).override_usage(usage);
+    command.get_subcommands_mut().for_each(fix_usage);
+}
+
+/// Says what to do instead of a command that other programs have.
+fn explained(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let Some((_, text)) = EXPLAINED.iter().find(|(words, _)| words.contains(&word.as_str())) else {
+        return error;
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*text).into()]));
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(words: &[&str]) -> String {
+        let words = ["varve"].iter().chain(words);
+        explained(Arguments::whole_command().try_get_matches_from_mut(words).unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn the_words_fit_together() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn other_programs_words_are_understood_or_explained() {
+        for (words, text) in EXPLAINED {
+            for word in words {
+                let said = error(&[word]);
+                assert!(said.contains(text) && said.matches("tip:").count() == 1, "{said}");
+            }
+        }
+        for (word, own) in [("backup", "snapshot"), ("check", "verify"), ("list", "snapshots")] {
+            let command = Arguments::command();
+            let found =
+                command.get_subcommands().find(|known| known.get_all_aliases().any(|alias| alias == word));
+            assert_eq!(found.unwrap().get_name(), own);
+        }
+        assert!(error(&["snapshost"]).contains("'snapshots'"), "a slip is told by likeness");
+    }
+
+    #[test]
+    fn what_the_environment_sets_is_not_shown_as_missing() {
+        let said = error(&["--store", "x", "--cache", "y", "snapshot"]);
+        let usage = said.lines().find(|line| line.starts_with("Usage:")).unwrap();
+        assert!(usage.contains("[OPTIONS]") && !usage.contains("--store"), "{said}");
+    }
+
+    /// A paragraph is one line, which the terminal's width breaks: lines that were broken before are broken twice.
+    #[test]
+    fn help_is_broken_once() {
+        fn check(command: &Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<_> = help.lines().collect();
+            for pair in lines.windows(2) {
+                let [first, second] = pair else { continue };
+                let is_text = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+                assert!(!is_text(first) || !is_text(second), "{}: {first}\n{second}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+}

@@ -1,0 +1,111 @@
+//! The log of the libraries, in the program's own words: warnings as any other, the rest with `-vv` or `VARVE_LOG`.
+
+use std::error::Error;
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry};
+use varve_block::with_causes;
+
+use crate::arguments::Arguments;
+use crate::say;
+
+/// From now on events are printed, as far as the command line or `VARVE_LOG` asks for them.
+pub fn start(arguments: &Arguments) {
+    // All crates of this program begin so. An error of another library is an error of ours, too, and is
+    // reported as its cause.
+    let level = match (arguments.quiet, arguments.verbose) {
+        (true, _) => "off,varve=error",
+        (false, 0 | 1) => "off,varve=warn",
+        (false, 2) => "warn,varve=info",
+        (false, 3) => "debug",
+        (false, _) => "trace",
+    };
+    let named = EnvFilter::try_from_env("VARVE_LOG").ok();
+    let shows_modules = named.is_some() || arguments.verbose > 1;
+    let filter = named.unwrap_or_else(|| level.into());
+    Registry::default().with(Lines { shows_modules }.with_filter(filter)).init();
+}
+
+/// Prints an event as a line.
+struct Lines {
+    shows_modules: bool,
+}
+
+impl<S: Subscriber> Layer<S> for Lines {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let text = fields.text();
+        let metadata = event.metadata();
+        if *metadata.level() <= Level::WARN && !self.shows_modules {
+            remark!("varve: {text}");
+        } else {
+            let level = metadata.level().as_str().to_ascii_lowercase();
+            say::log_line(format_args!("varve: {level}, {}: {text}", metadata.target()));
+        }
+    }
+}
+
+/// What an event has: its message, its error, and what else it names.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    error: Option<String>,
+    others: Vec<(&'static str, String)>,
+}
+
+impl Fields {
+    /// `message: error (name value, name value)`
+    fn text(&self) -> String {
+        let mut text = self.message.clone();
+        if let Some(error) = &self.error {
+            let _ = write!(text, ": {error}");
+        }
+        let others: Vec<_> = self.others.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        if !others.is_empty() {
+            let _ = write!(text, " ({})", others.join(", "));
+        }
+        text
+    }
+
+    fn take(&mut self, field: &Field, value: String) {
+        match field.name() {
+            "message" => self.message = value,
+            "error" => self.error = Some(value),
+            name => self.others.push((name, value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.take(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.take(field, value.into());
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn Error + 'static)) {
+        self.take(field, with_causes(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_sentence() {
+        let fields = Fields {
+            message: "an arena has lost its seal".into(),
+            error: Some("it is gone".into()),
+            others: vec![("arena", "3".into()), ("offset", "512".into())],
+        };
+        assert_eq!(fields.text(), "an arena has lost its seal: it is gone (arena 3, offset 512)");
+    }
+}

@@ -1,0 +1,167 @@
+//! Files and programs that a secret is read from.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use zeroize::Zeroizing;
+
+use crate::arguments::WrongWords;
+
+/// No passphrase is longer.
+const PASSPHRASE_BYTES_MAX: u64 = 64 << 10;
+/// The permissions that others than the owner have.
+const OF_OTHERS: u32 = 0o077;
+
+/// A key or a passphrase lies in a file that others than its owner may read or write.
+#[derive(Debug)]
+pub struct OpenToOthers {
+    path: PathBuf,
+    mode: u32,
+}
+
+impl std::fmt::Display for OpenToOthers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, mode) = (self.path.display(), self.mode & 0o7777);
+        write!(f, "{path} is open to others (its permissions are {mode:04o}): a secret in it is none")
+    }
+}
+
+impl std::error::Error for OpenToOthers {}
+
+/// Opens a file with a secret. As ssh does with keys, it refuses a file of one's own that others may read
+/// or write; a file of somebody else's, such as one that root hands to a service, is for them to guard.
+pub fn open(path: &Path, what: &str) -> Result<File> {
+    let context = || format!("cannot read the {what} {}", path.display());
+    let file = File::open(path).with_context(context)?;
+    let found = file.metadata().with_context(context)?;
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    if found.is_file() && is_own && found.mode() & OF_OTHERS != 0 {
+        return Err(OpenToOthers { path: path.into(), mode: found.mode() }).with_context(context);
+    }
+    Ok(file)
+}
+
+/// The passphrase in a file: its one line.
+pub fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
+    let file = open(path, "passphrase file")?;
+    let context = || format!("the passphrase file {}", path.display());
+    let bytes = read_all(file).with_context(context)?;
+    one_line(&bytes).with_context(context)
+}
+
+/// The passphrase that a program prints. It is started without a shell; its standard input is empty.
+pub fn passphrase_of_command(line: &str) -> Result<Zeroizing<String>> {
+    let words = split(line).map_err(|wrong| WrongWords(format!("--passphrase-command: {wrong}")))?;
+    let Some((program, arguments)) = words.split_first() else {
+        bail!(WrongWords("--passphrase-command is empty".into()));
+    };
+    let context = || format!("the passphrase command {program}");
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(context)?;
+    let output = child.stdout.take().map(read_all).transpose();
+    // Whoever is not listened to any more ends.
+    let status = child.wait().with_context(context)?;
+    let bytes = output.with_context(context)?.unwrap_or_default();
+    if !status.success() {
+        return Err(anyhow::anyhow!("it failed: {status}")).with_context(context);
+    }
+    one_line(&bytes).with_context(context)
+}
+
+fn read_all(from: impl Read) -> Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
+    from.take(PASSPHRASE_BYTES_MAX).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == PASSPHRASE_BYTES_MAX {
+        bail!("it is too long for a passphrase");
+    }
+    Ok(bytes)
+}
+
+/// A line without its end. What has several lines is more likely a key than a passphrase.
+fn one_line(bytes: &[u8]) -> Result<Zeroizing<String>> {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match std::str::from_utf8(line) {
+        Ok("") => bail!("there is no passphrase in it"),
+        Ok(line) if line.contains('\n') => {
+            bail!(
+                "a passphrase is one line, and it has several; a file of random bytes is given with --key-file"
+            )
+        }
+        Ok(line) => Ok(Zeroizing::new(line.into())),
+        Err(_) => bail!("it is no text; a file of random bytes is given with --key-file"),
+    }
+}
+
+/// Splits a command line into words: at white space, but for what is in quotes or after a backslash.
+fn split(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut characters = line.chars();
+    while let Some(c) = characters.next() {
+        match (quote, c) {
+            (Some(end), c) if c == end => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => {
+                let escaped = characters.next().ok_or("it ends with a backslash")?;
+                word.get_or_insert_default().push(escaped);
+            }
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    match quote {
+        Some(quote) => Err(format!("a {quote} is not closed")),
+        None => {
+            words.extend(word);
+            Ok(words)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines_are_split_at_white_space() {
+        for (line, words) in [
+            ("", &[][..]),
+            ("  pass  show varve ", &["pass", "show", "varve"]),
+            ("cat 'a b' \"c d\" e\\ f", &["cat", "a b", "c d", "e f"]),
+            ("x '' \"\\\"\" 'a\\b'$HOME", &["x", "", "\"", "a\\b$HOME"]),
+        ] {
+            assert_eq!(split(line).unwrap(), words, "{line}");
+        }
+        for wrong in ["'a", "a \"", "a\\"] {
+            assert!(split(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_passphrase_is_one_line() {
+        for (bytes, passphrase) in [
+            (&b"open sesame\n"[..], "open sesame"),
+            (b"x", "x"),
+            (b" y \r\n", " y "),
+            ("grün\n".as_bytes(), "grün"),
+        ] {
+            assert_eq!(*one_line(bytes).unwrap(), passphrase);
+        }
+        for wrong in [&b""[..], b"\n", b"\r\n", b"a\nb\n", b"\n\n", b"\xff\n"] {
+            assert!(one_line(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
