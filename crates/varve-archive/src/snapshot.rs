@@ -260,7 +260,7 @@ pub(crate) mod tests {
         #[test]
         fn a_record_of_a_later_version_is_written_again_as_it_was(
             (is_image, held) in (any::<bool>(), any::<[bool; 3]>()),
-            (own, root, drive, kind) in (later_fields(20), later_fields(15), later_fields(9), 3_u64..),
+            (own, root, drive, kind) in (later_fields(20), later_fields(18), later_fields(9), 3_u64..),
         ) {
             let base = snapshot(if is_image { 2 } else { 1 }, "web", -5);
             let (image, folder) = match &base.content {
