@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ordeal::{ARENAS_OF_A_PROOF, Dice, Kind, Ordeal, Tally, asked_for, seed};
+use ordeal::{ARENAS_OF_A_PROOF, Dice, Kind, Ordeal, Tally, asked_for, reported_snapshot, seed};
 use sandbox::Sandbox;
 
 /// How often each kind of source is met if nobody says; fewer when that would take too long.
@@ -128,7 +128,7 @@ fn phase(ordeal: &Ordeal, before: &Look, killed: &Killed) -> &'static str {
         "while the checkpoint was written"
     } else if store.join("index/newest.new").exists() {
         "while the end of the log was noted"
-    } else if killed.output.ends_with('\n') {
+    } else if reported_snapshot(&killed.output).is_some() {
         "closing, after the snapshot was reported"
     } else if now == *before {
         "before anything was written"
@@ -175,8 +175,8 @@ fn kill_snapshots(kind: Kind) {
             } else {
                 tally.add(phase(&ordeal, &before, &killed));
             }
-            if killed.output.ends_with('\n') {
-                ordeal.note_done(killed.output.trim_end());
+            if let Some(snapshot) = reported_snapshot(&killed.output) {
+                ordeal.note_done(&snapshot);
             }
             if ordeal.dice.percent(20) {
                 // Killed once more before anybody has looked.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use forgetful::disk::{Fate, Names};
 use forgetful::machine::Machine;
-use ordeal::{Dice, Kind, Ordeal, Tally, asked_for, seed};
+use ordeal::{Dice, Kind, Ordeal, Tally, asked_for, reported_snapshot, seed};
 use sandbox::Run;
 
 /// How often each kind of source is met if nobody says; fewer when that would take too long.
@@ -72,13 +72,14 @@ fn cut_snapshots(kind: Kind, test: &str) {
             let output = run.text();
             let was_cut = machine.disk.get().is_off();
             assert!(run.code == Some(0) || was_cut, "{situation}: {}", run.stderr);
-            match (was_cut, output.ends_with('\n')) {
+            let reported = reported_snapshot(&output);
+            match (was_cut, reported.is_some()) {
                 (true, true) => tally.add("closing, after the snapshot was reported"),
                 (true, false) => tally.add(format!("{} of ten parts through", after * 10 / usual)),
                 (false, _) => finished += 1,
             }
-            if output.ends_with('\n') {
-                ordeal.note_done(output.trim_end());
+            if let Some(snapshot) = &reported {
+                ordeal.note_done(snapshot);
             }
             machine.restart(fate, &mut dice);
             if dice.percent(20) {

@@ -109,6 +109,13 @@ pub struct Ordeal {
     pub proofs: u64,
 }
 
+/// The line of a program's output that reports a snapshot as done, if it came out whole. Errors are
+/// lines of the same output.
+pub fn reported_snapshot(output: &str) -> Option<Value> {
+    let whole = output.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.map(|line| serde_json::from_str::<Value>(line).unwrap()).find(|line| line["type"] == "snapshot")
+}
+
 impl Ordeal {
     /// `store` is where the store is to be, if it is not to lie beside its source.
     pub fn new(kind: Kind, seed: u64, store: Option<PathBuf>) -> Self {
@@ -219,10 +226,8 @@ impl Ordeal {
         self.attempts += 1;
     }
 
-    /// A snapshot of the source as it is now was reported as done.
-    pub fn note_done(&mut self, output: &str) {
-        let mut lines = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let snapshot = lines.find(|line| line["type"] == "snapshot").unwrap();
+    /// A snapshot of the source as it is now was reported as done, in this line of the output.
+    pub fn note_done(&mut self, snapshot: &Value) {
         let content = self.content();
         self.done.push((snapshot["id"].as_str().unwrap().into(), content));
         self.is_done = true;
