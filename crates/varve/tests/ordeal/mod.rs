@@ -293,7 +293,7 @@ impl Ordeal {
         self.begin();
         let run = self.sandbox.run(self.snapshot());
         assert_eq!(run.code, Some(0), "{situation}: {}", run.stderr);
-        self.note_done(run.text().trim_end());
+        self.note_done(&reported_snapshot(&run.text()).unwrap());
         let grown = self.log_bytes() - self.ordered_bytes;
         // Each session brings the blocks that lead to the data, its catalog, its pages, and the seals of its arenas.
         let allowed = self.changed_bytes + self.begun * (self.changed_bytes / 8 + (64 << 10));
