@@ -414,8 +414,9 @@ Fields = dict[str, Any]
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:number size content:entry target:bytes "
         "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
-            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown :unknown comment:text")
+            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown left_out:list comment:text")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
+LEFT_OUT = "volume:text what:text bytes why:text kept_because:text"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
 ROOT = "sequence list:entry previous:list"
 ABSENT = {"": 0, "number": None, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None, "wide": None}
@@ -484,6 +485,7 @@ def parse_snapshot(record: bytes, width: int) -> Fields:
     snapshot["machine"] = machine = parse(snapshot["machine"], MACHINE, width) if snapshot["machine"] else None
     if machine:                         # whose disk the image is
         machine["drives"] = [parse(drive, DRIVE, width) for drive in machine.pop("drive")]
+    snapshot["left_out"] = [parse(part, LEFT_OUT, width) for part in snapshot["left_out"]]
     if snapshot["kind"] == 1:           # an image is like a folder that is but a file
         snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
                              "uid": os.geteuid(), "gid": os.getegid()}

@@ -18,7 +18,7 @@ import zstandard
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import rosetta
-from writer import BLOCK, CATALOG, CHARACTER, FIFO, FILE, FOLDER, SOCKET, SYMLINK, Writer, record, varint
+from writer import BLOCK, CATALOG, CHARACTER, FIFO, FILE, FOLDER, SOCKET, SYMLINK, Writer, fields, record, varint
 
 DAY = 86_400 * 10**9
 KINDS: dict[str, dict[str, Any]] = {
@@ -153,6 +153,18 @@ def test_restores_every_kind_of_node(tmp_path: Path) -> None:
     except OSError as error:
         pytest.skip(f"no extended attributes here: {error}")
     assert rosetta_run(store, "restore", "home", str(dest)).returncode == 1     # never over what is there
+
+
+def test_what_was_left_out(tmp_path: Path) -> None:
+    w = Writer(tmp_path / "store")
+    left_out = fields([(1, b"p2"), (2, b"swap"), (3, varint(4096)), (4, b"a header"), (9, b"not yet known")])
+    kept = fields([(1, b"p3"), (2, b"swap"), (5, b"ZFS")])
+    w.snapshot("disk", DAY, image=IMAGE, more=[(17, b"not yet known"), (18, b"?"), (19, left_out), (19, kept)])
+    listed = json.loads(rosetta_run(tmp_path / "store", "list", "--json").stdout)
+    assert listed[0]["left_out"] == [
+        {"volume": "p2", "what": "swap", "bytes": 4096, "why": "a header", "kept_because": ""},
+        {"volume": "p3", "what": "swap", "bytes": 0, "why": "", "kept_because": "ZFS"}]
+    assert rosetta_run(tmp_path / "store", "cat", "disk", "/").stdout == IMAGE
 
 
 def test_wrong_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

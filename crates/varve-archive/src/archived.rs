@@ -72,10 +72,11 @@ impl Archived {
             tags: request.tags.into_iter().chain(vac).collect(),
             size: self.size,
             file_count: self.file_count,
-            problem_count: self.problem_count,
+            problem_count: self.problem_count.saturating_add(request.problem_count),
             growth: None,
             elapsed: 0,
             machine: request.machine,
+            left_out: request.left_out,
             comment: request.comment,
             unknown: UnknownFields::default(),
         })

@@ -14,15 +14,26 @@ const SMALL_BYTES: u64 = 1 << 20;
 const DATA_BYTES_MAX: u64 = 1 << 30;
 
 /// How many bytes of a file are no holes. Of what many pointer blocks would have to be read for it is taken to be none.
+pub(crate) fn allocated_bytes(blocks: &dyn BlockStore, content: &Entry) -> u64 {
+    allocated_bytes_in(blocks, content, std::slice::from_ref(&(0..content.size())))
+}
+
+/// The same of some pieces of a file, which lie apart from each other.
 #[must_use]
-pub fn allocated_bytes(blocks: &dyn BlockStore, content: &Entry) -> u64 {
-    if content.size() < SMALL_BYTES {
-        return content.size();
+pub fn allocated_bytes_in(blocks: &dyn BlockStore, content: &Entry, pieces: &[Range<u64>]) -> u64 {
+    let overlap = |range: &Range<u64>| {
+        let shared =
+            |piece: &Range<u64>| piece.end.min(range.end).saturating_sub(piece.start.max(range.start));
+        pieces.iter().map(shared).fold(0, u64::saturating_add)
+    };
+    let all = overlap(&(0..content.size()));
+    if all < SMALL_BYTES {
+        return all;
     }
     let (mut allocated, mut pointers) = (0u64, 0u32);
     walk(blocks, content, &mut |node| {
-        let length = node.range.end.saturating_sub(node.range.start);
-        if node.damage.is_none() && node.level > 0 && pointers < POINTERS_MAX {
+        let length = overlap(&node.range);
+        if node.damage.is_none() && node.level > 0 && pointers < POINTERS_MAX && length > 0 {
             pointers = pointers.saturating_add(1);
             return Visit::Descend;
         }

@@ -3,6 +3,7 @@
 mod archive;
 mod cached_blocks;
 mod leave_out;
+mod mounted;
 mod new_image;
 mod part;
 mod piece;
@@ -14,9 +15,10 @@ mod streams;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
+pub use mounted::mounted_for_writing;
 pub use new_image::make_image;
 pub use part::ImagePart;
 pub use read::ImageReader;
 pub use restore::{ImageSink, RestoreImageError, fill_image, restore_image, write_image};
 pub use served::{Place, PlaceError, ServedImage, Told, ToldRun};
-pub use source::{ImageSource, OpenSourceError};
+pub use source::{ImageSource, OpenSourceError, open_to_read};

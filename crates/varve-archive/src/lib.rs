@@ -24,6 +24,7 @@ mod folder;
 mod image;
 mod inside;
 mod last_night;
+mod left_out;
 mod machine;
 mod node;
 mod node_list;
@@ -40,7 +41,7 @@ mod vac;
 mod venti_arenas;
 mod verify;
 
-pub use archived_bytes::allocated_bytes;
+pub use archived_bytes::allocated_bytes_in;
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use copy::{CopySnapshotError, SnapshotCopier};
 pub use elsewhere::Elsewhere;
@@ -55,9 +56,10 @@ pub use folder::{
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,
     OpenSourceError, Place, PlaceError, RestoreImageError, ServedImage, Told, ToldRun, archive_image,
-    fill_image, image_shape, make_image, restore_image, write_image,
+    fill_image, image_shape, make_image, mounted_for_writing, open_to_read, restore_image, write_image,
 };
 pub use inside::{ImageFiles, ListedVolume};
+pub use left_out::LeftOutRecord;
 pub use machine::{Firmware, Machine, MachineDrive};
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
 pub use node_list::{NodeList, ReadFolderError};

@@ -2,6 +2,7 @@
 
 use varve_world::Timestamp;
 
+use crate::left_out::LeftOutRecord;
 use crate::machine::Machine;
 use crate::snapshot_id::SnapshotId;
 
@@ -24,6 +25,10 @@ pub struct Request {
     pub id: Option<SnapshotId>,
     /// The machine whose disk it is.
     pub machine: Option<Machine>,
+    /// What of an image is archived as zeros, and what is not though it was asked for.
+    pub left_out: Vec<LeftOutRecord>,
+    /// How many problems of the source are known before it is read.
+    pub problem_count: u64,
     /// Whether an image is to be packed so that small reads from it are fast, for some more room.
     pub read_in_pieces: bool,
 }

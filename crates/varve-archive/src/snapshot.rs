@@ -5,6 +5,7 @@ use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
 use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
+use crate::left_out::{LeftOutRecord, RECORD_COUNT_MAX};
 use crate::machine::Machine;
 use crate::node::{DecodeNodeError, Node};
 use crate::snapshot_id::SnapshotId;
@@ -41,7 +42,8 @@ pub struct Snapshot {
     pub size: u64,
     /// Files, folders and everything else in a folder; 0 for an image.
     pub file_count: u64,
-    /// How many of them have a problem: could not be read, or changed meanwhile.
+    /// How many of them have a problem: could not be read, or changed meanwhile. Of an image, how many of its volumes cannot be shown
+    /// as they were, and one more if it changed meanwhile.
     pub problem_count: u64,
     /// What it has added to its store; `None` where whoever keeps the blocks does not say.
     pub growth: Option<Growth>,
@@ -49,6 +51,8 @@ pub struct Snapshot {
     pub elapsed: u64,
     /// The machine whose disk it is, where that is known.
     pub machine: Option<Machine>,
+    /// What of an image was archived as zeros, and what was not though it was asked for.
+    pub left_out: Vec<LeftOutRecord>,
     /// A line that its owner has written about it; empty if none.
     pub comment: String,
     /// Fields that a later version has written.
@@ -100,7 +104,7 @@ impl Snapshot {
             .bytes(5, &self.source)
             .bytes(6, self.host.as_bytes());
         let tagged = self.tags.iter().fold(head, |fields, tag| fields.bytes(7, tag.as_bytes()));
-        tagged
+        let fields = tagged
             .optional_bytes(8, image.as_deref())
             .optional_bytes(9, root.as_deref())
             .number(10, self.size)
@@ -109,7 +113,9 @@ impl Snapshot {
             .optional_number(13, self.growth.map(|growth| growth.stored_bytes))
             .number(14, self.elapsed)
             .optional_number(15, self.growth.map(|growth| growth.new_bytes))
-            .optional_bytes(16, self.machine.as_ref().map(Machine::encode).as_deref())
+            .optional_bytes(16, self.machine.as_ref().map(Machine::encode).as_deref());
+        let fields = self.left_out.iter().fold(fields, |fields, record| fields.bytes(19, &record.encode()));
+        fields
             .optional_bytes(20, (!self.comment.is_empty()).then_some(self.comment.as_bytes()))
             .finish_with(&self.unknown)
     }
@@ -144,6 +150,7 @@ impl Snapshot {
             }),
             elapsed: elapsed.unwrap_or(0),
             machine,
+            left_out: parts.left_out,
             comment: parts.comment,
             unknown: parts.unknown,
         })
@@ -162,6 +169,7 @@ struct Parts {
     /// Fields 10 to 15.
     numbers: [Option<u64>; 6],
     machine: Option<Machine>,
+    left_out: Vec<LeftOutRecord>,
     comment: String,
     unknown: UnknownFields,
 }
@@ -188,6 +196,9 @@ impl Parts {
                 }
             }
             16 => self.machine = Some(Machine::decode(field.bytes)?),
+            19 if self.left_out.len() < RECORD_COUNT_MAX => {
+                self.left_out.push(LeftOutRecord::decode(field.bytes)?);
+            }
             20 => self.comment = field.text()?.into(),
             _ => self.unknown.keep(field),
         }
@@ -226,6 +237,7 @@ pub(crate) mod tests {
             growth: is_image.then_some(Growth { new_bytes: 9, stored_bytes: 0 }),
             elapsed: 11,
             machine: is_image.then(crate::machine::tests::machine),
+            left_out: if is_image { crate::left_out::tests::records() } else { Vec::new() },
             comment: if is_image { "before the upgrade".into() } else { String::new() },
             unknown: UnknownFields::default(),
         }
@@ -259,8 +271,9 @@ pub(crate) mod tests {
         /// write them, are written again byte for byte.
         #[test]
         fn a_record_of_a_later_version_is_written_again_as_it_was(
-            (is_image, held) in (any::<bool>(), any::<[bool; 3]>()),
+            (is_image, held) in (any::<bool>(), any::<[bool; 2]>()),
             (own, root, drive, kind) in (later_fields(20), later_fields(18), later_fields(9), 3_u64..),
+            left_out in later_fields(5),
         ) {
             let base = snapshot(if is_image { 2 } else { 1 }, "web", -5);
             let (image, folder) = match &base.content {
@@ -282,8 +295,10 @@ pub(crate) mod tests {
                 .number(12, 0)
                 .number(14, 0)
                 .bytes(16, &machine);
-            let between = (17..=19).zip(held).filter(|(_, is_held)| *is_held);
-            let record = between.fold(record, |record, (number, _)| record.bytes(number, b"later")).bytes(20, b"x");
+            let between = (17..=18).zip(held).filter(|(_, is_held)| *is_held);
+            let record = between.fold(record, |record, (number, _)| record.bytes(number, b"later"));
+            let left_out = with_later(crate::left_out::tests::records().remove(0).encode(), &left_out);
+            let record = record.bytes(19, &left_out).bytes(20, b"x");
             let record = with_later(record.finish(), &own);
             let read = Snapshot::decode(&record, 32).unwrap();
             prop_assert_eq!(read.encode(), record);

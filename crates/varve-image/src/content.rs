@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::fields::{array_at, has_at, u8_at, u16_at, u32_at, u64_at};
+use crate::fields::{has_at, u8_at, u16_at, u32_at};
 use crate::read_at::ReadAt;
+use crate::signatures::Places;
 use crate::swap_header;
 
 /// What a volume holds.
@@ -23,6 +24,8 @@ pub enum VolumeContent {
     RaidMember,
     /// A bcache device.
     Bcache,
+    /// A device of DRBD.
+    Drbd,
     /// Something that nobody here knows.
     Unknown,
     /// Zeros, wherever anything would say what it is.
@@ -66,6 +69,14 @@ pub enum FileSystemKind {
     ReiserFs,
     /// UFS2, of the BSDs.
     Ufs2,
+    /// UFS1, of the BSDs and Solaris.
+    Ufs1,
+    /// GFS and GFS2.
+    Gfs2,
+    /// OCFS2.
+    Ocfs2,
+    /// VMFS.
+    Vmfs,
     /// HFS or HFS+.
     Hfs,
     /// APFS.
@@ -102,6 +113,10 @@ impl FileSystemKind {
             Self::Jfs => "jfs",
             Self::ReiserFs => "reiserfs",
             Self::Ufs2 => "ufs2",
+            Self::Ufs1 => "ufs",
+            Self::Gfs2 => "gfs2",
+            Self::Ocfs2 => "ocfs2",
+            Self::Vmfs => "vmfs",
             Self::Hfs => "hfs",
             Self::Apfs => "apfs",
             Self::ReFs => "refs",
@@ -123,102 +138,45 @@ impl fmt::Display for VolumeContent {
             Self::BitLocker => "BitLocker",
             Self::RaidMember => "RAID",
             Self::Bcache => "bcache",
+            Self::Drbd => "DRBD",
             Self::Unknown => "unknown",
             Self::Empty => "empty",
         })
     }
 }
 
-/// Behind this nothing says what it is, but for ZFS and old RAIDs.
-const HEAD_BYTES: usize = 68 << 10;
-
-/// A volume holds this if these bytes are at that place. The first that fits is believed: what is above hides what is below, as
-/// a container does its content, or as the newer does what was there before.
-const MAGIC: &[(VolumeContent, usize, &[u8])] = {
-    use FileSystemKind as K;
-    use VolumeContent as V;
-    &[
-        (V::Luks, 0, b"LUKS\xba\xbe"),
-        (V::BitLocker, 3, b"-FVE-FS-"),
-        (V::RaidMember, 0, b"\xfc\x4e\x2b\xa9\x01\0\0\0"),
-        (V::RaidMember, 4096, b"\xfc\x4e\x2b\xa9\x01\0\0\0"),
-        (V::Bcache, 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"),
-        (
-            V::FileSystem(K::Bcachefs),
-            4096 + 24,
-            b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
-        ),
-        (V::FileSystem(K::Ntfs), 3, b"NTFS    "),
-        (V::FileSystem(K::ExFat), 3, b"EXFAT   "),
-        (V::FileSystem(K::ReFs), 3, b"ReFS\0\0\0\0"),
-        (V::FileSystem(K::Xfs), 0, b"XFSB"),
-        (V::FileSystem(K::SquashFs), 0, b"hsqs"),
-        (V::FileSystem(K::CramFs), 0, b"\x45\x3d\xcd\x28"),
-        (V::FileSystem(K::Apfs), 32, b"NXSB"),
-        (V::FileSystem(K::F2fs), 1024, b"\x10\x20\xf5\xf2"),
-        (V::FileSystem(K::Erofs), 1024, b"\xe2\xe1\xf5\xe0"),
-        (V::FileSystem(K::Hfs), 1024, b"H+\0\x04"),
-        (V::FileSystem(K::Hfs), 1024, b"HX\0\x05"),
-        (V::FileSystem(K::Jfs), 32 << 10, b"JFS1"),
-        (V::FileSystem(K::Iso9660), (32 << 10) + 1, b"CD001"),
-        (V::FileSystem(K::Udf), (32 << 10) + 1, b"BEA01"),
-        (V::FileSystem(K::Btrfs), (64 << 10) + 64, b"_BHRfS_M"),
-        (V::FileSystem(K::ReiserFs), (64 << 10) + 52, b"ReIsEr"),
-        (V::FileSystem(K::Ufs2), (64 << 10) + 1372, b"\x19\x01\x54\x19"),
-    ]
-};
-
-/// The beginning of a volume, in which nearly all say what they are; what cannot be read is zeros.
-pub(crate) fn read_head(volume: &dyn ReadAt) -> Vec<u8> {
-    let length = usize::try_from(volume.size()).unwrap_or(usize::MAX).min(HEAD_BYTES);
-    let mut head = vec![0; length];
-    if volume.read_at(0, &mut head).is_err() {
-        head.fill(0);
-        for (place, sector) in (0..).zip(head.chunks_mut(4096)) {
-            if volume.read_at(place * 4096, sector).is_err() {
-                sector.fill(0);
-            }
-        }
-    }
-    head
-}
-
 /// What a volume holds.
 pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
-    let head = read_head(volume);
-    let is_lvm = |sector: &usize| {
-        has_at(&head, sector * 512, b"LABELONE") && has_at(&head, sector * 512 + 24, b"LVM2 001")
-    };
-    if (0..4).any(|sector| is_lvm(&sector)) {
-        return VolumeContent::LvmMember;
+    let mut places = Places::of(volume);
+    let found = places.content();
+    let head = places.head();
+    match found {
+        Some(VolumeContent::FileSystem(FileSystemKind::Ext2)) => {
+            VolumeContent::FileSystem(ext_kind(&head).unwrap_or(FileSystemKind::Ext2))
+        }
+        Some(content) => content,
+        None => match swap_header::memory_in(&head) {
+            Some(memory) => {
+                // Whatever was made over swap may have left its page as it was.
+                let own_bytes = swap_header::own_bytes(memory.start);
+                match places.find_other(swap_header::OWN_NAMES, &own_bytes) {
+                    Ok(None) | Err(_) => VolumeContent::Swap,
+                    Ok(Some(_)) => VolumeContent::Unknown,
+                }
+            }
+            None if head.iter().all(|byte| *byte == 0) => VolumeContent::Empty,
+            None => VolumeContent::Unknown,
+        },
     }
-    if let Some((content, _, _)) = MAGIC.iter().find(|(_, at, magic)| has_at(&head, *at, magic)) {
-        return *content;
-    }
-    if let Some(kind) = ext_kind(&head) {
-        return VolumeContent::FileSystem(kind);
-    }
-    if is_fat(&head) {
-        return VolumeContent::FileSystem(FileSystemKind::Fat);
-    }
-    // After all that may have been made over it and left its page as it was.
-    if swap_header::memory_in(&head).is_some() {
-        return VolumeContent::Swap;
-    }
-    if u16_at(&head, 1030) == 0x3434 && u32_at(&head, 1024) == 2 {
-        return VolumeContent::FileSystem(FileSystemKind::Nilfs2);
-    }
-    if is_old_raid(volume) {
-        return VolumeContent::RaidMember;
-    }
-    if is_zfs(volume) {
-        return VolumeContent::FileSystem(FileSystemKind::Zfs);
-    }
-    if head.iter().all(|byte| *byte == 0) { VolumeContent::Empty } else { VolumeContent::Unknown }
+}
+
+/// Whether a disk begins as ISO 9660 does, and as nothing that comes before it in the table of signatures.
+pub(crate) fn begins_as_iso(disk: &dyn ReadAt) -> bool {
+    Places::of(disk).content_of_head() == Some(VolumeContent::FileSystem(FileSystemKind::Iso9660))
 }
 
 /// Which of its ages an ext file system is of.
-fn ext_kind(head: &[u8]) -> Option<FileSystemKind> {
+pub(crate) fn ext_kind(head: &[u8]) -> Option<FileSystemKind> {
     const HAS_JOURNAL: u32 = 0x4;
     const EXT3_INCOMPATIBLE: u32 = 0x2 | 0x4 | 0x8 | 0x10;
     const EXT3_READ_ONLY: u32 = 0x1 | 0x2 | 0x4;
@@ -236,7 +194,7 @@ fn ext_kind(head: &[u8]) -> Option<FileSystemKind> {
 }
 
 /// A boot sector whose numbers only FAT would have.
-fn is_fat(head: &[u8]) -> bool {
+pub(crate) fn is_fat(head: &[u8]) -> bool {
     let sector_bytes = u16_at(head, 11);
     let (cluster_sectors, reserved, tables, media) =
         (u8_at(head, 13), u16_at(head, 14), u8_at(head, 16), u8_at(head, 21));
@@ -250,28 +208,4 @@ fn is_fat(head: &[u8]) -> bool {
         && (media == 0xf0 || media >= 0xf8)
         && table_sectors > 0
         && sectors > 0
-}
-
-/// RAIDs of the versions 0.90 and 1.0 say so at their end.
-fn is_old_raid(volume: &dyn ReadAt) -> bool {
-    let size = volume.size();
-    let places = [
-        (size & !0xffff).checked_sub(0x10000).map(|at| (at, 0)),
-        (size / 512).checked_sub(16).map(|sector| ((sector & !7) * 512, 1)),
-    ];
-    places.into_iter().flatten().any(|(at, version)| {
-        let mut block = [0; 16];
-        volume.read_at(at, &mut block).is_ok()
-            && has_at(&block, 0, b"\xfc\x4e\x2b\xa9")
-            && u32_at(&block, 4) == version
-    })
-}
-
-/// A label of ZFS keeps its history in slots of a kilobyte, of which any may be in use.
-fn is_zfs(volume: &dyn ReadAt) -> bool {
-    let mut slots = vec![0; 128 << 10];
-    volume.read_at(128 << 10, &mut slots).is_ok()
-        && slots.chunks_exact(1024).any(|slot| {
-            u64_at(slot, 0) == 0x00ba_b10c || u64::from_be_bytes(array_at(slot, 0)) == 0x00ba_b10c
-        })
 }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::FileSystemKind;
-use crate::content::VolumeContent;
+use crate::content;
 use crate::disk_problem::DiskProblem;
 use crate::lvm;
 use crate::partitions::{self, TableKind};
@@ -12,9 +11,12 @@ use crate::volume::Volume;
 
 /// What is on a disk.
 pub struct Disk {
+    bytes: Arc<dyn ReadAt>,
     table: Option<TableKind>,
     volumes: Vec<Volume>,
     problems: Vec<DiskProblem>,
+    /// How many of them, the first ones, are of the partition table itself.
+    table_problem_count: usize,
 }
 
 impl Disk {
@@ -24,19 +26,29 @@ impl Disk {
     pub fn open(disk: Arc<dyn ReadAt>) -> Self {
         let mut problems = Vec::new();
         let table = partitions::read(&disk, &mut problems);
+        let table_problem_count = problems.len();
         let mut volumes = Vec::new();
-        let whole = Volume::whole(&disk);
+        let has_partitions = table.as_ref().is_some_and(|table| !table.partitions.is_empty());
         // Images of installation media are both: ISO 9660 from the beginning on, and a table for those who start from a stick.
-        let is_both = whole.content() == VolumeContent::FileSystem(FileSystemKind::Iso9660);
-        if table.as_ref().is_none_or(|table| table.partitions.is_empty()) || is_both {
-            volumes.push(whole);
+        if !has_partitions || content::begins_as_iso(&disk) {
+            volumes.push(Volume::whole(&disk));
         }
         for partition in table.iter().flat_map(|table| &table.partitions) {
             volumes.extend(Volume::of_partition(&disk, partition, &mut problems));
         }
         let logical = lvm::volumes(&disk, &volumes, &mut problems);
         volumes.extend(logical);
-        Self { table: table.map(|table| table.kind), volumes, problems }
+        Self { bytes: disk, table: table.map(|table| table.kind), volumes, problems, table_problem_count }
+    }
+
+    /// All of its bytes.
+    pub(crate) fn bytes(&self) -> &Arc<dyn ReadAt> {
+        &self.bytes
+    }
+
+    /// The first problem of the partition table itself.
+    pub(crate) fn table_problem(&self) -> Option<&DiskProblem> {
+        self.problems.get(..self.table_problem_count).and_then(<[_]>::first)
     }
 
     /// The kind of its partition table; `None` if it has none.

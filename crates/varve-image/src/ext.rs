@@ -21,6 +21,7 @@ mod inode;
 mod journal;
 mod name_hash;
 mod owners;
+mod sound;
 mod superblock;
 mod xattr;
 
@@ -50,6 +51,10 @@ pub struct ExtFileSystem {
     needs_recovery: bool,
     /// Why what it shows is not all that a mount would show.
     recovery_problem: Option<String>,
+    /// Whether a part of that is in the fast-commit area of the journal.
+    has_fast_commits: bool,
+    /// Whether the first superblock made no sense, and a copy did.
+    is_by_copy: bool,
 }
 
 fn damaged(what: impl Into<String>, problem: &str) -> FileSystemError {
@@ -64,7 +69,9 @@ impl ExtFileSystem {
     ///
     /// [`FileSystemError`] if no superblock makes sense, or it asks for more than is known here.
     pub fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
-        let superblock = read_superblock(&volume, SUPERBLOCK_AT).or_else(|error| {
+        let first = read_superblock(&volume, SUPERBLOCK_AT);
+        let is_by_copy = first.is_err();
+        let superblock = first.or_else(|error| {
             // Where a copy is depends on the size of blocks, which is what is not known.
             let places = [1024_u64, 2048, 4096, 8192, 16384, 32768, 65536].map(|bytes| {
                 bytes.saturating_mul(bytes.saturating_mul(8).saturating_add(u64::from(bytes == 1024)))
@@ -72,7 +79,7 @@ impl ExtFileSystem {
             let mut copies = places.into_iter().filter_map(|at| read_superblock(&volume, at).ok());
             copies.next().ok_or(error)
         })?;
-        let files = Self::of(volume, superblock);
+        let files = Self { is_by_copy, ..Self::of(volume, superblock) };
         if !files.needs_recovery {
             return Ok(files);
         }
@@ -85,6 +92,8 @@ impl ExtFileSystem {
                         return Ok(Self {
                             needs_recovery: true,
                             recovery_problem: replay.problem,
+                            has_fast_commits: replay.has_fast_commits,
+                            is_by_copy,
                             ..recovered
                         });
                     }
@@ -106,6 +115,8 @@ impl ExtFileSystem {
             bookmarks: Bookmarks::default(),
             needs_recovery,
             recovery_problem: None,
+            has_fast_commits: false,
+            is_by_copy: false,
         }
     }
 

@@ -15,7 +15,9 @@ pub struct LeftOutPart {
     pub what: String,
     /// How many bytes of it are left out.
     pub bytes: u64,
-    /// Why none are.
+    /// What proves that nobody misses them; empty if it is kept.
+    pub why: String,
+    /// What contradicts, so that none are left out.
     pub kept_because: Option<String>,
 }
 
@@ -24,30 +26,50 @@ pub struct LeftOutPart {
 pub struct LeftOut {
     ranges: Ranges,
     parts: Vec<LeftOutPart>,
+    fast_commits: Vec<String>,
 }
 
 impl LeftOut {
     /// Adds places in a volume.
-    pub(crate) fn add(&mut self, volume: &Volume, what: &str, places: impl IntoIterator<Item = Range<u64>>) {
+    pub(crate) fn add(
+        &mut self,
+        volume: &Volume,
+        what: &str,
+        places: impl IntoIterator<Item = Range<u64>>,
+        why: String,
+    ) {
         let before = self.ranges.total();
         for place in places {
             self.ranges.extend(volume.on_disk(place));
         }
         let bytes = self.ranges.total().saturating_sub(before);
         let (volume, what) = (volume.name().into(), what.into());
-        self.parts.push(LeftOutPart { volume, what, bytes, kept_because: None });
+        self.parts.push(LeftOutPart { volume, what, bytes, why, kept_because: None });
     }
 
     /// Remembers what could not be left out.
     pub(crate) fn keep(&mut self, volume: &Volume, what: &str, because: &str) {
         let (volume, what) = (volume.name().into(), what.into());
-        self.parts.push(LeftOutPart { volume, what, bytes: 0, kept_because: Some(because.into()) });
+        let (why, kept_because) = (String::new(), Some(because.into()));
+        self.parts.push(LeftOutPart { volume, what, bytes: 0, why, kept_because });
+    }
+
+    /// Remembers a volume whose newest changes no reader here shows.
+    pub(crate) fn add_fast_commits(&mut self, volume: &Volume) {
+        self.fast_commits.push(volume.name().into());
     }
 
     /// Where on the disk, in bytes.
     #[must_use]
     pub fn ranges(&self) -> &Ranges {
         &self.ranges
+    }
+
+    /// Volumes whose newest changes are in the fast-commit area of their journal: a mount of the restored disk makes them, and no
+    /// reader here shows them.
+    #[must_use]
+    pub fn fast_commits(&self) -> &[String] {
+        &self.fast_commits
     }
 
     /// All that was found.

@@ -72,8 +72,9 @@ pub(crate) fn volumes(
                     problems.push(DiskProblem::new("a logical volume", "has a name that LVM does not allow"));
                 }
                 Ok((pieces, problem)) => {
+                    let is_cut_off = problem.is_some();
                     problems.extend(problem.map(|problem| DiskProblem::new(&shown, problem)));
-                    found.push(Volume::logical(disk, shown, pieces));
+                    found.push(Volume::logical(disk, shown, pieces, is_cut_off));
                 }
                 Err(problem) => problems.push(DiskProblem::new(shown, problem)),
             }

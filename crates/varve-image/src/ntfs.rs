@@ -11,6 +11,7 @@ mod cursor;
 mod log;
 mod quiet;
 mod reparse;
+mod sound;
 
 use std::ops::{ControlFlow, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -6,9 +6,11 @@
 mod gpt;
 mod mbr;
 mod partition;
+mod purpose;
 
 pub use partition::PartitionType;
 pub(crate) use partition::{Partition, SECTOR_BYTES};
+pub(crate) use purpose::Purpose;
 
 use crate::disk_problem::DiskProblem;
 use crate::read_at::ReadAt;

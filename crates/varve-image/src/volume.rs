@@ -21,6 +21,9 @@ pub struct Volume {
     partition_type: Option<PartitionType>,
     label: Option<String>,
     content: VolumeContent,
+    /// Whether the disk ends before it does.
+    is_cut_off: bool,
+    is_logical: bool,
 }
 
 impl Volume {
@@ -32,6 +35,8 @@ impl Volume {
             bytes: Arc::clone(disk),
             partition_type: None,
             label: None,
+            is_cut_off: false,
+            is_logical: false,
         }
     }
 
@@ -56,17 +61,24 @@ impl Volume {
         let pieces = std::iter::once(partition.start..partition.start.saturating_add(present)).collect();
         let content = content::detect(&bytes);
         let bytes = Arc::new(bytes);
-        Some(Self { name, pieces, bytes, partition_type: Some(partition.kind), label, content })
+        let is_cut_off = present < partition.size;
+        let partition_type = Some(partition.kind);
+        Some(Self { name, pieces, bytes, partition_type, label, content, is_cut_off, is_logical: false })
     }
 
     /// A logical volume, of pieces that are known to lie on the disk.
-    pub(crate) fn logical(disk: &Arc<dyn ReadAt>, name: String, pieces: Vec<Range<u64>>) -> Self {
+    pub(crate) fn logical(
+        disk: &Arc<dyn ReadAt>,
+        name: String,
+        pieces: Vec<Range<u64>>,
+        is_cut_off: bool,
+    ) -> Self {
         let bytes: Arc<dyn ReadAt> = match pieces.as_slice() {
             [one] => Arc::new(Part::new(Arc::clone(disk), one.start, one.end - one.start)),
             _ => Arc::new(Joined::new(Arc::clone(disk), pieces.clone())),
         };
         let content = content::detect(&bytes);
-        Self { name, pieces, bytes, partition_type: None, label: None, content }
+        Self { name, pieces, bytes, partition_type: None, label: None, content, is_cut_off, is_logical: true }
     }
 
     /// What it is called: `p1`, `p2`, … as Linux numbers partitions, logical ones from `p5` on; `p0` for the whole disk, if it has no table
@@ -125,6 +137,16 @@ impl Volume {
     #[must_use]
     pub fn content(&self) -> VolumeContent {
         self.content
+    }
+
+    /// Whether the disk ends before it does, so that some of its bytes are not there.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
+    /// Whether it is a logical volume of LVM.
+    pub(crate) fn is_logical(&self) -> bool {
+        self.is_logical
     }
 
     /// Its bytes.

@@ -4,15 +4,15 @@
 //! so it is never taken for unchanged: it is left out again, or read. That keeps this true of every night: where it leaves out, it is all
 //! zeros, and everywhere else it is as the disk was.
 //!
-//! No list of what a night has left out is needed. What says where swap is stays in the image, so that the image says the
-//! same of itself as the disk did.
+//! The earlier image itself tells where that may be: whatever says where swap is stays in it. It is asked for every place that any
+//! version of this program may have left out, proven or not, and not for what this version would leave out.
 
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use varve_archive::{ImageReader, Place, PlaceError, ServedImage, Told, ToldRun};
-use varve_image::{LeaveOut, LeftOut, Ranges, ReadAt};
+use varve_image::{LeftOut, Ranges, ReadAt};
 
 /// Where an earlier night may not be as the disk was, because it was left out there.
 ///
@@ -20,13 +20,13 @@ use varve_image::{LeaveOut, LeftOut, Ranges, ReadAt};
 /// The earlier night cannot be read, where that has to be known.
 pub(crate) fn left_out_before(earlier: ImageReader, block_bytes: u32) -> io::Result<Ranges> {
     let earlier = Arc::new(Attentive { reader: earlier, failure: Mutex::default() });
-    let found = LeftOut::find(Arc::clone(&earlier) as _, LeaveOut { swap: true, free: false });
+    let possible = LeftOut::ever_possible(Arc::clone(&earlier) as _);
     // Whoever looks for something to leave out takes what cannot be read for nothing of the kind.
     if let Some(failure) = earlier.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(failure);
     }
     let mut left_out = Ranges::default();
-    for range in found.ranges().iter() {
+    for range in possible {
         if !was_kept(&earlier.reader, &range, u64::from(block_bytes))? {
             left_out.add(range);
         }

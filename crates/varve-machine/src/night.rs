@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, Machine, Place, PlaceError, Progress,
-    Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken, ToldRun, image_shape,
+    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, LeftOutRecord, Machine, Place,
+    PlaceError, Progress, Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken,
+    ToldRun, image_shape,
 };
 use varve_block::{visible, with_causes};
 use varve_image::{LeaveOut, LeftOut, Ranges};
@@ -462,14 +463,6 @@ impl Night<'_> {
         time: Timestamp,
     ) -> Result<DriveTaken, NightError> {
         let drive = planned.drive.name.clone();
-        let request = Request {
-            name: name.to_owned(),
-            time: self.request.time.or(Some(time)),
-            source: planned.drive.file.clone().into_bytes(),
-            id: Some(planned.record.night),
-            machine: Some(self.machine.clone()),
-            ..self.request.clone()
-        };
         let block_bytes = self.archive.store().config().block_bytes;
         let before = self.watch.progress.snapshot().bytes_read;
         let path = Path::new(&drive);
@@ -478,6 +471,16 @@ impl Night<'_> {
             earlier.map(|earlier| Ok((earlier, self.left_out_of(&earlier)?))).transpose();
         let failed = |source| NightError::Connect { drive: drive.clone(), source };
         let left_out = self.left_out(&held, path).map_err(failed)?;
+        let request = Request {
+            name: name.to_owned(),
+            time: self.request.time.or(Some(time)),
+            source: planned.drive.file.clone().into_bytes(),
+            id: Some(planned.record.night),
+            machine: Some(self.machine.clone()),
+            left_out: LeftOutRecord::list(&left_out),
+            problem_count: left_out.fast_commits().len() as u64,
+            ..self.request.clone()
+        };
         let mut archive_from = |earlier: Option<Entry>, left_out_before: Ranges| {
             let mut places = left_out_before;
             places.extend(left_out.ranges().iter());

@@ -517,11 +517,12 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub compact: bool,
 
-    /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and hiberfil.sys become zeros
+    /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and hiberfil.sys become zeros where everything
+    /// proves that they are swap
     #[arg(long)]
     pub keep_swap: bool,
 
-    /// Archive as zeros what belongs to no file in disk images, of ext file systems that were unmounted in order
+    /// Archive as zeros what belongs to no file in disk images, of ext file systems that were unmounted in order and are proven to be live
     #[arg(long, conflicts_with = "qmp")]
     pub skip_free: bool,
 

@@ -14,8 +14,8 @@ use sandbox::{Sandbox, noise};
 use serde_json::Value;
 
 /// The arenas of the first ones are of version 1, those of the others of version 2, with framed clumps. Of version 2 there is one for each
-/// choice of names, comparison, encryption and index.
-const STORES: [&str; 17] = [
+/// choice of names, comparison, encryption and index, and one with images of which something was left out.
+const STORES: [&str; 18] = [
     "store-v1/plain",
     "store-v1/encrypted",
     "store-v1/sha1",
@@ -33,6 +33,7 @@ const STORES: [&str; 17] = [
     "store-v2/sha1-disk-index-plain",
     "store-v2/by-value-disk-index",
     "store-v2/by-value-disk-index-plain",
+    "store-v2/left-out-plain",
 ];
 
 fn fixture(name: &str) -> PathBuf {

@@ -92,7 +92,7 @@ fn nothing_can_be_changed_and_holes_stay_holes() {
     sandbox.ok(["snapshot", &sandbox.arg("home/sparse"), "--name", "disk"]);
     let mount = mounted(&sandbox, &[]);
     let wanted = fs::read(source.join("sparse")).unwrap();
-    for path in ["latest/home/sparse", "latest/disk/disk.raw"] {
+    for path in ["latest/home/sparse", "latest/disk/disk.raw", "latest/disk/p0.raw"] {
         let path = mount.path(path);
         assert!(fs::metadata(&path).unwrap().blocks() * 512 < 1 << 20, "it is shown as sparse");
         assert!(fs::read(&path).unwrap() == wanted);
@@ -342,6 +342,12 @@ fn a_disk_is_shown_by_its_volumes() {
     assert!(fs::read(night.join("disk.raw")).unwrap() == bytes);
     assert_eq!(names(&night), ["disk.raw", "p1", "p2.raw"]);
     assert!(fs::read(night.join("p2.raw")).unwrap() == bytes[30 << 20..32 << 20]);
+    // A volume that begins within the image has the image's holes at its own places.
+    let volume = File::open(night.join("p2.raw")).unwrap();
+    let end = rustix::fs::seek(&volume, rustix::fs::SeekFrom::Hole(0)).unwrap();
+    assert!((10_000..200_000).contains(&end), "{end}");
+    assert_eq!(rustix::fs::seek(&volume, rustix::fs::SeekFrom::Data(end)).ok(), None);
+    assert!((10_000..200_000).contains(&(volume.metadata().unwrap().blocks() * 512)));
     let mut shown = manifest(&night.join("p1"));
     shown.retain(|path, _| !path.starts_with("lost+found"));
     let wanted = manifest(&tree);

@@ -59,6 +59,20 @@ pub enum OpenSourceError {
     },
 }
 
+/// Opens a file to be read, and keeps the time of its last access where the system allows that: to its owner and to root. Never waits: a
+/// fifo would keep whoever opens it until somebody writes to it.
+///
+/// # Errors
+/// [`io::Error`], as the system has it.
+pub fn open_to_read(path: &Path) -> io::Result<File> {
+    let open =
+        |flags: OFlags| OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    match open(OFlags::NONBLOCK | OFlags::NOATIME) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(OFlags::NONBLOCK),
+        opened => opened,
+    }
+}
+
 impl ImageSource {
     /// Opens a file or a block device.
     ///
@@ -66,9 +80,7 @@ impl ImageSource {
     /// [`OpenSourceError`].
     pub fn open(path: &Path) -> Result<Self, OpenSourceError> {
         let failed = |source| OpenSourceError::Open { path: path.into(), source };
-        // Without waiting: a fifo would keep us until somebody writes to it, only to be refused.
-        let no_wait = OFlags::NONBLOCK.bits().cast_signed();
-        let mut file = OpenOptions::new().read(true).custom_flags(no_wait).open(path).map_err(failed)?;
+        let mut file = open_to_read(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let (size, has_holes) = if metadata.file_type().is_block_device() {
             (file.seek(SeekFrom::End(0)).map_err(failed)?, false)

@@ -33,6 +33,12 @@ impl ExtFileSystem {
 
     /// What a group's own tables take, wherever they are.
     fn add_layout(&self, group: &Group, layout: &mut Ranges) {
+        // One more than there may be, for the boot block that shifts the first group of file systems with blocks of 1 KiB.
+        self.add_layout_with(group, u64::from(group.number == 0), layout);
+    }
+
+    /// The same; `boot` is how many blocks before the group's copy of the superblock count to it.
+    pub(super) fn add_layout_with(&self, group: &Group, boot: u64, layout: &mut Ranges) {
         let superblock = &self.superblock;
         let mut add = |start: u64, count: u64| layout.add(start..start.saturating_add(count));
         let table_bytes =
@@ -44,13 +50,11 @@ impl ExtFileSystem {
         let has_superblock = u64::from(superblock.group_has_superblock(group.number));
         let descriptors = descriptor_blocks(superblock, group.number);
         if has_superblock == 1 || superblock.needs(super::superblock::incompatible::META_GROUPS) {
-            // One more than there may be, for the boot block that shifts the first group of file systems with blocks of 1 KiB.
-            let boot = u64::from(group.number == 0);
             add(first, has_superblock.saturating_add(descriptors).saturating_add(boot));
         }
     }
 
-    fn add_free(&self, group: &Group, free: &mut Ranges) -> Result<(), FileSystemError> {
+    pub(super) fn add_free(&self, group: &Group, free: &mut Ranges) -> Result<(), FileSystemError> {
         let superblock = &self.superblock;
         let first = superblock.first_block_of_group(group.number);
         let block_count = superblock.blocks_of_group(group.number);

@@ -20,6 +20,8 @@ pub(super) struct Group {
     pub(super) inode_table: u64,
     pub(super) block_bitmap_checksum: u32,
     pub(super) inode_bitmap_checksum: u32,
+    /// In clusters.
+    pub(super) free_count: u32,
     flags: u16,
 }
 
@@ -125,6 +127,7 @@ impl ExtFileSystem {
             inode_table: wide(8, 40),
             block_bitmap_checksum: code(24, 56),
             inode_bitmap_checksum: code(26, 58),
+            free_count: code(12, 44),
             flags: if has_flags { u16_at(bytes, 18) } else { 0 },
         })
     }

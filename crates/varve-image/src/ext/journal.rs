@@ -10,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::sound::begins_fast_commit;
 use super::{Block, ExtFileSystem, Run, damaged};
 use crate::FileSystemError;
 use crate::crc::crc32c_from;
@@ -65,6 +66,8 @@ pub(super) struct Replay {
     pub(super) volume: Recovered,
     /// Why something of it could not be replayed.
     pub(super) problem: Option<String>,
+    /// Whether a part of that is in the fast-commit area.
+    pub(super) has_fast_commits: bool,
 }
 
 impl ReadAt for Recovered {
@@ -107,6 +110,8 @@ struct Journal<'a> {
     runs: Vec<Run>,
     /// Its blocks that are a ring of transactions.
     ring: Range<u32>,
+    /// Where changes are that were committed fast, if it has room for such.
+    fast: Option<u32>,
     features: u32,
     checksum_seed: u32,
     place: u32,
@@ -118,7 +123,7 @@ struct Journal<'a> {
 pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
     let block_bytes = u64::from(files.superblock.block_bytes);
     let volume = Recovered { volume: Arc::clone(&files.volume), block_bytes, newest: BTreeMap::new() };
-    let mut replay = Replay { volume, problem: None };
+    let mut replay = Replay { volume, problem: None, has_fast_commits: false };
     let number = files.superblock.journal_inode;
     if number == 0 {
         replay.problem = Some("it is on another disk".into());
@@ -133,7 +138,9 @@ pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
     let Some((mut journal, sequence)) = Journal::open(files, runs)? else { return Ok(replay) };
     let (transactions, problem) = journal.transactions(sequence)?;
     replay.problem = problem;
-    if journal.features & FAST_COMMITS != 0 {
+    let next = u32::try_from(transactions.len()).map_or(sequence, |count| sequence.wrapping_add(count));
+    replay.has_fast_commits = journal.has_fast_commits(next);
+    if replay.has_fast_commits {
         replay.problem.get_or_insert("what was committed fast is not known here".into());
     }
     let mut revoked: BTreeMap<u64, usize> = BTreeMap::new();
@@ -151,7 +158,8 @@ impl<'a> Journal<'a> {
     /// The journal, and the number of the transaction that it begins with; `None` if it is empty.
     fn open(files: &'a ExtFileSystem, runs: Vec<Run>) -> Result<Option<(Self, u32)>, FileSystemError> {
         let wrong = |problem: &str| Err(damaged("journal", problem));
-        let mut journal = Self { files, runs, ring: 0..1, features: 0, checksum_seed: 0, place: 0, left: 0 };
+        let mut journal =
+            Self { files, runs, ring: 0..1, fast: None, features: 0, checksum_seed: 0, place: 0, left: 0 };
         let superblock = journal.block(0)?;
         let kind = be32(&superblock, 4);
         if be32(&superblock, 0) != MAGIC || !SUPERBLOCKS.contains(&kind) {
@@ -173,6 +181,7 @@ impl<'a> Journal<'a> {
             // 256 blocks, if it does not say how many.
             let fast = Some(be32(&superblock, 0x54)).filter(|count| *count > 0).unwrap_or(256);
             end = end.saturating_sub(fast);
+            journal.fast = Some(end);
         }
         let start = be32(&superblock, 28);
         if start == 0 {
@@ -211,6 +220,12 @@ impl<'a> Journal<'a> {
         let next = place.saturating_add(1);
         self.place = if self.ring.contains(&next) { next } else { self.ring.start };
         Some(place)
+    }
+
+    /// Whether the fast-commit area adds to the transactions before the one of this number. If that cannot be read, it may.
+    fn has_fast_commits(&self, sequence: u32) -> bool {
+        let Some(place) = self.fast else { return false };
+        self.block(place).map_or(true, |block| begins_fast_commit(&block, sequence))
     }
 
     fn has_checksums(&self) -> bool {

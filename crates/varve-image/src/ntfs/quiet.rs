@@ -9,6 +9,16 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
+/// From now on panics are shown as they were, but for those of quiet threads.
+fn install() {
+    let show = take_hook();
+    set_hook(Box::new(move |panic| {
+        if !IS_QUIET.try_with(Cell::get).unwrap_or(false) {
+            show(panic);
+        }
+    }));
+}
+
 /// While it lives, panics of this thread are shown or not; then again as before.
 pub(super) struct Quiet {
     before: bool,
@@ -19,14 +29,7 @@ impl Quiet {
         static INSTALLED: Once = Once::new();
         // Whoever panics already cannot change what panics call.
         if !std::thread::panicking() {
-            INSTALLED.call_once(|| {
-                let show = take_hook();
-                set_hook(Box::new(move |panic| {
-                    if !IS_QUIET.try_with(Cell::get).unwrap_or(false) {
-                        show(panic);
-                    }
-                }));
-            });
+            INSTALLED.call_once(install);
         }
         Self { before: IS_QUIET.replace(is_quiet) }
     }
@@ -61,6 +64,8 @@ mod tests {
 
     #[test]
     fn only_what_is_expected_is_not_shown() {
+        // Other tests may do this at any moment: so it is done before.
+        quietly(|| ());
         let (shown, here) = (Arc::new(AtomicUsize::new(0)), thread::current().id());
         let (count, show) = (Arc::clone(&shown), take_hook());
         set_hook(Box::new(move |panic| {
@@ -70,6 +75,7 @@ mod tests {
                 show(panic);
             }
         }));
+        install();
         let panics = |work: fn()| {
             catch_unwind(work).unwrap_err();
             shown.swap(0, Ordering::Relaxed)

@@ -3,9 +3,6 @@
 use std::fmt;
 
 pub(crate) const SECTOR_BYTES: u64 = 512;
-/// 0657fd6d-a4ab-43c4-84e5-0933c84b4f4f
-const LINUX_SWAP: [u8; 16] =
-    [0x6d, 0xfd, 0x57, 0x06, 0xab, 0xa4, 0xc4, 0x43, 0x84, 0xe5, 0x09, 0x33, 0xc8, 0x4b, 0x4f, 0x4f];
 
 /// What a table says that a partition is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,17 +11,6 @@ pub enum PartitionType {
     Mbr(u8),
     /// The type of a GPT, as its bytes lie on the disk.
     Gpt([u8; 16]),
-}
-
-impl PartitionType {
-    /// Whether the table calls it Linux swap.
-    #[must_use]
-    pub fn is_swap(&self) -> bool {
-        match self {
-            Self::Mbr(number) => *number == 0x82,
-            Self::Gpt(guid) => *guid == LINUX_SWAP,
-        }
-    }
 }
 
 /// As `82` or as `0657fd6d-a4ab-43c4-84e5-0933c84b4f4f`.

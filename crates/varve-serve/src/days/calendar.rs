@@ -165,6 +165,7 @@ mod tests {
             size: 0,
             file_count: 0,
             problem_count: 0,
+            left_out: Vec::new(),
             growth: None,
             elapsed: 0,
             machine: None,

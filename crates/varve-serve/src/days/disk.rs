@@ -1,10 +1,11 @@
 //! A disk image, opened: its volumes, and what they hold.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use varve_archive::{CachedBlocks, ImageReader};
 use varve_image::{Disk, FileSystem, ReadAt};
-use varve_tree::Entry;
+use varve_tree::{Entry, ReadTreeError};
 
 /// The name of the whole disk.
 const WHOLE: &[u8] = b"disk.raw";
@@ -20,6 +21,8 @@ struct Part {
     name: Vec<u8>,
     raw_name: Vec<u8>,
     bytes: Arc<dyn ReadAt>,
+    /// Where it lies in the image, in its own order.
+    pieces: Vec<Range<u64>>,
     files: Option<Arc<dyn FileSystem>>,
 }
 
@@ -50,7 +53,8 @@ impl OpenDisk {
             if let Some(warning) = files.as_ref().ok().and_then(|files| files.warning()) {
                 tracing::warn!(night, volume = volume.name(), "{warning}");
             }
-            Part { raw_name: [&name, &b".raw"[..]].concat(), name, bytes: volume.read(), files: files.ok() }
+            let (raw_name, pieces) = ([&name, &b".raw"[..]].concat(), volume.pieces().to_vec());
+            Part { raw_name, name, bytes: volume.read(), pieces, files: files.ok() }
         });
         Self { parts: parts.collect(), image }
     }
@@ -81,6 +85,28 @@ impl OpenDisk {
     /// The bytes of a volume.
     pub(super) fn bytes(&self, part: u32) -> Option<&Arc<dyn ReadAt>> {
         Some(&self.part(part)?.bytes)
+    }
+
+    /// Where a volume lies in the image, in its own order.
+    pub(super) fn pieces(&self, part: u32) -> Option<&[Range<u64>]> {
+        Some(&self.part(part)?.pieces)
+    }
+
+    /// The first range of a volume at or after `offset` that is no hole, in the volume's own bytes.
+    pub(super) fn next_data(&self, part: u32, offset: u64) -> Result<Option<Range<u64>>, ReadTreeError> {
+        let mut before = 0_u64;
+        for piece in self.pieces(part).unwrap_or_default() {
+            let end = before.saturating_add(piece.end.saturating_sub(piece.start));
+            if offset < end {
+                let from = piece.start.saturating_add(offset.saturating_sub(before));
+                if let Some(data) = self.image.next_data_in(from..piece.end)? {
+                    let inside = |at: u64| at.saturating_sub(piece.start).saturating_add(before);
+                    return Ok(Some(inside(data.start)..inside(data.end)));
+                }
+            }
+            before = end;
+        }
+        Ok(None)
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use quick_cache::sync::Cache;
-use varve_archive::{CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes};
+use varve_archive::{CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes_in};
 use varve_block::BlockStore;
 use varve_image::{
     Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, ReadAt, Xattr,
@@ -361,9 +361,10 @@ impl FileSystem for Days {
             Place::Raw(night, part) => {
                 let size = self.raw(night, *part)?.size();
                 let mut status = self.own_status(kind, 0o400, size, night.snapshot.time);
-                if part.is_none() {
-                    status.allocated = allocated_bytes(&*self.blocks, self.disk(night)?.image.entry());
-                }
+                let disk = self.disk(night)?;
+                let whole = std::slice::from_ref(&(0..size)).to_vec();
+                let pieces = part.and_then(|part| disk.pieces(part)).unwrap_or(&whole);
+                status.allocated = allocated_bytes_in(&*self.blocks, disk.image.entry(), pieces);
                 status
             }
             Place::Root | Place::Latest | Place::ById => {
@@ -452,13 +453,13 @@ impl FileSystem for Days {
             Place::Inside { night, part, file } => {
                 self.inside(&night, part, |files| files.next_data(file, offset))
             }
-            Place::Raw(night, None) => {
-                let found = self.disk(&night)?.image.next_data(offset);
-                found.map_err(|error| unreadable(&night, io::Error::other(error)))
-            }
             Place::Raw(night, part) => {
-                let size = self.raw(&night, part)?.size();
-                Ok((offset < size).then_some(offset..size))
+                let disk = self.disk(&night)?;
+                let found = match part {
+                    None => disk.image.next_data(offset),
+                    Some(part) => disk.next_data(part, offset),
+                };
+                found.map_err(|error| unreadable(&night, io::Error::other(error)))
             }
             _ => Err(FileSystemError::Absent { what: "file of this number".into() }),
         }

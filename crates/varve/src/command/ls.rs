@@ -5,12 +5,13 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::{Files, ImageFiles, ListNext, Listed, ListedVolume, Node, NodeKind, list};
+use varve_archive::{Files, ImageFiles, LeftOutRecord, ListNext, Listed, ListedVolume, Node, NodeKind, list};
 use varve_block::{visible, with_causes};
 use varve_image::VolumeContent;
 
 use super::Outcome;
 use super::place::{Content, place, warn_of};
+use super::taken::{left_out_json, left_out_lines};
 use crate::arguments::{Arguments, Ls};
 use crate::reading::Reading;
 use crate::{healing, moment, say, show};
@@ -25,7 +26,7 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
                 let holds = |node: &Node| disk.content_of(node).map(|content| content.to_string());
                 print_tree(arguments, words, &disk, &disk.root(), &holds)
             } else {
-                volumes(arguments, &disk);
+                volumes(arguments, &disk, &place.left_out());
                 Outcome::Done
             };
             warn_of(&disk);
@@ -33,18 +34,24 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
             return Ok(outcome);
         }
         Content::Raw(part) => {
+            let records = place.left_out();
             if arguments.json {
-                let mut fields = json!({ "kind": "image", "size": part.size() });
+                let mut fields =
+                    json!({ "kind": "image", "size": part.size(), "left_out": left_out_json(records) });
                 show::put_name(&mut fields, "path", place.path.as_os_str().as_bytes());
                 say::item("image", fields);
             } else {
                 list!("{} is {} of a disk image", shown(words), show::bytes(part.size()));
+                left_out_lines(records, true).iter().for_each(|line| list!("{line}"));
             }
             return Ok(Outcome::Done);
         }
         Content::Node { files, node } => (files, node),
     };
     let outcome = print_tree(arguments, words, &*files, &root, &|_| None);
+    if !arguments.json && !arguments.quiet {
+        left_out_lines(place.left_out(), true).iter().for_each(|line| remark!("{line}"));
+    }
     healing::report_lost(arguments, &blocks);
     if root.kind != NodeKind::Folder && words.recursive && root.kind != NodeKind::File {
         bail!("{} is a {}", shown(words), root.kind);
@@ -87,11 +94,12 @@ fn print_tree(
 }
 
 /// Prints what a disk is made of.
-fn volumes(arguments: &Arguments, disk: &ImageFiles) {
+fn volumes(arguments: &Arguments, disk: &ImageFiles, left_out: &[&LeftOutRecord]) {
     let mut table = show::table(&["name", "holds", "size", "label", ""], &[2]);
     for ListedVolume { volume, unreadable } in disk.volumes() {
         // Of what was never meant to hold files nobody wonders why it shows none.
         let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
+        let left_out = left_out.iter().copied().filter(|record| record.volume == volume.name());
         let problem = unreadable.filter(|_| is_file_system).map(|error| with_causes(error));
         if arguments.json {
             say::item(
@@ -105,6 +113,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
                     "label": volume.label(),
                     "files": unreadable.is_none(),
                     "problem": problem,
+                    "left_out": left_out_json(left_out),
                 }),
             );
         }
@@ -122,6 +131,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles) {
     } else {
         table.add_row(["disk.raw", "all of the disk", &show::bytes(size), "", ""]);
         list!("{}", table.trim_fmt());
+        left_out_lines(left_out.iter().copied(), true).iter().for_each(|line| list!("{line}"));
     }
     for problem in disk.problems() {
         remark!("varve: {}", visible(&problem.to_string()));

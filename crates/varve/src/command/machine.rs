@@ -1,6 +1,7 @@
 //! `varve snapshot --qmp`
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::json;
 use varve_archive::{Progress, Request};
 use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night};
 
-use super::taken::{as_line, say_left_out, warn_if_hidden};
+use super::taken::{as_line, say_left_out, warn_if_hidden, warn_of_fast_commits};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot};
 use crate::progress_bar::Shown;
@@ -44,8 +45,11 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     let show_bar = |bar: Option<Shown>| *shown.lock().unwrap_or_else(PoisonError::into_inner) = bar;
     let begun = |name: &str| show_bar(Some(Shown::start(name, &progress, arguments.quiet || arguments.json)));
     let taken = Mutex::new(Vec::new());
+    let has_problems = AtomicBool::new(false);
     let done = |drive: &DriveTaken| {
         show_bar(None);
+        warn_of_fast_commits(Path::new(&drive.drive), drive.left_out.fast_commits());
+        has_problems.fetch_or(drive.taken.snapshot.problem_count > 0, Ordering::Relaxed);
         taken.lock().unwrap_or_else(PoisonError::into_inner).push(drive.taken.snapshot.clone());
         print(arguments, drive);
     };
@@ -59,7 +63,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     }
     archive.close()?;
     night.with_context(|| format!("the machine at {} was not archived", qmp.display()))?;
-    Ok(Outcome::Done)
+    Ok(if has_problems.into_inner() { Outcome::Gaps } else { Outcome::Done })
 }
 
 fn print(arguments: &Arguments, drive: &DriveTaken) {
@@ -72,7 +76,6 @@ fn print(arguments: &Arguments, drive: &DriveTaken) {
         let mut line = snapshots::as_json(taken);
         line["drive"] = json!(drive.drive);
         line["read_bytes"] = json!(drive.read_bytes);
-        line["left_out_bytes"] = json!(drive.left_out.ranges().total());
         line["changed_since"] = json!(since);
         line["read_whole_because"] = json!(reason);
         say::record("snapshot", line);
@@ -82,6 +85,6 @@ fn print(arguments: &Arguments, drive: &DriveTaken) {
             Reading::Whole { reason } => format!("all of it: {reason}"),
         };
         say!("{}; read {}, {why}", as_line(taken), show::bytes(drive.read_bytes));
-        say_left_out(&drive.left_out);
+        say_left_out(&taken.left_out);
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    CachedBlocks, Files, ImageFiles, ImagePart, LookupError, Node, Snapshot, SnapshotContent, StoredFiles,
-    VacArchive, VacContent, VacFiles, VacLine, lookup, select,
+    CachedBlocks, Files, ImageFiles, ImagePart, LeftOutRecord, LookupError, Node, Snapshot, SnapshotContent,
+    StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup, select,
 };
 use varve_block::{BlockStore, visible};
 use varve_replica::Healing;
@@ -40,6 +40,22 @@ impl What<'_> {
             Self::Snapshot(snapshot) => snapshot.id.to_string(),
             Self::Vac(line) => line.to_string(),
         }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// What of the disk image or of the volume that is named was archived as zeros, and what was kept though it was to be; nothing for a
+    /// file in a volume.
+    pub(super) fn left_out(&self) -> Vec<&'a LeftOutRecord> {
+        let What::Snapshot(snapshot) = self.what else { return Vec::new() };
+        let mut parts = self.path.components();
+        let name = match (parts.next(), parts.next()) {
+            (None, _) => return snapshot.left_out.iter().collect(),
+            (Some(first), None) => first.as_os_str().to_string_lossy(),
+            (Some(_), Some(_)) => return Vec::new(),
+        };
+        let volume = name.strip_suffix(".raw").unwrap_or(&name);
+        snapshot.left_out.iter().filter(|record| volume == "disk" || record.volume == volume).collect()
     }
 }
 

@@ -18,6 +18,7 @@ use varve_world::{RealStorage, Workers};
 
 use super::Outcome;
 use super::place::{Content, Place, place};
+use super::taken::{left_out_json, left_out_lines};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::home::{self, Home};
 use crate::progress_bar::Shown;
@@ -91,6 +92,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
             "folders": counts.folder_count,
             "bytes": counts.bytes,
             "problems": counts.problem_count,
+            "left_out": left_out_json(place.left_out()),
         });
         show::put_name(&mut value, "path", destination.as_os_str().as_bytes());
         say::record("restored", value);
@@ -107,6 +109,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
         };
         let destination = show::name(destination.as_os_str().as_bytes());
         say!("restored to {destination}: {}{held}", show::bytes(counts.bytes));
+        left_out_lines(place.left_out(), false).iter().for_each(|line| say!("{line}"));
     }
     if counts.problem_count > 0 { outcome.max(Outcome::Gaps) } else { outcome }
 }

@@ -1,6 +1,6 @@
 //! `varve snapshot`
 
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -10,14 +10,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{
-    Archive, ArchiveFolderError, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, Problem,
-    Progress, Request, Snapshot, TakeError, Taken, VacOptions, Watch,
+    Archive, ArchiveFolderError, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, LeftOutRecord,
+    Problem, Progress, Request, Snapshot, TakeError, Taken, VacOptions, Watch, mounted_for_writing,
+    open_to_read,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_tree::VacShape;
 
-use super::taken::{as_line, say_left_out, warn_if_hidden};
+use super::taken::{as_line, say_left_out, warn_if_hidden, warn_of_fast_commits};
 use super::{Outcome, snapshots};
 use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
 use crate::exit_status::Interrupted;
@@ -44,11 +45,15 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     for (source, request) in words.sources.iter().zip(requests) {
         let progress = Arc::clone(&progress);
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
-        let (taken, left_out) = take(&mut taker, arguments, words, (source, &excludes), request, &progress)
-            .with_context(|| format!("{} was not archived", source.display()))?;
+        let (taken, fast_commits) =
+            take(&mut taker, arguments, words, (source, &excludes), request, &progress)
+                .with_context(|| format!("{} was not archived", source.display()))?;
         drop(shown);
         if taken.changed_meanwhile {
             remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
+            outcome = Outcome::Gaps;
+        } else if !fast_commits.is_empty() {
+            warn_of_fast_commits(source, &fast_commits);
             outcome = Outcome::Gaps;
         } else if taken.snapshot.problem_count > 0 {
             match taken.snapshot.problem_count {
@@ -57,7 +62,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             }
             outcome = Outcome::Gaps;
         }
-        print(arguments, &taken, &left_out);
+        print(arguments, &taken);
         // Who gives the moment knows what he does.
         if words.time.is_none() {
             warn_if_hidden(taker.snapshots(), &taken.snapshot);
@@ -214,7 +219,7 @@ fn take(
     (source, excludes): (&Path, &Excludes),
     request: Request,
     progress: &Progress,
-) -> Result<(Taken, LeftOut)> {
+) -> Result<(Taken, Vec<String>)> {
     if source.is_dir() {
         let options = folder_options(arguments, words, source, excludes)?;
         let report = |problem: Problem| complaint::report_problem(&problem);
@@ -226,7 +231,7 @@ fn take(
             }
         };
         return match taken {
-            Ok(taken) => Ok((taken, LeftOut::default())),
+            Ok(taken) => Ok((taken, Vec::new())),
             Err(TakeError::Folder(ArchiveFolderError::Cancelled)) => {
                 bail!(Interrupted("interrupted; what was stored so far will not be stored again"))
             }
@@ -234,8 +239,14 @@ fn take(
         };
     }
     let image = image(arguments, words, source)?;
+    warn_if_mounted(source);
     let left_out = left_out(words, &image)?;
     let image = image.leaving_out(left_out.ranges().clone());
+    let request = Request {
+        left_out: LeftOutRecord::list(&left_out),
+        problem_count: left_out.fast_commits().len() as u64,
+        ..request
+    };
     let taken = match taker {
         Taker::Store(archive) => {
             let block_bytes = archive.store().config().block_bytes;
@@ -245,10 +256,24 @@ fn take(
             elsewhere.take_image(&image, VENTI_BLOCK_BYTES, request, progress)?
         }
     };
-    Ok((taken, left_out))
+    Ok((taken, left_out.fast_commits().to_vec()))
 }
 
-/// What of an image is not worth keeping. Found before any of it is archived; nothing, if it can be read only once.
+/// Says what it means that a disk is written to while it is read.
+fn warn_if_mounted(source: &Path) {
+    let mounts = mounted_for_writing(source);
+    if !mounts.is_empty() {
+        remark!(
+            "varve: {} is mounted for writing at {}: the snapshot mixes moments of all that is written meanwhile, and a file system \
+             in it may come back damaged; unmount it, remount it read-only, or archive an LVM snapshot of it",
+            source.display(),
+            mounts.join(", ")
+        );
+    }
+}
+
+/// The parts of an image that nobody will miss, each with its proof. Found before any of it is archived; none, if it can be read only
+/// once.
 fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
     let wanted = LeaveOut { swap: !words.keep_swap, free: words.skip_free };
     let Some(disk) = image.reader()? else {
@@ -281,7 +306,7 @@ fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<I
     let format = match words.format {
         Some(format) => format,
         None if is_file => {
-            File::open(source).and_then(|file| ImageFormat::detect(&file)).unwrap_or(ImageFormat::Raw)
+            open_to_read(source).and_then(|file| ImageFormat::detect(&file)).unwrap_or(ImageFormat::Raw)
         }
         None => ImageFormat::Raw,
     };
@@ -323,11 +348,10 @@ fn folder_options(
     })
 }
 
-fn print(arguments: &Arguments, taken: &Taken, left_out: &LeftOut) {
+fn print(arguments: &Arguments, taken: &Taken) {
     let snapshot = &taken.snapshot;
     if arguments.json {
         let mut shown = snapshots::as_json(snapshot);
-        shown["left_out_bytes"] = left_out.ranges().total().into();
         if let Some(vac) = &taken.vac {
             shown["vac"] = vac.score.to_string().into();
         }
@@ -341,7 +365,7 @@ fn print(arguments: &Arguments, taken: &Taken, left_out: &LeftOut) {
     if let Some(vac) = &taken.vac {
         say!("vac:{}", vac.score);
     }
-    say_left_out(left_out);
+    say_left_out(&snapshot.left_out);
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use varve_archive::{Snapshot, SnapshotContent};
 
 use super::Outcome;
+use super::taken::{left_out_bytes, left_out_json, left_out_lines};
 use crate::arguments::{Arguments, Snapshots};
 use crate::reading::Reading;
 use crate::{moment, say, show};
@@ -26,7 +27,7 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
     }
     let mut table =
         show::table(&["id", "time", "name", "kind", "size", "new", "stored", "entries", ""], &[4, 5, 6, 7]);
-    for snapshot in snapshots {
+    for snapshot in &snapshots {
         table.add_row([
             short_id(snapshot),
             moment::show(snapshot.time),
@@ -40,6 +41,12 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
         ]);
     }
     say!("{}", table.trim_fmt());
+    if arguments.verbose > 0 {
+        for snapshot in snapshots.iter().filter(|snapshot| !snapshot.left_out.is_empty()) {
+            say!("{} {}", short_id(snapshot), show::name(snapshot.name.as_bytes()));
+            left_out_lines(&snapshot.left_out, true).iter().for_each(|line| say!("{line}"));
+        }
+    }
     Ok(Outcome::Done)
 }
 
@@ -62,7 +69,9 @@ fn kind(snapshot: &Snapshot) -> &'static str {
 fn remarks(snapshot: &Snapshot) -> String {
     let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
     let problems = (snapshot.problem_count > 0).then(|| show::count(snapshot.problem_count, "problem"));
-    tags.chain(problems).collect::<Vec<_>>().join(" ")
+    let left_out = left_out_bytes(&snapshot.left_out);
+    let left_out = (left_out > 0).then(|| format!("{} left out", show::bytes(left_out)));
+    tags.chain(problems).chain(left_out).collect::<Vec<_>>().join(" ")
 }
 
 /// A snapshot for programs.
@@ -80,6 +89,8 @@ pub(super) fn as_json(snapshot: &Snapshot) -> Value {
         "new_bytes": snapshot.growth.map(|growth| growth.new_bytes),
         "stored_bytes": snapshot.growth.map(|growth| growth.stored_bytes),
         "machine": snapshot.machine.as_ref().map(|machine| &machine.name),
+        "left_out_bytes": left_out_bytes(&snapshot.left_out),
+        "left_out": left_out_json(&snapshot.left_out),
         "elapsed_seconds": std::time::Duration::from_nanos(snapshot.elapsed).as_secs_f64(),
     });
     show::put_name(&mut shown, "source", &snapshot.source);

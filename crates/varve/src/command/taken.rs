@@ -1,15 +1,68 @@
 //! What was taken, for people.
 
-use varve_archive::Snapshot;
-use varve_image::LeftOut;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use varve_archive::{LeftOutRecord, Snapshot};
+use varve_block::visible;
 
 use super::snapshots;
 use crate::{moment, show};
 
+/// The lines of what is not in a snapshot, for people; with `kept`, also of what is though it was asked to be left out.
+pub(super) fn left_out_lines<'a>(
+    records: impl IntoIterator<Item = &'a LeftOutRecord>,
+    kept: bool,
+) -> Vec<String> {
+    let of = |record: &LeftOutRecord| {
+        let what = visible(&record.what);
+        if record.volume.is_empty() { what } else { format!("{what} of {}", visible(&record.volume)) }
+    };
+    let line = |record: &'a LeftOutRecord| match &record.kept_because {
+        Some(reason) => kept.then(|| format!("  kept: {}: {}", of(record), visible(reason))),
+        None if record.bytes == 0 => None,
+        None => {
+            let bytes = show::bytes(record.bytes);
+            Some(format!("  left out: {}, {bytes}: {}", of(record), visible(&record.why)))
+        }
+    };
+    records.into_iter().filter_map(line).collect()
+}
+
 /// What is not in a snapshot, for people.
-pub(super) fn say_left_out(left_out: &LeftOut) {
-    for part in left_out.parts().iter().filter(|part| part.bytes > 0) {
-        say!("  left out: {} of {}, {}", part.what, part.volume, show::bytes(part.bytes));
+pub(super) fn say_left_out(records: &[LeftOutRecord]) {
+    for line in left_out_lines(records, false) {
+        say!("{line}");
+    }
+}
+
+/// The same for programs, with what was kept.
+pub(super) fn left_out_json<'a>(records: impl IntoIterator<Item = &'a LeftOutRecord>) -> Value {
+    let one = |record: &LeftOutRecord| {
+        json!({
+            "volume": record.volume,
+            "what": record.what,
+            "bytes": record.bytes,
+            "why": record.kept_because.is_none().then_some(&record.why),
+            "kept_because": record.kept_because,
+        })
+    };
+    records.into_iter().map(one).collect()
+}
+
+/// How many bytes were archived as zeros.
+pub(super) fn left_out_bytes(records: &[LeftOutRecord]) -> u64 {
+    records.iter().map(|record| record.bytes).fold(0, u64::saturating_add)
+}
+
+/// Says of a disk's volumes that they are shown as they were before their newest changes.
+pub(super) fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
+    for volume in volumes {
+        remark!(
+            "varve: {}: {volume} was in use, and its journal has fast commits, which are not known here: all is archived, \
+             but its files are shown as they were before them; a mount of the restored disk has the newer ones",
+            path.display()
+        );
     }
 }
 

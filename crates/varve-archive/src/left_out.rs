@@ -1,0 +1,139 @@
+//! What of an image a snapshot does not have, and what it has though it was asked to be left out. Pure.
+//!
+//! | number | field        | value                                                                                      |
+//! |-------:|--------------|--------------------------------------------------------------------------------------------|
+//! |      1 | volume       | UTF-8: the volume, as `p1`                                                                 |
+//! |      2 | what         | UTF-8: `swap`, `free blocks`, or the path of a file                                        |
+//! |      3 | bytes        | how many were archived as zeros                                                            |
+//! |      4 | why          | UTF-8: what proved that nobody misses them                                                 |
+//! |      5 | kept_because | UTF-8: what contradicted, so that it was kept; absent if it was left out                    |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use varve_image::LeftOut;
+
+use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
+
+/// The most records that are read of one snapshot, and as many as are written at most.
+pub(crate) const RECORD_COUNT_MAX: usize = 257;
+/// A name or a reason is cut off behind this many characters: a disk that was made to harm may have any.
+const CHARS_MAX: usize = 400;
+
+/// One part of an image that was left out, or kept though it was asked to be left out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeftOutRecord {
+    /// The volume, as `p1`; empty where several are meant.
+    pub volume: String,
+    /// `swap`, `free blocks`, or the path of a file.
+    pub what: String,
+    /// How many bytes were archived as zeros.
+    pub bytes: u64,
+    /// What proved that nobody misses them.
+    pub why: String,
+    /// What contradicted, so that it was kept.
+    pub kept_because: Option<String>,
+    /// Fields that a later version has written.
+    pub unknown: UnknownFields,
+}
+
+impl LeftOutRecord {
+    /// The records of what was found in a disk. If there are very many, the last one stands for all that follow.
+    #[must_use]
+    pub fn list(found: &LeftOut) -> Vec<Self> {
+        let cut = |text: &str| text.chars().take(CHARS_MAX).collect::<String>();
+        let mut records: Vec<_> = found
+            .parts()
+            .iter()
+            .map(|part| Self {
+                volume: cut(&part.volume),
+                what: cut(&part.what),
+                bytes: part.bytes,
+                why: cut(&part.why),
+                kept_because: part.kept_because.as_deref().map(cut),
+                unknown: UnknownFields::default(),
+            })
+            .collect();
+        if records.len() >= RECORD_COUNT_MAX {
+            let rest = records.split_off(RECORD_COUNT_MAX.saturating_sub(1));
+            let bytes = rest.iter().map(|record| record.bytes).fold(0, u64::saturating_add);
+            let what = format!("{} more", rest.len());
+            records.push(Self { what, bytes, why: "not listed one by one".into(), ..Self::default() });
+        }
+        records
+    }
+
+    /// Its record's fields.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        FieldWriter::new()
+            .bytes(1, self.volume.as_bytes())
+            .bytes(2, self.what.as_bytes())
+            .number(3, self.bytes)
+            .bytes(4, self.why.as_bytes())
+            .optional_bytes(5, self.kept_because.as_deref().map(str::as_bytes))
+            .finish_with(&self.unknown)
+    }
+
+    /// Reads a record's fields.
+    ///
+    /// # Errors
+    /// [`FieldError`].
+    pub(crate) fn decode(fields: &[u8]) -> Result<Self, FieldError> {
+        let mut record = Self::default();
+        for field in FieldReader::new(fields) {
+            record.take(&field?)?;
+        }
+        Ok(record)
+    }
+
+    fn take(&mut self, field: &Field<'_>) -> Result<(), FieldError> {
+        match field.number {
+            1 => self.volume = field.text()?.into(),
+            2 => self.what = field.text()?.into(),
+            3 => self.bytes = field.value()?,
+            4 => self.why = field.text()?.into(),
+            5 => self.kept_because = Some(field.text()?.into()),
+            _ => self.unknown.keep(field),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Something that was left out, and something that was kept.
+    pub(crate) fn records() -> Vec<LeftOutRecord> {
+        let (volume, what) = ("p2".to_owned(), "swap".to_owned());
+        let (bytes, why) = (1 << 30, "a header".into());
+        let left_out = LeftOutRecord { volume, what, bytes, why, ..LeftOutRecord::default() };
+        let kept_because = Some("it has a signature of ZFS".into());
+        let kept = LeftOutRecord { bytes: 0, why: String::new(), kept_because, ..left_out.clone() };
+        vec![left_out, kept]
+    }
+
+    #[test]
+    fn a_record_survives_the_round_trip() {
+        for record in records() {
+            assert_eq!(LeftOutRecord::decode(&record.encode()), Ok(record));
+        }
+        assert_eq!(LeftOutRecord::decode(&[]), Ok(LeftOutRecord::default()));
+        assert!(LeftOutRecord::decode(&[1, 1, 0xff]).is_err(), "no UTF-8");
+        let later = [&[1, 2, b'p', b'1'][..], &[9, 1, 7]].concat();
+        let again = LeftOutRecord::decode(&later).unwrap().encode();
+        assert!(again.ends_with(&[9, 1, 7]), "what a later version has written stays");
+    }
+
+    proptest! {
+        #[test]
+        fn no_record_panics(place in any::<usize>(), byte in any::<u8>(), cut in any::<usize>()) {
+            let mut fields = records().remove(1).encode();
+            let place = place % fields.len();
+            fields[place] ^= byte;
+            fields.truncate(cut % (fields.len() + 1));
+            let _ = LeftOutRecord::decode(&fields);
+        }
+    }
+}
