@@ -1,8 +1,8 @@
 //! What the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
 
 use varve_archive::{
-    Catalog, FieldWriter, Growth, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotId,
-    UnknownFields, Xattr, frame,
+    Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, Snapshot, SnapshotContent,
+    SnapshotId, UnknownFields, Xattr, frame,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
 use varve_tree::{ContentWriter, Cutting, Entry};
@@ -88,6 +88,14 @@ pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
         growth: Some(Growth { new_bytes: 13, stored_bytes: 500 }),
         elapsed: 1,
         machine: None,
+        left_out: vec![LeftOutRecord {
+            volume: "p2".into(),
+            what: "swap".into(),
+            bytes: 4096,
+            why: "its header".into(),
+            kept_because: Some("an md array".into()),
+            unknown: UnknownFields::default(),
+        }],
         comment: "a line".into(),
         unknown: UnknownFields::default(),
     }
