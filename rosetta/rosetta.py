@@ -414,7 +414,8 @@ Fields = dict[str, Any]
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:number size content:entry target:bytes "
         "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
-            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown left_out:list comment:text")
+            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown left_out:list comment:text "
+            "file:bytes")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 LEFT_OUT = "volume:text what:text bytes why:text kept_because:text"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
@@ -512,7 +513,8 @@ def choose(store: Store, wanted: str) -> Fields:
     return max(reversed(named or begun), key=lambda snapshot: snapshot["time"])
 def list_snapshots(store: Store, as_json: bool) -> None:
     rows = [{key: value for key, value in s.items() if key not in ("image", "root")} |
-            {"id": s["id"].hex(), "kind": ("image", "folder")[s["kind"] - 1], "source": shown(s["source"]),
+            {"id": s["id"].hex(), "kind": "file" if s["file"] else ("image", "folder")[s["kind"] - 1],
+             "file": shown(s["file"]), "source": shown(s["source"]),
              "tag": [shown(tag) for tag in s["tag"]]} for s in snapshots(store)]
     for row in rows if not as_json else []:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["time"] // 10**9))
@@ -599,7 +601,10 @@ def main() -> int:
         elif words.command == "check":
             check(store)
         else:
-            root = choose(store, words.snapshot)["root"]
+            chosen = choose(store, words.snapshot)
+            root = chosen["root"]
+            if chosen["file"]:              # the one file in the folder is what was archived
+                root = next((node for node in children(store, root, "") if node["name"] == chosen["file"]), root)
             cat(store, root, words.path) if words.command == "cat" else restore(store, root, words.path, {})
         return 1 if store.troubles else 0
     except (OSError, ValueError) as error:

@@ -97,6 +97,7 @@ pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
             unknown: UnknownFields::default(),
         }],
         comment: "a line".into(),
+        file: Some(b"hostname".to_vec()),
         unknown: UnknownFields::default(),
     }
 }

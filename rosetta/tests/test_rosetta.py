@@ -124,6 +124,18 @@ def test_comments_are_listed_and_later_fields_are_skipped(tmp_path: Path) -> Non
     assert complain(tmp_path / "store") == ""
 
 
+def test_a_snapshot_of_a_file_is_that_file(tmp_path: Path) -> None:
+    w = Writer(tmp_path / "store")
+    w.snapshot("notes", 1 * DAY, root=w.node(b"", FOLDER, [w.node(b"notes.txt", FILE, LINES, mode=0o640)]),
+               more=[(21, b"notes.txt")])
+    (listed,) = json.loads(rosetta_run(tmp_path / "store", "list", "--json").stdout)
+    assert (listed["kind"], listed["file"]) == ("file", "notes.txt")
+    assert rosetta_run(tmp_path / "store", "cat", "notes").stdout == LINES
+    assert rosetta_run(tmp_path / "store", "restore", "notes", str(tmp_path / "out")).returncode == 0
+    assert (tmp_path / "out").read_bytes() == LINES and stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o640
+    assert complain(tmp_path / "store") == ""
+
+
 def test_restores_every_kind_of_node(tmp_path: Path) -> None:
     store, _ = make(tmp_path)
     dest = tmp_path / "dest"

@@ -22,6 +22,8 @@ pub(crate) struct Archived {
     pub(crate) changed_meanwhile: bool,
     /// What of a folder was written for vac's tools.
     pub(crate) vac: Option<ArchivedVac>,
+    /// The name of the file, if the folder was archived for the sake of one.
+    file: Option<Vec<u8>>,
 }
 
 impl From<ArchivedImage> for Archived {
@@ -33,6 +35,7 @@ impl From<ArchivedImage> for Archived {
             problem_count: image.changed_meanwhile.into(),
             changed_meanwhile: image.changed_meanwhile,
             vac: None,
+            file: None,
         }
     }
 }
@@ -42,10 +45,14 @@ impl From<ArchivedFolder> for Archived {
         Self {
             content: SnapshotContent::Folder(Box::new(folder.root)),
             size: folder.counts.bytes,
-            file_count: folder.counts.file_count + folder.counts.folder_count,
+            file_count: match &folder.only {
+                Some(_) => 1,
+                None => folder.counts.file_count + folder.counts.folder_count,
+            },
             problem_count: folder.counts.problem_count,
             changed_meanwhile: false,
             vac: folder.vac,
+            file: folder.only,
         }
     }
 }
@@ -78,6 +85,7 @@ impl Archived {
             machine: request.machine,
             left_out: request.left_out,
             comment: request.comment,
+            file: self.file,
             unknown: UnknownFields::default(),
         })
     }

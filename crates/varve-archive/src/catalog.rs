@@ -1,7 +1,10 @@
 //! The list of all snapshots, itself stored in the log: the last thing that a finished snapshot writes.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use varve_block::{
     Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, causes,
@@ -10,6 +13,7 @@ use varve_store::CatalogRoot;
 use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
 
 use crate::fields::{FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
+use crate::filter::source_path;
 use crate::node::Node;
 use crate::records::{ReadRecordsError, Records};
 use crate::snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent};
@@ -158,7 +162,8 @@ impl Catalog {
 
     /// The root of the newest snapshot of a folder with this name and source.
     pub(crate) fn newest_folder(&self, name: &str, source: &[u8]) -> Option<&Node> {
-        let same = |snapshot: &&Snapshot| snapshot.name == name && snapshot.source == source;
+        let source = Path::new(OsStr::from_bytes(source));
+        let same = |snapshot: &&Snapshot| snapshot.name == name && source_path(snapshot) == source;
         self.snapshots.iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
             SnapshotContent::Folder(root) => Some(&**root),
             SnapshotContent::Image(_) => None,
@@ -179,6 +184,27 @@ impl Catalog {
         next.sequence += 1;
         next.snapshots.push(snapshot);
         let root = next.save(blocks)?;
+        *self = next;
+        Ok(root)
+    }
+
+    /// Puts other snapshots in the places of those with the same ids. Nothing that one of them leads to may be new. The
+    /// catalogs before stay in the log. Returns the new root.
+    ///
+    /// # Errors
+    /// [`SaveCatalogError`]; the catalog is then as it was.
+    pub(crate) fn change(
+        &mut self,
+        blocks: &dyn BlockStore,
+        changed: &[Snapshot],
+    ) -> Result<BlockName, SaveCatalogError> {
+        let mut next = self.clone();
+        for snapshot in &mut next.snapshots {
+            if let Some(other) = changed.iter().find(|other| other.id == snapshot.id) {
+                snapshot.clone_from(other);
+            }
+        }
+        let root = next.write_again(blocks)?;
         *self = next;
         Ok(root)
     }
@@ -377,6 +403,24 @@ mod tests {
         assert!(written < 200 * 40_000, "adding one does not rewrite all: {written} bytes");
         assert!(store.lose(&root.unwrap()));
         assert!(matches!(Catalog::load(&store, root), Err(LoadCatalogError::Root(_))));
+    }
+
+    #[test]
+    fn snapshots_change_and_the_catalog_before_stays() {
+        let store = MemoryBlockStore::new();
+        let mut catalog = Catalog::default();
+        let mut before = None;
+        for number in 0..3 {
+            before = Some(catalog.add(&store, snapshot(number, "web", i64::from(number))).unwrap());
+        }
+        let old = catalog.clone();
+        let changed = Snapshot { tags: vec!["keep=always".into()], ..catalog.snapshots()[1].clone() };
+        let unknown = Snapshot { id: crate::snapshot_id::SnapshotId([77; 16]), ..changed.clone() };
+        let root = catalog.change(&store, &[changed.clone(), unknown]).unwrap();
+        let expected = [old.snapshots()[0].clone(), changed, old.snapshots()[2].clone()];
+        assert_eq!(catalog.snapshots(), expected);
+        assert_eq!(Catalog::load(&store, Some(root)).unwrap(), catalog);
+        assert_eq!(Catalog::load(&store, before).unwrap(), old);
     }
 
     #[test]

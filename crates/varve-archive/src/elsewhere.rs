@@ -1,6 +1,7 @@
 //! Snapshots in blocks that somebody else keeps: any block store, without a log in which the newest catalog could be found. Whoever takes snapshots there
 //! remembers the score of the catalog's root, and gives it back the next time.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,12 +11,15 @@ use varve_world::{Timestamp, World};
 
 use crate::archived::Archived;
 use crate::catalog::{Catalog, LoadCatalogError};
-use crate::folder::{FolderOptions, Watch, archive_folder};
+use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream, split};
 use crate::image::{ImageSource, archive_image};
+use crate::naming::{NameTaken, check_name};
 use crate::progress::Progress;
 use crate::request::Request;
 use crate::snapshot::Snapshot;
-use crate::take::{TakeError, Taken};
+use crate::snapshot_id::SnapshotId;
+use crate::tags::TagChanges;
+use crate::take::{ChangeError, TakeError, Taken, changed};
 use crate::verify::{Harm, VerifyError, verify_blocks};
 
 /// Files in blocks that every Venti takes: 16, 32 and 56 KiB.
@@ -115,6 +119,60 @@ impl Elsewhere {
         let workers = self.world.workers.as_ref();
         let folder = archive_folder(&*self.blocks, workers, source, previous.as_ref(), &options, watch)?;
         self.finish(at, folder.into(), request)
+    }
+
+    /// Takes a snapshot of a single file. Otherwise as [`take_folder`](Self::take_folder).
+    ///
+    /// # Errors
+    /// [`TakeError`]; also where the file cannot be read, which is reported besides.
+    pub fn take_file(
+        &mut self,
+        file: &Path,
+        options: FolderOptions,
+        reread: bool,
+        request: Request,
+        watch: Watch<'_>,
+    ) -> Result<Taken, TakeError> {
+        let (folder, name) = split(file)?;
+        let options = FolderOptions { only: Some(name), ..options };
+        self.take_folder(&folder, options, reread, request, watch)
+    }
+
+    /// Takes a snapshot of all that a stream gives, as a file. If the stream fails there is no snapshot.
+    ///
+    /// # Errors
+    /// [`TakeError`]
+    pub fn take_stream(
+        &mut self,
+        stream: &mut dyn Read,
+        owner: StreamOwner,
+        request: Request,
+        progress: &Progress,
+    ) -> Result<Taken, TakeError> {
+        let at = self.world.clock.now();
+        let folder = archive_stream(&*self.blocks, stream, &request.name, owner, VENTI_CUTTING, progress)?;
+        self.finish(at, folder.into(), request)
+    }
+
+    /// Whether the name of a request is free for it, as [`Archive::check_name`](crate::Archive::check_name) says.
+    ///
+    /// # Errors
+    /// [`NameTaken`]
+    pub fn check_name(&self, request: &Request) -> Result<(), NameTaken> {
+        check_name(self.snapshots(), request)
+    }
+
+    /// Changes the tags and comments of these snapshots, and returns those that are not as they were. The score of the new
+    /// root is the caller's to remember.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing is changed then.
+    pub fn change(&mut self, ids: &[SnapshotId], changes: &TagChanges) -> Result<Vec<Snapshot>, ChangeError> {
+        let changed = changed(self.snapshots(), ids, changes)?;
+        if !changed.is_empty() {
+            self.root = Some(self.catalog.change(&*self.blocks, &changed)?.score);
+        }
+        Ok(changed)
     }
 
     /// Enters it in the catalog, which makes all of it durable first. Whoever keeps the blocks does not say which were new.

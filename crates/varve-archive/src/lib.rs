@@ -20,12 +20,14 @@ mod copy;
 mod elsewhere;
 mod fields;
 mod files;
+mod filter;
 mod folder;
 mod image;
 mod inside;
 mod last_night;
 mod left_out;
 mod machine;
+mod naming;
 mod node;
 mod node_list;
 mod partial;
@@ -36,6 +38,7 @@ mod request;
 mod select;
 mod snapshot;
 mod snapshot_id;
+mod tags;
 mod take;
 mod vac;
 mod venti_arenas;
@@ -47,11 +50,12 @@ pub use copy::{CopySnapshotError, SnapshotCopier};
 pub use elsewhere::Elsewhere;
 pub use fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
 pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
+pub use filter::SnapshotFilter;
 pub use folder::{
-    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FolderCounts, FolderFiles,
-    FolderOptions, FolderPages, ListNext, Listed, LookupError, RestoreCounts, RestoreFolderError,
-    RestoreOptions, StoredFiles, Watch, archive_folder, compare_folders, list, lookup, restore_folder,
-    wrong_in_pattern,
+    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FOLDER_ROOT, FolderCounts,
+    FolderFiles, FolderOptions, FolderPages, ListNext, Listed, LookupError, RestoreCounts,
+    RestoreFolderError, RestoreOptions, StoredFiles, StreamOwner, Watch, archive_folder, compare_folders,
+    list, lookup, restore_folder, wrong_in_pattern,
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,
@@ -61,16 +65,18 @@ pub use image::{
 pub use inside::{ImageFiles, ListedVolume};
 pub use left_out::LeftOutRecord;
 pub use machine::{Firmware, Machine, MachineDrive};
+pub use naming::{NameTaken, default_name};
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
 pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
 pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, repair};
 pub use request::Request;
-pub use select::{SelectError, select};
+pub use select::{SelectError, Selected, select, series, split_place};
 pub use snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
 pub use snapshot_id::SnapshotId;
-pub use take::{Archive, FollowError, TakeError, Taken};
+pub use tags::{TagChanges, TagError};
+pub use take::{Archive, ChangeError, FollowError, TakeError, Taken};
 pub use vac::{
     ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
     VacOptions,

@@ -19,6 +19,9 @@ pub struct Request {
     pub host: String,
     /// `KEY=VALUE`.
     pub tags: Vec<String>,
+    /// Whether its user has given it this name, and not the program: it may then be a name under which something else was
+    /// archived before.
+    pub name_is_given: bool,
     /// A line about it; empty if none.
     pub comment: String,
     /// Its identity, where something had to be named after it before it was there; drawn at random if not given.

@@ -1,7 +1,13 @@
-//! Naming a snapshot: by a prefix of its id, `latest`, `NAME`, `NAME@WHEN` or `@WHEN`.
+//! Naming a snapshot: `NAME`, `HOST:NAME`, `latest`, any of them with `@WHEN`, `@WHEN` alone, or the first digits of an id. Pure.
+//!
+//! A path within the snapshot may follow after a colon. Which colon it is depends on the snapshots that there are:
+//! `HOST:NAME` is read where a snapshot of that host has that name, and no snapshot is itself called HOST. A snapshot's own
+//! name always comes first, and a host before an id, so that one more snapshot changes the meaning of a text only if it is
+//! called so.
 
 use varve_world::Timestamp;
 
+use crate::filter::source_path;
 use crate::snapshot::Snapshot;
 use crate::snapshot_id::SnapshotId;
 
@@ -18,6 +24,9 @@ pub enum SelectError {
     /// Nothing was archived yet.
     #[error("the store has no snapshots yet")]
     Empty,
+    /// None is left by the filter.
+    #[error("no snapshot of the store passes the filter")]
+    NoneLeft,
     /// No snapshot has this name or id.
     #[error("no snapshot is called {text:?}{}", near_text(near))]
     Unknown {
@@ -54,15 +63,24 @@ fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) }
 }
 
+/// A snapshot that was named, and what the name could have meant besides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Selected<'a> {
+    /// The newest that the text names.
+    pub snapshot: &'a Snapshot,
+    /// Of each other host and path that has archived something under the same name, the newest.
+    pub passed_over: Vec<&'a Snapshot>,
+}
+
 /// Finds the snapshot that `text` names. `moment` reads a date or a time, and gives the last moment that it means.
 ///
 /// # Errors
 /// [`SelectError`].
 pub fn select<'a>(
-    snapshots: &'a [Snapshot],
+    snapshots: &[&'a Snapshot],
     text: &str,
     moment: &dyn Fn(&str) -> Option<Timestamp>,
-) -> Result<&'a Snapshot, SelectError> {
+) -> Result<Selected<'a>, SelectError> {
     if snapshots.is_empty() {
         return Err(SelectError::Empty);
     }
@@ -73,28 +91,107 @@ pub fn select<'a>(
         }
         None => (text, None),
     };
-    let every = name.is_empty() || name == "latest";
-    let named: Vec<_> = snapshots.iter().filter(|snapshot| every || snapshot.name == name).collect();
+    let named = if is_any(name) { snapshots.to_vec() } else { series(snapshots, name) };
     if named.is_empty() {
         return by_id(snapshots, text);
     }
-    let young = |snapshot: &&&Snapshot| when.is_none_or(|when| snapshot.time <= when);
-    // Of two that show the same moment, the one that was finished later.
-    named.iter().filter(young).max_by_key(|snapshot| snapshot.time).copied().ok_or_else(|| {
-        let oldest =
-            named.iter().min_by_key(|snapshot| snapshot.time).map_or(snapshots[0].id, |oldest| oldest.id);
-        SelectError::TooOld { text: text.into(), oldest }
-    })
+    let young: Vec<_> =
+        named.iter().copied().filter(|snapshot| when.is_none_or(|when| snapshot.time <= when)).collect();
+    let Some(snapshot) = newest(&young) else {
+        let oldest = named.iter().min_by_key(|snapshot| snapshot.time);
+        let oldest = oldest.map_or(SnapshotId([0; 16]), |oldest| oldest.id);
+        return Err(SelectError::TooOld { text: text.into(), oldest });
+    };
+    let passed_over = if is_any(name) { Vec::new() } else { other_origins(&young, snapshot) };
+    Ok(Selected { snapshot, passed_over })
 }
 
-fn by_id<'a>(snapshots: &'a [Snapshot], text: &str) -> Result<&'a Snapshot, SelectError> {
+/// All snapshots that `NAME` or `HOST:NAME` names; none if there are none of such a name.
+#[must_use]
+pub fn series<'a>(snapshots: &[&'a Snapshot], name: &str) -> Vec<&'a Snapshot> {
+    let named: Vec<_> = snapshots.iter().copied().filter(|snapshot| snapshot.name == name).collect();
+    match name.split_once(':') {
+        Some((host, name)) if named.is_empty() && is_host(snapshots, host.as_bytes()) => {
+            snapshots.iter().copied().filter(|one| one.host == host && one.name == name).collect()
+        }
+        _ => named,
+    }
+}
+
+/// Splits `SNAPSHOT[:PATH]` into what names the snapshot, and the path.
+#[must_use]
+pub fn split_place<'t>(snapshots: &[&Snapshot], text: &'t [u8]) -> (&'t [u8], &'t [u8]) {
+    let Some(at) = path_at(text, 0) else { return (text, b"") };
+    let (first, rest) = (&text[..at], &text[at + 1..]);
+    if is_host(snapshots, first) {
+        let end = path_at(text, at + 1).unwrap_or(text.len());
+        let name = text[at + 1..end].split(|byte| *byte == b'@').next().unwrap_or_default();
+        let is_of_host = |one: &&Snapshot| one.host.as_bytes() == first && one.name.as_bytes() == name;
+        if snapshots.iter().any(is_of_host) {
+            return (&text[..end], text.get(end + 1..).unwrap_or_default());
+        }
+    }
+    (first, rest)
+}
+
+/// Whether a text stands for every snapshot.
+fn is_any(name: &str) -> bool {
+    name.is_empty() || name == "latest"
+}
+
+/// Whether a text that stands before a colon is a host, and not the name of a snapshot.
+fn is_host(snapshots: &[&Snapshot], text: &[u8]) -> bool {
+    let is_name = text.is_empty()
+        || text == b"latest"
+        || snapshots.iter().any(|snapshot| snapshot.name.as_bytes() == text);
+    !is_name && snapshots.iter().any(|snapshot| snapshot.host.as_bytes() == text)
+}
+
+/// Where, from `start` on, the first colon is that belongs to no time of day.
+fn path_at(text: &[u8], start: usize) -> Option<usize> {
+    (start..text.len()).find(|at| text[*at] == b':' && !is_in_time(text, *at))
+}
+
+/// Whether the colon at `at` stands between two digits, after an `@`.
+fn is_in_time(text: &[u8], at: usize) -> bool {
+    let digit =
+        |place: Option<usize>| place.and_then(|place| text.get(place)).is_some_and(u8::is_ascii_digit);
+    text[..at].contains(&b'@') && digit(at.checked_sub(1)) && digit(Some(at + 1))
+}
+
+/// The newest of these; of two that show the same moment, the one that was finished later.
+fn newest<'a>(snapshots: &[&'a Snapshot]) -> Option<&'a Snapshot> {
+    snapshots.iter().copied().max_by_key(|snapshot| snapshot.time)
+}
+
+/// Of each host and path but those of `chosen`, the newest snapshot.
+fn other_origins<'a>(snapshots: &[&'a Snapshot], chosen: &Snapshot) -> Vec<&'a Snapshot> {
+    let mut others: Vec<&Snapshot> = Vec::new();
+    for snapshot in snapshots.iter().copied().filter(|snapshot| !has_same_origin(snapshot, chosen)) {
+        match others.iter_mut().find(|other| has_same_origin(other, snapshot)) {
+            Some(other) if other.time <= snapshot.time => *other = snapshot,
+            Some(_) => {}
+            None => others.push(snapshot),
+        }
+    }
+    others.sort_by_key(|other| std::cmp::Reverse(other.time));
+    others
+}
+
+/// Whether two snapshots are of the same path on the same host.
+fn has_same_origin(one: &Snapshot, other: &Snapshot) -> bool {
+    one.host == other.host && source_path(one) == source_path(other)
+}
+
+fn by_id<'a>(snapshots: &[&'a Snapshot], text: &str) -> Result<Selected<'a>, SelectError> {
     let prefix = text.to_ascii_lowercase();
     let found: Vec<_> = snapshots
         .iter()
+        .copied()
         .filter(|snapshot| prefix.len() >= ID_DIGITS_MIN && snapshot.id.to_string().starts_with(&prefix))
         .collect();
     match found.as_slice() {
-        [one] => Ok(one),
+        [one] => Ok(Selected { snapshot: one, passed_over: Vec::new() }),
         [] => Err(SelectError::Unknown { text: text.into(), near: near(snapshots, text) }),
         several => {
             let candidates = several.iter().map(|snapshot| snapshot.id).collect();
@@ -104,8 +201,9 @@ fn by_id<'a>(snapshots: &'a [Snapshot], text: &str) -> Result<&'a Snapshot, Sele
 }
 
 /// Names that somebody who wrote `text` may have meant.
-fn near(snapshots: &[Snapshot], text: &str) -> Vec<String> {
+fn near(snapshots: &[&Snapshot], text: &str) -> Vec<String> {
     let wanted = text.split('@').next().unwrap_or(text);
+    let wanted = wanted.rsplit(':').next().unwrap_or(wanted);
     let names: std::collections::BTreeSet<&str> =
         snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
     let mut scored: Vec<_> = names
@@ -128,19 +226,35 @@ fn near(snapshots: &[Snapshot], text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
     use super::*;
     use crate::snapshot::tests::snapshot;
 
-    fn selected(text: &str) -> Result<u8, SelectError> {
+    fn moment(when: &str) -> Option<Timestamp> {
+        when.parse().ok().map(Timestamp)
+    }
+
+    fn several() -> Vec<Snapshot> {
         let mut snapshots: Vec<_> =
             [(1, "web", 10), (2, "web", 20), (3, "home", 15), (4, "web", 20), (5, "deed", 1)]
                 .map(|(number, name, time)| snapshot(number, name, time))
                 .into();
         snapshots[1].id = SnapshotId([0x0a; 16]);
         snapshots[2].id.0[..2].copy_from_slice(&[0x0a, 0x0a]);
-        select(&snapshots, text, &|when| when.parse().ok().map(Timestamp)).map(|found| {
-            u8::try_from(snapshots.iter().position(|snapshot| snapshot == found).unwrap() + 1).unwrap()
+        snapshots
+    }
+
+    fn selected_of(snapshots: &[Snapshot], text: &str) -> Result<u8, SelectError> {
+        let all: Vec<_> = snapshots.iter().collect();
+        select(&all, text, &moment).map(|found| {
+            let place = snapshots.iter().position(|snapshot| snapshot == found.snapshot).unwrap();
+            u8::try_from(place + 1).unwrap()
         })
+    }
+
+    fn selected(text: &str) -> Result<u8, SelectError> {
+        selected_of(&several(), text)
     }
 
     #[test]
@@ -157,6 +271,9 @@ mod tests {
             ("04040404", 4),
             ("0a0a0303", 3),
             ("0A0A0A", 2),
+            ("here:web", 4),
+            ("here:web@15", 1),
+            ("here:deed", 5),
         ] {
             assert_eq!(selected(text), Ok(expected), "{text}");
         }
@@ -166,7 +283,9 @@ mod tests {
     fn every_way_to_fail() {
         assert_eq!(select(&[], "web", &|_| None), Err(SelectError::Empty));
         let near = vec!["web".to_owned()];
-        assert_eq!(selected("wbe"), Err(SelectError::Unknown { text: "wbe".into(), near }));
+        for text in ["wbe", "here:wbe"] {
+            assert_eq!(selected(text), Err(SelectError::Unknown { text: text.into(), near: near.clone() }));
+        }
         assert!(
             matches!(selected("0a0a"), Err(SelectError::Ambiguous { candidates, .. }) if candidates.len() == 2)
         );
@@ -175,5 +294,104 @@ mod tests {
             matches!(selected("web@9"), Err(SelectError::TooOld { oldest, .. }) if oldest == SnapshotId([1; 16]))
         );
         assert_eq!(selected("web@soon"), Err(SelectError::NotAMoment { text: "soon".into() }));
+        assert!(matches!(selected("there:web"), Err(SelectError::Unknown { .. })), "no such host");
+    }
+
+    /// Snapshots of two hosts with one name, and of a host that is called as a snapshot is.
+    fn of_hosts() -> Vec<Snapshot> {
+        let of = |number, host: &str, name: &str, time| Snapshot {
+            host: host.into(),
+            source: b"/etc".to_vec(),
+            ..snapshot(number, name, time)
+        };
+        vec![
+            of(1, "a", "etc", 1),
+            of(2, "b", "etc", 2),
+            of(3, "a", "etc", 3),
+            of(4, "a", "b", 4),
+            of(5, "cafe", "x", 5),
+        ]
+    }
+
+    #[test]
+    fn a_name_of_several_hosts_means_the_newest_and_says_what_else_it_could_mean() {
+        let snapshots = of_hosts();
+        let all: Vec<_> = snapshots.iter().collect();
+        let found = select(&all, "etc", &moment).unwrap();
+        assert_eq!(
+            (found.snapshot.id.0[0], found.passed_over[0].id.0[0], found.passed_over.len()),
+            (3, 2, 1)
+        );
+        let found = select(&all, "etc@2", &moment).unwrap();
+        assert_eq!(
+            (found.snapshot.id.0[0], found.passed_over[0].id.0[0], found.passed_over.len()),
+            (2, 1, 1)
+        );
+        for text in ["a:etc", "latest", "@3", "01010101"] {
+            assert_eq!(select(&all, text, &moment).unwrap().passed_over, Vec::<&Snapshot>::new(), "{text}");
+        }
+        // A path with a `/` more is the same path.
+        let same = [&snapshots[0], &Snapshot { source: b"/etc/".to_vec(), ..snapshots[2].clone() }];
+        assert_eq!(select(&same, "etc", &moment).unwrap().passed_over, Vec::<&Snapshot>::new());
+    }
+
+    #[test]
+    fn hosts_are_told_from_paths() {
+        let snapshots = of_hosts();
+        let all: Vec<_> = snapshots.iter().collect();
+        for (text, name, path) in [
+            ("a:etc", "a:etc", ""),
+            ("a:etc:passwd", "a:etc", "passwd"),
+            ("a:etc@2026-05-01T23:15:p1/x:y", "a:etc@2026-05-01T23:15", "p1/x:y"),
+            ("a:etc@2026-05-01:p1", "a:etc@2026-05-01", "p1"),
+            ("a:home", "a", "home"),
+            // A snapshot is called so: its own name comes first.
+            ("b:etc", "b", "etc"),
+            ("b:etc:x", "b", "etc:x"),
+            // A host that could be an id.
+            ("cafe:x", "cafe:x", ""),
+            ("etc:passwd", "etc", "passwd"),
+            ("latest:etc", "latest", "etc"),
+            ("@2026-05-01:etc", "@2026-05-01", "etc"),
+            ("web:etc", "web", "etc"),
+            ("web@2026-05-01T23:15:etc/x:y", "web@2026-05-01T23:15", "etc/x:y"),
+            ("web@2026-05-01T23:15:07", "web@2026-05-01T23:15:07", ""),
+            ("12:34", "12", "34"),
+            ("web", "web", ""),
+            (":x", "", "x"),
+            ("", "", ""),
+        ] {
+            let split = split_place(&all, text.as_bytes());
+            assert_eq!(split, (name.as_bytes(), path.as_bytes()), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Nothing is lost where a text is split, and the name of a snapshot never becomes a host.
+        #[test]
+        fn a_split_loses_nothing(text in proptest::collection::vec(
+            proptest::sample::select(b"ab:@1etcx".to_vec()), 0..16)) {
+            let snapshots = of_hosts();
+            let all: Vec<_> = snapshots.iter().collect();
+            let (name, path) = split_place(&all, &text);
+            let joined = [name, b":", path].concat();
+            prop_assert!(joined == text || path.is_empty() && name == text);
+            if text.starts_with(b"b:") || text.starts_with(b"etc:") {
+                prop_assert_eq!(name, text.split(|byte| *byte == b':').next().unwrap());
+            }
+        }
+
+        /// HOST:NAME names the same as NAME does among that host's own snapshots.
+        #[test]
+        fn a_host_leaves_only_its_own(host in proptest::sample::select(vec!["a", "cafe"]),
+            name in "[ab]|etc|x", when in proptest::option::of(0i64..6)) {
+            let snapshots = of_hosts();
+            let all: Vec<_> = snapshots.iter().collect();
+            let own: Vec<_> = all.iter().copied().filter(|snapshot| snapshot.host == host).collect();
+            let text = |name: String| when.map_or(name.clone(), |when| format!("{name}@{when}"));
+            let of_host = select(&all, &text(format!("{host}:{name}")), &moment).map(|found| found.snapshot.id);
+            let alone = select(&own, &text(name), &moment).map(|found| found.snapshot.id);
+            prop_assert_eq!(of_host.ok(), alone.ok());
+        }
     }
 }

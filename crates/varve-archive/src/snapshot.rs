@@ -1,13 +1,18 @@
 //! A snapshot as the catalog keeps it. `docs/format.md`, section 5.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
 use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 use crate::left_out::{LeftOutRecord, RECORD_COUNT_MAX};
 use crate::machine::Machine;
-use crate::node::{DecodeNodeError, Node};
+use crate::node::{DecodeNodeError, Node, is_component};
 use crate::snapshot_id::SnapshotId;
 
 const KIND: u8 = 4;
@@ -55,6 +60,8 @@ pub struct Snapshot {
     pub left_out: Vec<LeftOutRecord>,
     /// A line that its owner has written about it; empty if none.
     pub comment: String,
+    /// Set where it is of a single file: the name of that file in the folder, which holds nothing else.
+    pub file: Option<Vec<u8>>,
     /// Fields that a later version has written.
     pub unknown: UnknownFields,
 }
@@ -117,7 +124,20 @@ impl Snapshot {
         let fields = self.left_out.iter().fold(fields, |fields, record| fields.bytes(19, &record.encode()));
         fields
             .optional_bytes(20, (!self.comment.is_empty()).then_some(self.comment.as_bytes()))
+            .optional_bytes(21, self.file.as_deref())
             .finish_with(&self.unknown)
+    }
+
+    /// Where in it a path of its user leads: within the single file that it is of, or from its root on. That file is also
+    /// found under its own name, as an earlier version of this program shows it.
+    #[must_use]
+    pub fn path_within<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
+        match &self.file {
+            None => Cow::Borrowed(path),
+            Some(name) if path.as_os_str().as_bytes() == name => Cow::Borrowed(path),
+            Some(name) if path.as_os_str().is_empty() => Cow::Owned(OsStr::from_bytes(name).into()),
+            Some(name) => Cow::Owned(Path::new(OsStr::from_bytes(name)).join(path)),
+        }
     }
 
     /// Reads a record's fields.
@@ -152,6 +172,7 @@ impl Snapshot {
             machine,
             left_out: parts.left_out,
             comment: parts.comment,
+            file: parts.file,
             unknown: parts.unknown,
         })
     }
@@ -171,6 +192,7 @@ struct Parts {
     machine: Option<Machine>,
     left_out: Vec<LeftOutRecord>,
     comment: String,
+    file: Option<Vec<u8>>,
     unknown: UnknownFields,
 }
 
@@ -200,6 +222,8 @@ impl Parts {
                 self.left_out.push(LeftOutRecord::decode(field.bytes)?);
             }
             20 => self.comment = field.text()?.into(),
+            21 if is_component(field.bytes) => self.file = Some(field.bytes.to_vec()),
+            21 => return Err(field.unexpected().into()),
             _ => self.unknown.keep(field),
         }
         Ok(())
@@ -239,6 +263,7 @@ pub(crate) mod tests {
             machine: is_image.then(crate::machine::tests::machine),
             left_out: if is_image { crate::left_out::tests::records() } else { Vec::new() },
             comment: if is_image { "before the upgrade".into() } else { String::new() },
+            file: (!is_image).then(|| b"hostname".to_vec()),
             unknown: UnknownFields::default(),
         }
     }
@@ -250,6 +275,23 @@ pub(crate) mod tests {
             assert_eq!(Snapshot::decode(&snapshot.encode(), 32).unwrap(), snapshot);
         }
         assert!(matches!(Snapshot::decode(&[], 32), Err(DecodeSnapshotError::Missing { what: "an id" })));
+    }
+
+    #[test]
+    fn paths_lead_into_the_file_that_a_snapshot_is_of() {
+        let folder = Snapshot { file: None, ..snapshot(1, "etc", 0) };
+        let file = Snapshot { file: Some(b"notes".to_vec()), ..folder.clone() };
+        let within = |snapshot: &Snapshot, path: &str| snapshot.path_within(Path::new(path)).into_owned();
+        for (path, in_folder, in_file) in
+            [("", "", "notes"), ("notes", "notes", "notes"), ("a/b", "a/b", "notes/a/b")]
+        {
+            assert_eq!(within(&folder, path), Path::new(in_folder));
+            assert_eq!(within(&file, path), Path::new(in_file));
+        }
+        let mut evil = file.encode();
+        let name = evil.windows(5).rposition(|part| part == b"notes").unwrap();
+        evil[name] = b'/';
+        assert!(Snapshot::decode(&evil, 32).is_err(), "no path");
     }
 
     /// Fields that this version does not know, of a record whose known ones are up to `last`.
@@ -272,7 +314,7 @@ pub(crate) mod tests {
         #[test]
         fn a_record_of_a_later_version_is_written_again_as_it_was(
             (is_image, held) in (any::<bool>(), any::<[bool; 2]>()),
-            (own, root, drive, kind) in (later_fields(20), later_fields(18), later_fields(9), 3_u64..),
+            (own, root, drive, kind) in (later_fields(21), later_fields(18), later_fields(9), 3_u64..),
             left_out in later_fields(5),
         ) {
             let base = snapshot(if is_image { 2 } else { 1 }, "web", -5);
@@ -299,6 +341,7 @@ pub(crate) mod tests {
             let record = between.fold(record, |record, (number, _)| record.bytes(number, b"later"));
             let left_out = with_later(crate::left_out::tests::records().remove(0).encode(), &left_out);
             let record = record.bytes(19, &left_out).bytes(20, b"x");
+            let record = record.optional_bytes(21, held[0].then_some(b"notes".as_slice()));
             let record = with_later(record.finish(), &own);
             let read = Snapshot::decode(&record, 32).unwrap();
             prop_assert_eq!(read.encode(), record);

@@ -1,22 +1,28 @@
 //! Taking a snapshot: the content is archived, and then the catalog says so.
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore};
 use varve_log::{AppendError, OpenLogError};
-use varve_store::{CloseError, OpenError, Permission, Store};
+use varve_store::{CloseError, NotPermitted, OpenError, Permission, Store};
 use varve_world::Timestamp;
 
 use crate::archived::Archived;
 use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
-use crate::folder::{ArchiveFolderError, Before, FolderOptions, Watch, archive_folder_after};
+use crate::folder::{
+    ArchiveFolderError, Before, FolderOptions, StreamOwner, Watch, archive_folder_after, archive_stream,
+    split,
+};
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
+use crate::naming::{NameTaken, check_name};
 use crate::progress::Progress;
 use crate::request::Request;
 use crate::snapshot::{Growth, Snapshot};
 use crate::snapshot_id::SnapshotId;
+use crate::tags::{TagChanges, TagError};
 use crate::vac::ArchivedVac;
 
 /// A store with its catalog.
@@ -59,6 +65,38 @@ pub enum TakeError {
     /// There was no randomness for an id.
     #[error("the system gives no random bytes")]
     Random(#[source] std::io::Error),
+}
+
+/// Why the tags of snapshots were not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The key does not allow it.
+    #[error("tags decide what is kept: only a key that may remove snapshots changes them")]
+    NotPermitted(#[from] NotPermitted),
+    /// The changes are not possible.
+    #[error(transparent)]
+    Tags(#[from] TagError),
+    /// The catalog could not be written.
+    #[error(transparent)]
+    Catalog(#[from] SaveCatalogError),
+}
+
+/// Those of the snapshots that are to be changed which are not as they are to be.
+pub(crate) fn changed(
+    snapshots: &[Snapshot],
+    ids: &[SnapshotId],
+    changes: &TagChanges,
+) -> Result<Vec<Snapshot>, TagError> {
+    let mut changed = Vec::new();
+    for snapshot in snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id)) {
+        let tags = changes.tags(&snapshot.tags)?;
+        let comment = changes.comment.clone().unwrap_or_else(|| snapshot.comment.clone());
+        let next = Snapshot { tags, comment, ..snapshot.clone() };
+        if next != *snapshot {
+            changed.push(next);
+        }
+    }
+    Ok(changed)
 }
 
 /// Why it is not known what another process has archived since.
@@ -200,6 +238,67 @@ impl Archive {
             tracing::warn!(%error, "this night is not remembered; the next one reads every file again");
         }
         Ok(taken)
+    }
+
+    /// Takes a snapshot of a single file; if it has not changed since the last one of the same name it is not read again,
+    /// unless `reread`. Durable when this returns.
+    ///
+    /// # Errors
+    /// [`TakeError`]; also where the file cannot be read, which is reported besides.
+    pub fn take_file(
+        &mut self,
+        file: &Path,
+        options: FolderOptions,
+        reread: bool,
+        request: Request,
+        watch: Watch<'_>,
+    ) -> Result<Taken, TakeError> {
+        let (folder, name) = split(file)?;
+        let options = FolderOptions { only: Some(name), ..options };
+        self.take_folder(&folder, options, reread, request, watch)
+    }
+
+    /// Takes a snapshot of all that a stream gives, as a file. If the stream fails there is no snapshot. Durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// [`TakeError`].
+    pub fn take_stream(
+        &mut self,
+        stream: &mut dyn Read,
+        owner: StreamOwner,
+        request: Request,
+        progress: &Progress,
+    ) -> Result<Taken, TakeError> {
+        let begun = self.begin()?;
+        self.store.expect_reads_in_pieces(false);
+        let cutting = FolderOptions::default().cutting;
+        let folder = archive_stream(&*self.store, stream, &request.name, owner, cutting, progress)?;
+        self.finish(begun, folder.into(), request)
+    }
+
+    /// Whether the name of a request is free for it: nothing was archived under it yet, or last this very source, or its
+    /// user has given it. A key that may not read knows of no snapshots but those of this session.
+    ///
+    /// # Errors
+    /// [`NameTaken`].
+    pub fn check_name(&self, request: &Request) -> Result<(), NameTaken> {
+        check_name(self.snapshots(), request)
+    }
+
+    /// Changes the tags and comments of these snapshots, and returns those that are not as they were. Durable when this
+    /// returns; the catalogs before stay in the log.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing is changed then.
+    pub fn change(&mut self, ids: &[SnapshotId], changes: &TagChanges) -> Result<Vec<Snapshot>, ChangeError> {
+        // What is kept for how long will depend on tags.
+        self.store.role().require(Permission::Destroy)?;
+        let changed = changed(self.snapshots(), ids, changes)?;
+        if !changed.is_empty() {
+            self.catalog.change(&*self.store, &changed)?;
+        }
+        Ok(changed)
     }
 
     /// An identity for a snapshot that is yet to be taken.

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, LeftOutRecord, Machine, Place,
-    PlaceError, Progress, Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError, Taken,
-    ToldRun, image_shape,
+    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, LeftOutRecord, Machine, NameTaken,
+    Place, PlaceError, Progress, Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError,
+    Taken, ToldRun, image_shape,
 };
 use varve_block::{visible, with_causes};
 use varve_image::{LeaveOut, LeftOut, Ranges};
@@ -108,6 +108,9 @@ pub enum NightError {
     /// QEMU does not do what it takes.
     #[error(transparent)]
     Qmp(#[from] QmpError),
+    /// A drive's snapshot would have a name that belongs to something else.
+    #[error(transparent)]
+    Name(#[from] NameTaken),
     /// The moment could not be held.
     #[error(transparent)]
     Hold(#[from] HoldError),
@@ -463,6 +466,15 @@ impl Night<'_> {
         time: Timestamp,
     ) -> Result<DriveTaken, NightError> {
         let drive = planned.drive.name.clone();
+        let request = Request {
+            name: name.to_owned(),
+            time: self.request.time.or(Some(time)),
+            source: planned.drive.file.clone().into_bytes(),
+            id: Some(planned.record.night),
+            machine: Some(self.machine.clone()),
+            ..self.request.clone()
+        };
+        self.archive.check_name(&request)?;
         let block_bytes = self.archive.store().config().block_bytes;
         let before = self.watch.progress.snapshot().bytes_read;
         let path = Path::new(&drive);
@@ -472,14 +484,9 @@ impl Night<'_> {
         let failed = |source| NightError::Connect { drive: drive.clone(), source };
         let left_out = self.left_out(&held, path).map_err(failed)?;
         let request = Request {
-            name: name.to_owned(),
-            time: self.request.time.or(Some(time)),
-            source: planned.drive.file.clone().into_bytes(),
-            id: Some(planned.record.night),
-            machine: Some(self.machine.clone()),
             left_out: LeftOutRecord::list(&left_out),
             problem_count: left_out.fast_commits().len() as u64,
-            ..self.request.clone()
+            ..request
         };
         let mut archive_from = |earlier: Option<Entry>, left_out_before: Ranges| {
             let mut places = left_out_before;

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use varve_archive::{Archive, Catalog, LoadCatalogError, Snapshot};
+use varve_archive::{Archive, Catalog, LoadCatalogError, Snapshot, SnapshotFilter};
 use varve_block::{BlockName, BlockStore};
 use varve_store::Store;
 use varve_world::Clock;
@@ -48,6 +48,42 @@ impl SnapshotList for Archive {
 
     fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.store().world().clock)
+    }
+}
+
+/// Those of other snapshots that pass a filter.
+pub struct FilteredSnapshots<L> {
+    list: L,
+    filter: SnapshotFilter,
+    passed: Vec<Snapshot>,
+}
+
+impl<L: SnapshotList> FilteredSnapshots<L> {
+    /// The snapshots of `list` that pass `filter`, now and after each look for new ones.
+    #[must_use]
+    pub fn new(list: L, filter: SnapshotFilter) -> Self {
+        let passed = filter.apply(list.snapshots()).into_iter().cloned().collect();
+        Self { list, filter, passed }
+    }
+}
+
+impl<L: SnapshotList> SnapshotList for FilteredSnapshots<L> {
+    fn snapshots(&self) -> &[Snapshot] {
+        &self.passed
+    }
+
+    fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        if !self.list.follow()? {
+            return Ok(false);
+        }
+        let passed: Vec<_> = self.filter.apply(self.list.snapshots()).into_iter().cloned().collect();
+        let is_new = passed != self.passed;
+        self.passed = passed;
+        Ok(is_new)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.list.clock()
     }
 }
 

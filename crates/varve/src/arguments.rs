@@ -19,8 +19,10 @@ mod boot;
 mod command_line;
 mod plan;
 mod serve;
+mod snapshots;
 mod value;
 mod venti;
+mod which;
 
 pub use bench::{
     ActionChoice, Bench, BenchDevice, BenchFoundation, BenchMemventi, BenchVenti, EngineChoice, OrderChoice,
@@ -28,13 +30,15 @@ pub use bench::{
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use plan::{MakePlan, Sizes};
 pub use serve::{Serve, TlsFiles};
+pub use snapshots::{AsChoice, GroupBy, Snapshots, Tag};
 pub use value::parse_name;
 use value::{
-    parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_compression,
-    parse_duration, parse_exclude, parse_format, parse_index_memory, parse_parity, parse_sample, parse_share,
-    parse_size, parse_tag, parse_time,
+    parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment,
+    parse_compression, parse_duration, parse_exclude, parse_format, parse_index_memory, parse_parity,
+    parse_sample, parse_share, parse_size, parse_tag, parse_time,
 };
 pub use venti::{Copy, Import, Venti};
+pub use which::Which;
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
@@ -114,8 +118,8 @@ Examples:
   varve -s /backup/store replicate /mnt/usb    keep all of it a second time
   varve clone /mnt/usb /backup/store           and bring it back
 
-A snapshot is named by its name (the newest of that name), NAME@2026-05-01 (the newest on or before that day), \
-@2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage error, \
+A snapshot is named by its name (the newest of that name), HOST:NAME (the newest of that name from that host), \
+NAME@2026-05-01 (the newest on or before that day), @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage error, \
 3 done with gaps (some files could not be read), 5 damage found, 10 no store there, 11 another writer holds the store, \
 12 wrong key or passphrase, 130 interrupted.";
 
@@ -169,12 +173,15 @@ Examples:
 pub enum Command {
     /// Make a store in an empty or new folder
     Init(Init),
-    /// Archive disk images, block devices or folders
-    #[command(visible_alias = "backup")]
+    /// Archive disk images, block devices, folders, files, or what a program writes
+    #[command(visible_alias = "backup", after_help = snapshots::SNAPSHOT_HELP)]
     Snapshot(TakeSnapshot),
     /// List what was archived
     #[command(visible_alias = "list")]
     Snapshots(Snapshots),
+    /// Change the tags and the comments of snapshots
+    #[command(after_help = snapshots::TAG_HELP)]
+    Tag(Tag),
     /// Show what the store holds and what it costs
     Stats,
     /// List the files of a snapshot, or the volumes of a disk image
@@ -473,11 +480,11 @@ pub struct Parity(pub Option<ParityPercent>);
 
 #[derive(Debug, Clone, Args)]
 pub struct TakeSnapshot {
-    /// Disk images, block devices or folders; `-` archives standard input as an image
+    /// Disk images, block devices, folders or files; `-` archives standard input, as an image unless --as says otherwise
     #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
 
-    /// What to call it; the source's own name if not given
+    /// What to call it; the source's own name if not given. A name under which something else was archived has to be given
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 
@@ -488,6 +495,24 @@ pub struct TakeSnapshot {
     /// Something to remember with it; may be given several times
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
     pub tags: Vec<String>,
+
+    /// A line about it
+    #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
+    pub comment: Option<String>,
+
+    /// Archive regular files, or standard input, as this [default: what they hold decides]
+    #[arg(long = "as", value_enum, value_name = "FORM", conflicts_with = "qmp")]
+    pub form: Option<AsChoice>,
+
+    /// Archive what a program writes to its standard output, as the file NAME: --command NAME -- PROGRAM ARGS...
+    ///
+    /// If the program fails there is no snapshot.
+    #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with_all = ["qmp", "name", "vac", "format"])]
+    pub command: Option<String>,
+
+    /// Archive standard input, or the output of a program, also if nothing comes
+    #[arg(long)]
+    pub allow_empty: bool,
 
     /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
     #[arg(long = "exclude", value_name = "PATTERN", value_parser = parse_exclude)]
@@ -565,16 +590,6 @@ pub struct RunningMachine {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Snapshots {
-    /// Only those of this name
-    pub name: Option<String>,
-
-    /// Only those with this tag; may be given several times
-    #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
-    pub tags: Vec<String>,
-}
-
-#[derive(Debug, Clone, Args)]
 pub struct Ls {
     /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
     pub snapshot: OsString,
@@ -586,12 +601,18 @@ pub struct Ls {
     /// List folders within folders too
     #[arg(short = 'R', long)]
     pub recursive: bool,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct Cat {
     /// Which snapshot, and which file in it: SNAPSHOT[:PATH]
     pub snapshot: OsString,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -603,6 +624,9 @@ pub struct Mount {
     /// Let other users in as well, as far as modes and owners of the archived files allow it
     #[arg(long)]
     pub allow_other: bool,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -612,6 +636,9 @@ pub struct Diff {
 
     /// The later one: SNAPSHOT[:PATH]
     pub to: OsString,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -621,6 +648,9 @@ pub struct Find {
 
     /// Where to look: one snapshot, or a path in it: SNAPSHOT[:PATH]; all snapshots, newest first, if not given
     pub snapshot: Option<OsString>,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -639,6 +669,9 @@ pub struct Restore {
     /// The format of the file that a disk image becomes: raw, qcow2, vmdk, vhdx, vdi or vhd; all but raw are made with QEMU's tools
     #[arg(long, value_name = "FORMAT", default_value = "raw", value_parser = parse_format)]
     pub format: ImageFormat,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -2,16 +2,19 @@
 
 mod bench;
 mod boot;
+mod choice;
 mod clone;
 mod copy;
 mod diff;
 mod find;
 mod import;
 mod init;
+mod input;
 mod key;
 mod ls;
 mod machine;
 mod mount;
+mod naming;
 mod pages;
 mod paper_page;
 mod place;
@@ -23,8 +26,11 @@ mod restore;
 mod serve;
 mod snapshot;
 mod snapshots;
+mod source;
 mod stats;
+mod tag;
 mod taken;
+mod taker;
 mod venti;
 mod verify;
 mod verify_replica;
@@ -72,6 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         Command::Init(words) => init::run(arguments, words),
         Command::Snapshot(words) => snapshot::run(arguments, words),
         Command::Snapshots(words) => snapshots::run(arguments, words),
+        Command::Tag(args) => tag::run(arguments, args),
         Command::Stats => stats::run(arguments),
         Command::Ls(words) => ls::run(arguments, words),
         Command::Mount(words) => mount::run(arguments, words),

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Error;
 use serde_json::json;
-use varve_archive::{RestoreFolderError, RestoreImageError};
+use varve_archive::{NameTaken, RestoreFolderError, RestoreImageError};
 use varve_block::{causes, with_causes};
 use varve_log::AppendError;
 use varve_machine::RestoreForeignError;
@@ -123,6 +123,12 @@ const PUT_BACK: &str =
 /// What may help.
 fn hint(error: &Error) -> Option<&'static str> {
     for cause in exit_status::typed_causes(error.as_ref()) {
+        if cause.is::<NameTaken>() {
+            return Some(
+                "--name NAME with the same name goes on with it all the same, as after a move or on a machine with a new host \
+                 name; --name with another name begins a series of its own",
+            );
+        }
         if let Some(OpenError::NotAStore) = cause.downcast_ref() {
             return Some(
                 "`varve -s PATH init` makes a store there; if there was one, check the path, and whether its disk is mounted",

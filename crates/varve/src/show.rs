@@ -1,6 +1,8 @@
 //! Sizes, names and tables, as they are printed.
 
 use std::fmt::{self, Write as _};
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde_json::Value;
@@ -100,6 +102,33 @@ pub fn put_name(object: &mut Value, field: &str, name: &[u8]) {
     }
 }
 
+/// The end of a text, with a sign that it is one if it has more than `room` characters.
+pub fn end_of(text: &str, room: usize) -> String {
+    let count = text.chars().count();
+    if count <= room {
+        return text.into();
+    }
+    let end = text.chars().skip(count - room.saturating_sub(1));
+    std::iter::once('…').chain(end).collect()
+}
+
+/// The start of a text, in the same way.
+pub fn start_of(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text.into();
+    }
+    text.chars().take(room.saturating_sub(1)).chain(std::iter::once('…')).collect()
+}
+
+/// How many characters a line has at a terminal; `None` where there is none.
+pub fn terminal_width(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    if !output.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(output).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
 /// The mode of a node, as `ls -l` shows it.
 pub fn mode(node: &Node) -> String {
     let kind = match node.kind {
@@ -183,6 +212,13 @@ mod tests {
         ] {
             assert_eq!(bytes(count), shown);
         }
+    }
+
+    #[test]
+    fn texts_are_shortened_to_their_room() {
+        assert_eq!((end_of("/srv/docs", 9), end_of("/srv/docs", 5)), ("/srv/docs".into(), "…docs".into()));
+        assert_eq!((start_of("grün.example", 5), start_of("grün", 4)), ("grün…".into(), "grün".into()));
+        assert_eq!((end_of("ab", 1), end_of("", 0)), ("…".into(), String::new()));
     }
 
     #[test]

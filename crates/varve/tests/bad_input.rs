@@ -252,13 +252,13 @@ fn a_full_disk_loses_nothing() {
     }
     tool("mount", ["-o", "remount,size=64M", disk.to_str().unwrap()]);
     sandbox.ok(["snapshot", "big.img"]);
-    assert!(sandbox.run(["cat", "big"]).stdout == new);
+    assert!(sandbox.run(["cat", "big.img"]).stdout == new);
     assert!(sandbox.run(["cat", "disk"]).stdout == old);
     sandbox.ok(["verify", "--data"]);
 
     fs::create_dir(sandbox.path("small")).unwrap();
     let _small = Mounted::tmpfs(&sandbox.path("small"), "2M").unwrap();
-    let full = sandbox.fails(1, ["restore", "big", "small/out"]);
+    let full = sandbox.fails(1, ["restore", "big.img", "small/out"]);
     assert!(full.contains("No space left"), "{full}");
     assert!(full.contains("hint: the archive is as it was; make space where it is restored to"), "{full}");
     assert_eq!(fs::read_dir(sandbox.path("small")).unwrap().count(), 0, "no half of it is left there");
@@ -421,7 +421,7 @@ impl Victim {
         let written = harmed.run(["snapshot", "late.img"]);
         if written.code == Some(0) {
             assert!(
-                harmed.run(["cat", "late"]).stdout == noise(30, 50_000),
+                harmed.run(["cat", "late.img"]).stdout == noise(30, 50_000),
                 "{what}: an acknowledged snapshot is lost"
             );
         }
@@ -679,7 +679,7 @@ fn a_snapshot_with_gaps_has_a_status_of_its_own() {
 fn another_writer_is_waited_for() {
     let sandbox = Sandbox::encrypted();
     fs::write(sandbox.path("file"), "x").unwrap();
-    let (first, input) = writer(&sandbox, "slow");
+    let (first, mut input) = writer(&sandbox, "slow");
     let holder = format!("process {} ", first.id());
     let lock = sandbox.store().join("lock");
     assert!(until(|| fs::read_to_string(&lock).is_ok_and(|text| text.contains(&holder))));
@@ -709,6 +709,7 @@ fn another_writer_is_waited_for() {
     }
     let mut children = [waiting(&["snapshot", "file"]), waiting(&["repair"]), waiting(&["reindex"])];
     children.iter_mut().for_each(announced);
+    input.write_all(b"done").unwrap();
     drop(input);
     assert_eq!(Run::new(first.wait_with_output().unwrap()).code, Some(0));
     for child in children {

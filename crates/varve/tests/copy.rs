@@ -23,10 +23,10 @@ fn archived(sandbox: &Sandbox) {
     sparse_image(&image, (4 << 20) + 5, &[(70_000, &noise(50, 900_000)), (2 << 20, &[b'x'; 300_000])]);
     sample_folder(&folder);
     fs::write(folder.join("large"), noise(58, 700_000)).unwrap();
-    sandbox.ok(["snapshot", "disk.img", "home", "--tag", "kind=sample"]);
+    sandbox.ok(["snapshot", "disk.img", "home", "--as", "image", "--tag", "kind=sample"]);
     write_at(&image, 1 << 20, &noise(51, 200_000));
     fs::write(folder.join("letter.txt"), "changed").unwrap();
-    sandbox.ok(["snapshot", "disk.img", "home"]);
+    sandbox.ok(["snapshot", "disk.img", "home", "--as", "image"]);
 }
 
 /// All snapshots as they are listed, without what they have cost, and as they are restored.
@@ -117,7 +117,7 @@ fn a_copy_goes_on_where_it_stopped_and_copies_nothing_twice() {
     to.ok(["verify", "--data"]);
     // Nights go on there.
     fs::copy(from.path("disk.img"), to.path("disk.img")).unwrap();
-    let next = to.json(["snapshot", "disk.img"]);
+    let next = to.json(["snapshot", "disk.img", "--as", "image", "--name", "disk.img"]);
     assert!(next[0]["new_bytes"].as_u64().unwrap() < 100_000, "{next:?}");
 }
 

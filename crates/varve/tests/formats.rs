@@ -103,7 +103,7 @@ fn an_image_stands_only_on_what_is_allowed() {
     sandbox.ok(["snapshot", &top, "--allow-backing", &other, "--allow-backing", &base]);
     let mut expected = bytes;
     expected[1 << 20..(1 << 20) + (64 << 10)].fill(5);
-    assert!(sandbox.run(["cat", "top"]).stdout == expected);
+    assert!(sandbox.run(["cat", "top.qcow2"]).stdout == expected);
 
     // A guest has made its raw disk say that it stands on a file of its host, or is one.
     fs::write(sandbox.path("secret"), [0x42; 512]).unwrap();

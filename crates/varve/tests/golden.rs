@@ -171,6 +171,26 @@ fn wide_times_come_back() {
     assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (13_569_465_600, 5));
 }
 
+/// A file by itself, and the output of a program: files, with what was kept of them and what was written about them.
+#[test]
+fn files_by_themselves_come_back() {
+    let sandbox = Sandbox::copy_of(&fixture("store-v2/single-file-plain"), None);
+    let listed = sandbox.json(["snapshots"]);
+    let field = |name: &str| -> Vec<Value> { listed.iter().map(|snapshot| snapshot[name].clone()).collect() };
+    assert_eq!(field("name"), ["notes.txt", "dump.sql"]);
+    assert_eq!(field("kind"), ["file", "file"]);
+    assert_eq!(field("host"), ["golden", "golden"]);
+    assert_eq!(field("source"), ["/tmp/golden/notes.txt", "command:echo"]);
+    assert_eq!(field("comment"), ["before the upgrade", ""]);
+    assert_eq!(sandbox.ok(["cat", "dump.sql"]), "dump\n");
+    let node = sandbox.json(["ls", "golden:notes.txt"]).remove(0);
+    assert_eq!((&node["mode"], &node["mtime"]), (&"0640".into(), &"2026-05-01T10:20:30.123456789Z".into()));
+    // Owners come back only for root.
+    let restored = sandbox.run(["restore", "notes.txt", "out"]);
+    assert!(restored.code == Some(0) || !sandbox::is_root(), "{}", restored.stderr);
+    assert_eq!(fs::read_to_string(sandbox.path("out")).unwrap(), "buy milk\n");
+}
+
 #[test]
 fn golden_stores_can_be_written_to() {
     for name in STORES {

@@ -200,7 +200,7 @@ fn the_process_is_closed_to_others() {
     // It waits for its standard input, so that it can be looked at.
     let mut child = sandbox
         .command()
-        .args(["snapshot", "-", "--name", "waiting"])
+        .args(["snapshot", "-", "--name", "waiting", "--allow-empty"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

@@ -227,7 +227,7 @@ fn a_killed_checkpoint_is_written_by_the_next_session() {
     let mut image: Vec<u8> = (0..102_000_u32).flat_map(|n| format!("{n:0512}").into_bytes()).collect();
     let path = sandbox.path("disk.img");
     fs::write(&path, &image).unwrap();
-    sandbox.ok(["snapshot", path.to_str().unwrap()]);
+    sandbox.ok(["snapshot", "--as", "image", path.to_str().unwrap()]);
     let checkpoint = sandbox.store().join("index/checkpoint");
     assert!(checkpoint.exists(), "the store is too small to have a checkpoint");
     let mut dice = Dice::new(seed());
@@ -237,7 +237,7 @@ fn a_killed_checkpoint_is_written_by_the_next_session() {
         image[dice.index(1 << 20)] ^= 1;
         fs::write(&path, &image).unwrap();
         let mut command = sandbox.command();
-        command.args(["--json", "snapshot", path.to_str().unwrap()]);
+        command.args(["--json", "snapshot", "--as", "image", path.to_str().unwrap()]);
         let killed = kill_at(command, sandbox.store(), Moment::Successor);
         let unfinished = sandbox.store().join("index/checkpoint.new").exists();
         tally.add(match (killed.was_done, unfinished) {
@@ -245,12 +245,12 @@ fn a_killed_checkpoint_is_written_by_the_next_session() {
             (false, true) => "while the checkpoint was written",
             (false, false) => "after the checkpoint was written",
         });
-        sandbox.ok(["snapshot", path.to_str().unwrap()]);
+        sandbox.ok(["snapshot", "--as", "image", path.to_str().unwrap()]);
         assert!(checkpoint.exists(), "the session after a kill writes the checkpoint");
         assert!(!sandbox.store().join("index/checkpoint.new").exists());
     }
     let restored = sandbox.path("back");
-    sandbox.ok(["restore", "disk", restored.to_str().unwrap()]);
+    sandbox.ok(["restore", "disk.img", restored.to_str().unwrap()]);
     assert!(fs::read(&restored).unwrap() == image, "other bytes");
     tally.print(&format!("{} kills at a checkpoint, seed {}", tally.total(), seed()));
 }

@@ -18,12 +18,12 @@ use sandbox::{
 const NIGHTS: [&str; 2] = ["2026-05-01T23:00:00Z", "2026-05-02T23:00:00Z"];
 
 /// Archives an image twice, changed by `change` in between, and takes both nights out again.
-fn two_nights_of_an_image(sandbox: &Sandbox, image: &Path, change: &dyn Fn(&Path)) {
+fn two_nights_of_an_image(sandbox: &Sandbox, image: &Path, form: &[&str], change: &dyn Fn(&Path)) {
     let source = image.to_str().unwrap();
-    let name = image.file_stem().unwrap().to_str().unwrap();
+    let name = image.file_name().unwrap().to_str().unwrap();
     let mut nights = Vec::new();
     for time in NIGHTS {
-        let taken = sandbox.json(["snapshot", source, "--time", time]).remove(0);
+        let taken = sandbox.json([&["snapshot", source, "--time", time], form].concat()).remove(0);
         assert_eq!((&taken["kind"], &taken["name"]), (&"image".into(), &name.into()));
         nights.push((taken, fs::read(image).unwrap(), bytes_on_disk(image)));
         change(image);
@@ -78,14 +78,14 @@ fn into_a_folder_things_come_under_their_own_names() {
     fs::write(sandbox.path("disk.img"), vec![7; 100_000]).unwrap();
     sandbox.ok(["snapshot", &sandbox.arg("source/work"), &sandbox.arg("disk.img")]);
     let there = format!("{}/", sandbox.arg("there"));
-    for what in ["work:deep/notes.txt", "work:deep", "work", "disk"] {
+    for what in ["work:deep/notes.txt", "work:deep", "work", "disk.img"] {
         sandbox.ok(["restore", what, &there]);
     }
     for notes in ["notes.txt", "deep/notes.txt", "work/deep/notes.txt"] {
         assert_eq!(fs::read(sandbox.path("there").join(notes)).unwrap(), b"buy milk", "{notes}");
     }
-    assert_eq!(fs::read(sandbox.path("there/disk")).unwrap(), vec![7; 100_000]);
-    for again in ["work:deep", "disk"] {
+    assert_eq!(fs::read(sandbox.path("there/disk.img")).unwrap(), vec![7; 100_000]);
+    for again in ["work:deep", "disk.img"] {
         let exists = sandbox.fails(1, ["restore", again, &there]);
         assert!(exists.contains("exists") && exists.contains("hint: --overwrite"), "{exists}");
     }
@@ -109,7 +109,9 @@ fn two_nights_of_a_sparse_image() {
         let pieces: Vec<_> = pieces.iter().map(|(at, bytes)| (*at, bytes.as_slice())).collect();
         // Its size is no multiple of any block.
         sparse_image(&image, (12 << 20) + 777, &pieces);
-        two_nights_of_an_image(&sandbox, &image, &|image| write_at(image, 9_000_001, &noise(5, 40_000)));
+        two_nights_of_an_image(&sandbox, &image, &["--as", "image"], &|image| {
+            write_at(image, 9_000_001, &noise(5, 40_000));
+        });
         sandbox.ok(["verify"]);
         assert!(sandbox.ok(["verify", "--data"]).contains("all is well: 2 snapshots"));
     }
@@ -130,7 +132,7 @@ fn two_nights_of_a_real_disk() {
     let (tree, disk) = (tree.to_str().unwrap(), image.to_str().unwrap());
     tool("mkfs.ext4", ["-q", "-F", "-d", tree, disk, "24M"]);
     let write = format!("write {} new", sandbox.arg("new"));
-    two_nights_of_an_image(&sandbox, &image, &|image| {
+    two_nights_of_an_image(&sandbox, &image, &[], &|image| {
         tool("debugfs", ["-w", "-R", &write, image.to_str().unwrap()]);
     });
     sandbox.ok(["verify", "--data"]);
@@ -210,7 +212,7 @@ fn says_what_came_out(sandbox: &Sandbox, first: &serde_json::Value) {
     assert_eq!(sandbox.ok(["restore", &letter, "said/quiet", "-q"]), "");
     let told = sandbox.json(["restore", &letter, "said/told"]).remove(0);
     let wanted = serde_json::json!({
-        "type": "restored", "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14, "problems": 0,
+        "type": "restored", "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14, "problems": 0, "left_out": [],
     });
     assert_eq!(told, wanted);
 }
@@ -373,7 +375,7 @@ fn a_passphrase_opens_a_store() {
     let wrong = with("open barley", &["snapshots"]);
     assert_eq!(wrong.code, Some(12), "{}", wrong.stderr);
     assert!(wrong.stderr.contains("passphrase"), "{}", wrong.stderr);
-    assert_eq!(with("open sesame", &["cat", "file"]).stdout, noise(9, 10_000));
+    assert_eq!(with("open sesame", &["cat", "file.img"]).stdout, noise(9, 10_000));
 }
 
 #[test]
@@ -543,7 +545,7 @@ fn programs_are_answered_in_lines_of_json() {
     fs::write(sandbox.path("home/below/letter"), "Dear archive,\n").unwrap();
     fs::write(sandbox.path("home").join(OsStr::from_bytes(b"caf\xe9")), noise(80, 300_000)).unwrap();
     sparse_image(&sandbox.path("disk.img"), 4 << 20, &[(1 << 20, &noise(81, 100_000))]);
-    let taken = sandbox.json(["snapshot", "home", "disk.img"]);
+    let taken = sandbox.json(["snapshot", "home", "disk.img", "--as", "image"]);
     assert_eq!((taken[0]["entries"].as_u64(), taken[1]["entries"].as_u64()), (Some(4), Some(0)));
     write_at(&sandbox.path("disk.img"), 2 << 20, b"changed");
     fs::write(sandbox.path("home/added"), "").unwrap();
@@ -561,11 +563,12 @@ fn programs_are_answered_in_lines_of_json() {
         (&["snapshots"][..], &["snapshot"; 4][..]),
         (&["stats"], &["stats"]),
         (&["ls", "-R", "home"], &["node"; 4]),
-        (&["ls", "disk"], &["volume", "image"]),
-        (&["ls", "disk:disk.raw"], &["image"]),
+        (&["ls", "disk.img"], &["volume", "image"]),
+        (&["ls", "disk.img:disk.raw"], &["image"]),
+        (&["tag", "home", "disk.img", "--add", "why=test"], &["snapshot"; 2]),
         (&["find", "letter"], &["found"; 2]),
         (&["diff", &taken[0]["id"].as_str().unwrap()[..12], "home"], &["change"; 2]),
-        (&["diff", &taken[1]["id"].as_str().unwrap()[..12], "disk"], &["range", "ranges"]),
+        (&["diff", &taken[1]["id"].as_str().unwrap()[..12], "disk.img"], &["range", "ranges"]),
         (&["restore", "home", "out"], &["restored"]),
         (&["verify"], &["verified"]),
         (&["verify", "--data"], &["verified"]),
@@ -603,6 +606,7 @@ fn programs_are_answered_in_lines_of_json() {
     // What goes wrong is an object, too, and standard error is empty.
     for (code, words) in [
         (1, &["ls", "nonesuch"][..]),
+        (1, &["snapshots", "nonesuch"]),
         (2, &["snapshot", "-"]),
         (2, &["ls", "--nonesuch"]),
         (10, &["key", "list"]),

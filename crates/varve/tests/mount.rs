@@ -8,7 +8,7 @@ mod sandbox;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -89,7 +89,7 @@ fn nothing_can_be_changed_and_holes_stay_holes() {
     let pieces: [(u64, &[u8]); 2] = [(20 << 20, &noise(3, 100_000)), (50 << 20, b"the end")];
     sparse_image(&source.join("sparse"), 60 << 20, &pieces);
     sandbox.ok(["snapshot", &sandbox.arg("home")]);
-    sandbox.ok(["snapshot", &sandbox.arg("home/sparse"), "--name", "disk"]);
+    sandbox.ok(["snapshot", &sandbox.arg("home/sparse"), "--as", "image", "--name", "disk"]);
     let mount = mounted(&sandbox, &[]);
     let wanted = fs::read(source.join("sparse")).unwrap();
     for path in ["latest/home/sparse", "latest/disk/disk.raw", "latest/disk/p0.raw"] {
@@ -289,7 +289,7 @@ fn a_damaged_block_of_a_disk_is_an_error_of_the_reads_that_it_hits_alone() {
     let mut bad = BTreeSet::new();
     let mut piece = [0; PIECE];
     for (name, bytes) in &files {
-        let file = File::open(mount.path("latest/vm/p0").join(name)).unwrap();
+        let file = File::open(mount.path("latest/vm.img/p0").join(name)).unwrap();
         for (number, wanted) in bytes.chunks(PIECE).enumerate() {
             match file.read_exact_at(&mut piece, (number * PIECE) as u64) {
                 Ok(()) => assert!(piece == wanted, "{name}, {number}"),
@@ -304,9 +304,44 @@ fn a_damaged_block_of_a_disk_is_an_error_of_the_reads_that_it_hits_alone() {
     // What was packed together with it, and nothing else.
     assert!((1..=16).contains(&bad.len()), "{bad:?}");
     let complaints = mount.running.complaints();
-    for said in ["a file cannot be read", "in snapshot vm (", " p0", "arena 2"] {
+    for said in ["a file cannot be read", "in snapshot vm.img (", " p0", "arena 2"] {
         assert!(complaints.contains(said), "{said}: {complaints}");
     }
+    mount.end("-TERM");
+}
+
+#[test]
+fn a_file_by_itself_is_shown_as_a_file() {
+    if !can_mount("a file in a mount") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let bytes = noise(8, 300_000);
+    fs::write(sandbox.path("notes.txt"), &bytes).unwrap();
+    fs::set_permissions(sandbox.path("notes.txt"), fs::Permissions::from_mode(0o640)).unwrap();
+    sandbox.ok(["snapshot", "notes.txt", "--time", NIGHTS[0]]);
+    fs::create_dir(sandbox.path("home")).unwrap();
+    sandbox.ok(["snapshot", "home", "--time", NIGHTS[0]]);
+    let mount = mounted(&sandbox, &[]);
+    for path in ["latest/notes.txt", "2026/05/01/notes.txt"] {
+        let shown = mount.path(path);
+        assert!(fs::read(&shown).unwrap() == bytes, "{path}");
+        let status = fs::metadata(&shown).unwrap();
+        assert!(status.is_file() && status.permissions().mode() & 0o777 == 0o640, "{path}");
+    }
+    let kinds: Vec<_> = fs::read_dir(mount.path("2026/05/01"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name(), entry.file_type().unwrap().is_file()))
+        .collect();
+    assert!(
+        kinds.contains(&("notes.txt".into(), true)) && kinds.contains(&("home".into(), false)),
+        "{kinds:?}"
+    );
+    mount.end("-TERM");
+    // One that a filter leaves out is not shown.
+    let mount = mounted(&sandbox, &["--path", "home"]);
+    assert_eq!(names(&mount.path("latest")), ["home"]);
     mount.end("-TERM");
 }
 
@@ -338,7 +373,7 @@ fn a_disk_is_shown_by_its_volumes() {
     sandbox.ok(["snapshot", image.to_str().unwrap(), "--time", NIGHTS[0]]);
 
     let mount = mounted(&sandbox, &[]);
-    let night = mount.path("2026/05/01/vm");
+    let night = mount.path("2026/05/01/vm.img");
     assert!(fs::read(night.join("disk.raw")).unwrap() == bytes);
     assert_eq!(names(&night), ["disk.raw", "p1", "p2.raw"]);
     assert!(fs::read(night.join("p2.raw")).unwrap() == bytes[30 << 20..32 << 20]);

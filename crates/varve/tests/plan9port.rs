@@ -77,7 +77,7 @@ fn a_server_that_is_not_ours_is_a_store() {
     let server = Venti::start(&sandbox);
     let ask = |words: &[&str]| at(&sandbox, &server.address, words);
 
-    ask(&["snapshot", &sandbox.arg("home"), &sandbox.arg("disk.raw")]);
+    ask(&["snapshot", &sandbox.arg("home"), &sandbox.arg("disk.raw"), "--as", "image"]);
     fs::write(sandbox.path("home/below/small"), "another small file\n").unwrap();
     ask(&["snapshot", &sandbox.arg("home")]);
     assert_eq!(ask(&["snapshots"]).lines().count(), 4);

@@ -125,12 +125,12 @@ fn fresh_stores_are_read_alike() {
         let (image, folder) = (sandbox.path("disk.img"), sandbox.path("home"));
         sparse_image(&image, (3 << 20) + 5, &[(70_000, &noise(50, 900_000)), (2 << 20, &[b'x'; 300_000])]);
         sample_folder(&folder);
-        sandbox.ok(["snapshot", "disk.img", "home"]);
+        sandbox.ok(["snapshot", "disk.img", "home", "--as", "image"]);
         // Where the index is makes no difference to the log: one night will do.
         if !kind.contains(&"--index") {
             write_at(&image, 1 << 20, &noise(51, 200_000));
             fs::write(folder.join("letter.txt"), "changed").unwrap();
-            sandbox.ok(["snapshot", "disk.img", "home"]);
+            sandbox.ok(["snapshot", "disk.img", "home", "--as", "image"]);
         }
         agree(&sandbox);
     }
@@ -224,7 +224,7 @@ fn three_nights(words: &[&str]) -> Sandbox {
     for night in 0..3 {
         write_at(&image, 1 << 20, &noise(71 + night, 200_000));
         fs::write(folder.join("letter.txt"), format!("night {night}")).unwrap();
-        sandbox.ok(["snapshot", "disk.img", "home"]);
+        sandbox.ok(["snapshot", "disk.img", "home", "--as", "image"]);
     }
     sandbox
 }

@@ -85,10 +85,28 @@ fn two_nights() -> (Sandbox, PathBuf, [Vec<u8>; 2]) {
     let sandbox = Sandbox::encrypted();
     let image = sandbox.path("disk.raw");
     sparse_image(&image, 24 << 20, &[(0, &noise(2, 1 << 20)), (9 << 20, &noise(3, 3 << 20))]);
-    sandbox.ok(["snapshot", &sandbox.arg("disk.raw"), "--name", "vm", "--time", "2026-05-01T23:00:00Z"]);
+    sandbox.ok([
+        "snapshot",
+        &sandbox.arg("disk.raw"),
+        "--as",
+        "image",
+        "--name",
+        "vm",
+        "--time",
+        "2026-05-01T23:00:00Z",
+    ]);
     let first = fs::read(&image).unwrap();
     write_at(&image, 10 << 20, &noise(4, 100_000));
-    sandbox.ok(["snapshot", &sandbox.arg("disk.raw"), "--name", "vm", "--time", "2026-05-02T23:00:00Z"]);
+    sandbox.ok([
+        "snapshot",
+        &sandbox.arg("disk.raw"),
+        "--as",
+        "image",
+        "--name",
+        "vm",
+        "--time",
+        "2026-05-02T23:00:00Z",
+    ]);
     let second = fs::read(&image).unwrap();
     (sandbox, image, [first, second])
 }
@@ -99,7 +117,16 @@ fn every_night_is_an_export_and_new_ones_appear() {
         return;
     }
     let (sandbox, _, _) = two_nights();
-    sandbox.ok(["snapshot", &sandbox.arg("key"), "--name", "secret", "--time", "2026-05-02T23:30:00Z"]);
+    sandbox.ok([
+        "snapshot",
+        &sandbox.arg("key"),
+        "--as",
+        "image",
+        "--name",
+        "secret",
+        "--time",
+        "2026-05-02T23:30:00Z",
+    ]);
     fs::create_dir(sandbox.path("folder")).unwrap();
     sandbox.ok(["snapshot", &sandbox.arg("folder"), "--name", "home"]);
     let server = Server::unix(&sandbox, &[]);
@@ -122,7 +149,16 @@ fn every_night_is_an_export_and_new_ones_appear() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("export") || said.contains(complaint), "{name}: {said}");
     }
-    sandbox.ok(["snapshot", &sandbox.arg("disk.raw"), "--name", "vm", "--time", "2026-05-03T23:00:00Z"]);
+    sandbox.ok([
+        "snapshot",
+        &sandbox.arg("disk.raw"),
+        "--as",
+        "image",
+        "--name",
+        "vm",
+        "--time",
+        "2026-05-03T23:00:00Z",
+    ]);
     assert!(listed().contains(&"vm@2026-05-03".to_owned()));
     server.end();
     assert!(!sandbox.path("nbd").exists(), "its socket is gone");

@@ -40,7 +40,7 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     let first = at(&sandbox, server.address(), &["snapshot", &sandbox.arg("folder"), "--name", "home"]);
     assert!(first.contains("catalog:"), "{first}");
     assert!(!first.contains("new"), "a server does not say what was new: {first}");
-    at(&sandbox, server.address(), &["snapshot", &sandbox.arg("disk.raw"), "--name", "vm"]);
+    at(&sandbox, server.address(), &["snapshot", &sandbox.arg("disk.raw"), "--as", "image", "--name", "vm"]);
     // What was acknowledged to the snapshot is durable, whatever becomes of the server.
     server.child.kill().unwrap();
     server.child.wait().unwrap();
@@ -229,7 +229,16 @@ fn what_is_at_a_server_is_served_by_every_other_door() {
     let far = Server::start(&sandbox);
     let ask = |words: &[&str]| at(&sandbox, far.address(), words);
     ask(&["snapshot", &sandbox.arg("home"), "--time", "2026-05-01T23:00:00Z"]);
-    ask(&["snapshot", &sandbox.arg("disk.raw"), "--name", "vm", "--time", "2026-05-01T23:00:00Z"]);
+    ask(&[
+        "snapshot",
+        &sandbox.arg("disk.raw"),
+        "--as",
+        "image",
+        "--name",
+        "vm",
+        "--time",
+        "2026-05-01T23:00:00Z",
+    ]);
 
     // All doors at once, straight at the server; and a copy of what was read, near.
     let socket = sandbox.path("nbd");
@@ -262,7 +271,16 @@ fn what_is_at_a_server_is_served_by_every_other_door() {
             assert!(number_at(metrics, "varve_venti_reads_total") > 0);
         } else {
             // A night that is taken meanwhile appears, as a day and as an export.
-            ask(&["snapshot", &sandbox.arg("disk.raw"), "--name", "vm", "--time", "2026-05-02T23:00:00Z"]);
+            ask(&[
+                "snapshot",
+                &sandbox.arg("disk.raw"),
+                "--as",
+                "image",
+                "--name",
+                "vm",
+                "--time",
+                "2026-05-02T23:00:00Z",
+            ]);
             assert_eq!(disk_at(&socket, "vm@2026-05-02", disk.len()), disk);
             wait_until("the new night is there", || found_at(&url("2026/05/02/vm/disk.raw")).is_ok());
             assert_eq!(fetched(&url("2026/05/02/vm/disk.raw")), disk);

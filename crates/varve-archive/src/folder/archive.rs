@@ -1,7 +1,9 @@
 //! Archiving a folder: the walk through it, and the hands that read its files.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags};
@@ -71,18 +73,20 @@ pub(crate) fn archive_folder_after(
     }
     let unreadable =
         |error: io::Error| ArchiveFolderError::Source { path: source.to_path_buf(), source: error };
-    let (descriptor, status) = open_source(source).map_err(unreadable)?;
+    // Of a folder of which only one file is wanted, the names need not be readable.
+    let access = if options.only.is_some() { OFlags::PATH } else { OFlags::RDONLY };
+    let (descriptor, status) = open_source(source, access).map_err(unreadable)?;
     let description = Description { began_at: options.began_at, adjust: options.adjust };
     let mut root = Node::new(Vec::new(), NodeKind::Folder);
     status.describe(&mut root, description);
-    let store_folder = options.store_folder.as_ref().and_then(|path| open_source(path).ok());
+    let store_folder = options.store_folder.as_ref().and_then(|path| open_source(path, OFlags::RDONLY).ok());
     let store_folder = store_folder.map(|(_, status)| status.id);
     if store_folder == Some(status.id) {
         return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
     }
     let vac = options.vac.as_ref().map(|vac| vac.shape);
     let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac };
-    pipeline::run(workers, &|job| reader.read(job), |pipeline| {
+    let archived = pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let root_id = status.id;
         let mounted_archives = mounted_archives::devices();
         let setting = WalkSetting {
@@ -97,12 +101,20 @@ pub(crate) fn archive_folder_after(
         };
         let walker = Walker::new(setting).remembering(before.last_night.clone());
         walker.walk(root, descriptor, before.root)
-    })
+    })?;
+    match &options.only {
+        // Why is reported already.
+        Some(name) if archived.counts.read_count + archived.counts.unchanged_count == 0 => {
+            let path = source.join(OsStr::from_bytes(name));
+            Err(ArchiveFolderError::File { path, source: io::Error::other("it was not read") })
+        }
+        _ => Ok(archived),
+    }
 }
 
 /// Opens a folder by a path that somebody has given, through symbolic links if need be.
-fn open_source(path: &Path) -> io::Result<(OwnedFd, Status)> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
+    let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
     let status = Status::of_open(&descriptor)?;
     Ok((descriptor, status))

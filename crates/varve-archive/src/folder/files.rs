@@ -23,7 +23,7 @@ use crate::node::{Node, NodeKind};
 use crate::snapshot_id::SnapshotId;
 
 /// The number of the folder that was archived.
-const ROOT: FileId = FileId(1);
+pub const ROOT: FileId = FileId(1);
 
 /// What is hashed to make the number of a file that has one name.
 const BY_NAME: u8 = 0;

@@ -22,6 +22,9 @@ pub struct FolderOptions {
     pub one_file_system: bool,
     /// A folder to leave out wherever it is met: the store's own.
     pub store_folder: Option<PathBuf>,
+    /// Only this file of the folder is archived. The folder itself need not be readable; what it is called and to whom it
+    /// belongs comes along.
+    pub only: Option<Vec<u8>>,
     /// When the run began. A file that changed since then, or right before, is read again by the next one, as it may change
     /// once more without a sign. [`Timestamp`]`(i64::MAX)`: files are known to keep still.
     pub began_at: Timestamp,
@@ -43,6 +46,7 @@ impl Default for FolderOptions {
             exclude_caches: false,
             one_file_system: false,
             store_folder: None,
+            only: None,
             began_at: Timestamp(i64::MAX),
             lost: BTreeSet::new(),
             cutting: Cutting::FILE,

@@ -18,6 +18,8 @@ pub struct ArchivedFolder {
     pub counts: FolderCounts,
     /// What was written for vac's tools, if it was asked for.
     pub vac: Option<ArchivedVac>,
+    /// The name of the file, if the folder was archived for the sake of one, and holds nothing else.
+    pub only: Option<Vec<u8>>,
 }
 
 /// Why a folder was not archived.
@@ -29,6 +31,20 @@ pub enum ArchiveFolderError {
         /// The source.
         path: PathBuf,
         /// What the system says.
+        source: io::Error,
+    },
+    /// A file that was to be archived by itself cannot be read.
+    #[error("the file {} cannot be read", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A stream that was to become a file failed.
+    #[error("the stream cannot be read to its end")]
+    Stream {
+        /// Why.
         source: io::Error,
     },
     /// The source is the store that the snapshot would go to.

@@ -176,6 +176,12 @@ struct NamePlace {
 }
 
 impl Names {
+    /// A single name.
+    pub(super) fn one(name: &[u8]) -> Self {
+        let place = NamePlace { start: 0, length: name.len(), kind: None };
+        Self { bytes: name.to_vec(), places: vec![place], next: 0 }
+    }
+
     /// Reads all names. On an error, also returns those that came before it.
     pub(super) fn read(folder: impl AsFd) -> (Self, io::Result<()>) {
         let mut names = Self::default();

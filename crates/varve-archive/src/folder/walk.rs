@@ -135,6 +135,7 @@ impl<'a> Walker<'a> {
             self.setting.pipeline.help_or_wait();
             self.advance()?;
         }
+        let only = self.setting.options.only.clone();
         let Self { sequence, read, unchanged_count, .. } = self;
         let (root, counts, vac) = sequence.finish();
         let ReadFiles { read_count, read_bytes, .. } = read;
@@ -142,6 +143,7 @@ impl<'a> Walker<'a> {
             root,
             counts: FolderCounts { unchanged_count, read_count, read_bytes, ..counts },
             vac,
+            only,
         })
     }
 
@@ -254,10 +256,14 @@ impl<'a> Walker<'a> {
     fn enter(&mut self, mut node: Node, descriptor: OwnedFd, path: PathBuf, previous: Option<&Node>) {
         self.setting.watch.progress.set_current(&path);
         self.setting.watch.progress.add_files_done(1);
-        if self.stack.is_empty() {
+        let only = self.setting.options.only.as_deref().filter(|_| self.stack.is_empty());
+        if self.stack.is_empty() && only.is_none() {
             self.read_xattrs(&mut node, &XattrPlace::open(&descriptor), &path);
         }
-        let (mut names, read) = Names::read(&descriptor);
+        let (mut names, read) = match only {
+            Some(name) => (Names::one(name), Ok(())),
+            None => Names::read(&descriptor),
+        };
         if let Err(error) = read {
             node.problem = Some(NodeProblem::Unreadable);
             self.setting.watch.report(&path, error);

@@ -170,6 +170,7 @@ mod tests {
             elapsed: 0,
             machine: None,
             comment: String::new(),
+            file: None,
             unknown: UnknownFields::default(),
         }
     }

@@ -6,7 +6,9 @@ use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use quick_cache::sync::Cache;
-use varve_archive::{CachedBlocks, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes_in};
+use varve_archive::{
+    CachedBlocks, FOLDER_ROOT, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes_in,
+};
 use varve_block::BlockStore;
 use varve_image::{
     Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, ReadAt, Xattr,
@@ -94,6 +96,10 @@ impl Place {
         match self {
             Self::Link(..) => FileKind::SymbolicLink,
             Self::Raw(..) => FileKind::File,
+            // Of a snapshot of a single file only that is listed outside of it, or its folder where that is damaged.
+            Self::Inside { night, file, .. } if night.snapshot.file.is_some() && *file != FOLDER_ROOT => {
+                FileKind::File
+            }
             _ => FileKind::Folder,
         }
     }
@@ -217,7 +223,13 @@ impl Days {
         if matches!(snapshot.content, SnapshotContent::Image(_)) {
             return Ok(Place::Disk(night));
         }
-        let file = self.inside(&night, 0, |files| Ok(files.root()))?;
+        let file = self.inside(&night, 0, |files| {
+            let Some(name) = &snapshot.file else { return Ok(files.root()) };
+            // Where it cannot be found its folder is shown, and says why to whoever looks into it.
+            let found = files.child(files.root(), name).ok().flatten();
+            let found = found.filter(|child| child.kind == FileKind::File);
+            Ok(found.map_or(files.root(), |child| child.id))
+        })?;
         Ok(Place::Inside { night, part: 0, file })
     }
 

@@ -6,7 +6,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use varve_archive::{CachedBlocks, ImageReader, SelectError, Snapshot, SnapshotContent, SnapshotId, select};
+use varve_archive::{
+    CachedBlocks, ImageReader, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, select,
+};
 use varve_image::ReadAt;
 use varve_world::Timestamp;
 
@@ -54,16 +56,20 @@ impl SnapshotDisks {
         Self { blocks, moments, known }
     }
 
-    /// The disk of a name, with the snapshot that it shows.
+    /// The disk of a name among the snapshots that pass a filter, with the snapshot that it shows.
     ///
     /// # Errors
     /// [`FindDiskError`]
-    pub fn find_snapshot(&self, name: &str) -> Result<(Snapshot, Served), FindDiskError> {
+    pub fn find_snapshot(
+        &self,
+        name: &str,
+        filter: &SnapshotFilter,
+    ) -> Result<(Snapshot, Served), FindDiskError> {
         let mut known = self.current().map_err(FindDiskError::Failed)?;
         let text = if name.is_empty() { "latest" } else { name };
-        let snapshots: Vec<Snapshot> = known.images.iter().map(|image| image.snapshot.clone()).collect();
+        let snapshots = filter.apply(known.images.iter().map(|image| &image.snapshot));
         let snapshot = match select(&snapshots, text, &self.moments.parse_last) {
-            Ok(found) => found.clone(),
+            Ok(found) => found.snapshot.clone(),
             Err(SelectError::Empty) => {
                 return Err(FindDiskError::Unknown("the store has no snapshot of a disk image yet".into()));
             }
@@ -113,23 +119,24 @@ impl SnapshotDisks {
 /// The images among snapshots.
 fn images_of(snapshots: &[Snapshot], moments: Moments) -> Vec<Image> {
     let is_image = |snapshot: &&Snapshot| matches!(snapshot.content, SnapshotContent::Image(_));
-    let snapshots: Vec<Snapshot> = snapshots.iter().filter(is_image).cloned().collect();
-    let image = |snapshot: &Snapshot| Image {
+    let snapshots: Vec<&Snapshot> = snapshots.iter().filter(is_image).collect();
+    let image = |snapshot: &&Snapshot| Image {
         name: stable_name(&snapshots, snapshot, moments),
-        snapshot: snapshot.clone(),
+        snapshot: (*snapshot).clone(),
     };
     snapshots.iter().map(image).collect()
 }
 
 /// The name and the day, if that says which one is meant; else with the minute; else the id.
-fn stable_name(snapshots: &[Snapshot], wanted: &Snapshot, moments: Moments) -> String {
+fn stable_name(snapshots: &[&Snapshot], wanted: &Snapshot, moments: Moments) -> String {
     let time = (moments.show)(wanted.time);
     let names = [10, 16].map(|length| {
         let when = time.get(..length).unwrap_or(&time).replace(' ', "T");
         format!("{}@{when}", wanted.name)
     });
-    let is_wanted =
-        |name: &String| select(snapshots, name, &moments.parse_last).is_ok_and(|found| found.id == wanted.id);
+    let is_wanted = |name: &String| {
+        select(snapshots, name, &moments.parse_last).is_ok_and(|found| found.snapshot.id == wanted.id)
+    };
     names.into_iter().find(is_wanted).unwrap_or_else(|| wanted.id.to_string())
 }
 
@@ -163,7 +170,7 @@ impl Disks for SnapshotDisks {
     }
 
     fn find(&self, name: &str) -> Result<Served, FindDiskError> {
-        self.find_snapshot(name).map(|(_, served)| served)
+        self.find_snapshot(name, &SnapshotFilter::default()).map(|(_, served)| served)
     }
 }
 

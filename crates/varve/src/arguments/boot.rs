@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::value::parse_size;
+use super::which::Which;
 
 pub const BOOT_HELP: &str = "\
 The machine runs in QEMU, which has to be installed. It is as the snapshot's own description says, if it has one; without, its disk \
@@ -76,6 +77,9 @@ pub struct Boot {
     /// Emulate it in software, even where KVM is there
     #[arg(long)]
     pub no_kvm: bool,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// What a machine starts with.

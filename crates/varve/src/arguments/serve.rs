@@ -8,6 +8,7 @@ use varve_serve::nbd::Endpoint;
 use varve_serve::venti::ListenAt;
 
 use super::value::parse_size;
+use super::which::Which;
 
 pub const SERVE_HELP: &str = "\
 Disk images are exports of a network block device server, named as snapshots are: NAME is the newest of that name, NAME@2026-05-01, \
@@ -170,6 +171,9 @@ pub struct Serve {
     /// whatever they know the score of)
     #[arg(long)]
     pub expose: bool,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 impl Serve {

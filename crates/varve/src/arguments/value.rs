@@ -209,6 +209,38 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a time, such as 30s, 10m or 2h".into())
 }
 
+/// A line about a snapshot.
+pub fn parse_comment(text: &str) -> Result<String, String> {
+    match text {
+        _ if text.contains(char::is_control) => Err("write one line, without control characters".into()),
+        _ if text.len() > COMMENT_BYTES_MAX => {
+            Err(format!("a comment has {COMMENT_BYTES_MAX} bytes at most; this one has {}", text.len()))
+        }
+        _ => Ok(text.into()),
+    }
+}
+
+const COMMENT_BYTES_MAX: usize = 4096;
+
+/// A tag, or the key of tags: `why=upgrade`, `why`.
+pub fn parse_filter_tag(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("write KEY or KEY=VALUE".into()),
+        None if text.is_empty() => Err("write KEY or KEY=VALUE".into()),
+        _ => Ok(text.into()),
+    }
+}
+
+/// The first moment that a text means.
+pub fn parse_since(text: &str) -> Result<Timestamp, String> {
+    parse_time(text)
+}
+
+/// The last moment that a text means: a day is meant to its end.
+pub fn parse_until(text: &str) -> Result<Timestamp, String> {
+    moment::parse_last(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
+}
+
 pub fn parse_tag(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((key, _)) if !key.is_empty() => Ok(text.into()),
@@ -275,6 +307,17 @@ mod tests {
         for bad in ["", "%", "101", "-1", "5%%", "0.5", "5 %", "256%"] {
             assert!(parse_parity(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn conditions_are_read() {
+        assert_eq!([parse_filter_tag("a"), parse_filter_tag("a=")], [Ok("a".into()), Ok("a=".into())]);
+        assert!(["", "=", "=b"].iter().all(|bad| parse_filter_tag(bad).is_err()));
+        let (since, until) = (parse_since("2026-05-01").unwrap(), parse_until("2026-05-01").unwrap());
+        assert_eq!(until.0 - since.0, 86_400_000_000_000 - 1);
+        assert!(parse_since("soon").is_err() && parse_until("soon").is_err());
+        assert!(parse_comment("one line: ünd").is_ok() && parse_comment("").is_ok());
+        assert!(parse_comment("two\nlines").is_err() && parse_comment(&"x".repeat(4097)).is_err());
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
+use super::which::Which;
+
 pub const IMPORT_HELP: &str = "\
 Every block is hashed before it is stored, and every seal is checked. What is damaged is told, and hides nothing else. If it is interrupted, or an arena has grown since, \
 the same command goes on where it stopped. The roots of archives that are met are printed: what vac and vbackup once said, should nobody \
@@ -43,7 +45,7 @@ pub struct Copy {
     #[arg(required = true, num_args = 2.., value_names = ["FROM", "WHAT", "TO"], value_hint = ValueHint::AnyPath)]
     pub words: Vec<PathBuf>,
 
-    /// All snapshots, the oldest first
+    /// All snapshots, the oldest first; all that the conditions leave, if there are any
     #[arg(short, long, conflicts_with = "fast")]
     pub all: bool,
 
@@ -54,6 +56,9 @@ pub struct Copy {
     /// Of a vac archive: take what is there to be there with all that it leads to
     #[arg(short, long)]
     pub fast: bool,
+
+    #[command(flatten)]
+    pub which: Which,
 }
 
 /// What to do with sessions: each is a connection to a door of `varve serve --venti ADDRESS --sessions` by which something was written.

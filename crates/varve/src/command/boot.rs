@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{CachedBlocks, Firmware, ImageReader, Snapshot, SnapshotContent};
+use varve_archive::{CachedBlocks, Firmware, ImageReader, Snapshot, SnapshotContent, SnapshotFilter};
 use varve_machine::PrivateFolder;
 use varve_machine::boot::{
     Accelerator, Attached, BootDisk, BootError, Bus, CheckWatch, Emulator, Hardware, Kept, Screen, Wanted,
@@ -19,7 +19,7 @@ use varve_serve::nbd::{Disk, Endpoint, FewDisks, NbdServer, OneDisk, Overlay, Se
 
 use self::terminal::Terminal;
 use super::Outcome;
-use super::place::refuse_empty;
+use super::choice::refuse_empty;
 use super::serve::{MOMENTS, unnamed_file};
 use crate::arguments::{Arguments, Boot, BusChoice, FirmwareChoice, WrongWords};
 use crate::exit_status::{INTERRUPTED, Interrupted};
@@ -73,7 +73,7 @@ fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn 
     };
     let name = words.snapshot.as_deref().or(below.as_deref()).ok_or_else(missing)?;
     refuse_empty(name)?;
-    let (snapshot, served) = snapshots.find_snapshot(name)?;
+    let (snapshot, served) = snapshots.find_snapshot(name, &words.which.filter())?;
     if let Some(below) = below.as_ref().filter(|below| **below != snapshot.id.to_string()) {
         let path = words.keep.as_deref().unwrap_or(Path::new("")).display();
         bail!("{path} keeps what was written over the snapshot {below}, and {name} is {}", snapshot.id);
@@ -136,7 +136,7 @@ fn drives(
         let disk = if is_meant {
             Arc::clone(disk)
         } else {
-            match snapshots.find_snapshot(&id) {
+            match snapshots.find_snapshot(&id, &SnapshotFilter::default()) {
                 Ok((_, served)) => served.disk,
                 Err(error) => {
                     let name = show::name(drive.name.as_bytes());

@@ -12,7 +12,8 @@ use varve_store::Store;
 use varve_tree::{Copied, CopyError, CopyMode, copy_archive};
 
 use super::Outcome;
-use super::place::{named, vac_place};
+use super::choice::Choice;
+use super::place::vac_place;
 use super::snapshots::short_id;
 use super::taken::growth;
 use crate::arguments::{Arguments, Copy, WrongWords};
@@ -26,8 +27,8 @@ pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
     };
     let what: Vec<_> = what.iter().map(|what| what.to_string_lossy().into_owned()).collect();
     match (words.all, what.as_slice()) {
-        (false, []) => {
-            let said = "say what to copy: snapshots between the two stores, or --all before them";
+        (false, []) if words.which.filter().is_empty() => {
+            let said = "say what to copy: snapshots between the two stores, --all before them, or which ones with --host and the like";
             bail!(WrongWords(said.into()))
         }
         (true, [_, ..]) => {
@@ -67,7 +68,7 @@ fn copy_snapshots(
     let (from, to) = open(arguments, words, (from_path, to_path))?;
     let from = Archive::open(from).with_context(|| format!("cannot read {}", from_path.display()))?;
     let mut to = Archive::open(to).with_context(|| format!("cannot read {}", to_path.display()))?;
-    let chosen = choose(from.snapshots(), what)?;
+    let chosen = choose(&Choice::new(arguments, from.snapshots(), &words.which), what)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let is_there = |snapshot: &&Snapshot| to.snapshots().iter().any(|there| there.id == snapshot.id);
@@ -113,12 +114,12 @@ fn copy_snapshots(
 }
 
 /// What the words name, in the order of the catalog and none twice; everything, without words.
-fn choose<'a>(snapshots: &'a [Snapshot], what: &[String]) -> Result<Vec<&'a Snapshot>> {
+fn choose<'a>(choice: &Choice<'a>, what: &[String]) -> Result<Vec<&'a Snapshot>> {
     if what.is_empty() {
-        return Ok(snapshots.iter().collect());
+        return Ok(choice.snapshots().to_vec());
     }
-    let wanted = what.iter().map(|what| Ok(named(snapshots, what)?.id)).collect::<Result<Vec<_>>>()?;
-    Ok(snapshots.iter().filter(|snapshot| wanted.contains(&snapshot.id)).collect())
+    let wanted = what.iter().map(|what| Ok(choice.named(what)?.id)).collect::<Result<Vec<_>>>()?;
+    Ok(choice.snapshots().iter().copied().filter(|snapshot| wanted.contains(&snapshot.id)).collect())
 }
 
 fn print(

@@ -9,14 +9,16 @@ use varve_archive::{Change, ImageFiles, ImagePart, Tree, compare_folders};
 use varve_block::{BlockStore, with_causes};
 
 use super::Outcome;
-use super::place::{Content, place};
+use super::choice::Choice;
+use super::place::Content;
 use crate::arguments::{Arguments, Diff};
 use crate::reading::Reading;
 use crate::{healing, say, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
-    let (from, to) = (place(archive.snapshots(), &words.from)?, place(archive.snapshots(), &words.to)?);
+    let choice = Choice::new(arguments, archive.snapshots(), &words.which);
+    let (from, to) = (choice.place(&words.from)?, choice.place(&words.to)?);
     let blocks = archive.blocks();
     let outcome = match (from.content(&blocks)?, to.content(&blocks)?) {
         (Content::Disk(from), Content::Disk(to)) if has_files(&from) && has_files(&to) => {

@@ -16,7 +16,8 @@ use varve_block::{BlockStore, with_causes};
 use varve_replica::Healing;
 use varve_tree::Entry;
 
-use super::place::{Place, What, place};
+use super::choice::Choice;
+use super::place::{Place, What};
 use super::{Outcome, ls, place, snapshots};
 use crate::arguments::{Arguments, Find, WrongWords};
 use crate::reading::Reading;
@@ -30,14 +31,10 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
         .map_err(|error| WrongWords(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
         .compile_matcher();
     let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
+    let choice = Choice::new(arguments, archive.snapshots(), &words.which);
     let places: Vec<Place<'_>> = match &words.snapshot {
-        Some(text) => vec![place(archive.snapshots(), text)?],
-        None => {
-            let mut all: Vec<_> = archive.snapshots().iter().collect();
-            all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
-            let whole = |snapshot| Place { what: What::Snapshot(snapshot), path: Path::new("") };
-            all.into_iter().map(whole).collect()
-        }
+        Some(text) => vec![choice.place(text)?],
+        None => choice.places(),
     };
     let blocks = archive.blocks();
     let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
@@ -107,18 +104,22 @@ impl Search<'_> {
     }
 
     fn tree(&self, place: &Place<'_>, files: &dyn Files, root: &Node) -> Result<Outcome> {
-        let start = lookup(files, root, place.path)?;
+        let from = match place.what {
+            What::Snapshot(snapshot) => snapshot.path_within(place.path),
+            What::Vac(_) => Cow::Borrowed(place.path),
+        };
+        let start = lookup(files, root, &from)?;
         let mut outcome = Outcome::Done;
         list(files, &start, &mut |listed| {
             match listed {
                 Listed::Node { path, node } => {
-                    let path = &below(place.path, path);
+                    let path = &below(&from, path);
                     if self.matches(path) {
                         self.print(place.what, path, node);
                     }
                 }
                 Listed::Unreadable { path, error } => {
-                    let path = below(place.path, path);
+                    let path = below(&from, path);
                     remark!(
                         "varve: {}: {}",
                         show::name(path.as_os_str().as_bytes()),

@@ -10,7 +10,8 @@ use varve_block::{visible, with_causes};
 use varve_image::VolumeContent;
 
 use super::Outcome;
-use super::place::{Content, place, warn_of};
+use super::choice::Choice;
+use super::place::{Content, warn_of};
 use super::taken::{left_out_json, left_out_lines};
 use crate::arguments::{Arguments, Ls};
 use crate::reading::Reading;
@@ -18,7 +19,7 @@ use crate::{healing, moment, say, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
-    let place = place(archive.snapshots(), &words.snapshot)?;
+    let place = Choice::new(arguments, archive.snapshots(), &words.which).place(&words.snapshot)?;
     let blocks = archive.blocks();
     let (files, root) = match place.content(&blocks)? {
         Content::Disk(disk) => {

@@ -38,6 +38,8 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
         time: words.time,
         host: session::host_name(),
         tags: words.tags.clone(),
+        comment: words.comment.clone().unwrap_or_default(),
+        name_is_given: words.name.is_some(),
         read_in_pieces: !words.compact,
         ..Request::default()
     };

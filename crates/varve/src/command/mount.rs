@@ -12,7 +12,7 @@ use varve_block::BlockStore;
 use varve_replica::Healing;
 use varve_serve::days::Days;
 use varve_serve::fuse;
-use varve_serve::snapshots::SnapshotList;
+use varve_serve::snapshots::{FilteredSnapshots, SnapshotList};
 
 use super::Outcome;
 use crate::arguments::{Arguments, Mount};
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     let is_over = over_on_signal().context("signals cannot be caught")?;
-    let (days, blocks) = open(arguments)?;
+    let (days, blocks) = open(arguments, words)?;
     let days = Arc::new(days);
     // So a mount is told from others, also where it has no type of its own (`varve_archive`, `folder/mounted_archives.rs`).
     let source = format!("varve:{}", home::store_path(arguments)?.display());
@@ -49,15 +49,17 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
 }
 
 /// The days of what was named; and its blocks, if some of them may have to come from elsewhere.
-fn open(arguments: &Arguments) -> Result<(Days, Option<Arc<Healing>>)> {
+fn open(arguments: &Arguments, words: &Mount) -> Result<(Days, Option<Arc<Healing>>)> {
+    let filter = words.which.filter();
     if let Home::Venti(address) = home::of(arguments)? {
         let blocks = home::venti(&address)?;
         let found = VentiSnapshots::open(Roots::of(arguments, &address)?, Arc::clone(&blocks) as _)?;
-        return Ok((days(found, blocks), None));
+        return Ok((days(FilteredSnapshots::new(found, filter), blocks), None));
     }
     let archive = healing::read(arguments)?;
     let blocks = healing::blocks(arguments, &archive);
-    Ok((days(archive, Arc::clone(&blocks) as _), Some(blocks)))
+    let list = FilteredSnapshots::new(archive, filter);
+    Ok((days(list, Arc::clone(&blocks) as _), Some(blocks)))
 }
 
 /// The days of a store, for as long as the program runs; what they hold is read from `blocks`.

@@ -7,16 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use varve_archive::{
     CachedBlocks, Files, ImageFiles, ImagePart, LeftOutRecord, LookupError, Node, Snapshot, SnapshotContent,
-    StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup, select,
+    StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup,
 };
 use varve_block::{BlockStore, visible};
 use varve_replica::Healing;
 use varve_tree::Entry;
 
-use crate::arguments::WrongWords;
 use crate::{moment, session, show};
 
 /// A snapshot or another program's archive, and a path in it, as `SNAPSHOT[:PATH]` names them.
@@ -57,35 +56,6 @@ impl<'a> Place<'a> {
         let volume = name.strip_suffix(".raw").unwrap_or(&name);
         snapshot.left_out.iter().filter(|record| volume == "disk" || record.volume == volume).collect()
     }
-}
-
-/// Finds what `SNAPSHOT[:PATH]` names.
-pub(super) fn place<'a>(snapshots: &'a [Snapshot], text: &'a OsStr) -> Result<Place<'a>> {
-    if let Some((line, path)) = vac_place(text)? {
-        return Ok(Place { what: What::Vac(line), path: without_slashes(path) });
-    }
-    let text = text.as_bytes();
-    let (name, path) = match path_at(text) {
-        Some(at) => (&text[..at], &text[at + 1..]),
-        None => (text, &[][..]),
-    };
-    // A snapshot's name is text, made so from whatever its source is called.
-    let snapshot = named(snapshots, &String::from_utf8_lossy(name))?;
-    Ok(Place { what: What::Snapshot(snapshot), path: without_slashes(path) })
-}
-
-/// Finds the snapshot that somebody has named.
-pub(super) fn named<'a>(snapshots: &'a [Snapshot], name: &str) -> Result<&'a Snapshot> {
-    refuse_empty(name)?;
-    Ok(select(snapshots, name, &moment::parse_last)?)
-}
-
-/// An empty name is a variable that was not set, and does not mean just any snapshot.
-pub(super) fn refuse_empty(name: &str) -> Result<()> {
-    if name.is_empty() {
-        bail!(WrongWords("which snapshot? Its name is empty; the newest of all is called latest".into()));
-    }
-    Ok(())
 }
 
 /// The archive that `vac:SCORE[:PATH]` or `FILE.vac[:PATH]` names, if the text is such.
@@ -163,7 +133,10 @@ impl Place<'_> {
     fn in_snapshot<'a>(&self, blocks: &'a Arc<Healing>, snapshot: &Snapshot) -> Result<Content<'a>> {
         match &snapshot.content {
             SnapshotContent::Image(entry) => Ok(self.inside(open_image(blocks, entry))?),
-            SnapshotContent::Folder(root) => self.in_files(Box::new(StoredFiles::new(&**blocks)), root),
+            SnapshotContent::Folder(root) => {
+                let path = snapshot.path_within(self.path);
+                in_files(Box::new(StoredFiles::new(&**blocks)), root, &path)
+            }
         }
     }
 
@@ -171,13 +144,10 @@ impl Place<'_> {
         let owners = session::owner_names();
         match VacArchive::open(&**blocks, line, &owners)?.content {
             VacContent::Image(entry) => Ok(self.inside(open_image(blocks, &entry))?),
-            VacContent::Folder(root) => self.in_files(Box::new(VacFiles::new(&**blocks, owners)), &root),
+            VacContent::Folder(root) => {
+                in_files(Box::new(VacFiles::new(&**blocks, owners)), &root, self.path)
+            }
         }
-    }
-
-    fn in_files<'a>(&self, files: Box<dyn Files + 'a>, root: &Node) -> Result<Content<'a>> {
-        let node = Box::new(lookup(&*files, root, self.path)?);
-        Ok(Content::Node { files, node })
     }
 
     fn inside<'a>(&self, disk: ImageFiles) -> Result<Content<'a>, LookupError> {
@@ -193,6 +163,11 @@ impl Place<'_> {
     }
 }
 
+fn in_files<'a>(files: Box<dyn Files + 'a>, root: &Node, path: &Path) -> Result<Content<'a>> {
+    let node = Box::new(lookup(&*files, root, path)?);
+    Ok(Content::Node { files, node })
+}
+
 /// The files of an archived disk.
 pub(super) fn open_image(blocks: &Arc<Healing>, entry: &Entry) -> ImageFiles {
     let below = Arc::clone(blocks) as Arc<dyn BlockStore>;
@@ -206,20 +181,8 @@ pub(super) fn warn_of(disk: &ImageFiles) {
     }
 }
 
-/// Where the colon is after which a path begins. A time of day has colons too: it is the first one that is not in a time.
-fn path_at(text: &[u8]) -> Option<usize> {
-    (0..text.len()).find(|at| text[*at] == b':' && !is_in_time(text, *at))
-}
-
-/// Whether the colon at `at` stands between two digits, after an `@`.
-fn is_in_time(text: &[u8], at: usize) -> bool {
-    let digit =
-        |place: Option<usize>| place.and_then(|place| text.get(place)).is_some_and(u8::is_ascii_digit);
-    text[..at].contains(&b'@') && digit(at.checked_sub(1)) && digit(Some(at + 1))
-}
-
 /// A path in a snapshot, wherever somebody thinks that it begins and ends.
-fn without_slashes(path: &[u8]) -> &Path {
+pub(super) fn without_slashes(path: &[u8]) -> &Path {
     let is_name = |byte: &u8| *byte != b'/';
     let start = path.iter().position(is_name).unwrap_or(path.len());
     let end = path.iter().rposition(is_name).map_or(start, |last| last + 1);
@@ -254,19 +217,6 @@ mod tests {
         assert_eq!(path(&file), Some((LINE.into(), String::new())));
         std::fs::write(&file, "something else").unwrap();
         assert!(vac_place(OsStr::new(&file)).is_err());
-    }
-
-    #[test]
-    fn colons_of_times_do_not_begin_a_path() {
-        for (text, path_at) in [
-            ("web:etc", Some(3)),
-            ("web@2026-05-01T23:15:etc/x:y", Some(20)),
-            ("web@2026-05-01T23:15:07", None),
-            ("12:34", Some(2)),
-            ("web", None),
-        ] {
-            assert_eq!(super::path_at(text.as_bytes()), path_at, "{text}");
-        }
     }
 
     #[test]

@@ -17,7 +17,8 @@ use varve_replica::{Healing, Remembered};
 use varve_world::{RealStorage, Workers};
 
 use super::Outcome;
-use super::place::{Content, Place, place};
+use super::choice::Choice;
+use super::place::{Content, Place};
 use super::taken::{left_out_json, left_out_lines};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
 use crate::home::{self, Home};
@@ -33,7 +34,7 @@ const INDEX_PLACES: &str = "index/places";
 
 pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
-    let place = place(archive.snapshots(), &words.snapshot)?;
+    let place = Choice::new(arguments, archive.snapshots(), &words.which).place(&words.snapshot)?;
     let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
     let kept = Kept::of(arguments)?;
     kept.refuse(&words.destination, words.overwrite)?;
@@ -53,7 +54,7 @@ pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
 
 pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
-    let place = place(archive.snapshots(), &words.snapshot)?;
+    let place = Choice::new(arguments, archive.snapshots(), &words.which).place(&words.snapshot)?;
     let blocks = archive.blocks();
     let from = Origin { blocks: &blocks, workers: archive.workers(), kept: &[] };
     let whole = Restore {
@@ -61,6 +62,7 @@ pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
         destination: "-".into(),
         overwrite: false,
         format: ImageFormat::Raw,
+        which: words.which.clone(),
     };
     let written = restore(from, &place, &whole, &Progress::new());
     healing::report_lost(arguments, &blocks);

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use varve_archive::{Archive, CachedBlocks};
+use varve_archive::{Archive, CachedBlocks, SnapshotFilter};
 use varve_block::BlockStore;
 use varve_serve::days::Days;
 use varve_serve::metrics::MetricsServer;
@@ -19,13 +19,13 @@ use varve_serve::nbd::{
     Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks,
 };
 use varve_serve::nfs::NfsServer;
-use varve_serve::snapshots::{SnapshotList, StoreSnapshots};
+use varve_serve::snapshots::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 use varve_serve::venti::{Inherited, Notice, Sessions, VentiSettings, notify};
 use varve_serve::webdav::WebDavServer;
 use varve_serve::{Bounded, TlsIdentity};
 use varve_store::Store;
 
-use super::place::refuse_empty;
+use super::choice::refuse_empty;
 use super::{Outcome, mount};
 use crate::arguments::{Arguments, Serve, TlsFiles};
 use crate::{exit_status, healing, moment, say, session};
@@ -185,6 +185,7 @@ fn snapshot_doors(
     list: &dyn Fn() -> Result<Box<dyn SnapshotList>>,
 ) -> Result<Vec<Box<dyn Door>>> {
     let mut doors: Vec<Box<dyn Door>> = Vec::new();
+    let list = || -> Result<_> { Ok(FilteredSnapshots::new(list()?, words.which.filter())) };
     if let Some(endpoint) = &words.nbd {
         let cached = CachedBlocks::with_leaves_bytes(Arc::clone(blocks), memory(words));
         let snapshots = SnapshotDisks::new(list()?, Arc::new(cached), MOMENTS);
@@ -263,7 +264,8 @@ fn nbd_server(words: &Serve, endpoint: &Endpoint, snapshots: SnapshotDisks) -> R
 
 fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
     refuse_empty(name)?;
-    let (snapshot, Served { name: stable, description, disk }) = snapshots.find_snapshot(name)?;
+    let (snapshot, Served { name: stable, description, disk }) =
+        snapshots.find_snapshot(name, &SnapshotFilter::default())?;
     let id = snapshot.id.to_string();
     let disk: Arc<dyn varve_serve::nbd::Disk> = match &words.overlay {
         Some(path) => Arc::new(Overlay::keep(disk, &id, path)?),

@@ -3,51 +3,56 @@
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
 use varve_archive::{
-    Archive, ArchiveFolderError, ArchivedVac, Elsewhere, Excludes, FolderOptions, ImageSource, LeftOutRecord,
-    Problem, Progress, Request, Snapshot, TakeError, Taken, VacOptions, Watch, mounted_for_writing,
-    open_to_read,
+    ArchiveFolderError, ArchivedVac, Excludes, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress,
+    Request, StreamOwner, TakeError, Taken, VacOptions, Watch, mounted_for_writing, open_to_read,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_tree::VacShape;
+use varve_world::{Clock, RealClock};
 
+use super::naming::{self, Planned};
+use super::source::{self, Chosen, Form};
 use super::taken::{as_line, say_left_out, warn_if_hidden, warn_of_fast_commits};
-use super::{Outcome, snapshots};
-use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
+use super::taker::Taker;
+use super::{Outcome, input, snapshots};
+use crate::arguments::{Arguments, AsChoice, TakeSnapshot, WrongWords};
 use crate::exit_status::Interrupted;
 use crate::home::{self, Home};
 use crate::progress_bar::Shown;
-use crate::roots::{LockedRoots, Roots};
 use crate::signals::cancel_on_signal;
-use crate::{complaint, say, session, show, waiting};
-
-/// Of disk images at a Venti server: what everybody uses there.
-const VENTI_BLOCK_BYTES: u32 = 8 << 10;
+use crate::{complaint, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome> {
     if let Some(qmp) = &words.machine.qmp {
         return super::machine::run(arguments, words, qmp);
     }
-    let requests = requests(words)?;
+    let mut planned = naming::plan(words)?;
     check_vac(words)?;
+    source::check(words)?;
     let excludes = Excludes::new(&words.excludes, &words.exclude_files)?;
     let mut taker = Taker::open(arguments)?;
+    naming::settle(arguments, words, &mut planned, taker.snapshots())?;
+    for (source, plan) in words.sources.iter().zip(&planned) {
+        taker.check_name(&plan.request).map_err(|error| naming::taken(source, error))?;
+    }
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
-    for (source, request) in words.sources.iter().zip(requests) {
+    for (source, Planned { request, .. }) in words.sources.iter().zip(planned) {
         let progress = Arc::clone(&progress);
+        let not_archived = || format!("{} was not archived", source.display());
+        let chosen = source::choose(words, source, &request, taker.snapshots()).with_context(not_archived)?;
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
         let (taken, fast_commits) =
-            take(&mut taker, arguments, words, (source, &excludes), request, &progress)
-                .with_context(|| format!("{} was not archived", source.display()))?;
+            take(&mut taker, arguments, words, (source, &excludes), (&chosen, request), &progress)
+                .with_context(not_archived)?;
         drop(shown);
         if taken.changed_meanwhile {
             remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
@@ -62,7 +67,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             }
             outcome = Outcome::Gaps;
         }
-        print(arguments, &taken);
+        print(arguments, &chosen, &taken);
         // Who gives the moment knows what he does.
         if words.time.is_none() {
             warn_if_hidden(taker.snapshots(), &taken.snapshot);
@@ -74,55 +79,6 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     }
     taker.close()?;
     Ok(outcome)
-}
-
-/// Where snapshots go.
-enum Taker {
-    Store(Box<Archive>),
-    /// To a Venti server, with the file in which the catalog's root is noted.
-    Elsewhere(Box<Elsewhere>, LockedRoots),
-}
-
-impl Taker {
-    fn open(arguments: &Arguments) -> Result<Self> {
-        let Home::Venti(address) = home::of(arguments)? else {
-            return Ok(Self::Store(Box::new(session::write(arguments)?)));
-        };
-        let lock = || Roots::of(arguments, &address)?.lock();
-        let roots = waiting::until_free(arguments, || true, lock)?;
-        let blocks = home::venti(&address)?;
-        let elsewhere = roots.open(blocks)?;
-        Ok(Self::Elsewhere(Box::new(elsewhere), roots))
-    }
-
-    fn snapshots(&self) -> &[Snapshot] {
-        match self {
-            Self::Store(archive) => archive.snapshots(),
-            Self::Elsewhere(elsewhere, _) => elsewhere.snapshots(),
-        }
-    }
-
-    /// What a log would remember.
-    fn note_root(&mut self, arguments: &Arguments) -> Result<()> {
-        if let Self::Elsewhere(elsewhere, roots) = self
-            && let Some(root) = elsewhere.root()
-        {
-            roots.add(root)?;
-            if arguments.json {
-                say::record("catalog_root", json!({ "root": format!("catalog:{root}") }));
-            } else if !arguments.quiet {
-                say!("catalog:{root}");
-            }
-        }
-        Ok(())
-    }
-
-    fn close(self) -> Result<()> {
-        match self {
-            Self::Store(archive) => Ok(archive.close()?),
-            Self::Elsewhere(..) => Ok(()),
-        }
-    }
 }
 
 /// An archive for vac's tools is of one folder.
@@ -162,84 +118,40 @@ fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What each source's snapshot is to be called.
-fn requests(words: &TakeSnapshot) -> Result<Vec<Request>> {
-    if words.name.is_some() && words.sources.len() > 1 {
-        let said = format!("--name names one snapshot, and there are {} sources", words.sources.len());
-        bail!(WrongWords(said));
-    }
-    let host = session::host_name();
-    words
-        .sources
-        .iter()
-        .map(|source| {
-            Ok(Request {
-                name: match &words.name {
-                    Some(name) => name.clone(),
-                    None => own_name(source)?,
-                },
-                time: words.time,
-                source: remembered_path(source),
-                host: host.clone(),
-                tags: words.tags.clone(),
-                read_in_pieces: !words.compact,
-                ..Request::default()
-            })
-        })
-        .collect()
-}
-
-/// What a source is called if nobody says: its last part, without the ending of an image. That of a link is the link's own: what it leads
-/// to may change, as what `/dev/disk/by-id` leads to does.
-fn own_name(source: &Path) -> Result<String> {
-    if source == Path::new("-") {
-        bail!(WrongWords("standard input has no name: give it one with --name".into()));
-    }
-    let whole = std::path::absolute(source)?;
-    let whole = if whole.file_name().is_some() { whole } else { whole.canonicalize().unwrap_or(whole) };
-    // A point in the name of a folder or of a device begins no ending.
-    let has_ending = std::fs::metadata(&whole)
-        .map_or(true, |found| !found.is_dir() && !found.file_type().is_block_device());
-    let name = if has_ending { whole.file_stem() } else { whole.file_name() };
-    let name = name.map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned());
-    let fit = name.replace(|c: char| c.is_control() || matches!(c, ':' | '@'), "-");
-    parse_name(&fit)
-        .map_err(|said| WrongWords(format!("{said}; name {} with --name", source.display())).into())
-}
-
-fn remembered_path(source: &Path) -> Vec<u8> {
-    let whole = std::path::absolute(source).unwrap_or_else(|_| source.into());
-    if source == Path::new("-") { b"-".to_vec() } else { whole.as_os_str().as_bytes().to_vec() }
-}
-
 fn take(
     taker: &mut Taker,
     arguments: &Arguments,
     words: &TakeSnapshot,
     (source, excludes): (&Path, &Excludes),
-    request: Request,
-    progress: &Progress,
+    (chosen, request): (&Chosen, Request),
+    progress: &Arc<Progress>,
 ) -> Result<(Taken, Vec<String>)> {
-    if source.is_dir() {
-        let options = folder_options(arguments, words, source, excludes)?;
-        let report = |problem: Problem| complaint::report_problem(&problem);
-        let watch = Watch { progress, report: &report };
-        let taken = match taker {
-            Taker::Store(archive) => archive.take_folder(source, options, words.reread, request, watch),
-            Taker::Elsewhere(elsewhere, _) => {
-                elsewhere.take_folder(source, options, words.reread, request, watch)
+    let form = match chosen.form {
+        Form::Folder | Form::File => {
+            let taken =
+                take_files(taker, arguments, words, (source, excludes), (chosen.form, request), progress)?;
+            return Ok((taken, Vec::new()));
+        }
+        form => form,
+    };
+    let image = match form {
+        Form::Stream(AsChoice::File) => {
+            let mut stream = input::open(words, progress)?;
+            let taken = taker.take_stream(&mut *stream, stream_owner(), request, progress);
+            return Ok((taken.map_err(not_taken)?, Vec::new()));
+        }
+        Form::Stream(AsChoice::Image) => {
+            if words.format.is_some_and(|format| format != ImageFormat::Raw) {
+                bail!(WrongWords("a stream can only be a raw image".into()));
             }
-        };
-        return match taken {
-            Ok(taken) => Ok((taken, Vec::new())),
-            Err(TakeError::Folder(ArchiveFolderError::Cancelled)) => {
-                bail!(Interrupted("interrupted; what was stored so far will not be stored again"))
-            }
-            Err(error) => bail!(error),
-        };
-    }
-    let image = image(arguments, words, source)?;
-    warn_if_mounted(source);
+            ImageSource::stream(input::open(words, progress)?, source)
+        }
+        _ => {
+            let image = image(arguments, words, source)?;
+            warn_if_mounted(source);
+            image
+        }
+    };
     let left_out = left_out(words, &image)?;
     let image = image.leaving_out(left_out.ranges().clone());
     let request = Request {
@@ -247,15 +159,7 @@ fn take(
         problem_count: left_out.fast_commits().len() as u64,
         ..request
     };
-    let taken = match taker {
-        Taker::Store(archive) => {
-            let block_bytes = archive.store().config().block_bytes;
-            archive.take_image(&image, block_bytes, request, progress)?
-        }
-        Taker::Elsewhere(elsewhere, _) => {
-            elsewhere.take_image(&image, VENTI_BLOCK_BYTES, request, progress)?
-        }
-    };
+    let taken = taker.take_image(&image, request, progress)?;
     Ok((taken, left_out.fast_commits().to_vec()))
 }
 
@@ -269,6 +173,52 @@ fn warn_if_mounted(source: &Path) {
             source.display(),
             mounts.join(", ")
         );
+    }
+}
+
+/// Archives a folder, or a file by itself.
+fn take_files(
+    taker: &mut Taker,
+    arguments: &Arguments,
+    words: &TakeSnapshot,
+    (source, excludes): (&Path, &Excludes),
+    (form, request): (Form, Request),
+    progress: &Progress,
+) -> Result<Taken> {
+    let report = |problem: Problem| complaint::report_problem(&problem);
+    let watch = Watch { progress, report: &report };
+    let taken = if form == Form::File {
+        // A file that was named itself is never left out.
+        let none = Excludes::none();
+        let options = FolderOptions {
+            one_file_system: false,
+            exclude_caches: false,
+            ..folder_options(arguments, words, source, &none)?
+        };
+        taker.take_file(source, options, words.reread, request, watch)
+    } else {
+        let options = folder_options(arguments, words, source, excludes)?;
+        taker.take_folder(source, options, words.reread, request, watch)
+    };
+    taken.map_err(not_taken)
+}
+
+/// Why there is no snapshot.
+fn not_taken(error: TakeError) -> anyhow::Error {
+    match error {
+        TakeError::Folder(ArchiveFolderError::Cancelled) => {
+            Interrupted("interrupted; what was stored so far will not be stored again").into()
+        }
+        error => error.into(),
+    }
+}
+
+/// To whom a file belongs that was a stream.
+fn stream_owner() -> StreamOwner {
+    StreamOwner {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        time: RealClock.now(),
     }
 }
 
@@ -295,12 +245,6 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
 
 /// A disk image of any format.
 fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<ImageSource> {
-    if source == Path::new("-") {
-        if words.format.is_some_and(|format| format != ImageFormat::Raw) {
-            bail!(WrongWords("standard input can only be a raw image".into()));
-        }
-        return Ok(ImageSource::stream(Box::new(std::io::stdin()), source));
-    }
     // Only a file says what it is. The first bytes of a device are its owner's, whoever that is; and a fifo would keep us.
     let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
     let format = match words.format {
@@ -348,10 +292,11 @@ fn folder_options(
     })
 }
 
-fn print(arguments: &Arguments, taken: &Taken) {
+fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
     let snapshot = &taken.snapshot;
     if arguments.json {
         let mut shown = snapshots::as_json(snapshot);
+        shown["kind_because"] = chosen.because.clone().into();
         if let Some(vac) = &taken.vac {
             shown["vac"] = vac.score.to_string().into();
         }
@@ -362,32 +307,12 @@ fn print(arguments: &Arguments, taken: &Taken) {
         return;
     }
     say!("{}", as_line(snapshot));
+    if let Some(because) = &chosen.because {
+        let form = if chosen.form == Form::File { "a file" } else { "a disk image" };
+        say!("  as {form}: {because}");
+    }
     if let Some(vac) = &taken.vac {
         say!("vac:{}", vac.score);
     }
     say_left_out(&snapshot.left_out);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sources_have_names_of_their_own() {
-        for (source, name) in
-            [("/srv/web.img", "web"), ("/dev/null", "null"), ("/", "root"), ("/usr/bin", "bin")]
-        {
-            assert_eq!(own_name(Path::new(source)).unwrap(), name, "{source}");
-        }
-        assert!(own_name(Path::new("-")).is_err());
-        let folder = tempfile::tempdir().unwrap();
-        let (link, inside) = (folder.path().join("by-id.1"), folder.path().join("dm-3"));
-        std::fs::create_dir(&inside).unwrap();
-        std::os::unix::fs::symlink(&inside, &link).unwrap();
-        assert_eq!(own_name(&link).unwrap(), "by-id.1");
-        assert_eq!(
-            own_name(&inside.join("..")).unwrap(),
-            folder.path().file_name().unwrap().to_str().unwrap()
-        );
-    }
 }

@@ -69,6 +69,7 @@ pub(super) fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
 /// A snapshot that was taken, for people.
 pub(super) fn as_line(snapshot: &Snapshot) -> String {
     let entries = match snapshot.file_count {
+        _ if snapshot.file.is_some() => String::new(),
         0 => String::new(),
         number => format!(" in {}", show::count(number, "entry")),
     };

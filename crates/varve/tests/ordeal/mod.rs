@@ -168,7 +168,13 @@ impl Ordeal {
 
     /// The words that take a snapshot of the source.
     pub fn snapshot(&self) -> Vec<String> {
-        ["--json", "snapshot", self.source().to_str().unwrap(), "--name", "it"].map(String::from).into()
+        let form = match self.kind {
+            Kind::Image => &["--as", "image"][..],
+            Kind::Folder => &[],
+        };
+        let source = self.source();
+        let args = [&["--json", "snapshot", source.to_str().unwrap(), "--name", "it"], form].concat();
+        args.into_iter().map(String::from).collect()
     }
 
     pub fn is_old(&self) -> bool {

@@ -1,0 +1,96 @@
+//! A file by itself: archived as a folder that holds nothing else, so that every version of this program can read it.
+
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use varve_block::{BlockKind, BlockStore};
+use varve_image::FileTime;
+use varve_tree::{ContentWriter, Cutting};
+use varve_world::Timestamp;
+
+use super::outcome::{ArchiveFolderError, ArchivedFolder};
+use super::sequence::FolderCounts;
+use crate::fields::frame;
+use crate::node::{Node, NodeKind, is_component};
+use crate::progress::Progress;
+
+/// How much of a stream is read at a time.
+const READ_BYTES: usize = 1 << 20;
+/// Only its owner may read what came from a stream.
+const FILE_MODE: u16 = 0o600;
+const FOLDER_MODE: u16 = 0o700;
+
+/// Whose a file is that was made of a stream, and of what moment.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamOwner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// When it was made.
+    pub time: Timestamp,
+}
+
+/// The folder that a file lies in, through all links, and the file's name there.
+pub(crate) fn split(file: &Path) -> Result<(PathBuf, Vec<u8>), ArchiveFolderError> {
+    let failed = |source| ArchiveFolderError::File { path: file.into(), source };
+    let whole = file.canonicalize().map_err(failed)?;
+    match (whole.parent(), whole.file_name()) {
+        (Some(folder), Some(name)) => Ok((folder.into(), name.as_bytes().to_vec())),
+        _ => Err(failed(io::ErrorKind::IsADirectory.into())),
+    }
+}
+
+/// Archives all that a stream gives as a file of this name, in a folder that holds nothing else.
+pub(crate) fn archive_stream(
+    blocks: &dyn BlockStore,
+    stream: &mut dyn Read,
+    name: &str,
+    owner: StreamOwner,
+    cutting: Cutting,
+    progress: &Progress,
+) -> Result<ArchivedFolder, ArchiveFolderError> {
+    let mut content = ContentWriter::new(blocks, BlockKind::Data, cutting);
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        if progress.is_cancelled() {
+            return Err(ArchiveFolderError::Cancelled);
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                content.write(buffer.get(..count).unwrap_or_default())?;
+                progress.add_bytes_read(count as u64);
+                progress.add_bytes_done(count as u64);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) if progress.is_cancelled() => return Err(ArchiveFolderError::Cancelled),
+            Err(source) => return Err(ArchiveFolderError::Stream { source }),
+        }
+    }
+    let size = content.bytes_written();
+    let content = if size > 0 { Some(content.finish()?) } else { None };
+    let owned = |name: &[u8], kind, mode| Node {
+        mode,
+        uid: owner.uid,
+        gid: owner.gid,
+        mtime: FileTime::from_nanoseconds(owner.time.0),
+        ..Node::new(name.to_vec(), kind)
+    };
+    let name = if is_component(name.as_bytes()) { name } else { "file" };
+    let file = Node { size, content, ..owned(name.as_bytes(), NodeKind::File, FILE_MODE) };
+    let mut record = Vec::new();
+    frame(&file.encode(), &mut record);
+    let mut list = ContentWriter::new(blocks, BlockKind::Directory, Cutting::DIRECTORY);
+    list.write(&record)?;
+    let root = Node { content: Some(list.finish()?), ..owned(b"", NodeKind::Folder, FOLDER_MODE) };
+    let counts = FolderCounts {
+        file_count: 1,
+        bytes: size,
+        read_count: 1,
+        read_bytes: size,
+        ..FolderCounts::default()
+    };
+    Ok(ArchivedFolder { root, counts, vac: None, only: Some(name.as_bytes().to_vec()) })
+}

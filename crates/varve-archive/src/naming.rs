@@ -1,0 +1,143 @@
+//! How a snapshot comes by its name, and when a name belongs to something else. Pure but for one question to the
+//! file system: whether two paths lead to the same thing.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::filter::source_path;
+use crate::request::Request;
+use crate::snapshot::Snapshot;
+
+/// A name under which something else was archived last.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the name {:?} belongs to {} on the host {:?}: its newest snapshot is {}", holder.name, source_path(holder).display(), holder.host, holder.id)]
+pub struct NameTaken {
+    /// The newest snapshot of that name.
+    pub holder: Box<Snapshot>,
+}
+
+/// The name of a source if nobody gives one: `name`; or `older`, the name that an earlier version gave to it, as long as
+/// this host has archived the source under that one and not yet under `name`. A series that has begun keeps its name.
+#[must_use]
+pub fn default_name<'n>(
+    snapshots: &[Snapshot],
+    (host, source): (&str, &[u8]),
+    name: &'n str,
+    older: Option<&'n str>,
+) -> &'n str {
+    let is_known_as = |name: &str| {
+        let is_it =
+            |one: &Snapshot| one.name == name && one.host == host && is_path(source_path(one), source);
+        snapshots.iter().any(is_it)
+    };
+    older.filter(|older| !is_known_as(name) && is_known_as(older)).unwrap_or(name)
+}
+
+/// Whether the name of a request is free for it: nothing was archived under it yet, or last this very source.
+///
+/// # Errors
+/// [`NameTaken`]: the newest snapshot of that name came from another host or another path.
+pub fn check_name(snapshots: &[Snapshot], request: &Request) -> Result<(), NameTaken> {
+    let named = snapshots.iter().filter(|snapshot| snapshot.name == request.name);
+    if request.name_is_given {
+        return Ok(());
+    }
+    match named.max_by_key(|snapshot| snapshot.time) {
+        Some(holder) if !is_of(holder, request) => Err(NameTaken { holder: Box::new(holder.clone()) }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a snapshot is of the source that a request is for.
+fn is_of(snapshot: &Snapshot, request: &Request) -> bool {
+    let uuid = |machine: &Option<crate::Machine>| machine.as_ref().and_then(|machine| machine.uuid);
+    // A machine in QEMU may run on another host tomorrow, with its disks elsewhere.
+    if let (Some(one), Some(other)) = (uuid(&snapshot.machine), uuid(&request.machine)) {
+        return one == other;
+    }
+    snapshot.host == request.host && is_path(source_path(snapshot), &request.source)
+}
+
+/// Whether two paths are the same, or lead to the same thing today.
+fn is_path(one: &Path, other: &[u8]) -> bool {
+    let other = Path::new(OsStr::from_bytes(other));
+    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::tests::snapshot;
+
+    fn of(number: u8, host: &str, source: &str, name: &str, time: i64) -> Snapshot {
+        let (host, source) = (host.into(), source.as_bytes().to_vec());
+        Snapshot { host, source, machine: None, ..snapshot(number, name, time) }
+    }
+
+    fn request(host: &str, source: &str, name: &str) -> Request {
+        let source = source.as_bytes().to_vec();
+        Request { name: name.into(), host: host.into(), source, ..Request::default() }
+    }
+
+    #[test]
+    fn a_series_keeps_the_name_that_it_began_with() {
+        let names = |snapshots: &[Snapshot], source: &str| {
+            default_name(snapshots, ("h", source.as_bytes()), "disk.img", Some("disk")).to_owned()
+        };
+        let old = of(1, "h", "/srv/disk.img", "disk", 1);
+        assert_eq!(names(&[], "/srv/disk.img"), "disk.img");
+        assert_eq!(names(std::slice::from_ref(&old), "/srv/disk.img"), "disk");
+        assert_eq!(names(std::slice::from_ref(&old), "/srv//disk.img/"), "disk");
+        assert_eq!(names(std::slice::from_ref(&old), "/other/disk.img"), "disk.img", "another path");
+        let elsewhere = Snapshot { host: "other".into(), ..old.clone() };
+        assert_eq!(names(&[elsewhere], "/srv/disk.img"), "disk.img", "another host");
+        let named = of(2, "h", "/srv/disk.img", "before the upgrade", 2);
+        assert_eq!(
+            names(&[old.clone(), named], "/srv/disk.img"),
+            "disk",
+            "a name for one night begins no series"
+        );
+        let renamed = of(3, "h", "/srv/disk.img", "disk.img", 3);
+        assert_eq!(names(&[old, renamed], "/srv/disk.img"), "disk.img");
+        assert_eq!(default_name(&[], ("h", b"/etc"), "etc", None), "etc");
+    }
+
+    #[test]
+    fn a_name_belongs_to_whoever_used_it_last() {
+        let all = [of(1, "a", "/etc", "etc", 1), of(2, "b", "/etc", "etc", 2)];
+        assert_eq!(check_name(&all, &request("b", "/etc", "etc")), Ok(()));
+        assert_eq!(check_name(&all, &request("b", "/etc/", "etc")), Ok(()));
+        assert_eq!(check_name(&all, &request("a", "/x", "x")), Ok(()), "a new name");
+        for other in [request("a", "/etc", "etc"), request("b", "/srv/etc", "etc")] {
+            let taken = check_name(&all, &other).unwrap_err();
+            assert_eq!(taken.holder.id.0[0], 2);
+        }
+        // What shows the latest moment counts, as it does for whoever gives the name alone.
+        let later = [all[1].clone(), all[0].clone()];
+        assert!(check_name(&later, &request("a", "/etc", "etc")).is_err());
+    }
+
+    #[test]
+    fn a_link_and_what_it_leads_to_are_one_source() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        std::fs::create_dir(path("real")).unwrap();
+        std::os::unix::fs::symlink("real", path("link")).unwrap();
+        let all = [of(1, "h", &path("real"), "n", 1)];
+        assert_eq!(check_name(&all, &request("h", &path("link"), "n")), Ok(()));
+        assert_eq!(check_name(&all, &request("h", &path("real/../real"), "n")), Ok(()));
+        assert!(check_name(&all, &request("h", &path("gone"), "n")).is_err());
+    }
+
+    #[test]
+    fn a_machine_is_known_by_its_own_number() {
+        let mut machine = of(1, "a", "/srv/web.qcow2", "web", 1);
+        machine.machine = Some(crate::machine::tests::machine());
+        let mut moved = request("b", "/new/web.qcow2", "web");
+        moved.machine.clone_from(&machine.machine);
+        assert_eq!(check_name(&[machine.clone()], &moved), Ok(()));
+        moved.machine.as_mut().unwrap().uuid = Some([1; 16]);
+        assert!(check_name(&[machine], &moved).is_err());
+    }
+}

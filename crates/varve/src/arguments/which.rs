@@ -1,0 +1,60 @@
+//! The arguments that say which snapshots a command considers.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+use varve_archive::SnapshotFilter;
+use varve_world::Timestamp;
+
+use super::value::{parse_filter_tag, parse_since, parse_until};
+
+/// Only the snapshots that meet all of these are considered, by every command that has them.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Only snapshots")]
+pub struct Which {
+    /// Of this host; may be given several times
+    #[arg(long = "host", value_name = "HOST")]
+    pub hosts: Vec<String>,
+
+    /// Of this source path, as `snapshots` shows it; may be given several times
+    #[arg(long = "path", value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<PathBuf>,
+
+    /// With this tag, or with any value of this key; may be given several times, and all have to be there
+    #[arg(long = "tag", value_name = "KEY[=VALUE]", value_parser = parse_filter_tag)]
+    pub tags: Vec<String>,
+
+    /// Of this moment or later, such as 2026-05-01
+    #[arg(long, value_name = "WHEN", value_parser = parse_since)]
+    pub since: Option<Timestamp>,
+
+    /// Of this moment or earlier; a day is meant to its end
+    #[arg(long, value_name = "WHEN", value_parser = parse_until)]
+    pub until: Option<Timestamp>,
+
+    /// Among the newest COUNT of their series, which is a name on a host; counted after all other conditions
+    #[arg(long, value_name = "COUNT")]
+    pub latest: Option<usize>,
+}
+
+impl Which {
+    /// The filter that they make.
+    pub fn filter(&self) -> SnapshotFilter {
+        SnapshotFilter {
+            hosts: self.hosts.clone(),
+            paths: self.paths.iter().map(|path| whole(path)).collect(),
+            tags: self.tags.clone(),
+            since: self.since,
+            until: self.until,
+            latest: self.latest,
+        }
+    }
+}
+
+/// A path as it is kept with a snapshot. Sources that are no paths stay as they are.
+fn whole(path: &Path) -> PathBuf {
+    match path.to_str() {
+        Some(text) if text == "-" || text.starts_with("command:") => path.into(),
+        _ => std::path::absolute(path).unwrap_or_else(|_| path.into()),
+    }
+}

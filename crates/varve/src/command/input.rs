@@ -1,0 +1,205 @@
+//! What is archived while it is made: standard input, and the output of a program.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use varve_archive::Progress;
+
+use crate::arguments::{TakeSnapshot, WrongWords};
+
+/// How often it is looked whether the user has had enough.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What opens stores and replicas. The program needs none of it, and whoever can look at a process can read its environment.
+const SECRETS: [&str; 4] =
+    ["VARVE_PASSPHRASE", "VARVE_NEW_PASSPHRASE", "VARVE_FROM_PASSPHRASE", "VARVE_REMOTE_PASSWORD"];
+
+/// Why there is nothing to be archived.
+#[derive(Debug)]
+enum InputError {
+    /// An archived nothing would look like a good backup.
+    Empty { what: String },
+    /// What it has given until then may be a part of what it was to give.
+    Failed { program: PathBuf, status: ExitStatus },
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty { what } => write!(f, "{what} is closed or empty, and --allow-empty is not given"),
+            Self::Failed { program, status } => write!(f, "{} ended with {status}", program.display()),
+        }
+    }
+}
+
+impl Error for InputError {}
+
+/// The stream that is to be archived.
+pub(super) fn open(args: &TakeSnapshot, progress: &Arc<Progress>) -> Result<Box<dyn Read + Send>> {
+    let (inner, what): (Box<dyn Read + Send>, _) = match args.command {
+        None => (Box::new(io::stdin()), "standard input".to_owned()),
+        Some(_) => {
+            let [program, ..] = args.sources.as_slice() else {
+                bail!(WrongWords(
+                    "--command NAME is followed by -- and the program with its arguments".into()
+                ));
+            };
+            let output = ProgramOutput::start(program, &args.sources[1..], progress)?;
+            (Box::new(output), format!("the output of {}", program.display()))
+        }
+    };
+    Ok(Box::new(NotEmpty { inner, what, may_end: args.allow_empty }))
+}
+
+/// A stream that fails if it ends before its first byte.
+struct NotEmpty {
+    inner: Box<dyn Read + Send>,
+    what: String,
+    may_end: bool,
+}
+
+impl Read for NotEmpty {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(into)?;
+        if count == 0 && !into.is_empty() && !self.may_end {
+            return Err(io::Error::other(InputError::Empty { what: self.what.clone() }));
+        }
+        self.may_end = true;
+        Ok(count)
+    }
+}
+
+/// What a program writes to its standard output. It ends only if the program has ended well.
+struct ProgramOutput {
+    program: PathBuf,
+    output: ChildStdout,
+    child: Arc<Mutex<Running>>,
+    has_ended: bool,
+}
+
+/// A program, and whether it may still be ended: the number of one that was waited for may be another's.
+struct Running {
+    child: Child,
+    is_waited_for: bool,
+}
+
+impl ProgramOutput {
+    #[expect(clippy::disallowed_methods, reason = "a program that hangs is ended from beside it")]
+    fn start(program: &Path, args: &[PathBuf], progress: &Arc<Progress>) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(args).stdout(Stdio::piped());
+        for secret in SECRETS {
+            command.env_remove(secret);
+        }
+        let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let output = child.stdout.take().context("a program without an output was started")?;
+        let child = Arc::new(Mutex::new(Running { child, is_waited_for: false }));
+        let (watched, progress) = (Arc::clone(&child), Arc::clone(progress));
+        std::thread::spawn(move || {
+            while !lock(&watched).is_waited_for {
+                if progress.is_cancelled() {
+                    return lock(&watched).end(Signal::TERM);
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+        Ok(Self { program: program.into(), output, child, has_ended: false })
+    }
+
+    fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.has_ended = true;
+        let mut running = lock(&self.child);
+        running.is_waited_for = true;
+        running.child.wait()
+    }
+}
+
+impl Running {
+    fn end(&self, signal: Signal) {
+        let number = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(number) = number.filter(|_| !self.is_waited_for) {
+            // One that has ended by itself is not there any more.
+            let _ = kill_process(number, signal);
+        }
+    }
+}
+
+impl Read for ProgramOutput {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.output.read(into)?;
+        if count == 0 && !into.is_empty() && !self.has_ended {
+            let status = self.wait()?;
+            if !status.success() {
+                return Err(io::Error::other(InputError::Failed { program: self.program.clone(), status }));
+            }
+        }
+        Ok(count)
+    }
+}
+
+impl Drop for ProgramOutput {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            lock(&self.child).end(Signal::KILL);
+            // Nothing is to be done about one that cannot be waited for.
+            let _ = self.wait();
+        }
+    }
+}
+
+fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str, progress: &Arc<Progress>) -> io::Result<Vec<u8>> {
+        let args = ["-c".into(), script.into()];
+        let mut output = ProgramOutput::start(Path::new("sh"), &args, progress).unwrap();
+        let mut bytes = Vec::new();
+        output.read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    #[test]
+    fn only_the_output_of_a_program_that_ends_well_ends() {
+        let progress = Arc::new(Progress::new());
+        assert_eq!(run("echo whole", &progress).unwrap(), b"whole\n");
+        for (script, said) in
+            [("echo part; exit 3", "exit status: 3"), ("echo part; kill -9 $$", "signal: 9")]
+        {
+            let error = run(script, &progress).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_with_the_work() {
+        let progress = Arc::new(Progress::new());
+        progress.cancel();
+        assert!(run("exec sleep 1000", &progress).is_err());
+        let left =
+            ProgramOutput::start(Path::new("sleep"), &["1000".into()], &Arc::new(Progress::new())).unwrap();
+        drop(left);
+    }
+
+    #[test]
+    fn nothing_is_refused_unless_it_is_allowed() {
+        let read = |bytes: &'static [u8], may_end| {
+            let mut all = Vec::new();
+            let mut stream = NotEmpty { inner: Box::new(bytes), what: "it".into(), may_end };
+            stream.read_to_end(&mut all).map(|_| all)
+        };
+        assert!(read(b"", false).is_err());
+        assert_eq!(read(b"", true).unwrap(), b"");
+        assert_eq!(read(b"x", false).unwrap(), b"x");
+    }
+}

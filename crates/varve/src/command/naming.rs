@@ -1,0 +1,210 @@
+//! What the snapshots of one call are to be called.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Component, Path};
+
+use anyhow::{Result, bail};
+use varve_archive::{NameTaken, Request, Snapshot, default_name};
+
+use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
+use crate::{session, show};
+
+/// How the source of a program's output begins, where others have a path.
+const COMMAND_SOURCE: &[u8] = b"command:";
+
+/// A snapshot that is to be taken, and what it may be called.
+pub(super) struct Planned {
+    pub(super) request: Request,
+    /// The name that earlier versions gave to such a source.
+    older_name: Option<String>,
+}
+
+/// What is asked for of each source. Two of one name are a usage error.
+pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
+    let given = args.name.as_ref().or(args.command.as_ref());
+    if args.name.is_some() && args.sources.len() > 1 {
+        let output = format!("--name names one snapshot, and there are {} sources", args.sources.len());
+        bail!(WrongWords(output));
+    }
+    let base = Request {
+        time: args.time,
+        host: session::host_name(),
+        tags: args.tags.clone(),
+        comment: args.comment.clone().unwrap_or_default(),
+        read_in_pieces: !args.compact,
+        name_is_given: given.is_some(),
+        ..Request::default()
+    };
+    if let (Some(name), Some(program)) = (&args.command, args.sources.first()) {
+        let program = program.file_name().unwrap_or(program.as_os_str()).as_bytes();
+        let source = [COMMAND_SOURCE, program].concat();
+        return Ok(vec![Planned {
+            request: Request { name: name.clone(), source, ..base },
+            older_name: None,
+        }]);
+    }
+    let planned = args.sources.iter().map(|source| {
+        let (name, older_name) = match given {
+            Some(name) => (name.clone(), None),
+            None => own_names(source)?,
+        };
+        let source = remembered_path(source);
+        Ok(Planned { request: Request { name, source, ..base.clone() }, older_name })
+    });
+    let planned = planned.collect::<Result<Vec<_>>>()?;
+    refuse_same_names(args, &planned)?;
+    Ok(planned)
+}
+
+/// Settles the names by what the store has: a series that has begun goes on under its name, and a name that belongs to
+/// something else is refused unless it was given.
+pub(super) fn settle(
+    arguments: &Arguments,
+    args: &TakeSnapshot,
+    planned: &mut [Planned],
+    snapshots: &[Snapshot],
+) -> Result<()> {
+    for Planned { request, older_name } in planned.iter_mut().filter(|plan| !plan.request.name_is_given) {
+        let origin = (request.host.as_str(), request.source.as_slice());
+        let name = default_name(snapshots, origin, &request.name, older_name.as_deref()).to_owned();
+        if name != request.name && !arguments.quiet {
+            let (source, shown) = (show::name(&request.source), show::name(name.as_bytes()));
+            let other = show::name(request.name.as_bytes());
+            remark!(
+                "varve: {source} goes on as {shown}, as it was called so far; --name {other} begins a new series"
+            );
+        }
+        request.name = name;
+    }
+    refuse_same_names(args, planned)
+}
+
+/// The error for a name that belongs to something else.
+pub(super) fn taken(source: &Path, error: NameTaken) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("{} was not archived", source.display()))
+}
+
+fn refuse_same_names(args: &TakeSnapshot, planned: &[Planned]) -> Result<()> {
+    let mut known = BTreeMap::new();
+    for (Planned { request, .. }, source) in planned.iter().zip(&args.sources) {
+        if let Some(other) = known.insert(&request.name, source) {
+            let name = show::name(request.name.as_bytes());
+            let (one, two) = (other.display(), source.display());
+            let output = match distinct_names(other, source) {
+                Some((first, second)) => format!(
+                    "{one} and {two} would both be called {name}; archive them one by one, such as with --name {first} and --name {second}"
+                ),
+                None => format!("{one} and {two} would both be called {name}: they are one and the same"),
+            };
+            bail!(WrongWords(output));
+        }
+    }
+    Ok(())
+}
+
+/// Names for two paths that end alike: the shortest ends in which they differ. `None` for the same path twice.
+fn distinct_names(one: &Path, other: &Path) -> Option<(String, String)> {
+    let parts = |path: &Path| -> Vec<String> {
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let names = whole.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(fit(&name.to_string_lossy())),
+            _ => None,
+        });
+        names.collect()
+    };
+    let (one, other) = (parts(one), parts(other));
+    let end = |parts: &[String], count: usize| parts[parts.len().saturating_sub(count)..].join("-");
+    (1..=one.len().max(other.len()))
+        .map(|count| (end(&one, count), end(&other, count)))
+        .find(|(one, other)| one != other)
+}
+
+/// What a source is called if nobody says, and what earlier versions called it if that differs: the last part of its
+/// path. Earlier versions left the ending of a file's name out. The name of a link is the link's own: what it leads to may
+/// change, as what `/dev/disk/by-id` leads to does.
+fn own_names(source: &Path) -> Result<(String, Option<String>)> {
+    if source == Path::new("-") {
+        bail!(WrongWords("standard input has no name: give it one with --name".into()));
+    }
+    let whole = std::path::absolute(source)?;
+    let whole = if whole.file_name().is_some() { whole } else { whole.canonicalize().unwrap_or(whole) };
+    let text = |part: Option<&std::ffi::OsStr>| {
+        fit(&part.map_or_else(|| "root".into(), |part| part.to_string_lossy()))
+    };
+    let name = text(whole.file_name());
+    let name = parse_name(&name)
+        .map_err(|error| WrongWords(format!("{error}; name {} with --name", source.display())))?;
+    let had_ending = std::fs::metadata(&whole)
+        .map_or(true, |found| !found.is_dir() && !found.file_type().is_block_device());
+    let older = Some(text(whole.file_stem())).filter(|older| had_ending && *older != name);
+    Ok((name, older))
+}
+
+/// A name without what a snapshot's name cannot have.
+fn fit(name: &str) -> String {
+    name.replace(|c: char| c.is_control() || matches!(c, ':' | '@'), "-")
+}
+
+/// The path as it is kept with the snapshot.
+fn remembered_path(source: &Path) -> Vec<u8> {
+    if source == Path::new("-") {
+        return b"-".to_vec();
+    }
+    let whole = std::path::absolute(source).unwrap_or_else(|_| source.into());
+    // Without a `/` at its end: the same folder has the same path.
+    let whole: std::path::PathBuf = whole.components().collect();
+    whole.into_os_string().as_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_have_names_of_their_own() {
+        for (source, name, older) in [
+            ("/srv/web.img", "web.img", Some("web")),
+            ("/srv/a.tar.gz", "a.tar.gz", Some("a.tar")),
+            ("/srv/.profile", ".profile", None),
+            ("/dev/null", "null", None),
+            ("/", "root", None),
+            ("/usr/bin", "bin", None),
+            ("/srv/a:b@c", "a-b-c", None),
+        ] {
+            assert_eq!(
+                own_names(Path::new(source)).unwrap(),
+                (name.into(), older.map(Into::into)),
+                "{source}"
+            );
+        }
+        assert!(own_names(Path::new("-")).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        let (link, inside) = (folder.path().join("by-id.1"), folder.path().join("dm-3"));
+        std::fs::create_dir(&inside).unwrap();
+        std::os::unix::fs::symlink(&inside, &link).unwrap();
+        assert_eq!(own_names(&link).unwrap(), ("by-id.1".into(), None));
+        let parent = folder.path().file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(own_names(&inside.join("..")).unwrap().0, parent);
+    }
+
+    #[test]
+    fn names_are_suggested_that_differ() {
+        let names = |one: &str, other: &str| distinct_names(Path::new(one), Path::new(other));
+        let pair = |one: &str, other: &str| Some((one.to_owned(), other.to_owned()));
+        assert_eq!(names("/a/docs", "/b/docs"), pair("a-docs", "b-docs"));
+        assert_eq!(names("/x/a/c/docs", "/x/b/c/docs"), pair("a-c-docs", "b-c-docs"));
+        assert_eq!(names("/docs", "/a/docs/"), pair("docs", "a-docs"));
+        assert_eq!(names("/docs", "/docs/."), None);
+    }
+
+    #[test]
+    fn one_path_is_kept_in_one_way() {
+        for path in ["/srv/docs/", "/srv//docs", "/srv/./docs"] {
+            assert_eq!(remembered_path(Path::new(path)), b"/srv/docs", "{path}");
+        }
+        assert_eq!(remembered_path(Path::new("-")), b"-");
+        assert_eq!(remembered_path(Path::new("/")), b"/");
+    }
+}

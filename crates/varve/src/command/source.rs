@@ -1,0 +1,124 @@
+//! What a source is archived as: a regular file may be a file, or a disk image.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use varve_archive::{OpenSourceError, Request, Snapshot, SnapshotContent, open_to_read};
+use varve_image::{Disk, TableKind, VolumeContent};
+use varve_machine::ImageFormat;
+
+use crate::arguments::{AsChoice, TakeSnapshot, WrongWords};
+
+/// What a source is archived as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Folder,
+    File,
+    Image,
+    /// Standard input, or the output of a program: as a file or as an image.
+    Stream(AsChoice),
+}
+
+/// What a source is archived as, and why, where that was not plain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) form: Form,
+    pub(super) because: Option<String>,
+}
+
+/// Refuses an `--as` that concerns none of the sources, or contradicts another argument.
+pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
+    let Some(form) = args.form else { return Ok(()) };
+    if form == AsChoice::File && args.format.is_some() {
+        bail!(WrongWords("--format is for disk images, and --as file archives none".into()));
+    }
+    // One that is not there is complained of by whoever opens it.
+    let is_other =
+        |source: &PathBuf| source != Path::new("-") && source.metadata().is_ok_and(|found| !found.is_file());
+    if args.command.is_none() && args.sources.iter().all(is_other) {
+        bail!(WrongWords("--as is for regular files and standard input, and there is none".into()));
+    }
+    Ok(())
+}
+
+/// Decides what a source is archived as.
+pub(super) fn choose(
+    args: &TakeSnapshot,
+    source: &Path,
+    request: &Request,
+    snapshots: &[Snapshot],
+) -> Result<Chosen> {
+    let plain = |form| Ok(Chosen { form, because: None });
+    if args.command.is_some() {
+        return plain(Form::Stream(args.form.unwrap_or(AsChoice::File)));
+    }
+    if source == Path::new("-") {
+        return plain(Form::Stream(args.form.unwrap_or(AsChoice::Image)));
+    }
+    let found = source.metadata();
+    let is_file = found.as_ref().is_ok_and(|found| found.is_file());
+    if is_file {
+        refuse_unsized(source)?;
+    }
+    match args.form {
+        _ if found.is_ok_and(|found| found.is_dir()) => plain(Form::Folder),
+        Some(AsChoice::File) => plain(Form::File),
+        // Its opening says what is wrong with anything else.
+        _ if !is_file || args.form.is_some() || args.format.is_some() => plain(Form::Image),
+        _ => of_file(source, request, snapshots),
+    }
+}
+
+/// Files that the system makes up say that they are empty, and are not, or cannot be read at all.
+fn refuse_unsized(source: &Path) -> Result<()> {
+    let opened = || format!("cannot open {}", source.display());
+    let file = open_to_read(source).with_context(opened)?;
+    let is_empty = file.metadata().with_context(opened)?.len() == 0;
+    if is_empty && file.read_at(&mut [0], 0).with_context(|| format!("cannot read {}", source.display()))? > 0
+    {
+        return Err(OpenSourceError::Unsized { path: source.into() }.into());
+    }
+    Ok(())
+}
+
+/// A regular file of which nobody has said what it is.
+fn of_file(source: &Path, request: &Request, snapshots: &[Snapshot]) -> Result<Chosen> {
+    let chosen = |form, because: String| Ok(Chosen { form, because: Some(because) });
+    let file = open_to_read(source).with_context(|| format!("cannot open {}", source.display()))?;
+    // What is read through QEMU's tools says so itself.
+    if ImageFormat::detect(&file).is_ok_and(|format| format != ImageFormat::Raw) {
+        return Ok(Chosen { form: Form::Image, because: None });
+    }
+    if let Some(disk) = disk_in(file) {
+        return chosen(Form::Image, format!("it holds {disk}"));
+    }
+    let earlier = snapshots
+        .iter()
+        .filter(|one| one.name == request.name && one.host == request.host && one.source == request.source);
+    let newest = earlier.max_by_key(|snapshot| snapshot.time);
+    if newest.is_some_and(|newest| matches!(newest.content, SnapshotContent::Image(_))) {
+        return chosen(
+            Form::Image,
+            "no disk was found in it, but its newest snapshot is one of a disk image".into(),
+        );
+    }
+    chosen(Form::File, "no partition table and no file system was found in it".into())
+}
+
+/// What makes a file a disk, if anything does.
+fn disk_in(file: File) -> Option<String> {
+    let disk = Disk::open(Arc::new(file));
+    if let Some(table) = disk.table() {
+        let kind = match table {
+            TableKind::Gpt => "GPT",
+            TableKind::Mbr => "MBR",
+        };
+        return Some(format!("a partition table ({kind})"));
+    }
+    let known = disk.volumes().iter().map(|volume| volume.content());
+    let mut known = known.filter(|content| !matches!(content, VolumeContent::Unknown | VolumeContent::Empty));
+    known.next().map(|content| content.to_string())
+}

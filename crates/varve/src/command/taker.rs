@@ -1,0 +1,143 @@
+//! Where snapshots go: a store that is open to be written, or a Venti server.
+
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::json;
+use varve_archive::{
+    Archive, ChangeError, Elsewhere, FolderOptions, ImageSource, NameTaken, Progress, Request, Snapshot,
+    SnapshotId, StreamOwner, TagChanges, TakeError, Taken, Watch,
+};
+
+use crate::arguments::Arguments;
+use crate::home::{self, Home};
+use crate::roots::{LockedRoots, Roots};
+use crate::{say, session, waiting};
+
+/// Of disk images at a Venti server: what everybody uses there.
+const VENTI_BLOCK_BYTES: u32 = 8 << 10;
+
+pub(super) enum Taker {
+    Store(Box<Archive>),
+    /// To a Venti server, with the file in which the catalog's root is noted.
+    Elsewhere(Box<Elsewhere>, LockedRoots),
+}
+
+impl Taker {
+    pub(super) fn open(arguments: &Arguments) -> Result<Self> {
+        let Home::Venti(address) = home::of(arguments)? else {
+            return Ok(Self::Store(Box::new(session::write(arguments)?)));
+        };
+        let lock = || Roots::of(arguments, &address)?.lock();
+        let roots = waiting::until_free(arguments, || true, lock)?;
+        let blocks = home::venti(&address)?;
+        let elsewhere = roots.open(blocks)?;
+        Ok(Self::Elsewhere(Box::new(elsewhere), roots))
+    }
+
+    pub(super) fn snapshots(&self) -> &[Snapshot] {
+        match self {
+            Self::Store(archive) => archive.snapshots(),
+            Self::Elsewhere(elsewhere, _) => elsewhere.snapshots(),
+        }
+    }
+
+    pub(super) fn check_name(&self, request: &Request) -> Result<(), NameTaken> {
+        match self {
+            Self::Store(archive) => archive.check_name(request),
+            Self::Elsewhere(elsewhere, _) => elsewhere.check_name(request),
+        }
+    }
+
+    pub(super) fn take_folder(
+        &mut self,
+        folder: &Path,
+        options: FolderOptions,
+        reread: bool,
+        request: Request,
+        watch: Watch<'_>,
+    ) -> Result<Taken, TakeError> {
+        match self {
+            Self::Store(archive) => archive.take_folder(folder, options, reread, request, watch),
+            Self::Elsewhere(elsewhere, _) => elsewhere.take_folder(folder, options, reread, request, watch),
+        }
+    }
+
+    pub(super) fn take_file(
+        &mut self,
+        file: &Path,
+        options: FolderOptions,
+        reread: bool,
+        request: Request,
+        watch: Watch<'_>,
+    ) -> Result<Taken, TakeError> {
+        match self {
+            Self::Store(archive) => archive.take_file(file, options, reread, request, watch),
+            Self::Elsewhere(elsewhere, _) => elsewhere.take_file(file, options, reread, request, watch),
+        }
+    }
+
+    pub(super) fn take_stream(
+        &mut self,
+        stream: &mut dyn Read,
+        owner: StreamOwner,
+        request: Request,
+        progress: &Progress,
+    ) -> Result<Taken, TakeError> {
+        match self {
+            Self::Store(archive) => archive.take_stream(stream, owner, request, progress),
+            Self::Elsewhere(elsewhere, _) => elsewhere.take_stream(stream, owner, request, progress),
+        }
+    }
+
+    pub(super) fn take_image(
+        &mut self,
+        image: &ImageSource,
+        request: Request,
+        progress: &Progress,
+    ) -> Result<Taken, TakeError> {
+        match self {
+            Self::Store(archive) => {
+                let block_bytes = archive.store().config().block_bytes;
+                archive.take_image(image, block_bytes, request, progress)
+            }
+            Self::Elsewhere(elsewhere, _) => {
+                elsewhere.take_image(image, VENTI_BLOCK_BYTES, request, progress)
+            }
+        }
+    }
+
+    pub(super) fn change(
+        &mut self,
+        ids: &[SnapshotId],
+        changes: &TagChanges,
+    ) -> Result<Vec<Snapshot>, ChangeError> {
+        match self {
+            Self::Store(archive) => archive.change(ids, changes),
+            Self::Elsewhere(elsewhere, _) => elsewhere.change(ids, changes),
+        }
+    }
+
+    /// What a log would remember.
+    pub(super) fn note_root(&mut self, arguments: &Arguments) -> Result<()> {
+        if let Self::Elsewhere(elsewhere, roots) = self
+            && let Some(root) = elsewhere.root()
+        {
+            roots.add(root)?;
+            if arguments.json {
+                say::record("catalog_root", json!({ "root": format!("catalog:{root}") }));
+            } else if !arguments.quiet {
+                say!("catalog:{root}");
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(self) -> Result<()> {
+        match self {
+            Self::Store(archive) => Ok(archive.close()?),
+            Self::Elsewhere(..) => Ok(()),
+        }
+    }
+}
