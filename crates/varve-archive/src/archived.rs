@@ -5,7 +5,7 @@ use std::io;
 use varve_world::{Random, Timestamp};
 
 use crate::fields::UnknownFields;
-use crate::folder::ArchivedFolder;
+use crate::folder::{ArchivedFolder, LeftOutOfFolder};
 use crate::image::ArchivedImage;
 use crate::request::Request;
 use crate::snapshot::{Snapshot, SnapshotContent};
@@ -24,6 +24,8 @@ pub(crate) struct Archived {
     pub(crate) vac: Option<ArchivedVac>,
     /// The name of the file, if the folder was archived for the sake of one.
     file: Option<Vec<u8>>,
+    /// What of a folder is not in it.
+    pub(crate) left_out: LeftOutOfFolder,
 }
 
 impl From<ArchivedImage> for Archived {
@@ -36,6 +38,7 @@ impl From<ArchivedImage> for Archived {
             changed_meanwhile: image.changed_meanwhile,
             vac: None,
             file: None,
+            left_out: LeftOutOfFolder::default(),
         }
     }
 }
@@ -53,6 +56,7 @@ impl From<ArchivedFolder> for Archived {
             changed_meanwhile: false,
             vac: folder.vac,
             file: folder.only,
+            left_out: folder.left_out,
         }
     }
 }

@@ -183,11 +183,12 @@ impl Elsewhere {
         request: Request,
     ) -> Result<Taken, TakeError> {
         let (changed_meanwhile, vac) = (archived.changed_meanwhile, archived.vac);
+        let left_out = archived.left_out.clone();
         let snapshot =
             archived.into_snapshot(request, began_at, &*self.world.random).map_err(TakeError::Random)?;
         let elapsed = self.world.clock.now().0.saturating_sub(began_at.0);
         let snapshot = Snapshot { elapsed: u64::try_from(elapsed).unwrap_or(0), ..snapshot };
         self.root = Some(self.catalog.add(&*self.blocks, snapshot.clone())?.score);
-        Ok(Taken { snapshot, changed_meanwhile, vac })
+        Ok(Taken { snapshot, changed_meanwhile, vac, left_out })
     }
 }

@@ -52,10 +52,11 @@ pub use fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, fra
 pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
 pub use filter::SnapshotFilter;
 pub use folder::{
-    ArchiveFolderError, ArchivedFolder, Change, Excludes, ExcludesError, FOLDER_ROOT, FolderCounts,
-    FolderFiles, FolderOptions, FolderPages, ListNext, Listed, LookupError, RestoreCounts,
-    RestoreFolderError, RestoreOptions, StoredFiles, StreamOwner, Watch, archive_folder, compare_folders,
-    list, lookup, restore_folder, wrong_in_pattern,
+    ArchiveFolderError, ArchivedFolder, Change, ExcludeRule, ExcludeRules, Excludes, ExcludesError,
+    FOLDER_ROOT, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeadsOut, LeftOutEntry,
+    LeftOutOfFolder, LeftOutReason, ListNext, Listed, ListedPaths, LookupError, RestoreCounts,
+    RestoreFolderError, RestoreOptions, RuleOrigin, StoredFiles, StreamOwner, Surveyed, Watch,
+    archive_folder, compare_folders, list, lookup, restore_folder, survey_folder, wrong_in_pattern,
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,

@@ -12,8 +12,8 @@ use varve_world::Timestamp;
 use crate::archived::Archived;
 use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 use crate::folder::{
-    ArchiveFolderError, Before, FolderOptions, StreamOwner, Watch, archive_folder_after, archive_stream,
-    split,
+    ArchiveFolderError, Before, FolderOptions, LeftOutOfFolder, StreamOwner, Watch, archive_folder_after,
+    archive_stream, split,
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
@@ -42,6 +42,8 @@ pub struct Taken {
     pub changed_meanwhile: bool,
     /// What of a folder was written for vac's tools, if it was asked for.
     pub vac: Option<ArchivedVac>,
+    /// What of a folder is not in it.
+    pub left_out: LeftOutOfFolder,
 }
 
 /// Why a snapshot was not taken. Earlier ones are as they were.
@@ -318,10 +320,11 @@ impl Archive {
     /// Enters it in the catalog, which makes all of it durable first.
     fn finish(&mut self, begun: Begun, archived: Archived, request: Request) -> Result<Taken, TakeError> {
         let (changed_meanwhile, vac) = (archived.changed_meanwhile, archived.vac);
+        let left_out = archived.left_out.clone();
         let snapshot = archived
             .into_snapshot(request, begun.at, &*self.store.world().random)
             .map_err(TakeError::Random)?;
-        Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac })
+        Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out })
     }
 
     /// Enters a snapshot in the catalog with what it has cost here.

@@ -22,6 +22,7 @@ mod serve;
 mod snapshots;
 mod value;
 mod venti;
+mod what_goes_in;
 mod which;
 
 pub use bench::{
@@ -34,10 +35,11 @@ pub use snapshots::{AsChoice, GroupBy, Snapshots, Tag};
 pub use value::parse_name;
 use value::{
     parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment,
-    parse_compression, parse_duration, parse_exclude, parse_format, parse_index_memory, parse_parity,
-    parse_sample, parse_share, parse_size, parse_tag, parse_time,
+    parse_compression, parse_duration, parse_format, parse_index_memory, parse_parity, parse_sample,
+    parse_share, parse_size, parse_tag, parse_time,
 };
 pub use venti::{Copy, Import, Venti};
+pub use what_goes_in::WhatGoesIn;
 pub use which::Which;
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
@@ -175,7 +177,7 @@ pub enum Command {
     Init(Init),
     /// Archive disk images, block devices, folders, files, or what a program writes
     #[command(visible_alias = "backup", after_help = snapshots::SNAPSHOT_HELP)]
-    Snapshot(TakeSnapshot),
+    Snapshot(Box<TakeSnapshot>),
     /// List what was archived
     #[command(visible_alias = "list")]
     Snapshots(Snapshots),
@@ -514,22 +516,6 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub allow_empty: bool,
 
-    /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
-    #[arg(long = "exclude", value_name = "PATTERN", value_parser = parse_exclude)]
-    pub excludes: Vec<String>,
-
-    /// Leave out what matches the patterns in this file, one a line
-    #[arg(long = "exclude-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub exclude_files: Vec<PathBuf>,
-
-    /// Leave out folders that another program has marked as a cache (CACHEDIR.TAG)
-    #[arg(long)]
-    pub exclude_caches: bool,
-
-    /// Stay on the file system that the source is on
-    #[arg(long)]
-    pub one_file_system: bool,
-
     /// Read everything, even what has not changed since the last snapshot
     #[arg(long)]
     pub reread: bool,
@@ -560,6 +546,9 @@ pub struct TakeSnapshot {
     /// A folder in which there may be other files that an image needs, such as the one that it stands on; may be given several times
     #[arg(long = "allow-backing", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub allow_backing: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub what_goes_in: WhatGoesIn,
 
     #[command(flatten)]
     pub machine: RunningMachine,

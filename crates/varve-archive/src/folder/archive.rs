@@ -11,11 +11,11 @@ use varve_block::BlockStore;
 use varve_tree::VENTI_SCORE_BYTES;
 use varve_world::Workers;
 
-use super::mounted_archives;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline;
 use super::read::FileReader;
+use super::selection::Selection;
 use super::status::{Description, Status};
 use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
@@ -87,18 +87,9 @@ pub(crate) fn archive_folder_after(
     let vac = options.vac.as_ref().map(|vac| vac.shape);
     let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac };
     let archived = pipeline::run(workers, &|job| reader.read(job), |pipeline| {
-        let root_id = status.id;
-        let mounted_archives = mounted_archives::devices();
-        let setting = WalkSetting {
-            blocks,
-            pipeline,
-            options,
-            watch,
-            description,
-            root_id,
-            store_folder,
-            mounted_archives,
-        };
+        let selection = Selection::new(options, status.id, store_folder);
+        let device = status.id.file_system;
+        let setting = WalkSetting { blocks, pipeline, options, watch, description, selection, device };
         let walker = Walker::new(setting).remembering(before.last_night.clone());
         walker.walk(root, descriptor, before.root)
     })?;
@@ -113,7 +104,7 @@ pub(crate) fn archive_folder_after(
 }
 
 /// Opens a folder by a path that somebody has given, through symbolic links if need be.
-fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
+pub(super) fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
     let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
     let status = Status::of_open(&descriptor)?;

@@ -1,37 +1,75 @@
-//! What of a folder is left out: patterns as in `.gitignore`, and caches that say so themselves.
+//! What of a folder is left out by its name: patterns as in `.gitignore`.
+
+mod pattern;
 
 use std::fs;
-use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use globset::{ErrorKind, GlobBuilder};
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use globset::{GlobSet, GlobSetBuilder};
 
-use super::status::open_file;
+use self::pattern::Pattern;
 
-/// The name of the file by which a folder says that it is a cache: <https://bford.info/cachedir/>.
-pub(super) const CACHE_TAG_NAME: &[u8] = b"CACHEDIR.TAG";
-/// What that file begins with.
-const CACHE_TAG_SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
+/// Patterns of what to leave out, in the order in which they were given, for any number of sources.
+///
+/// They mean what they mean in a `.gitignore` at the root of the source: the last that matches decides, `!` takes back, a `/` at the
+/// front or in the middle binds to the root, one at the end means folders. A pattern that begins with the absolute path of a source and
+/// goes on below it is taken relative to that source, and is none for the others.
+#[derive(Debug, Clone, Default)]
+pub struct ExcludeRules {
+    rules: Vec<Arc<ExcludeRule>>,
+}
 
-/// Patterns of what to leave out, with the meaning that they have in a `.gitignore` at the root of the source: the last that
-/// matches decides, `!` takes back, a `/` at the front or in the middle binds to the root, one at the end means folders.
+/// One of the patterns.
+#[derive(Debug)]
+pub struct ExcludeRule {
+    pattern: Pattern,
+    any_case: bool,
+    text: String,
+    origin: RuleOrigin,
+    has_matched: AtomicBool,
+}
+
+/// Where a pattern stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleOrigin {
+    /// It was given by itself.
+    Argument,
+    /// It is a line of a file.
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Which line, counted from 1.
+        number: u64,
+    },
+}
+
+/// Patterns bound to one source.
 #[derive(Debug, Clone)]
 pub struct Excludes {
-    patterns: Gitignore,
+    globs: GlobSet,
+    /// What each of the globs belongs to.
+    bound: Vec<BoundRule>,
+}
+
+#[derive(Debug, Clone)]
+struct BoundRule {
+    rule: Arc<ExcludeRule>,
+    takes_back: bool,
+    only_folders: bool,
 }
 
 /// Why patterns cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ExcludesError {
-    /// A pattern given by itself.
-    #[error("the pattern {pattern:?} cannot be used")]
+    /// A pattern given by itself has a slip.
+    #[error("the pattern {pattern:?} cannot be used: {what}")]
     Pattern {
         /// The pattern.
         pattern: String,
         /// What is wrong with it.
-        source: ignore::Error,
+        what: String,
     },
     /// A line of a file of patterns has a slip.
     #[error("{}, line {number}: {line:?} is not a pattern: {what}", path.display())]
@@ -51,14 +89,101 @@ pub enum ExcludesError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: ignore::Error,
+        source: std::io::Error,
     },
     /// All of them together.
     #[error("the patterns cannot be used together")]
     Together {
         /// What is wrong with them.
-        source: ignore::Error,
+        source: globset::Error,
     },
+}
+
+impl ExcludeRules {
+    /// Adds a pattern. `any_case`: capital and small letters are the same.
+    ///
+    /// # Errors
+    /// [`ExcludesError::Pattern`].
+    pub fn add_pattern(&mut self, text: &str, any_case: bool) -> Result<(), ExcludesError> {
+        let Some(pattern) = Pattern::of_argument(text) else { return Ok(()) };
+        if let Some(what) = pattern.fault() {
+            return Err(ExcludesError::Pattern { pattern: text.into(), what });
+        }
+        self.add(pattern, any_case, text, RuleOrigin::Argument);
+        Ok(())
+    }
+
+    /// Adds the lines of a file of patterns.
+    ///
+    /// # Errors
+    /// [`ExcludesError`] names the file, or the line in it, that cannot be used.
+    pub fn add_file(&mut self, path: &Path) -> Result<(), ExcludesError> {
+        // Once: it may be a pipe.
+        let text = fs::read_to_string(path)
+            .map_err(|source| ExcludesError::File { path: path.to_path_buf(), source })?;
+        // As git has it, the mark with which some editors begin a file is none of the first pattern.
+        for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+            let Some(pattern) = Pattern::of_line(line) else { continue };
+            let path = path.to_path_buf();
+            if let Some(what) = pattern.fault() {
+                return Err(ExcludesError::Line { path, number, line: line.into(), what });
+            }
+            self.add(pattern, false, line, RuleOrigin::Line { path, number });
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, pattern: Pattern, any_case: bool, text: &str, origin: RuleOrigin) {
+        let has_matched = AtomicBool::new(false);
+        self.rules.push(Arc::new(ExcludeRule { pattern, any_case, text: text.into(), origin, has_matched }));
+    }
+
+    /// The patterns as they apply to one of several sources. Of each source all absolute paths are given under which somebody may know it.
+    ///
+    /// # Errors
+    /// [`ExcludesError::Together`].
+    pub fn bind(&self, source: &[PathBuf], other_sources: &[PathBuf]) -> Result<Excludes, ExcludesError> {
+        let together = |source| ExcludesError::Together { source };
+        let mut globs = GlobSetBuilder::new();
+        let mut bound = Vec::new();
+        let below = |rule: &ExcludeRule, roots: &[PathBuf]| -> Vec<Pattern> {
+            let roots = roots.iter().filter_map(|root| root.to_str());
+            let mut found: Vec<_> = roots.filter_map(|root| rule.pattern.below(root)).collect();
+            found.dedup();
+            found
+        };
+        for rule in &self.rules {
+            let mut patterns = below(rule, source);
+            if patterns.is_empty() && below(rule, other_sources).is_empty() {
+                patterns.push(rule.pattern.clone());
+            }
+            for pattern in patterns {
+                globs.add(pattern.glob(rule.any_case).map_err(together)?);
+                let (takes_back, only_folders) = (pattern.takes_back, pattern.only_folders);
+                bound.push(BoundRule { rule: Arc::clone(rule), takes_back, only_folders });
+            }
+        }
+        Ok(Excludes { globs: globs.build().map_err(together)?, bound })
+    }
+
+    /// The patterns that have matched nothing in any source so far.
+    pub fn unmatched(&self) -> impl Iterator<Item = &ExcludeRule> {
+        self.rules.iter().map(AsRef::as_ref).filter(|rule| !rule.has_matched.load(Ordering::Relaxed))
+    }
+}
+
+impl ExcludeRule {
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn origin(&self) -> &RuleOrigin {
+        &self.origin
+    }
 }
 
 impl Default for Excludes {
@@ -71,73 +196,49 @@ impl Excludes {
     /// Leaves nothing out.
     #[must_use]
     pub fn none() -> Self {
-        Self { patterns: Gitignore::empty() }
+        Self { globs: GlobSet::empty(), bound: Vec::new() }
     }
 
-    /// What the lines of these files say, in their order, and then these patterns.
+    /// What the lines of these files say, in their order, and then these patterns, for a source of any path.
     ///
     /// # Errors
     /// [`ExcludesError`] names the pattern, or the file, that cannot be read or understood.
     pub fn new(patterns: &[String], files: &[PathBuf]) -> Result<Self, ExcludesError> {
-        // Paths are matched as they are from the root of the source on.
-        let mut builder = GitignoreBuilder::new("");
-        for path in files {
-            let unusable = |source| ExcludesError::File { path: path.clone(), source };
-            // Once: it may be a pipe.
-            let text = fs::read_to_string(path).map_err(|error| unusable(error.into()))?;
-            // As git has it, the mark with which some editors begin a file is none of the first pattern.
-            for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
-                if let Some(what) = wrong_in_pattern(line) {
-                    return Err(ExcludesError::Line { path: path.clone(), number, line: line.into(), what });
-                }
-                builder.add_line(Some(path.clone()), line).map_err(unusable)?;
-            }
-        }
-        for pattern in patterns {
-            if let Err(source) = builder.add_line(None, pattern) {
-                return Err(ExcludesError::Pattern { pattern: pattern.clone(), source });
-            }
-        }
-        let patterns = builder.build().map_err(|source| ExcludesError::Together { source })?;
-        Ok(Self { patterns })
+        let mut rules = ExcludeRules::default();
+        files.iter().try_for_each(|file| rules.add_file(file))?;
+        patterns.iter().try_for_each(|pattern| rules.add_pattern(pattern, false))?;
+        rules.bind(&[], &[])
     }
 
     /// Whether it leaves nothing out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.patterns.is_empty()
+        self.bound.is_empty()
     }
 
-    /// Whether `path`, from the root of the source on, is left out. What lies in a folder that is left out is not asked for.
+    /// The rule by which `path`, from the root of the source on, is left out. What lies in a folder that is left out is not asked for.
     #[must_use]
-    pub fn leave_out(&self, path: &Path, is_folder: bool) -> bool {
-        self.patterns.matched(path, is_folder).is_ignore()
+    pub fn rule_against(&self, path: &Path, is_folder: bool) -> Option<&ExcludeRule> {
+        if self.bound.is_empty() {
+            return None;
+        }
+        let mut last = None;
+        for place in self.globs.matches(path) {
+            let bound = self.bound.get(place).filter(|bound| is_folder || !bound.only_folders);
+            if let Some(bound) = bound {
+                bound.rule.has_matched.store(true, Ordering::Relaxed);
+                last = Some(bound);
+            }
+        }
+        last.filter(|bound| !bound.takes_back).map(|bound| bound.rule.as_ref())
     }
 }
 
-/// What is wrong with a line as a `.gitignore` has them. A `[` without its `]`, which git and what reads such lines for us would take for
+/// What is wrong with a pattern that is given by itself. A `[` without its `]`, which git and what reads such lines for us would take for
 /// itself, or for nothing, is a slip.
 #[must_use]
-pub fn wrong_in_pattern(line: &str) -> Option<String> {
-    if line.starts_with('#') {
-        return None;
-    }
-    let error = GlobBuilder::new(line.trim_end()).literal_separator(true).build().err()?;
-    Some(match error.kind() {
-        ErrorKind::UnclosedClass => "a [ has no ]; one that stands for itself is written \\[".into(),
-        kind => kind.to_string(),
-    })
-}
-
-/// Whether the tag in this folder is one: a file that begins with the signature.
-pub(super) fn is_cache(folder: impl AsFd) -> bool {
-    let read = || -> io::Result<bool> {
-        let tag = open_file(folder, CACHE_TAG_NAME)?;
-        let mut start = [0; CACHE_TAG_SIGNATURE.len()];
-        Ok(rustix::io::pread(tag, &mut start, 0)? == start.len() && start == *CACHE_TAG_SIGNATURE)
-    };
-    // One that cannot be read says nothing; that it cannot is reported when it is archived.
-    read().unwrap_or(false)
+pub fn wrong_in_pattern(text: &str) -> Option<String> {
+    Pattern::of_argument(text)?.fault()
 }
 
 #[cfg(test)]
@@ -146,13 +247,66 @@ mod tests {
 
     #[test]
     fn slips_in_patterns_are_told() {
-        for good in ["*.o", "!keep", "/target/", "a[bc]", "[!a]", "[]]", "\\[", "# a [ in words", "", "a  "] {
+        for good in
+            ["*.o", "!keep", "/target/", "a[bc]", "[!a]", "[]]", "\\[", "# a word", "", "a  ", "sp\\ "]
+        {
             assert_eq!(wrong_in_pattern(good), None, "{good:?}");
         }
-        for (bad, said) in
-            [("[", "has no ]"), ("!a[b", "has no ]"), ("{a,b", "alternate"), ("a[z-a]", "range")]
-        {
+        for (bad, said) in [
+            ("[", "has no ]"),
+            ("!a[b", "has no ]"),
+            ("{a,b", "alternate"),
+            ("a[z-a]", "range"),
+            ("a\\", "protects nothing"),
+        ] {
             assert!(wrong_in_pattern(bad).is_some_and(|wrong| wrong.contains(said)), "{bad:?}");
+        }
+    }
+
+    fn rules(patterns: &[&str]) -> ExcludeRules {
+        let mut rules = ExcludeRules::default();
+        patterns.iter().for_each(|pattern| rules.add_pattern(pattern, false).unwrap());
+        rules
+    }
+
+    #[test]
+    fn an_absolute_pattern_is_for_the_source_that_it_names() {
+        let rules = rules(&["/home/anna/src", "/src", "*.o"]);
+        let (anna, bob) = ([PathBuf::from("/home/anna")], [PathBuf::from("/home/bob")]);
+        let of_anna = rules.bind(&anna, &bob).unwrap();
+        let of_bob = rules.bind(&bob, &anna).unwrap();
+        let text = |excludes: &Excludes, path: &str| {
+            excludes.rule_against(Path::new(path), true).map(|rule| rule.text().to_owned())
+        };
+        assert_eq!(text(&of_anna, "src").as_deref(), Some("/src"), "the last that matches decides");
+        assert_eq!(text(&of_anna, "deep/src"), None);
+        assert_eq!(text(&of_bob, "home/anna/src"), None);
+        assert_eq!(text(&of_bob, "a/b.o").as_deref(), Some("*.o"));
+        assert_eq!(rules.unmatched().count(), 0);
+        // Where it is below no source, it is bound to the root of each.
+        let elsewhere = rules.bind(&[PathBuf::from("/srv")], &bob).unwrap();
+        assert_eq!(text(&elsewhere, "home/anna/src").as_deref(), Some("/home/anna/src"));
+    }
+
+    #[test]
+    fn what_has_matched_nothing_is_known() {
+        let rules = rules(&["*.o", "!keep.o", "nothing/", "gone"]);
+        let excludes = rules.bind(&[], &[]).unwrap();
+        assert!(excludes.rule_against(Path::new("keep.o"), false).is_none());
+        assert!(excludes.rule_against(Path::new("nothing"), false).is_none(), "only folders");
+        let unmatched: Vec<_> = rules.unmatched().map(ExcludeRule::text).collect();
+        assert_eq!(unmatched, ["nothing/", "gone"]);
+    }
+
+    #[test]
+    fn letters_are_the_same_if_asked() {
+        let mut rules = ExcludeRules::default();
+        rules.add_pattern("*.JPG", true).unwrap();
+        rules.add_pattern("Thumbs.db", false).unwrap();
+        let excludes = rules.bind(&[], &[]).unwrap();
+        for (path, is_out) in [("a.jpg", true), ("b/A.JpG", true), ("Thumbs.db", true), ("thumbs.db", false)]
+        {
+            assert_eq!(excludes.rule_against(Path::new(path), false).is_some(), is_out, "{path}");
         }
     }
 }

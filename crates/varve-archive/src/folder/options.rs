@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use varve_block::BlockName;
 use varve_tree::Cutting;
 use varve_world::Timestamp;
 
 use super::excludes::Excludes;
+use super::listed_paths::ListedPaths;
 use crate::node::Node;
 use crate::vac::VacOptions;
 
@@ -16,10 +18,19 @@ use crate::vac::VacOptions;
 pub struct FolderOptions {
     /// What is left out by its name.
     pub excludes: Excludes,
+    /// Files of more bytes are left out.
+    pub larger_than: Option<u64>,
+    /// A folder that holds something of one of these names is archived with that alone.
+    pub if_present: Vec<Vec<u8>>,
+    /// Only these paths go in, if given.
+    pub listed: Option<Arc<ListedPaths>>,
     /// Whether of a folder that holds a `CACHEDIR.TAG` only that tag is archived.
     pub exclude_caches: bool,
     /// Whether folders in which other file systems are mounted are archived as empty ones.
     pub one_file_system: bool,
+    /// Whether file systems that hold no data, such as proc, are archived where they are mounted in the source. Otherwise they are left
+    /// empty, but for one that is the source itself.
+    pub virtual_file_systems: bool,
     /// A folder to leave out wherever it is met: the store's own.
     pub store_folder: Option<PathBuf>,
     /// Only this file of the folder is archived. The folder itself need not be readable; what it is called and to whom it
@@ -43,8 +54,12 @@ impl Default for FolderOptions {
     fn default() -> Self {
         Self {
             excludes: Excludes::none(),
+            larger_than: None,
+            if_present: Vec::new(),
+            listed: None,
             exclude_caches: false,
             one_file_system: false,
+            virtual_file_systems: false,
             store_folder: None,
             only: None,
             began_at: Timestamp(i64::MAX),

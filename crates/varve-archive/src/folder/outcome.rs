@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use varve_block::PutError;
 
+use super::left_out::LeftOutOfFolder;
 use super::sequence::FolderCounts;
 use crate::node::Node;
 use crate::vac::ArchivedVac;
@@ -16,6 +17,8 @@ pub struct ArchivedFolder {
     pub root: Node,
     /// How much it was.
     pub counts: FolderCounts,
+    /// What of the source is not in it.
+    pub left_out: LeftOutOfFolder,
     /// What was written for vac's tools, if it was asked for.
     pub vac: Option<ArchivedVac>,
     /// The name of the file, if the folder was archived for the sake of one, and holds nothing else.

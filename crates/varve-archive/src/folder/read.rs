@@ -14,18 +14,26 @@ use super::outcome::ArchiveFolderError;
 use super::status::{Description, Status, open_file};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
-use crate::node::{Node, NodeKind, NodeProblem};
+use crate::node::{DeviceNumber, Node, NodeKind, NodeProblem};
 
 /// The largest file that is put together with others: one leaf, whatever it holds.
 pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
 /// How much of a large file is read at a time.
 const READ_BYTES: usize = 4 << 20;
+/// How much is read of a file that says that it is empty, to see whether it is.
+const UNSIZED_FIRST_BYTES: usize = 4 << 10;
+/// How much is then read at a time.
+const UNSIZED_READ_BYTES: usize = 256 << 10;
 
 /// An open folder of the source, for as long as the walker is in it or a job needs it.
 pub(super) struct SourceFolder {
     pub(super) descriptor: OwnedFd,
     /// From the root of the source on.
     pub(super) path: PathBuf,
+    /// The device of the file system that it is on.
+    pub(super) device: DeviceNumber,
+    /// The name of that file system, if it is one that holds no data.
+    pub(super) virtual_name: Option<&'static str>,
     /// Shared by all of them, so that somebody can count how many there are.
     pub(super) _token: Arc<()>,
 }
@@ -207,7 +215,11 @@ impl FileReader<'_> {
                 self.watch.report(&folder.path.join_name(&node.name), error);
             }
         }
-        let read_bytes = if opened.size <= SMALL_FILE_BYTES_MAX {
+        let read_bytes = if opened.size == 0 {
+            let (entry, read_bytes) = self.read_unsized(&file)?;
+            node.content = entry;
+            read_bytes
+        } else if opened.size <= SMALL_FILE_BYTES_MAX {
             small.read(&file, opened.size, place)?
         } else {
             self.watch.progress.set_current(&folder.path.join_name(&node.name));
@@ -216,11 +228,36 @@ impl FileReader<'_> {
             read_bytes
         };
         node.size = node.content.map_or(read_bytes, |content| content.size());
-        if !Status::of_open(&file)?.is_still(&opened) {
+        // Where the kernel makes up what it shows, a look may change the times.
+        let may_be_compared = folder.virtual_name.is_none();
+        if may_be_compared && !Status::of_open(&file)?.is_still(&opened) {
             node.problem = Some(NodeProblem::Changed);
             self.watch.report(&folder.path.join_name(&node.name), FileChanged);
         }
         Ok(read_bytes)
+    }
+
+    /// Reads a file that says that it is empty, once and to its end: those of procfs and of some mounts of clouds say so and are not.
+    fn read_unsized(&self, file: &OwnedFd) -> Result<(Option<Entry>, u64), ReadError> {
+        let mut first = [0; UNSIZED_FIRST_BYTES];
+        let filled = read_next(file, &mut first)?;
+        if filled == 0 {
+            return Ok((None, 0));
+        }
+        let mut content = FileTree::new(self.blocks, self.vac, self.cutting);
+        content.write(&first[..filled])?;
+        let mut buffer = vec![0; UNSIZED_READ_BYTES];
+        loop {
+            if self.watch.progress.is_cancelled() {
+                return Err(ReadError::Cancelled);
+            }
+            match read_next(file, &mut buffer)? {
+                0 => break,
+                filled => content.write(&buffer[..filled])?,
+            }
+        }
+        let read_bytes = content.bytes_written();
+        Ok((content.finish()?, read_bytes))
     }
 
     /// Streams a file, hole by hole and piece by piece, up to the size that it had when it was opened.
@@ -309,6 +346,16 @@ fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::R
     };
     let end = rustix::fs::seek(file, SeekFrom::Hole(start)).map_or(size, |end| end.clamp(start, size));
     Ok(start..end)
+}
+
+/// Reads on from where the last read ended. Where a file is made up while it is read, its parts fit together only in this way.
+fn read_next(file: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::read(file, &mut *into) {
+            Err(Errno::INTR) => {}
+            read => return Ok(read?),
+        }
+    }
 }
 
 /// Fills `into` as far as the file goes.

@@ -9,6 +9,7 @@ use varve_image::FileTime;
 use varve_tree::{ContentWriter, Cutting};
 use varve_world::Timestamp;
 
+use super::left_out::LeftOutOfFolder;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::sequence::FolderCounts;
 use crate::fields::frame;
@@ -92,5 +93,11 @@ pub(crate) fn archive_stream(
         read_bytes: size,
         ..FolderCounts::default()
     };
-    Ok(ArchivedFolder { root, counts, vac: None, only: Some(name.as_bytes().to_vec()) })
+    Ok(ArchivedFolder {
+        root,
+        counts,
+        left_out: LeftOutOfFolder::default(),
+        vac: None,
+        only: Some(name.as_bytes().to_vec()),
+    })
 }

@@ -208,6 +208,22 @@ impl Names {
         Ok(())
     }
 
+    /// These names, which ascend, whether they are there or not.
+    pub(super) fn listed<'a>(listed: impl Iterator<Item = &'a [u8]>) -> Self {
+        let mut names = Self::default();
+        for name in listed {
+            let place = NamePlace { start: names.bytes.len(), length: name.len(), kind: None };
+            names.bytes.extend_from_slice(name);
+            names.places.push(place);
+        }
+        names
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// Keeps only this name.
     pub(super) fn retain_only(&mut self, name: &[u8]) {
         let Self { bytes, places, .. } = self;

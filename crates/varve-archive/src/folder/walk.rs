@@ -16,12 +16,14 @@ use std::sync::Arc;
 use varve_block::BlockStore;
 use varve_tree::{Visit, walk};
 
-use super::excludes::{CACHE_TAG_NAME, is_cache};
+use super::left_out::LeftOutOfFolder;
+use super::listed_paths::ListedPaths;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline::Pipeline;
 use super::previous::PreviousFolder;
 use super::read::{FileToRead, Job, JoinName, ReadFiles, SMALL_FILE_BYTES_MAX, SourceFolder};
+use super::selection::{Selection, empty, marked};
 use super::sequence::{Event, FolderCounts, Sequence};
 use super::status::{Description, FileId, Names, Status, open_folder};
 use super::watch::Watch;
@@ -47,10 +49,9 @@ pub(super) struct WalkSetting<'a> {
     pub(super) options: &'a FolderOptions,
     pub(super) watch: Watch<'a>,
     pub(super) description: Description,
-    pub(super) root_id: FileId,
-    pub(super) store_folder: Option<FileId>,
-    /// The devices of mounted archives.
-    pub(super) mounted_archives: Vec<DeviceNumber>,
+    pub(super) selection: Selection<'a>,
+    /// The device of the source.
+    pub(super) device: DeviceNumber,
 }
 
 pub(super) struct Walker<'a> {
@@ -67,12 +68,15 @@ pub(super) struct Walker<'a> {
     folder_token: Arc<()>,
     unchanged_count: u64,
     read: ReadFiles,
+    left_out: LeftOutOfFolder,
 }
 
 struct Frame<'a> {
     folder: Arc<SourceFolder>,
     names: Names,
     previous: PreviousFolder<'a>,
+    /// What goes in; everything, if nothing is listed.
+    listed: Option<&'a ListedPaths>,
 }
 
 /// A name that the walk has come to.
@@ -95,6 +99,7 @@ impl<'a> Walker<'a> {
             folder_token: Arc::new(()),
             unchanged_count: 0,
             read: ReadFiles::default(),
+            left_out: LeftOutOfFolder::default(),
         }
     }
 
@@ -111,7 +116,9 @@ impl<'a> Walker<'a> {
         descriptor: OwnedFd,
         previous: Option<&Node>,
     ) -> Result<ArchivedFolder, ArchiveFolderError> {
-        self.enter(root, descriptor, PathBuf::new(), previous);
+        let (virtual_name, _) = self.setting.selection.virtual_file_system(None, &descriptor);
+        let folder = self.source_folder(descriptor, PathBuf::new(), self.setting.device, virtual_name);
+        self.enter(root, folder, self.setting.selection.listed(), previous);
         while let Some(frame) = self.stack.last_mut() {
             if self.setting.watch.progress.is_cancelled() {
                 return Err(ArchiveFolderError::Cancelled);
@@ -121,7 +128,8 @@ impl<'a> Walker<'a> {
                     let name = name.to_vec();
                     let folder = Arc::clone(&frame.folder);
                     let previous = frame.previous.take(&name);
-                    self.visit(name, kind, &folder, previous);
+                    let listed = frame.listed.and_then(|listed| listed.below(&name));
+                    self.visit(name, kind, &folder, (listed, previous));
                 }
                 None => {
                     self.stack.pop();
@@ -136,12 +144,13 @@ impl<'a> Walker<'a> {
             self.advance()?;
         }
         let only = self.setting.options.only.clone();
-        let Self { sequence, read, unchanged_count, .. } = self;
+        let Self { sequence, read, unchanged_count, left_out, .. } = self;
         let (root, counts, vac) = sequence.finish();
         let ReadFiles { read_count, read_bytes, .. } = read;
         Ok(ArchivedFolder {
             root,
             counts: FolderCounts { unchanged_count, read_count, read_bytes, ..counts },
+            left_out,
             vac,
             only,
         })
@@ -177,7 +186,7 @@ impl<'a> Walker<'a> {
         name: Vec<u8>,
         listed_kind: Option<NodeKind>,
         folder: &Arc<SourceFolder>,
-        previous: Option<Node>,
+        (listed, previous): (Option<&'a ListedPaths>, Option<Node>),
     ) {
         let status = match Status::of_name(&folder.descriptor, &name) {
             Ok(status) => status,
@@ -187,11 +196,22 @@ impl<'a> Walker<'a> {
             }
         };
         let Some(kind) = status.kind else { return };
-        if self.is_left_out(folder, &name, kind, &status) {
+        if let Some(entry) = self.setting.selection.leaves_out(folder, &name, kind, &status) {
+            self.left_out.add(entry);
             return;
         }
         let mut node = Node::new(name, kind);
         status.describe(&mut node, self.setting.description);
+        if let Some(reason) = self.setting.selection.leaves_empty(folder, &node.name, kind, &status) {
+            self.left_out.add(empty(&folder.path.join_name(&node.name), kind, reason));
+            node.size = 0;
+            self.sequence.push(Event::Node(node));
+            return;
+        }
+        if listed.is_some() && kind != NodeKind::Folder {
+            let error = io::Error::other("something below it is listed, and it is no folder");
+            return self.give_up(node, folder, error);
+        }
         let last_night = self.last_night.as_ref();
         let previous = previous.or_else(|| {
             let path = folder.path.join_name(&node.name);
@@ -209,72 +229,88 @@ impl<'a> Walker<'a> {
         let known = previous.as_ref().is_some_and(|known| is_known(known) && is_expressed(known));
         let found = Found { node, status, previous };
         match kind {
-            NodeKind::Folder => self.visit_folder(found, known, folder),
+            NodeKind::Folder => self.visit_folder(found, known, folder, listed),
             _ => self.visit_leaf(found, known, folder),
         }
     }
 
-    fn is_left_out(&self, folder: &SourceFolder, name: &[u8], kind: NodeKind, status: &Status) -> bool {
-        let is_folder = kind == NodeKind::Folder;
-        if is_folder && self.setting.store_folder == Some(status.id) {
-            return true;
-        }
-        if self.setting.options.one_file_system && !is_folder && self.is_elsewhere(status) {
-            return true;
-        }
-        let excludes = &self.setting.options.excludes;
-        !excludes.is_empty() && excludes.leave_out(&folder.path.join_name(name), is_folder)
-    }
-
-    /// Whether something is on another file system than the root.
-    fn is_elsewhere(&self, status: &Status) -> bool {
-        status.id.file_system != self.setting.root_id.file_system
-    }
-
-    fn visit_folder(&mut self, found: Found, is_known: bool, parent: &Arc<SourceFolder>) {
+    fn visit_folder(
+        &mut self,
+        found: Found,
+        is_known: bool,
+        parent: &Arc<SourceFolder>,
+        listed: Option<&'a ListedPaths>,
+    ) {
         let Found { mut node, status, previous } = found;
-        let is_archive = self.setting.mounted_archives.contains(&status.id.file_system);
-        if (self.setting.options.one_file_system || is_archive) && self.is_elsewhere(&status) {
+        let descriptor = match open_folder(&parent.descriptor, &node.name) {
+            Ok(descriptor) => descriptor,
+            Err(error) => return self.give_up(node, parent, error),
+        };
+        let path = parent.path.join_name(&node.name);
+        let (virtual_name, left_empty) =
+            self.setting.selection.virtual_file_system(Some(parent), &descriptor);
+        if let Some(reason) = left_empty {
+            self.left_out.add(empty(&path, node.kind, reason));
             self.sequence.push(Event::Node(node));
             return;
         }
-        match open_folder(&parent.descriptor, &node.name) {
-            Ok(descriptor) => {
-                let path = parent.path.join_name(&node.name);
-                if let Some(known) = previous.as_ref().filter(|_| is_known) {
-                    node.xattrs.clone_from(&known.xattrs);
-                } else {
-                    self.read_xattrs(&mut node, &XattrPlace::open(&descriptor), &path);
-                }
-                self.enter(node, descriptor, path, previous.as_ref());
-            }
-            Err(error) => self.give_up(node, parent, error),
+        if let Some(known) = previous.as_ref().filter(|_| is_known) {
+            node.xattrs.clone_from(&known.xattrs);
+        } else {
+            self.read_xattrs(&mut node, &XattrPlace::open(&descriptor), &path);
         }
+        let folder = self.source_folder(descriptor, path, status.id.file_system, virtual_name);
+        self.enter(node, folder, listed, previous.as_ref());
+    }
+
+    fn source_folder(
+        &self,
+        descriptor: OwnedFd,
+        path: PathBuf,
+        device: DeviceNumber,
+        virtual_name: Option<&'static str>,
+    ) -> SourceFolder {
+        SourceFolder { descriptor, path, device, virtual_name, _token: Arc::clone(&self.folder_token) }
     }
 
     /// Opens a folder for the walk. The root is read with its attributes here.
-    fn enter(&mut self, mut node: Node, descriptor: OwnedFd, path: PathBuf, previous: Option<&Node>) {
-        self.setting.watch.progress.set_current(&path);
+    fn enter(
+        &mut self,
+        mut node: Node,
+        folder: SourceFolder,
+        listed: Option<&'a ListedPaths>,
+        previous: Option<&Node>,
+    ) {
+        let SourceFolder { descriptor, path, .. } = &folder;
+        self.setting.watch.progress.set_current(path);
         self.setting.watch.progress.add_files_done(1);
         let only = self.setting.options.only.as_deref().filter(|_| self.stack.is_empty());
         if self.stack.is_empty() && only.is_none() {
-            self.read_xattrs(&mut node, &XattrPlace::open(&descriptor), &path);
+            self.read_xattrs(&mut node, &XattrPlace::open(descriptor), path);
         }
-        let (mut names, read) = match only {
-            Some(name) => (Names::one(name), Ok(())),
-            None => Names::read(&descriptor),
+        let names = match (only, listed) {
+            (Some(name), _) => Names::one(name),
+            (None, Some(listed)) => Names::listed(listed.names()),
+            (None, None) => self.read_names(&mut node, &folder),
         };
+        self.sequence.push(Event::Open(node));
+        let previous = PreviousFolder::new(self.setting.blocks, previous);
+        self.stack.push(Frame { folder: Arc::new(folder), names, previous, listed });
+    }
+
+    fn read_names(&mut self, node: &mut Node, folder: &SourceFolder) -> Names {
+        let (mut names, read) = Names::read(&folder.descriptor);
         if let Err(error) = read {
             node.problem = Some(NodeProblem::Unreadable);
-            self.setting.watch.report(&path, error);
+            self.setting.watch.report(&folder.path, error);
         }
-        if self.setting.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(&descriptor) {
-            names.retain_only(CACHE_TAG_NAME);
+        if let Some(only) = self.setting.selection.keeps_only(&folder.descriptor, &names) {
+            if names.len() > 1 {
+                self.left_out.add(marked(&folder.path, only.clone()));
+            }
+            names.retain_only(&only);
         }
-        self.sequence.push(Event::Open(node));
-        let folder = Arc::new(SourceFolder { descriptor, path, _token: Arc::clone(&self.folder_token) });
-        let previous = PreviousFolder::new(self.setting.blocks, previous);
-        self.stack.push(Frame { folder, names, previous });
+        names
     }
 
     fn visit_leaf(&mut self, found: Found, is_known: bool, folder: &Arc<SourceFolder>) {

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
+
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, TestRunner};
 
 use varve_archive::{Excludes, ExcludesError, ListNext, Listed, Node, StoredFiles, list};
 
@@ -118,4 +122,83 @@ impl Drop for Unmount {
     fn drop(&mut self) {
         std::process::Command::new("umount").arg(&self.0).status().unwrap();
     }
+}
+
+/// Random patterns leave out what they leave out of git's view, in a folder with names of all kinds.
+#[test]
+fn patterns_leave_out_what_git_ignores() {
+    let mut place = Place::new();
+    let (source, home) = (place.source(), place.folder.path().to_path_buf());
+    let repository = place.folder.path().join("repository");
+    let git = |args: &[&str], input: &str| {
+        let mut child = std::process::Command::new("git")
+            .arg("--git-dir")
+            .arg(&repository)
+            .arg("--work-tree")
+            .arg(&source)
+            .args(args)
+            .current_dir(&source)
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("HOME", &home)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .ok()?;
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        Some(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap())
+    };
+    for path in [
+        "a/a/x.o",
+        "a/b/y",
+        "b/a/x.o",
+        "b/sp /x",
+        "#h",
+        "!k",
+        "sp ",
+        "deep/a/b/a/x.o",
+        "deep/ab",
+        "x.o",
+        "ab",
+    ] {
+        place.file(path, "");
+    }
+    if git(&["init"], "").is_none_or(|said| said.is_empty()) {
+        eprintln!("skipped as there is no git: patterns_leave_out_what_git_ignores");
+        return;
+    }
+    let all = paths(&place, &place.archive(None).root);
+    let input: String = all.iter().filter(|path| !path.is_empty()).map(|path| format!("{path}\0")).collect();
+    let mut runner = TestRunner::new(Config { cases: 150, ..Config::default() });
+    let mut matched_count = 0;
+    for _ in 0..150 {
+        let lines = pattern_lines().new_tree(&mut runner).unwrap().current();
+        let text = lines.join("\n");
+        fs::write(repository.join("info/exclude"), &text).unwrap();
+        let ignored = git(&["check-ignore", "--no-index", "-z", "--stdin"], &input).unwrap();
+        let ignored: BTreeSet<_> = ignored.split_terminator('\0').map(str::to_owned).collect();
+        let list = place.folder.path().join("list");
+        fs::write(&list, &text).unwrap();
+        place.options.excludes = Excludes::new(&[], &[list]).unwrap();
+        let found = paths(&place, &place.archive(None).root);
+        let left_out: BTreeSet<_> = all.difference(&found).cloned().collect();
+        assert_eq!(left_out, ignored, "{lines:?}");
+        matched_count += ignored.len();
+    }
+    assert!(matched_count > 100, "{matched_count}");
+}
+
+/// Lines of patterns, from parts that git and we are to understand alike.
+fn pattern_lines() -> impl Strategy<Value = Vec<String>> {
+    let part = proptest::sample::select(vec![
+        "a", "b", "*", "**", "?", "*.o", "[ab]", "[!a]", "a*", "x.o", "deep", "\\#h", "sp\\ ", "#h", "!k",
+        "\\!k", "sp ", "ab",
+    ]);
+    let end = proptest::sample::select(vec!["", "", "/", " ", "  ", "/**"]);
+    let line = (proptest::bool::ANY, proptest::bool::ANY, proptest::collection::vec(part, 1..4), end);
+    let line = line.prop_map(|(takes_back, is_bound, parts, end)| {
+        let (back, bound) = (if takes_back { "!" } else { "" }, if is_bound { "/" } else { "" });
+        format!("{back}{bound}{}{end}", parts.join("/"))
+    });
+    proptest::collection::vec(line, 1..5)
 }

@@ -7,5 +7,6 @@ mod look;
 mod restore;
 mod round_trip;
 mod sample;
+mod selection;
 mod trouble;
 mod unchanged;

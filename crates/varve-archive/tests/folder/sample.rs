@@ -61,11 +61,19 @@ impl Place {
         &self,
         previous: Option<&Node>,
     ) -> (Result<ArchivedFolder, ArchiveFolderError>, Vec<Problem>) {
+        self.try_archive_of(&self.source(), previous)
+    }
+
+    /// Archives any folder.
+    pub fn try_archive_of(
+        &self,
+        source: &Path,
+        previous: Option<&Node>,
+    ) -> (Result<ArchivedFolder, ArchiveFolderError>, Vec<Problem>) {
         let problems = ProblemList::new(100);
         let watch = Watch { progress: &self.progress, report: &|problem| problems.report(problem) };
         let workers = self.workers();
-        let archived =
-            archive_folder(&self.blocks, workers.as_ref(), &self.source(), previous, &self.options, watch);
+        let archived = archive_folder(&self.blocks, workers.as_ref(), source, previous, &self.options, watch);
         (archived, problems.into_problems().0)
     }
 

@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &Arguments, words: &Mount) -> Result<Outcome> {
     let is_over = over_on_signal().context("signals cannot be caught")?;
     let (days, blocks) = open(arguments, words)?;
     let days = Arc::new(days);
-    // So a mount is told from others, also where it has no type of its own (`varve_archive`, `folder/mounted_archives.rs`).
+    // So a mount is told from others, also where it has no type of its own (`varve_archive`, `folder/mounts.rs`).
     let source = format!("varve:{}", home::store_path(arguments)?.display());
     let options = fuse::Options { source, allow_other: words.allow_other };
     let mounted = fuse::mount(days, &words.folder, &options)?;

@@ -1,5 +1,8 @@
 //! `varve snapshot`
 
+mod dry_run;
+mod what_goes_in;
+
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -9,14 +12,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    ArchiveFolderError, ArchivedVac, Excludes, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress,
-    Request, StreamOwner, TakeError, Taken, VacOptions, Watch, mounted_for_writing, open_to_read,
+    ArchiveFolderError, ArchivedVac, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress, Request,
+    StreamOwner, TakeError, Taken, VacOptions, Watch, mounted_for_writing, open_to_read,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_tree::VacShape;
 use varve_world::{Clock, RealClock};
 
+use self::what_goes_in::WhatGoesIn;
 use super::naming::{self, Planned};
 use super::source::{self, Chosen, Form};
 use super::taken::{as_line, say_left_out, warn_if_hidden, warn_of_fast_commits};
@@ -36,7 +40,10 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     let mut planned = naming::plan(words)?;
     check_vac(words)?;
     source::check(words)?;
-    let excludes = Excludes::new(&words.excludes, &words.exclude_files)?;
+    let what_goes_in = WhatGoesIn::new(words)?;
+    if words.what_goes_in.dry_run {
+        return dry_run::run(arguments, words, planned, &what_goes_in);
+    }
     let mut taker = Taker::open(arguments)?;
     naming::settle(arguments, words, &mut planned, taker.snapshots())?;
     for (source, plan) in words.sources.iter().zip(&planned) {
@@ -45,13 +52,14 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
-    for (source, Planned { request, .. }) in words.sources.iter().zip(planned) {
+    for (place, (source, Planned { request, .. })) in words.sources.iter().zip(planned).enumerate() {
+        let selected = what_goes_in.options(words, place)?;
         let progress = Arc::clone(&progress);
         let not_archived = || format!("{} was not archived", source.display());
         let chosen = source::choose(words, source, &request, taker.snapshots()).with_context(not_archived)?;
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
         let (taken, fast_commits) =
-            take(&mut taker, arguments, words, (source, &excludes), (&chosen, request), &progress)
+            take(&mut taker, arguments, words, (source, selected), (&chosen, request), &progress)
                 .with_context(not_archived)?;
         drop(shown);
         if taken.changed_meanwhile {
@@ -77,6 +85,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         }
         taker.note_root(arguments)?;
     }
+    what_goes_in.warn_of_unmatched();
     taker.close()?;
     Ok(outcome)
 }
@@ -122,14 +131,14 @@ fn take(
     taker: &mut Taker,
     arguments: &Arguments,
     words: &TakeSnapshot,
-    (source, excludes): (&Path, &Excludes),
+    (source, selected): (&Path, FolderOptions),
     (chosen, request): (&Chosen, Request),
     progress: &Arc<Progress>,
 ) -> Result<(Taken, Vec<String>)> {
     let form = match chosen.form {
         Form::Folder | Form::File => {
             let taken =
-                take_files(taker, arguments, words, (source, excludes), (chosen.form, request), progress)?;
+                take_files(taker, arguments, words, (source, selected), (chosen.form, request), progress)?;
             return Ok((taken, Vec::new()));
         }
         form => form,
@@ -181,7 +190,7 @@ fn take_files(
     taker: &mut Taker,
     arguments: &Arguments,
     words: &TakeSnapshot,
-    (source, excludes): (&Path, &Excludes),
+    (source, selected): (&Path, FolderOptions),
     (form, request): (Form, Request),
     progress: &Progress,
 ) -> Result<Taken> {
@@ -189,15 +198,10 @@ fn take_files(
     let watch = Watch { progress, report: &report };
     let taken = if form == Form::File {
         // A file that was named itself is never left out.
-        let none = Excludes::none();
-        let options = FolderOptions {
-            one_file_system: false,
-            exclude_caches: false,
-            ..folder_options(arguments, words, source, &none)?
-        };
+        let options = folder_options(arguments, words, source, FolderOptions::default())?;
         taker.take_file(source, options, words.reread, request, watch)
     } else {
-        let options = folder_options(arguments, words, source, excludes)?;
+        let options = folder_options(arguments, words, source, selected)?;
         taker.take_folder(source, options, words.reread, request, watch)
     };
     taken.map_err(not_taken)
@@ -271,7 +275,7 @@ fn folder_options(
     arguments: &Arguments,
     words: &TakeSnapshot,
     source: &Path,
-    excludes: &Excludes,
+    selected: FolderOptions,
 ) -> Result<FolderOptions> {
     let vac = words.vac.is_some().then(|| VacOptions {
         // Of a path that ends in no name, as `.`, what the folder holds is at the top.
@@ -281,14 +285,11 @@ fn folder_options(
     });
     Ok(FolderOptions {
         vac,
-        excludes: excludes.clone(),
-        exclude_caches: words.exclude_caches,
-        one_file_system: words.one_file_system,
         store_folder: match home::of(arguments)? {
             Home::Folder(path) => Some(path),
             Home::Replica(_) | Home::Venti(_) => None,
         },
-        ..FolderOptions::default()
+        ..selected
     })
 }
 
@@ -297,6 +298,10 @@ fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
     if arguments.json {
         let mut shown = snapshots::as_json(snapshot);
         shown["kind_because"] = chosen.because.clone().into();
+        for entry in &taken.left_out.notices {
+            say::record("left_out", what_goes_in::as_json(entry, &snapshot.source));
+        }
+        shown["excluded"] = what_goes_in::counts_as_json(&taken.left_out);
         if let Some(vac) = &taken.vac {
             shown["vac"] = vac.score.to_string().into();
         }
@@ -315,4 +320,5 @@ fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
         say!("vac:{}", vac.score);
     }
     say_left_out(&snapshot.left_out);
+    what_goes_in::say_left_out(&taken.left_out);
 }

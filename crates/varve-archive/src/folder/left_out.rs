@@ -1,0 +1,143 @@
+//! What of a source is left out: each thing with its reason, and how much it was.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use super::excludes::{ExcludeRule, RuleOrigin};
+use super::status::{Names, Status, open_folder};
+use crate::node::NodeKind;
+
+/// So many of those that nobody asked for are told one by one; all are counted.
+const NOTICES_MAX: usize = 1000;
+/// How deep a folder is measured. A store is less deep.
+const MEASURED_DEPTH_MAX: u32 = 16;
+
+/// Why something of a source is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeftOutReason {
+    /// A pattern matches it.
+    Pattern {
+        /// As it was written.
+        text: String,
+        /// Where it stands.
+        origin: RuleOrigin,
+    },
+    /// It has more bytes than this.
+    LargerThan(u64),
+    /// It is a folder with a file of this name, and is archived with that file alone.
+    Marked {
+        /// The name of the file.
+        by: Vec<u8>,
+    },
+    /// It is on another file system than the source.
+    OtherFileSystem,
+    /// It is a mounted file system that holds no data, of this name. Left empty.
+    Virtual(&'static str),
+    /// It is a mounted archive. Left empty.
+    MountedArchive,
+    /// It is the store that the snapshot goes to.
+    OwnStore,
+}
+
+impl LeftOutReason {
+    pub(super) fn of_rule(rule: &ExcludeRule) -> Self {
+        Self::Pattern { text: rule.text().into(), origin: rule.origin().clone() }
+    }
+
+    /// Whether somebody has asked for it.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
+        match self {
+            Self::Pattern { .. } | Self::LargerThan(_) | Self::Marked { .. } | Self::OtherFileSystem => true,
+            Self::Virtual(_) | Self::MountedArchive | Self::OwnStore => false,
+        }
+    }
+}
+
+/// Something that is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOutEntry {
+    /// From the root of the source on.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: NodeKind,
+    /// Bytes of a file; of the own store, bytes of all its files; 0 for other folders, which are not looked into.
+    pub bytes: u64,
+    /// Why.
+    pub reason: LeftOutReason,
+}
+
+/// How much is left out because somebody asked for it, and what else is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOutOfFolder {
+    /// All that is not a folder.
+    pub file_count: u64,
+    /// Folders, which are not looked into.
+    pub folder_count: u64,
+    /// Bytes of those files.
+    pub bytes: u64,
+    /// What is left out though nobody asked for it: the first of them, in the order in which they were met.
+    pub notices: Vec<LeftOutEntry>,
+    /// How many of these there are in all.
+    pub notice_count: u64,
+}
+
+impl LeftOutOfFolder {
+    pub(super) fn add(&mut self, entry: LeftOutEntry) {
+        if entry.reason.is_asked_for() {
+            match entry.kind {
+                NodeKind::Folder => self.folder_count += 1,
+                _ => self.file_count += 1,
+            }
+            self.bytes = self.bytes.saturating_add(entry.bytes);
+            return;
+        }
+        self.notice_count += 1;
+        if self.notices.len() < NOTICES_MAX {
+            self.notices.push(entry);
+        }
+    }
+}
+
+/// The bytes of all files in the folder of this name.
+pub(super) fn measure(parent: impl AsFd, name: &[u8]) -> u64 {
+    open_folder(parent, name).map_or(0, |folder| measure_open(folder, MEASURED_DEPTH_MAX))
+}
+
+fn measure_open(folder: impl AsFd, depth_left: u32) -> u64 {
+    let (mut names, _) = Names::read(&folder);
+    let mut bytes = 0_u64;
+    while let Some((name, _)) = names.next() {
+        let Ok(status) = Status::of_name(&folder, name) else { continue };
+        bytes = bytes.saturating_add(match status.kind {
+            Some(NodeKind::File) => status.size,
+            Some(NodeKind::Folder) if depth_left > 0 => {
+                open_folder(&folder, name).map_or(0, |inner| measure_open(inner, depth_left - 1))
+            }
+            _ => 0,
+        });
+    }
+    bytes
+}
+
+/// For people.
+impl std::fmt::Display for LeftOutReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pattern { text, origin: RuleOrigin::Argument } => write!(f, "the pattern {text:?}"),
+            Self::Pattern { text, origin: RuleOrigin::Line { path, number } } => {
+                write!(f, "the pattern {text:?} in {}, line {number}", shown(path))
+            }
+            Self::LargerThan(bytes) => write!(f, "larger than {bytes} bytes"),
+            Self::Marked { by } => write!(f, "there is a file {:?} in it", String::from_utf8_lossy(by)),
+            Self::OtherFileSystem => f.write_str("another file system"),
+            Self::Virtual(name) => write!(f, "a file system of the kernel's own: {name}"),
+            Self::MountedArchive => f.write_str("a mounted archive"),
+            Self::OwnStore => f.write_str("the store itself"),
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    format!("{:?}", path.to_string_lossy())
+}

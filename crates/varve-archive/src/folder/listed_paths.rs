@@ -1,0 +1,75 @@
+//! Paths that go in, and nothing beside them: what a list of files names. Pure.
+
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+/// A set of paths from the root of a source on. What lies in a folder that is named goes in as well.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListedPaths {
+    is_whole: bool,
+    below: BTreeMap<Vec<u8>, ListedPaths>,
+}
+
+/// A path leads out of the source that it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it leads out of the source")]
+pub struct LeadsOut;
+
+impl ListedPaths {
+    /// Adds a path that is relative to the root of the source. An empty one, or `.`, is the source itself.
+    ///
+    /// # Errors
+    /// [`LeadsOut`]: it is absolute, or goes up.
+    pub fn add(&mut self, path: &Path) -> Result<(), LeadsOut> {
+        let mut place = self;
+        for component in path.components() {
+            match component {
+                Component::CurDir => {}
+                Component::Normal(name) => place = place.below.entry(name.as_bytes().to_vec()).or_default(),
+                Component::Prefix(_) | Component::RootDir | Component::ParentDir => return Err(LeadsOut),
+            }
+        }
+        place.is_whole = true;
+        Ok(())
+    }
+
+    /// Whether everything here goes in.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// The names here, in ascending order of their bytes.
+    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.below.keys().map(Vec::as_slice)
+    }
+
+    /// What is listed below a name. `None`: everything that lies there.
+    pub(super) fn below(&self, name: &[u8]) -> Option<&Self> {
+        self.below.get(name).filter(|below| !below.is_whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_folder_is_whole_and_others_are_passed_through() {
+        let mut listed = ListedPaths::default();
+        for path in ["a/b/c", "./a/d", "whole/x", "whole", "whole/y", "a//b/e"] {
+            listed.add(Path::new(path)).unwrap();
+        }
+        assert!(!listed.is_whole());
+        assert_eq!(listed.names().collect::<Vec<_>>(), [b"a".as_slice(), b"whole"]);
+        assert!(listed.below(b"whole").is_none(), "all of it");
+        let a = listed.below(b"a").unwrap();
+        assert_eq!(a.names().collect::<Vec<_>>(), [b"b".as_slice(), b"d"]);
+        assert_eq!(a.below(b"b").unwrap().names().count(), 2);
+        for bad in ["/a", "..", "a/../b"] {
+            assert_eq!(listed.add(Path::new(bad)), Err(LeadsOut), "{bad}");
+        }
+        listed.add(Path::new(".")).unwrap();
+        assert!(listed.is_whole());
+    }
+}

@@ -1,0 +1,132 @@
+//! What of a source goes in. One place decides, for the walk that archives and for the one that only tells.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use super::cache_tag::{CACHE_TAG_NAME, is_cache};
+use super::left_out::{LeftOutEntry, LeftOutReason, measure};
+use super::listed_paths::ListedPaths;
+use super::mounts::Mounts;
+use super::options::FolderOptions;
+use super::read::{JoinName, SourceFolder};
+use super::status::{FileId, Names, Status};
+use super::virtual_file_systems::{name_of, name_of_unopened};
+use crate::node::NodeKind;
+
+/// All that decides what goes in.
+pub(super) struct Selection<'a> {
+    options: &'a FolderOptions,
+    root_id: FileId,
+    store_folder: Option<FileId>,
+    mounts: Mounts,
+}
+
+impl<'a> Selection<'a> {
+    /// `store_folder`: the store that the snapshot goes to.
+    pub(super) fn new(options: &'a FolderOptions, root_id: FileId, store_folder: Option<FileId>) -> Self {
+        Self { options, root_id, store_folder, mounts: Mounts::read() }
+    }
+
+    /// What is listed of the source, if not everything goes in.
+    pub(super) fn listed(&self) -> Option<&'a ListedPaths> {
+        self.options.listed.as_deref().filter(|listed| !listed.is_whole())
+    }
+
+    /// Whether something is left out whole: no node is made of it.
+    pub(super) fn leaves_out(
+        &self,
+        folder: &SourceFolder,
+        name: &[u8],
+        kind: NodeKind,
+        status: &Status,
+    ) -> Option<LeftOutEntry> {
+        let is_folder = kind == NodeKind::Folder;
+        let entry = |reason, bytes| LeftOutEntry { path: folder.path.join_name(name), kind, bytes, reason };
+        let size = if kind == NodeKind::File { status.size } else { 0 };
+        if is_folder && self.store_folder == Some(status.id) {
+            return Some(entry(LeftOutReason::OwnStore, measure(&folder.descriptor, name)));
+        }
+        if self.options.one_file_system && !is_folder && self.is_elsewhere(status) {
+            return Some(entry(LeftOutReason::OtherFileSystem, size));
+        }
+        if !self.options.excludes.is_empty()
+            && let Some(rule) = self.options.excludes.rule_against(&folder.path.join_name(name), is_folder)
+        {
+            return Some(entry(LeftOutReason::of_rule(rule), size));
+        }
+        let largest = self.options.larger_than.filter(|largest| size > *largest)?;
+        Some(entry(LeftOutReason::LargerThan(largest), size))
+    }
+
+    /// Whether something is archived without what it holds, and must not be opened.
+    pub(super) fn leaves_empty(
+        &self,
+        folder: &SourceFolder,
+        name: &[u8],
+        kind: NodeKind,
+        status: &Status,
+    ) -> Option<LeftOutReason> {
+        let device = status.id.file_system;
+        let is_mount = device != folder.device;
+        match kind {
+            NodeKind::Folder if self.is_elsewhere(status) && self.options.one_file_system => {
+                return Some(LeftOutReason::OtherFileSystem);
+            }
+            NodeKind::Folder if self.is_elsewhere(status) && self.mounts.is_archive(device) => {
+                return Some(LeftOutReason::MountedArchive);
+            }
+            // A file can be mounted, too: those of nsfs are.
+            NodeKind::Folder | NodeKind::File => {}
+            _ => return None,
+        }
+        let is_to_be_looked_at = is_mount || folder.virtual_name == Some("autofs");
+        if self.options.virtual_file_systems || !is_to_be_looked_at {
+            return None;
+        }
+        // Whoever opens a folder of autofs mounts something there.
+        let name = name_of_unopened(&folder.descriptor, name)?;
+        let is_plain_root = is_mount && self.mounts.is_indirect_autofs(device);
+        (!is_plain_root).then_some(LeftOutReason::Virtual(name))
+    }
+
+    /// The name of the virtual file system that an open folder is on; and whether the folder is left empty for it.
+    pub(super) fn virtual_file_system(
+        &self,
+        parent: Option<&SourceFolder>,
+        descriptor: impl AsFd,
+    ) -> (Option<&'static str>, Option<LeftOutReason>) {
+        let name = name_of(descriptor);
+        let is_asked_for = self.options.virtual_file_systems || name == Some("autofs");
+        let reason = match (name, parent) {
+            (Some(name), Some(parent)) if !is_asked_for && parent.virtual_name != Some(name) => {
+                Some(LeftOutReason::Virtual(name))
+            }
+            _ => None,
+        };
+        (name, reason)
+    }
+
+    /// The one file that an open folder is archived with, where that file says so.
+    pub(super) fn keeps_only(&self, descriptor: &OwnedFd, names: &Names) -> Option<Vec<u8>> {
+        if self.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(descriptor) {
+            return Some(CACHE_TAG_NAME.to_vec());
+        }
+        self.options.if_present.iter().find(|name| names.contain(name)).cloned()
+    }
+
+    /// Whether something is on another file system than the root.
+    fn is_elsewhere(&self, status: &Status) -> bool {
+        status.id.file_system != self.root_id.file_system
+    }
+}
+
+/// A folder of which only a file that marks it goes in.
+pub(super) fn marked(path: &Path, by: Vec<u8>) -> LeftOutEntry {
+    let reason = LeftOutReason::Marked { by };
+    LeftOutEntry { path: path.to_path_buf(), kind: NodeKind::Folder, bytes: 0, reason }
+}
+
+/// Something that goes in without what it holds.
+pub(super) fn empty(path: &Path, kind: NodeKind, reason: LeftOutReason) -> LeftOutEntry {
+    LeftOutEntry { path: path.to_path_buf(), kind, bytes: 0, reason }
+}

@@ -1,0 +1,74 @@
+//! The options that say what of a folder goes into its snapshot.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use super::value::{parse_exclude, parse_size};
+
+/// What of a folder goes in.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "What of a folder goes in")]
+pub struct WhatGoesIn {
+    /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
+    ///
+    /// The last pattern that matches decides, and `!` takes back. A pattern with a `/` at its front or in its middle is relative to the
+    /// source. One that begins with the absolute path of a source, and goes on below it, means that path: it applies to that source alone.
+    #[arg(long = "exclude", value_name = "PATTERN", value_parser = parse_exclude)]
+    pub excludes: Vec<String>,
+
+    /// The same, with capital and small letters being equal; comes after all --exclude
+    #[arg(long = "iexclude", value_name = "PATTERN", value_parser = parse_exclude)]
+    pub iexcludes: Vec<String>,
+
+    /// Leave out what matches the patterns in this file, one a line; comes before all --exclude
+    #[arg(long = "exclude-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub exclude_files: Vec<PathBuf>,
+
+    /// Leave out files of more bytes than this, such as 4G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub exclude_larger_than: Option<u64>,
+
+    /// Of a folder that holds something of this name, such as .nobackup, archive nothing else; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = parse_tag_name)]
+    pub exclude_if_present: Vec<String>,
+
+    /// Leave out folders that another program has marked as a cache (CACHEDIR.TAG)
+    #[arg(long)]
+    pub exclude_caches: bool,
+
+    /// Archive only the paths in this list, one a line, each taken as it stands; `-` reads the list from standard input
+    ///
+    /// Paths are relative to the source, or absolute and below it. A folder in the list goes in with all that it holds. What is in the list and
+    /// does not exist counts as a file that could not be read.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "files_from0")]
+    pub files_from: Option<PathBuf>,
+
+    /// The same, with a zero byte after each path, as `find -print0` writes them
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub files_from0: Option<PathBuf>,
+
+    /// Stay on the file system that the source is on
+    #[arg(long)]
+    pub one_file_system: bool,
+
+    /// Archive file systems that the kernel makes up, too, such as a mounted proc or sysfs; they are left empty otherwise
+    ///
+    /// A source that is itself on one of them is archived in any case.
+    #[arg(long)]
+    pub include_virtual: bool,
+
+    /// List what would be archived and what left out, and archive nothing
+    ///
+    /// The store is not opened.
+    #[arg(long, short = 'n', conflicts_with = "qmp")]
+    pub dry_run: bool,
+}
+
+/// A name that a folder may hold.
+fn parse_tag_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains('/') || matches!(text, "." | "..") {
+        return Err("write the name of a file, without a folder".into());
+    }
+    Ok(text.into())
+}

@@ -1,0 +1,221 @@
+//! What of a folder goes into its snapshot: patterns, lists and sizes; what is said of the rest; and the same without archiving anything.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
+
+mod sandbox;
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use sandbox::{Run, Sandbox, all_json_lines, is_root, json_lines, tool};
+use serde_json::Value;
+
+fn sandbox_with(files: &[&str]) -> Sandbox {
+    let sandbox = Sandbox::made_with(&["--plaintext"]);
+    for file in files {
+        let path = sandbox.path("source").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "bytes").unwrap();
+    }
+    sandbox
+}
+
+/// The files of the newest snapshot.
+fn files(sandbox: &Sandbox) -> Vec<String> {
+    let listed = sandbox.json(["ls", "-R", "source"]);
+    let files = listed.into_iter().filter(|node| node["kind"] != "folder");
+    files.map(|node| node["path"].as_str().unwrap().to_owned()).collect()
+}
+
+fn run_with_input(mut command: Command, input: &[u8]) -> Run {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    Run::new(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn an_absolute_pattern_below_the_source_leaves_out_what_it_names() {
+    let sandbox = sandbox_with(&["src/a", "b", "deep/src/c"]);
+    let pattern = sandbox.arg("source/src");
+    let run = sandbox.run(["snapshot", "source", "--exclude", &pattern]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    assert!(run.text().contains("left out by rules: 1 folder with all that it holds"), "{}", run.text());
+    assert_eq!(files(&sandbox), ["b", "deep/src/c"]);
+    // Under the path that the source's link leads to, too.
+    std::os::unix::fs::symlink("source", sandbox.path("link")).unwrap();
+    sandbox.ok(["snapshot", "link", "--name", "source", "--exclude", &pattern]);
+    assert_eq!(files(&sandbox), ["b", "deep/src/c"]);
+}
+
+#[test]
+fn a_pattern_that_matches_nothing_is_a_warning() {
+    let sandbox = sandbox_with(&["a.o", "b"]);
+    let run = sandbox.run(["snapshot", "source", "--exclude", "*.o", "--exclude", "/nowhere/src"]);
+    assert_eq!(run.code, Some(0));
+    assert!(run.stderr.contains("the pattern \"/nowhere/src\" matched nothing"), "{}", run.stderr);
+    assert!(!run.stderr.contains("*.o"), "{}", run.stderr);
+    let args = ["--json", "snapshot", "source", "--exclude", "/nowhere/src", "--exclude", "b"];
+    let lines = all_json_lines(&sandbox.ok(args));
+    let warnings: Vec<_> = lines.iter().filter(|line| line["type"] == "warning").collect();
+    assert_eq!(warnings.len(), 1, "{lines:?}");
+    let taken = lines.iter().find(|line| line["id"].is_string()).unwrap();
+    assert_eq!((&taken["excluded"]["files"], &taken["excluded"]["bytes"]), (&1.into(), &5.into()));
+    // Of a file of patterns, which often serves many sources, there is one line.
+    fs::write(sandbox.path("list"), "# comment\n*.o\none\ntwo\nthree\nfour\n").unwrap();
+    let run = sandbox.run(["snapshot", "source", "--exclude-file", &sandbox.arg("list")]);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(run.stderr.contains("line 3 (\"one\")") && run.stderr.contains("and 1 more"), "{}", run.stderr);
+}
+
+#[test]
+fn a_protected_space_ends_a_pattern() {
+    let sandbox = sandbox_with(&["sp /f", "keep/f"]);
+    fs::write(sandbox.path("list"), "sp\\ \n").unwrap();
+    sandbox.ok(["snapshot", "source", "--exclude-file", &sandbox.arg("list")]);
+    assert_eq!(files(&sandbox), ["keep/f"]);
+}
+
+#[test]
+fn letters_sizes_and_marks_leave_files_out() {
+    let sandbox = sandbox_with(&["A.JPG", "b.jpg", "c", "cache/.nobackup", "cache/x"]);
+    fs::write(sandbox.path("source/large"), [0; 3000]).unwrap();
+    let args = ["--iexclude", "*.jpg", "--exclude-larger-than", "2K", "--exclude-if-present", ".nobackup"];
+    let text = sandbox.ok([&["snapshot", "source"][..], &args].concat());
+    assert!(text.contains("left out by rules: 3 files of 2.94 KiB, 1 folder"), "{text}");
+    assert_eq!(files(&sandbox), ["c", "cache/.nobackup"]);
+}
+
+#[test]
+fn a_list_says_all_that_goes_in() {
+    let sandbox = sandbox_with(&["a/b", "a/c", "d e", "not"]);
+    let command = |args: &[&str]| {
+        let mut command = sandbox.command();
+        command.args(["snapshot", "source"]).args(args);
+        command
+    };
+    let absolute = sandbox.arg("source/d e");
+    let run = run_with_input(command(&["--files-from", "-"]), format!("a/b\n./a\n\n{absolute}\n").as_bytes());
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(files(&sandbox), ["a/b", "a/c", "d e"]);
+    let run = run_with_input(command(&["--files-from0", "-"]), b"a/c\0gone\0");
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("gone"), "{}", run.stderr);
+    for (list, said) in [("/etc/passwd\n", "is not below"), ("../x\n", "is not below"), ("\n", "is empty")] {
+        let run = run_with_input(command(&["--files-from", "-"]), list.as_bytes());
+        assert_eq!(run.code, Some(2), "{list:?}");
+        assert!(run.stderr.contains(said), "{}", run.stderr);
+    }
+    fs::create_dir(sandbox.path("other")).unwrap();
+    let run = run_with_input(command(&["other", "--files-from", "-"]), b"a\n");
+    assert_eq!(run.code, Some(2), "of two sources none is meant");
+}
+
+#[test]
+fn a_dry_run_tells_all_and_writes_nothing() {
+    let sandbox = sandbox_with(&["keep", "src/a.o"]);
+    fs::write(sandbox.path("disk.img"), [1; 100_000]).unwrap();
+    let nowhere = sandbox.arg("nowhere");
+    let run = |args: &[&str]| {
+        let mut command = sandbox.command_at(nowhere.as_ref());
+        Run::new(
+            command
+                .args(["snapshot", "--dry-run", "--exclude", "*.o", "source", "disk.img"])
+                .args(args)
+                .output()
+                .unwrap(),
+        )
+    };
+    let text = run(&[]);
+    assert_eq!(text.code, Some(0), "{}", text.stderr);
+    let expected = "\
+        source: source\n+ keep\n+ src/\n- src/a.o of 5 B (the pattern \"*.o\")\nsource: would archive 1 file and 2 folders, 5 B\n\
+        source: would leave out by rules 1 file of 5 B\n";
+    assert!(text.text().starts_with(expected), "{}", text.text());
+    assert!(
+        text.text().contains("disk.img: would archive disk.img as a file of 97.7 KiB: no partition"),
+        "{}",
+        text.text()
+    );
+    let text = run(&["--as", "image"]).text();
+    assert!(text.contains("disk.img: would archive disk.img as a disk image of 97.7 KiB\n"), "{text}");
+    let lines = json_lines(&run(&["--json"]).text());
+    let of_type = |kind: &str| lines.iter().filter(|line| line["type"] == kind).collect::<Vec<&Value>>();
+    assert_eq!(of_type("would_archive").len(), 3);
+    assert_eq!(of_type("left_out")[0]["rule"]["pattern"], "*.o");
+    assert_eq!(
+        (&of_type("dry_run")[0]["files"], &of_type("dry_run")[1]["bytes"]),
+        (&1.into(), &100_000.into())
+    );
+    assert_eq!(
+        (&of_type("dry_run")[0]["kind"], &of_type("dry_run")[1]["kind"]),
+        (&"folder".into(), &"file".into())
+    );
+    assert_eq!(lines.len(), 3 + 1 + 2);
+    // A program is not started.
+    let mut command = sandbox.command_at(nowhere.as_ref());
+    command.args(["snapshot", "-n", "--command", "dump", "--", "touch"]).arg(sandbox.arg("started"));
+    let text = Run::new(command.output().unwrap()).text();
+    assert_eq!(text, "dump: would archive the output of touch, which is not started, as a file\n");
+    assert!(!sandbox.path("nowhere").exists() && !sandbox.path("started").exists());
+}
+
+#[test]
+fn the_store_in_the_source_is_left_out_and_told() {
+    let mut sandbox = Sandbox::empty();
+    sandbox.set_key(None);
+    fs::create_dir_all(sandbox.path("source")).unwrap();
+    fs::write(sandbox.path("source/file"), "bytes").unwrap();
+    sandbox.set_store(sandbox.path("source/store"));
+    sandbox.ok(["init", "--plaintext"]);
+    let text = sandbox.ok(["snapshot", "source"]);
+    assert!(text.contains("  left out: store of ") && text.contains("(the store itself)"), "{text}");
+    let lines = sandbox.json(["snapshot", "source"]);
+    let told = lines.iter().find(|line| line["type"] == "left_out").unwrap();
+    assert_eq!((&told["path"], &told["reason"]), (&"store".into(), &"own_store".into()));
+    assert!(told["bytes"].as_u64() > Some(1000), "{told}");
+    assert_eq!(files(&sandbox), ["file"]);
+}
+
+/// In a name space of its own: nothing stays mounted.
+#[test]
+fn file_systems_of_the_kernel_are_left_empty_and_told() {
+    let sandbox = sandbox_with(&["file", "proc/below", "sys/below"]);
+    let can_mount =
+        Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
+    if !is_root() || !can_mount {
+        eprintln!("skipped as nothing can be mounted: file_systems_of_the_kernel_are_left_empty_and_told");
+        return;
+    }
+    let inner = sandbox.command();
+    let script = "mount -t proc none source/proc && mount -t sysfs none source/sys && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.current_dir(inner.get_current_dir().unwrap()).args(["snapshot", "source"]);
+    let run = Run::new(command.output().unwrap());
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", run.text());
+    for name in ["proc", "sys"] {
+        assert!(run.text().contains(&format!("left out: what {name} holds")), "{}", run.text());
+    }
+    assert_eq!(files(&sandbox), ["file"]);
+}
+
+/// Times that 64 bits of nanoseconds cannot hold come back exactly where the file system keeps them.
+#[test]
+fn a_file_from_the_year_2400_comes_back() {
+    use std::os::unix::fs::MetadataExt;
+    let sandbox = sandbox_with(&["file"]);
+    let time = |name: &str| {
+        let found = fs::metadata(sandbox.path(name)).unwrap();
+        (found.mtime(), found.mtime_nsec())
+    };
+    tool("touch", ["-d", "2400-01-01 00:00:00.000000005 UTC", &sandbox.arg("source/file")]);
+    if time("source/file") != (13_569_465_600, 5) {
+        eprintln!("skipped as this file system does not keep it: a_file_from_the_year_2400_comes_back");
+        return;
+    }
+    sandbox.ok(["snapshot", "source"]);
+    sandbox.ok(["restore", "source", &sandbox.arg("out")]);
+    assert_eq!(time("out/file"), (13_569_465_600, 5));
+}
