@@ -5,7 +5,7 @@ use std::io;
 use varve_world::{Random, Timestamp};
 
 use crate::fields::UnknownFields;
-use crate::folder::{ArchivedFolder, LeftOutOfFolder};
+use crate::folder::{ArchivedFolder, FolderCounts, LeftOutOfFolder};
 use crate::image::ArchivedImage;
 use crate::request::Request;
 use crate::snapshot::{Snapshot, SnapshotContent};
@@ -26,6 +26,8 @@ pub(crate) struct Archived {
     file: Option<Vec<u8>>,
     /// What of a folder is not in it.
     pub(crate) left_out: LeftOutOfFolder,
+    /// How much a folder was.
+    pub(crate) counts: Option<FolderCounts>,
 }
 
 impl From<ArchivedImage> for Archived {
@@ -39,6 +41,7 @@ impl From<ArchivedImage> for Archived {
             vac: None,
             file: None,
             left_out: LeftOutOfFolder::default(),
+            counts: None,
         }
     }
 }
@@ -57,6 +60,7 @@ impl From<ArchivedFolder> for Archived {
             vac: folder.vac,
             file: folder.only,
             left_out: folder.left_out,
+            counts: Some(folder.counts),
         }
     }
 }

@@ -113,9 +113,8 @@ impl Elsewhere {
         watch: Watch<'_>,
     ) -> Result<Taken, TakeError> {
         let at = self.world.clock.now();
-        let previous =
-            self.catalog.newest_folder(&request.name, &request.source).filter(|_| !reread).cloned();
-        let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, ..options };
+        let previous = self.catalog.newest_folder(&request.name, &request.source).cloned();
+        let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, reread, ..options };
         let workers = self.world.workers.as_ref();
         let folder = archive_folder(&*self.blocks, workers, source, previous.as_ref(), &options, watch)?;
         self.finish(at, folder.into(), request)
@@ -182,13 +181,13 @@ impl Elsewhere {
         archived: Archived,
         request: Request,
     ) -> Result<Taken, TakeError> {
-        let (changed_meanwhile, vac) = (archived.changed_meanwhile, archived.vac);
+        let (changed_meanwhile, vac, counts) = (archived.changed_meanwhile, archived.vac, archived.counts);
         let left_out = archived.left_out.clone();
         let snapshot =
             archived.into_snapshot(request, began_at, &*self.world.random).map_err(TakeError::Random)?;
         let elapsed = self.world.clock.now().0.saturating_sub(began_at.0);
         let snapshot = Snapshot { elapsed: u64::try_from(elapsed).unwrap_or(0), ..snapshot };
         self.root = Some(self.catalog.add(&*self.blocks, snapshot.clone())?.score);
-        Ok(Taken { snapshot, changed_meanwhile, vac, left_out })
+        Ok(Taken { snapshot, changed_meanwhile, vac, left_out, counts })
     }
 }

@@ -53,10 +53,11 @@ pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
 pub use filter::SnapshotFilter;
 pub use folder::{
     ArchiveFolderError, ArchivedFolder, Change, ExcludeRule, ExcludeRules, Excludes, ExcludesError,
-    FOLDER_ROOT, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeadsOut, LeftOutEntry,
-    LeftOutOfFolder, LeftOutReason, ListNext, Listed, ListedPaths, LookupError, RestoreCounts,
-    RestoreFolderError, RestoreOptions, RuleOrigin, StoredFiles, StreamOwner, Surveyed, Watch,
-    archive_folder, compare_folders, list, lookup, restore_folder, survey_folder, wrong_in_pattern,
+    FOLDER_ROOT, FileNews, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeadsOut,
+    LeftOutEntry, LeftOutOfFolder, LeftOutReason, ListNext, Listed, ListedPaths, LookupError, NewsCounts,
+    NoteNews, RestoreCounts, RestoreFolderError, RestoreOptions, RuleOrigin, StoredFiles, StreamOwner,
+    Surveyed, Watch, archive_folder, compare_folders, list, lookup, restore_folder, survey_folder,
+    wrong_in_pattern,
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,

@@ -12,8 +12,8 @@ use varve_world::Timestamp;
 use crate::archived::Archived;
 use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
 use crate::folder::{
-    ArchiveFolderError, Before, FolderOptions, LeftOutOfFolder, StreamOwner, Watch, archive_folder_after,
-    archive_stream, split,
+    ArchiveFolderError, Before, FolderCounts, FolderOptions, LeftOutOfFolder, StreamOwner, Watch,
+    archive_folder_after, archive_stream, split,
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
@@ -44,6 +44,8 @@ pub struct Taken {
     pub vac: Option<ArchivedVac>,
     /// What of a folder is not in it.
     pub left_out: LeftOutOfFolder,
+    /// How much a folder was, and what of it was new.
+    pub counts: Option<FolderCounts>,
 }
 
 /// Why a snapshot was not taken. Earlier ones are as they were.
@@ -221,15 +223,14 @@ impl Archive {
         watch: Watch<'_>,
     ) -> Result<Taken, TakeError> {
         let begun = self.begin()?;
-        let previous =
-            self.catalog.newest_folder(&request.name, &request.source).filter(|_| !reread).cloned();
+        let previous = self.catalog.newest_folder(&request.name, &request.source).cloned();
         let remembered = [b"last night\0", request.name.as_bytes(), b"\0", &request.source].concat();
         let last_night = if self.store.role().allows(Permission::Read) {
             None
         } else {
             Some(LastNight::load(&self.store, &remembered, !reread).map_err(TakeError::Random)?)
         };
-        let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
+        let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), reread, ..options };
         let before = Before { root: previous.as_ref(), last_night: last_night.clone() };
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(false);
@@ -319,12 +320,12 @@ impl Archive {
 
     /// Enters it in the catalog, which makes all of it durable first.
     fn finish(&mut self, begun: Begun, archived: Archived, request: Request) -> Result<Taken, TakeError> {
-        let (changed_meanwhile, vac) = (archived.changed_meanwhile, archived.vac);
+        let (changed_meanwhile, vac, counts) = (archived.changed_meanwhile, archived.vac, archived.counts);
         let left_out = archived.left_out.clone();
         let snapshot = archived
             .into_snapshot(request, begun.at, &*self.store.world().random)
             .map_err(TakeError::Random)?;
-        Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out })
+        Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out, counts })
     }
 
     /// Enters a snapshot in the catalog with what it has cost here.

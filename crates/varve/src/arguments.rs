@@ -92,7 +92,7 @@ pub struct Arguments {
     #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub quiet: bool,
 
-    /// List the files that are archived anew; twice: print the log, too; more: much of it
+    /// List more, such as the files that are new or changed; twice: print the log, too; more: much of it
     #[arg(short, long, global = true, help_heading = EVERYWHERE, action = ArgAction::Count)]
     pub verbose: u8,
 

@@ -14,6 +14,7 @@ const REFRESH: Duration = Duration::from_millis(100);
 
 /// Shows a [`Progress`] on stderr, if that is a terminal, until it is dropped.
 pub struct Shown {
+    progress: Arc<Progress>,
     is_over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -24,10 +25,11 @@ impl Shown {
     pub fn start(title: &str, progress: &Arc<Progress>, quiet: bool) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         if quiet || !std::io::stderr().is_terminal() {
-            return Self { is_over, thread: None };
+            return Self { progress: Arc::clone(progress), is_over, thread: None };
         }
         let bar = ProgressBar::no_length();
         bar.set_message(title.to_owned());
+        let own = Arc::clone(progress);
         let (progress, over) = (Arc::clone(progress), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
@@ -36,7 +38,23 @@ impl Shown {
             }
             bar.finish_and_clear();
         });
-        Self { is_over, thread: Some(thread) }
+        Self { progress: own, is_over, thread: Some(thread) }
+    }
+
+    /// Finds out beside the work how much there is to do, in files and bytes, if anybody sees it. `count` is given a question whether that
+    /// is of no use any more.
+    #[expect(clippy::disallowed_methods, reason = "the terminal is an edge")]
+    pub fn count_ahead(&self, count: impl FnOnce(&dyn Fn() -> bool) -> Option<(u64, u64)> + Send + 'static) {
+        if self.thread.is_none() {
+            return;
+        }
+        let (progress, over) = (Arc::clone(&self.progress), Arc::clone(&self.is_over));
+        std::thread::spawn(move || {
+            let is_over = || over.load(Ordering::Relaxed) || progress.is_cancelled();
+            if let Some((files, bytes)) = count(&is_over) {
+                progress.set_total(files, bytes);
+            }
+        });
     }
 }
 

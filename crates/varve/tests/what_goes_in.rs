@@ -1,11 +1,14 @@
 //! What of a folder goes into its snapshot: patterns, lists and sizes; what is said of the rest; and the same without archiving anything.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
+#![allow(clippy::disallowed_methods, reason = "a test waits for the system's clock")]
 
 mod sandbox;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use sandbox::{Run, Sandbox, all_json_lines, is_root, json_lines, tool};
 use serde_json::Value;
@@ -218,4 +221,68 @@ fn a_file_from_the_year_2400_comes_back() {
     sandbox.ok(["snapshot", "source"]);
     sandbox.ok(["restore", "source", &sandbox.arg("out")]);
     assert_eq!(time("out/file"), (13_569_465_600, 5));
+}
+
+/// The lines of a result that tell what is new and what was left out.
+fn news(text: &str) -> Vec<&str> {
+    text.lines()
+        .filter(|line| ["+ ", "M ", "  files: ", "  - "].iter().any(|it| line.starts_with(it)))
+        .collect()
+}
+
+#[test]
+fn new_and_changed_files_are_counted_and_listed() {
+    let sandbox = sandbox_with(&["a.o", "below/b", "c", "d", "e", "gone"]);
+    fs::hard_link(sandbox.path("source/c"), sandbox.path("source/c too")).unwrap();
+    std::os::unix::fs::symlink("c", sandbox.path("source/link")).unwrap();
+    let exclude = ["--exclude", "*.o"];
+    let first = sandbox.json([&["snapshot", "source"], &exclude[..]].concat()).remove(0);
+    let counts = |line: &Value| {
+        let names =
+            ["files", "folders", "new_files", "changed_files", "new_or_changed_files", "unchanged_files"];
+        names.map(|name| line[name].as_u64())
+    };
+    assert_eq!(counts(&first), [7, 2, 7, 0, 7, 0].map(Some), "{first}");
+    // Other bytes, another mode, another thing in its place, and one that comes and one that goes.
+    fs::write(sandbox.path("source/below/b"), "others").unwrap();
+    fs::set_permissions(sandbox.path("source/d"), PermissionsExt::from_mode(0o600)).unwrap();
+    fs::remove_file(sandbox.path("source/link")).unwrap();
+    std::os::unix::fs::symlink("d", sandbox.path("source/link")).unwrap();
+    fs::remove_file(sandbox.path("source/gone")).unwrap();
+    fs::write(sandbox.path("source/new"), "bytes").unwrap();
+    let text = sandbox.ok([&["-v", "snapshot", "source"], &exclude[..]].concat());
+    let mut lines = news(&text);
+    lines.sort_unstable();
+    let rule = "  - a.o of 5 B (the pattern \"*.o\")";
+    let counted = "  files: 1 new, 3 changed, 3 unchanged";
+    assert_eq!(lines, [rule, counted, "+ new", "M below/b", "M d", "M link"], "{text}");
+    // To read a file again makes no news of it, and without -v nothing is listed.
+    let text = sandbox.ok([&["snapshot", "--reread", "source"], &exclude[..]].concat());
+    assert_eq!(news(&text), ["  files: 0 new, 0 changed, 7 unchanged"]);
+    fs::write(sandbox.path("source/e"), "other bytes").unwrap();
+    let lines = sandbox.json([&["-v", "snapshot", "source"], &exclude[..]].concat());
+    let listed: Vec<_> = lines.iter().filter(|line| line["type"] == "archived").collect();
+    assert_eq!(listed.len(), 1, "{lines:?}");
+    assert_eq!((&listed[0]["change"], &listed[0]["path"]), (&"changed".into(), &"e".into()));
+    assert_eq!(lines.iter().filter(|line| line["type"] == "left_out").count(), 1, "{lines:?}");
+}
+
+/// A key that cannot read the snapshot before knows which files it has read, and not which of them are new.
+#[test]
+fn who_may_not_read_is_told_no_more_than_is_known() {
+    let mut sandbox = Sandbox::encrypted();
+    sandbox::write_secret(&sandbox.path("machine"), &sandbox::noise(5, 32));
+    sandbox.ok(["key", "add", "--write-only", "--new-key-file", "machine"]);
+    sandbox.set_key(Some(sandbox.path("machine")));
+    for name in ["a", "b"] {
+        fs::create_dir_all(sandbox.path("source")).unwrap();
+        fs::write(sandbox.path("source").join(name), "bytes").unwrap();
+    }
+    // A file that changes right before it is archived is read again the next time.
+    std::thread::sleep(Duration::from_millis(2100));
+    let line = sandbox.json(["snapshot", "source"]).remove(0);
+    assert_eq!((&line["new_files"], &line["new_or_changed_files"]), (&Value::Null, &2.into()), "{line}");
+    fs::write(sandbox.path("source/b"), "others").unwrap();
+    let text = sandbox.ok(["-v", "snapshot", "source"]);
+    assert_eq!(news(&text), ["+ b", "  files: 1 new or changed, 1 unchanged"], "{text}");
 }

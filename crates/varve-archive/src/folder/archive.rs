@@ -85,7 +85,7 @@ pub(crate) fn archive_folder_after(
         return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
     }
     let vac = options.vac.as_ref().map(|vac| vac.shape);
-    let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac };
+    let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac, note: options.note };
     let archived = pipeline::run(workers, &|job| reader.read(job), |pipeline| {
         let selection = Selection::new(options, status.id, store_folder);
         let device = status.id.file_system;

@@ -7,7 +7,7 @@ use super::excludes::{ExcludeRule, RuleOrigin};
 use super::status::{Names, Status, open_folder};
 use crate::node::NodeKind;
 
-/// So many of those that nobody asked for are told one by one; all are counted.
+/// So many of those that nobody asked for, and of those that rules leave out, are told one by one; all are counted.
 const NOTICES_MAX: usize = 1000;
 /// How deep a folder is measured. A store is less deep.
 const MEASURED_DEPTH_MAX: u32 = 16;
@@ -76,6 +76,8 @@ pub struct LeftOutOfFolder {
     pub folder_count: u64,
     /// Bytes of those files.
     pub bytes: u64,
+    /// The first of those files and folders, in the order in which they were met.
+    pub asked: Vec<LeftOutEntry>,
     /// What is left out though nobody asked for it: the first of them, in the order in which they were met.
     pub notices: Vec<LeftOutEntry>,
     /// How many of these there are in all.
@@ -90,6 +92,9 @@ impl LeftOutOfFolder {
                 _ => self.file_count += 1,
             }
             self.bytes = self.bytes.saturating_add(entry.bytes);
+            if self.asked.len() < NOTICES_MAX {
+                self.asked.push(entry);
+            }
             return;
         }
         self.notice_count += 1;

@@ -10,6 +10,7 @@ use varve_world::Timestamp;
 
 use super::excludes::Excludes;
 use super::listed_paths::ListedPaths;
+use super::news::NoteNews;
 use crate::node::Node;
 use crate::vac::VacOptions;
 
@@ -46,6 +47,10 @@ pub struct FolderOptions {
     /// What is changed in what the system says of a file, before anything is made of it. Nothing: [`Node`]s say what the system says.
     /// Whoever has to archive the same bytes on every machine leaves out what differs: inodes, owners, times of change.
     pub adjust: fn(&mut Node),
+    /// Whether every file is read, whatever is known of it.
+    pub reread: bool,
+    /// Takes what is new and what has changed since the snapshot before, and what has not.
+    pub note: NoteNews,
     /// What is written besides for vac's tools. Files are then cut as those do: at multiples of a block.
     pub vac: Option<VacOptions>,
 }
@@ -66,6 +71,8 @@ impl Default for FolderOptions {
             lost: BTreeSet::new(),
             cutting: Cutting::FILE,
             adjust: |_| {},
+            reread: false,
+            note: |_, _| {},
             vac: None,
         }
     }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
 
+use super::news::{Earlier, NewsCounts, NoteNews};
 use super::outcome::ArchiveFolderError;
 use super::status::{Description, Status, open_file};
 use super::watch::Watch;
@@ -46,6 +47,8 @@ pub(super) struct FileToRead {
     /// What the walker saw.
     pub(super) node: Node,
     pub(super) seen: Status,
+    /// What it was in the snapshot before.
+    pub(super) earlier: Earlier,
 }
 
 /// Files to be read together.
@@ -57,6 +60,7 @@ pub(super) struct ReadFiles {
     pub(super) nodes: Vec<(u64, Node)>,
     pub(super) read_count: u64,
     pub(super) read_bytes: u64,
+    pub(super) news: NewsCounts,
 }
 
 /// Reads files and puts what they hold.
@@ -67,6 +71,7 @@ pub(super) struct FileReader<'a> {
     pub(super) cutting: Cutting,
     /// Set where vac's tools are to read the files, too.
     pub(super) vac: Option<VacShape>,
+    pub(super) note: NoteNews,
 }
 
 /// The tree of a file that is being read: cut by content, or as vac's tools cut it.
@@ -157,8 +162,9 @@ impl FileReader<'_> {
     pub(super) fn read(&self, job: Job) -> Result<ReadFiles, ArchiveFolderError> {
         let mut read = ReadFiles::default();
         let mut small = SmallFiles::default();
+        let mut before = Vec::with_capacity(job.len());
         for file in job {
-            let FileToRead { number, folder, mut node, seen } = file;
+            let FileToRead { number, folder, mut node, seen, earlier } = file;
             let place = read.nodes.len();
             match self.read_file(&folder, &mut node, &seen, &mut small, place) {
                 Ok(read_bytes) => {
@@ -180,9 +186,14 @@ impl FileReader<'_> {
             self.watch.progress.add_files_done(1);
             self.watch.progress.add_bytes_done(node.size);
             read.nodes.push((number, node));
+            before.push((folder, earlier));
         }
         for (place, entry) in small.put(self.blocks, self.vac)? {
             read.nodes[place].1.content = Some(entry);
+        }
+        for ((_, node), (folder, earlier)) in read.nodes.iter().zip(&before) {
+            let note = |news| (self.note)(news, &folder.path.join_name(&node.name));
+            read.news.add(node, earlier, note);
         }
         Ok(read)
     }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting};
 
+use super::news::NewsCounts;
 use crate::fields::frame;
 use crate::last_night::LastNight;
 use crate::node::{Node, NodeKind, NodeProblem};
@@ -51,6 +52,8 @@ pub struct FolderCounts {
     pub read_count: u64,
     /// Bytes that were read from them; holes are not.
     pub read_bytes: u64,
+    /// How they stand to the snapshot before.
+    pub news: NewsCounts,
 }
 
 pub(super) struct Sequence<'a> {

@@ -18,6 +18,7 @@ use varve_tree::{Visit, walk};
 
 use super::left_out::LeftOutOfFolder;
 use super::listed_paths::ListedPaths;
+use super::news::Earlier;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline::Pipeline;
@@ -146,10 +147,10 @@ impl<'a> Walker<'a> {
         let only = self.setting.options.only.clone();
         let Self { sequence, read, unchanged_count, left_out, .. } = self;
         let (root, counts, vac) = sequence.finish();
-        let ReadFiles { read_count, read_bytes, .. } = read;
+        let ReadFiles { read_count, read_bytes, news, .. } = read;
         Ok(ArchivedFolder {
             root,
-            counts: FolderCounts { unchanged_count, read_count, read_bytes, ..counts },
+            counts: FolderCounts { unchanged_count, read_count, read_bytes, news, ..counts },
             left_out,
             vac,
             only,
@@ -160,7 +161,8 @@ impl<'a> Walker<'a> {
     fn advance(&mut self) -> Result<(), ArchiveFolderError> {
         loop {
             for read in self.setting.pipeline.take_done() {
-                let ReadFiles { nodes, read_count, read_bytes } = read?;
+                let ReadFiles { nodes, read_count, read_bytes, news } = read?;
+                self.read.news.merge(news);
                 self.read.read_count += read_count;
                 self.read.read_bytes += read_bytes;
                 for (number, node) in nodes {
@@ -226,7 +228,8 @@ impl<'a> Walker<'a> {
         let is_expressed = |known: &Node| {
             kind != NodeKind::File || vac.is_none_or(|vac| vac.can_express(known.content.as_ref()))
         };
-        let known = previous.as_ref().is_some_and(|known| is_known(known) && is_expressed(known));
+        let is_kept = |known: &Node| is_known(known) && is_expressed(known) && !self.setting.options.reread;
+        let known = previous.as_ref().is_some_and(is_kept);
         let found = Found { node, status, previous };
         match kind {
             NodeKind::Folder => self.visit_folder(found, known, folder, listed),
@@ -318,22 +321,30 @@ impl<'a> Walker<'a> {
         let is_another_name = self.join_link_group(&mut node, &status);
         if is_another_name {
             self.setting.watch.progress.add_files_done(1);
+            // What it leads to was compared under its first name.
+            let (content, xattrs) =
+                previous.as_ref().map(|known| (known.content, known.xattrs.clone())).unwrap_or_default();
+            let compared = Node { content, xattrs, ..node.clone() };
+            self.note(&compared, &self.earlier(previous), folder);
             self.sequence.push(Event::Link(node));
             return;
         }
-        if let Some(known) = previous.filter(|known| is_known && !self.has_lost_blocks(known)) {
+        let earlier = self.earlier(previous);
+        if let Some(known) = earlier.known().filter(|known| is_known && !self.has_lost_blocks(known)) {
             // All that the system says of it is in its node already, but for what belongs to this snapshot.
             self.unchanged_count += u64::from(node.kind == NodeKind::File);
             self.setting.watch.progress.add_files_done(1);
             self.setting.watch.progress.add_bytes_done(node.size);
-            let Node { content, target, xattrs, .. } = known;
-            self.sequence.push(Event::Node(Node { content, target, xattrs, ..node }));
+            let Node { content, target, xattrs, .. } = known.clone();
+            let node = Node { content, target, xattrs, ..node };
+            self.note(&node, &earlier, folder);
+            self.sequence.push(Event::Node(node));
             return;
         }
         if node.kind == NodeKind::File {
-            self.queue_file(node, status, folder);
+            self.queue_file(node, status, folder, earlier);
         } else {
-            self.read_special(node, folder);
+            self.read_special(node, folder, &earlier);
         }
     }
 
@@ -363,9 +374,23 @@ impl<'a> Walker<'a> {
         self.link_groups.insert(group, status.id).is_some()
     }
 
-    fn queue_file(&mut self, node: Node, status: Status, folder: &Arc<SourceFolder>) {
+    fn earlier(&self, previous: Option<Node>) -> Earlier {
+        match previous {
+            Some(node) => Earlier::Known(Box::new(node)),
+            None if self.last_night.is_some() => Earlier::Unknown,
+            None => Earlier::Absent,
+        }
+    }
+
+    /// Counts an entry that is not read by a job.
+    fn note(&mut self, node: &Node, earlier: &Earlier, folder: &SourceFolder) {
+        let note = self.setting.options.note;
+        self.read.news.add(node, earlier, |news| note(news, &folder.path.join_name(&node.name)));
+    }
+
+    fn queue_file(&mut self, node: Node, status: Status, folder: &Arc<SourceFolder>, earlier: Earlier) {
         let number = self.sequence.push(Event::Awaited);
-        let file = FileToRead { number, folder: Arc::clone(folder), node, seen: status };
+        let file = FileToRead { number, folder: Arc::clone(folder), node, seen: status, earlier };
         if status.size > SMALL_FILE_BYTES_MAX {
             self.submit_job();
             self.setting.pipeline.submit(vec![file]);
@@ -386,7 +411,7 @@ impl<'a> Walker<'a> {
     }
 
     /// What is neither a file nor a folder is not opened: its name is enough.
-    fn read_special(&mut self, mut node: Node, folder: &SourceFolder) {
+    fn read_special(&mut self, mut node: Node, folder: &SourceFolder, earlier: &Earlier) {
         if node.kind == NodeKind::SymbolicLink {
             match rustix::fs::readlinkat(&folder.descriptor, node.name.as_slice(), Vec::new()) {
                 Ok(target) if !target.is_empty() => node.target = target.into_bytes(),
@@ -398,6 +423,7 @@ impl<'a> Walker<'a> {
         let place = XattrPlace::named(&folder.descriptor, &node.name);
         self.read_xattrs(&mut node, &place, &path);
         self.setting.watch.progress.add_files_done(1);
+        self.note(&node, earlier, folder);
         self.sequence.push(Event::Node(node));
     }
 

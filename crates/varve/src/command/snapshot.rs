@@ -1,6 +1,7 @@
 //! `varve snapshot`
 
 mod dry_run;
+mod news;
 mod what_goes_in;
 
 use std::fs::Permissions;
@@ -49,17 +50,17 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
     for (source, plan) in words.sources.iter().zip(&planned) {
         taker.check_name(&plan.request).map_err(|error| naming::taken(source, error))?;
     }
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
     for (place, (source, Planned { request, .. })) in words.sources.iter().zip(planned).enumerate() {
         let selected = what_goes_in.options(words, place)?;
-        let progress = Arc::clone(&progress);
+        let progress = Arc::new(Progress::new());
+        cancel_on_signal(&progress)?;
         let not_archived = || format!("{} was not archived", source.display());
         let chosen = source::choose(words, source, &request, taker.snapshots()).with_context(not_archived)?;
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
+        let watched = (&progress, &shown);
         let (taken, fast_commits) =
-            take(&mut taker, arguments, words, (source, selected), (&chosen, request), &progress)
+            take(&mut taker, arguments, words, (source, selected), (&chosen, request), watched)
                 .with_context(not_archived)?;
         drop(shown);
         if taken.changed_meanwhile {
@@ -133,12 +134,18 @@ fn take(
     words: &TakeSnapshot,
     (source, selected): (&Path, FolderOptions),
     (chosen, request): (&Chosen, Request),
-    progress: &Arc<Progress>,
+    (progress, shown): (&Arc<Progress>, &Shown),
 ) -> Result<(Taken, Vec<String>)> {
     let form = match chosen.form {
         Form::Folder | Form::File => {
-            let taken =
-                take_files(taker, arguments, words, (source, selected), (chosen.form, request), progress)?;
+            let taken = take_files(
+                taker,
+                arguments,
+                words,
+                (source, selected),
+                (chosen.form, request),
+                (progress, shown),
+            )?;
             return Ok((taken, Vec::new()));
         }
         form => form,
@@ -192,7 +199,7 @@ fn take_files(
     words: &TakeSnapshot,
     (source, selected): (&Path, FolderOptions),
     (form, request): (Form, Request),
-    progress: &Progress,
+    (progress, shown): (&Progress, &Shown),
 ) -> Result<Taken> {
     let report = |problem: Problem| complaint::report_problem(&problem);
     let watch = Watch { progress, report: &report };
@@ -202,6 +209,8 @@ fn take_files(
         taker.take_file(source, options, words.reread, request, watch)
     } else {
         let options = folder_options(arguments, words, source, selected)?;
+        news::count_ahead(shown, source, &options);
+        let options = FolderOptions { note: news::note(arguments), ..options };
         taker.take_folder(source, options, words.reread, request, watch)
     };
     taken.map_err(not_taken)
@@ -298,7 +307,11 @@ fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
     if arguments.json {
         let mut shown = snapshots::as_json(snapshot);
         shown["kind_because"] = chosen.because.clone().into();
-        for entry in &taken.left_out.notices {
+        if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == Form::Folder) {
+            news::put_counts(&mut shown, counts);
+        }
+        let asked = taken.left_out.asked.iter().filter(|_| arguments.verbose > 0);
+        for entry in taken.left_out.notices.iter().chain(asked) {
             say::record("left_out", what_goes_in::as_json(entry, &snapshot.source));
         }
         shown["excluded"] = what_goes_in::counts_as_json(&taken.left_out);
@@ -319,6 +332,9 @@ fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
     if let Some(vac) = &taken.vac {
         say!("vac:{}", vac.score);
     }
+    if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == Form::Folder) {
+        news::say_counts(counts);
+    }
     say_left_out(&snapshot.left_out);
-    what_goes_in::say_left_out(&taken.left_out);
+    what_goes_in::say_left_out(&taken.left_out, arguments.verbose > 0);
 }

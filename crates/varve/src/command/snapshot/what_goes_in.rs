@@ -146,8 +146,8 @@ fn read_list(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Says what a snapshot of a folder lacks by rules, and what without being asked; for people.
-pub(super) fn say_left_out(left_out: &LeftOutOfFolder) {
+/// Says what a snapshot of a folder lacks by rules, one by one if that is asked for, and what without being asked; for people.
+pub(super) fn say_left_out(left_out: &LeftOutOfFolder, is_listed: bool) {
     for entry in &left_out.notices {
         say!("  left out: {}", as_line(entry));
     }
@@ -157,6 +157,14 @@ pub(super) fn say_left_out(left_out: &LeftOutOfFolder) {
     }
     if let Some(total) = total_by_rules(left_out) {
         say!("  left out by rules: {total}");
+    }
+    if is_listed {
+        left_out.asked.iter().for_each(|entry| say!("  - {}", as_line(entry)));
+        let count = left_out.file_count + left_out.folder_count;
+        let more = count.saturating_sub(left_out.asked.len() as u64);
+        if more > 0 {
+            say!("  and {more} more");
+        }
     }
 }
 

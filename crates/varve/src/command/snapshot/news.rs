@@ -1,0 +1,73 @@
+//! What is new in a folder: counted at the end, listed with `-v`, and counted ahead for whoever watches the progress.
+
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use varve_archive::{FileNews, FolderCounts, FolderOptions, NewsCounts, NoteNews, survey_folder};
+
+use crate::arguments::Arguments;
+use crate::progress_bar::Shown;
+use crate::{say, show};
+
+/// Lists what is new and what has changed, if that is asked for.
+pub(super) fn note(arguments: &Arguments) -> NoteNews {
+    match (arguments.verbose > 0 && !arguments.quiet, arguments.json) {
+        (false, _) => |_, _| {},
+        (true, false) => |news, path| match news {
+            FileNews::New | FileNews::NewOrChanged => say!("+ {}", show::name(path.as_os_str().as_bytes())),
+            FileNews::Changed => say!("M {}", show::name(path.as_os_str().as_bytes())),
+            FileNews::Unchanged => {}
+        },
+        (true, true) => |news, path| match news {
+            FileNews::New => record("added", path),
+            FileNews::Changed => record("changed", path),
+            FileNews::NewOrChanged => record("added_or_changed", path),
+            FileNews::Unchanged => {}
+        },
+    }
+}
+
+fn record(change: &str, path: &Path) {
+    let mut fields = json!({ "change": change });
+    show::put_name(&mut fields, "path", path.as_os_str().as_bytes());
+    say::record("archived", fields);
+}
+
+/// Counts what there is to do while it is begun, where the progress is shown. Nothing is read but what the system says of each file.
+pub(super) fn count_ahead(shown: &Shown, source: &Path, options: &FolderOptions) {
+    let (source, options) = (source.to_owned(), options.clone());
+    shown.count_ahead(move |is_over| {
+        let mut is_cut = false;
+        let survey = survey_folder(&source, &options, &mut |_| {
+            is_cut = is_over();
+            if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        // What cannot be looked at is told by whoever archives it.
+        let survey = survey.ok().filter(|_| !is_cut)?;
+        Some((survey.file_count + survey.folder_count, survey.bytes))
+    });
+}
+
+/// Says how many there are of each; for people.
+pub(super) fn say_counts(counts: &FolderCounts) {
+    let NewsCounts { new_count, changed_count, new_or_changed_count, unchanged_count } = counts.news;
+    if new_or_changed_count > 0 {
+        say!("  files: {new_or_changed_count} new or changed, {unchanged_count} unchanged");
+    } else {
+        say!("  files: {new_count} new, {changed_count} changed, {unchanged_count} unchanged");
+    }
+}
+
+/// The same for programs.
+pub(super) fn put_counts(fields: &mut Value, counts: &FolderCounts) {
+    fields["files"] = counts.file_count.into();
+    fields["folders"] = counts.folder_count.into();
+    let NewsCounts { new_count, changed_count, new_or_changed_count, unchanged_count } = counts.news;
+    let is_known = new_or_changed_count == 0;
+    fields["new_files"] = is_known.then_some(new_count).into();
+    fields["changed_files"] = is_known.then_some(changed_count).into();
+    fields["new_or_changed_files"] = (new_count + changed_count + new_or_changed_count).into();
+    fields["unchanged_files"] = unchanged_count.into();
+}
