@@ -44,7 +44,7 @@ fn a_disk_is_the_same_in_every_format() {
     }
     let sandbox = Sandbox::encrypted();
     let bytes = raw(&sandbox);
-    sandbox.ok(["snapshot", &sandbox.arg("disk.raw"), "--name", "raw"]);
+    sandbox.ok(["snapshot", &sandbox.arg("disk.raw"), "--as", "image", "--name", "raw"]);
     for format in FORMATS {
         let path = convert(&sandbox, format);
         // The same disk is the same blocks, whatever it came in.
