@@ -105,12 +105,13 @@ fn of_file(source: &Path, request: &Request, snapshots: &[Snapshot]) -> Result<C
             "no disk was found in it, but its newest snapshot is one of a disk image".into(),
         );
     }
-    chosen(Form::File, "no partition table and no file system was found in it".into())
+    chosen(Form::File, "no partition table, no boot sector and no file system was found in it".into())
 }
 
 /// What makes a file a disk, if anything does.
 fn disk_in(file: File) -> Option<String> {
-    let disk = Disk::open(Arc::new(file));
+    let file = Arc::new(file);
+    let disk = Disk::open(Arc::clone(&file) as _);
     if let Some(table) = disk.table() {
         let kind = match table {
             TableKind::Gpt => "GPT",
@@ -120,5 +121,14 @@ fn disk_in(file: File) -> Option<String> {
     }
     let known = disk.volumes().iter().map(|volume| volume.content());
     let mut known = known.filter(|content| !matches!(content, VolumeContent::Unknown | VolumeContent::Empty));
-    known.next().map(|content| content.to_string())
+    known.next().map(|content| content.to_string()).or_else(|| {
+        // A machine starts from it, whatever else it holds.
+        let mut mark = [0; 2];
+        let is_read = file.read_exact_at(&mut mark, BOOT_MARK_AT).is_ok();
+        (is_read && mark == BOOT_MARK).then(|| "a boot sector".into())
+    })
 }
+
+/// What a BIOS looks for at the end of the first sector before it starts what is in it.
+const BOOT_MARK: [u8; 2] = [0x55, 0xaa];
+const BOOT_MARK_AT: u64 = 510;
