@@ -419,7 +419,8 @@ SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 LEFT_OUT = "volume:text what:text bytes why:text kept_because:text"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
-ROOT = "sequence list:entry previous:list"
+ROOT = "sequence list:entry previous:list :unknown :unknown lost:entry"
+LOSS = "score:bytes type size arena generation first last may_hide_snapshots noticed:signed accepted:signed page:hex"
 ABSENT = {"": 0, "number": None, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None, "wide": None}
 def wide_time(value: bytes) -> int:
     seconds, at = varint(value, 0)
@@ -491,6 +492,19 @@ def parse_snapshot(record: bytes, width: int) -> Fields:
         snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
                              "uid": os.geteuid(), "gid": os.getegid()}
     return snapshot
+def losses(store: Store) -> Iterator[tuple[Fields, str]]:
+    """What was stored once and cannot be read, as the final root lists it, each with what to call it."""
+    final = [score for *_, score, is_final in sorted(store.roots) if is_final]
+    for score in final[-1:]:
+        lost = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)["lost"]
+        for record in records(pieces(store, lost)):
+            loss = parse(record, LOSS, store.width)
+            if loss["score"]:
+                with suppress(ValueError):      # it is back
+                    store.get(loss["score"], loss["type"])
+                    continue
+            place = f"arena {loss['arena']}, bytes {loss['first']} to {loss['last'] or 'the end'}"
+            yield loss, f"block {loss['score'].hex()} of type {loss['type']}" if loss["score"] else place
 def children(store: Store, folder: Fields, where: str) -> Iterator[Fields]:
     """The nodes in a folder, up to where it is damaged."""
     last = b""
@@ -520,6 +534,11 @@ def list_snapshots(store: Store, as_json: bool) -> None:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["time"] // 10**9))
         print(row["id"][:12], moment, row["kind"], f"{row['size']:,}", shown(row["name"]), *row["tag"], shown(row["comment"]), sep="  ")
     print(json.dumps(rows, indent=1) if as_json else "", end="")
+def list_losses(store: Store, as_json: bool) -> None:
+    found = list(losses(store))
+    for loss, name in found if not as_json else []:
+        print("accepted" if loss["accepted"] else "lost", name, sep="  ")
+    print(json.dumps([loss | {"score": loss["score"].hex()} for loss, _ in found], indent=1) if as_json else "", end="")
 def cat(store: Store, node: Fields, path: bytes) -> None:
     for name in filter(None, path.split(b"/")):
         inside = children(store, node, shown(path)) if node["kind"] == FOLDER else ()
@@ -583,11 +602,14 @@ def check(store: Store) -> None:
                 todo += [(f"{where}/{shown(child['name'])}", child) for child in children(store, node, where)]
             else:
                 all(True for _ in spans(store, node["content"], where))
+    for loss, name in losses(store):
+        if not loss["accepted"]:
+            store.report(f"{name} was stored once and is lost")
     print(f"{len(store.clumps)} clumps, {len(store.places)} blocks:", "damaged" if store.troubles else "sound")
 def main() -> int:
     parser = argparse.ArgumentParser(description="Reads a Varve store. A snapshot: name, begin of its id, or latest.")
     parser.add_argument("store", type=Path)
-    parser.add_argument("command", choices=["list", "check", "cat", "restore"])
+    parser.add_argument("command", choices=["list", "check", "cat", "restore", "lost"])
     parser.add_argument("snapshot", nargs="?", default="latest")
     parser.add_argument("path", nargs="?", type=os.fsencode, default=b"")
     parser.add_argument("--key-file", type=Path)
@@ -600,6 +622,8 @@ def main() -> int:
             list_snapshots(store, words.json)
         elif words.command == "check":
             check(store)
+        elif words.command == "lost":
+            list_losses(store, words.json)
         else:
             chosen = choose(store, words.snapshot)
             root = chosen["root"]

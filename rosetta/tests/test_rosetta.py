@@ -18,7 +18,21 @@ import zstandard
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 import rosetta
-from writer import BLOCK, CATALOG, CHARACTER, FIFO, FILE, FOLDER, SOCKET, SYMLINK, Writer, fields, record, varint
+from writer import (
+    BLOCK,
+    CATALOG,
+    CHARACTER,
+    FIFO,
+    FILE,
+    FOLDER,
+    SOCKET,
+    SYMLINK,
+    Writer,
+    fields,
+    record,
+    signed,
+    varint,
+)
 
 DAY = 86_400 * 10**9
 KINDS: dict[str, dict[str, Any]] = {
@@ -395,6 +409,23 @@ def test_the_last_catalog_holds(tmp_path: Path) -> None:
     false_catalog(w)
     w.page()
     assert "a snapshot has no id" in complain(tmp_path / "store")
+
+
+def test_what_is_lost_is_listed(tmp_path: Path) -> None:
+    w = Writer(tmp_path / "store")
+    w.snapshot("good", DAY, image=IMAGE)
+    gone, back = b"\x07" * 32, w.put(b"back again", 0)
+    noticed = (9, signed(DAY))
+    losses = [[(1, gone), (2, varint(0)), (3, varint(5)), noticed], [(1, back), (2, varint(0)), noticed],
+              [(4, varint(3)), (6, varint(512)), noticed, (10, signed(2 * DAY))]]
+    lost = w.cut(b"".join(map(record, losses)))
+    w.put(record([(1, varint(9)), (2, w.cut(b"".join(w.catalog))), (6, lost)]), CATALOG)
+    w.page()
+    assert f"block {gone.hex()} of type 0 was stored once and is lost" in complain(tmp_path / "store")
+    listed = rosetta_run(tmp_path / "store", "lost").stdout.decode().splitlines()
+    assert listed == [f"lost  block {gone.hex()} of type 0", "accepted  arena 3, bytes 512 to the end"]
+    assert rosetta_run(tmp_path / "store", "restore", "good", str(tmp_path / "back")).returncode == 0
+    assert (tmp_path / "back").read_bytes() == IMAGE
 
 
 def test_an_empty_page_is_a_mark(tmp_path: Path) -> None:

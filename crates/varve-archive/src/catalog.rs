@@ -10,10 +10,11 @@ use varve_block::{
     Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, causes,
 };
 use varve_store::CatalogRoot;
-use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry};
+use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry, Visit, walk};
 
 use crate::fields::{FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
 use crate::filter::source_path;
+use crate::losses::Losses;
 use crate::node::Node;
 use crate::records::{ReadRecordsError, Records};
 use crate::snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent};
@@ -25,6 +26,8 @@ pub struct Catalog {
     snapshots: Vec<Snapshot>,
     /// The roots before, the first of which that can be read is the one, if this process may not read them itself.
     unread: Option<Vec<Score>>,
+    /// Where the list of what is lost is.
+    losses: Option<Entry>,
     /// Whether blocks are lost of a catalog that was added by somebody who may not read: it is not in this one.
     lacks_added: bool,
     /// Fields of its roots that a later version has written, the newest root's last.
@@ -115,9 +118,12 @@ impl Catalog {
         let mut failure = None;
         for root in roots {
             match read_chain(blocks, root.score, &mut passed) {
-                Ok(Chain { sequence, snapshots, unknown }) => {
+                Ok(Chain { sequence, snapshots, losses, unknown }) => {
                     catalog.sequence = catalog.sequence.max(sequence);
                     catalog.unknown.extend(&unknown);
+                    if Some(root) == roots.first() {
+                        catalog.losses = losses;
+                    }
                     catalog
                         .snapshots
                         .extend(snapshots.into_iter().filter(|snapshot| known.insert(snapshot.id)));
@@ -158,6 +164,53 @@ impl Catalog {
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         &self.snapshots
+    }
+
+    /// What was stored once and cannot be read, as far as it was noted. Some of it may have come back since.
+    #[must_use]
+    pub fn losses(&self, blocks: &dyn BlockStore) -> Losses {
+        Losses::read(blocks, self.losses.as_ref())
+    }
+
+    /// What the newest of these roots knows to be lost whose list of it is whole, and what younger ones still tell. `roots` are the
+    /// newest first. Only those count that lead to all that was there.
+    pub(crate) fn losses_of_any(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Losses {
+        let mut found = Losses::default();
+        for root in roots.iter().filter(|root| root.is_final) {
+            let Ok(Ok(decoded)) =
+                blocks.get(&root.name).map(|block| decode_root(&block, blocks.score_bytes()))
+            else {
+                continue;
+            };
+            let losses = Losses::read(blocks, decoded.losses.as_ref());
+            found.absorb(&losses);
+            if !losses.is_incomplete() {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Names the blocks of the lists that a root leads to, as far as they can be found; none of what the lists tell of.
+    pub(crate) fn own_blocks(blocks: &dyn BlockStore, root: &BlockName, names: &mut BTreeSet<BlockName>) {
+        let decoded = blocks.get(root).map(|block| decode_root(&block, blocks.score_bytes()));
+        let Ok(Ok(Root { list, losses, .. })) = decoded else { return };
+        for entry in [Some(list), losses].into_iter().flatten() {
+            walk(blocks, &entry, &mut |node| {
+                let is_known = !names.insert(node.name);
+                if is_known { Visit::Skip } else { Visit::Descend }
+            });
+        }
+    }
+
+    /// Stores the list of what is lost, for the next root to lead to, and says whether it is another one than before.
+    pub(crate) fn set_losses(
+        &mut self,
+        blocks: &dyn BlockStore,
+        losses: &Losses,
+    ) -> Result<bool, SaveCatalogError> {
+        let before = std::mem::replace(&mut self.losses, losses.write(blocks)?);
+        Ok(before != self.losses)
     }
 
     /// The root of the newest snapshot of a folder with this name and source.
@@ -279,8 +332,12 @@ impl Catalog {
         // A crash between the two syncs leaves the old catalog; without the first, it could leave a catalog that leads
         // to blocks that were lost.
         blocks.sync().map_err(SaveCatalogError::Data)?;
+        let losses = self.losses.as_ref().map(Entry::encode);
         let root = match &self.unread {
-            None => FieldWriter::new().number(1, self.sequence).bytes(2, &list.encode()),
+            None => FieldWriter::new()
+                .number(1, self.sequence)
+                .bytes(2, &list.encode())
+                .optional_bytes(6, losses.as_deref()),
             Some(previous) => {
                 previous.iter().fold(FieldWriter::new().bytes(2, &list.encode()), |root, score| {
                     root.bytes(3, score.as_bytes())
@@ -301,6 +358,7 @@ struct Root {
     sequence: u64,
     list: Entry,
     previous: Vec<Score>,
+    losses: Option<Entry>,
     unknown: UnknownFields,
 }
 
@@ -308,6 +366,8 @@ struct Root {
 struct Chain {
     sequence: u64,
     snapshots: Vec<Snapshot>,
+    /// As the last of them has it.
+    losses: Option<Entry>,
     unknown: UnknownFields,
 }
 
@@ -317,10 +377,12 @@ fn read_chain(
     root: Score,
     passed: &mut BTreeSet<Score>,
 ) -> Result<Chain, LoadCatalogError> {
-    let (mut sequence, mut lists, mut wanted) = (0, Vec::new(), vec![root]);
+    let (mut sequence, mut lists, mut wanted, mut losses) = (0, Vec::new(), vec![root], None);
     let mut unknown = UnknownFields::default();
     while let Some(root) = first_root(blocks, &wanted, passed)? {
         sequence = root.sequence.max(sequence);
+        // Whoever can read all that was there names no root before it: that one tells what is lost.
+        losses = root.losses;
         lists.push(root.list);
         let mut earlier = root.unknown;
         earlier.extend(&unknown);
@@ -334,7 +396,7 @@ fn read_chain(
             snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
         }
     }
-    Ok(Chain { sequence, snapshots, unknown })
+    Ok(Chain { sequence, snapshots, losses, unknown })
 }
 
 /// The first of these roots that can be read, unless it was passed. Those before it were taken by a crash.
@@ -365,7 +427,7 @@ fn first_root(
 
 fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogError> {
     let (fields, _) = split_record(block).ok_or(LoadCatalogError::NoList)?;
-    let (mut sequence, mut list, mut previous) = (0, None, Vec::new());
+    let (mut sequence, mut list, mut previous, mut losses) = (0, None, Vec::new(), None);
     let mut unknown = UnknownFields::default();
     for field in FieldReader::new(fields) {
         let field = field?;
@@ -376,17 +438,20 @@ fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogErro
                 previous.push(Score::try_from(field.bytes).map_err(|_| field.unexpected())?);
             }
             3 => return Err(field.unexpected().into()),
+            6 => losses = Some(Entry::decode(field.bytes, score_bytes)?),
             _ => unknown.keep(&field),
         }
     }
-    Ok(Root { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous, unknown })
+    Ok(Root { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous, losses, unknown })
 }
 
 #[cfg(test)]
 mod tests {
     use varve_block::MemoryBlockStore;
+    use varve_world::Timestamp;
 
     use super::*;
+    use crate::losses::LostBlock;
     use crate::snapshot::tests::snapshot;
 
     #[test]
@@ -566,6 +631,44 @@ mod tests {
             let folded = chained.write_again(&store).unwrap();
             proptest::prop_assert_eq!(later_fields_of(&store, &folded).pop(), Some((number, other)));
         }
+    }
+
+    fn a_loss() -> Losses {
+        let score = Score::try_from([9; 32].as_slice()).unwrap();
+        let name = BlockName { score, block_type: BlockType::DATA };
+        let mut losses = Losses::default();
+        losses.add_block(LostBlock { name, size: Some(7), noticed: Timestamp(1), accepted: None });
+        losses
+    }
+
+    #[test]
+    fn what_is_lost_goes_from_root_to_root() {
+        let store = MemoryBlockStore::new();
+        let mut catalog = Catalog::default();
+        assert!(!catalog.set_losses(&store, &Losses::default()).unwrap());
+        assert!(catalog.set_losses(&store, &a_loss()).unwrap());
+        let first = catalog.write_again(&store).unwrap();
+        // A store may have lost something and have no snapshot.
+        let mut next = Catalog::load(&store, Some(first)).unwrap();
+        assert_eq!((next.losses(&store), next.snapshots().len()), (a_loss(), 0));
+        let second = next.add(&store, snapshot(1, "web", 1)).unwrap();
+        // Whoever may not read does not say what is lost, and takes nothing away.
+        let added = Catalog::unread(&[second]).add(&store, snapshot(2, "web", 2)).unwrap();
+        for roots in [&[second, added][..], &[added]] {
+            let mut folded = Catalog::load_all(&store, roots).unwrap();
+            assert_eq!(folded.losses(&store), a_loss());
+            let root = folded.add(&store, snapshot(3, "web", 3)).unwrap();
+            assert_eq!(Catalog::load(&store, Some(root)).unwrap().losses(&store), a_loss());
+        }
+        // A root that says so in the place of one that adds is not asked.
+        let mut forged = Catalog::default();
+        forged.set_losses(&store, &a_loss()).unwrap();
+        let forged = forged.write_again(&store).unwrap();
+        let plain = Catalog::default().add(&store, snapshot(4, "web", 4)).unwrap();
+        assert!(Catalog::load_all(&store, &[plain, forged]).unwrap().losses(&store).is_empty());
+        let finals = [second, first].map(|name| CatalogRoot { name, is_final: true });
+        assert!(store.lose(&second));
+        assert_eq!(Catalog::losses_of_any(&store, &finals), a_loss());
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod image;
 mod inside;
 mod last_night;
 mod left_out;
+mod losses;
 mod machine;
 mod naming;
 mod node;
@@ -66,13 +67,17 @@ pub use image::{
 };
 pub use inside::{ImageFiles, ListedVolume};
 pub use left_out::LeftOutRecord;
+pub use losses::{Losses, LostBlock, LostPlace, PlaceId};
 pub use machine::{Firmware, Machine, MachineDrive};
 pub use naming::{NameTaken, default_name};
 pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
 pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
-pub use repair::{RepairArchiveError, RepairReport, RepairScope, plan_repair, repair};
+pub use repair::{
+    AcceptLossError, AcceptPlan, RepairArchiveError, RepairReport, RepairScope, accept_losses, plan_repair,
+    plan_to_accept, repair,
+};
 pub use request::Request;
 pub use select::{SelectError, Selected, select, series, split_place};
 pub use snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
@@ -87,4 +92,7 @@ pub use venti_arenas::{
     ArenaDamage, ArenaObserver, ArenaReport, ClumpDamage, FoundRoot, ImportArenaError, OpenArenasError,
     SealCheck, VentiArenas, import_venti_arena,
 };
-pub use verify::{Harm, Verified, VerifyError, harm_of, verify};
+pub use verify::{
+    ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,
+    verify_archive,
+};

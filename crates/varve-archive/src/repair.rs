@@ -7,6 +7,9 @@
 //! What a repair costs is in proportion to what is lost if that is known: by what the log itself shows, by a read that failed, or by an
 //! earlier check. Only where nobody can tell which blocks were in a damaged place are the trees of all snapshots walked.
 
+mod accept;
+mod losses;
+
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +23,10 @@ use varve_store::{
     Store,
 };
 
+pub use self::accept::{AcceptLossError, AcceptPlan, accept_losses, plan_to_accept};
+use self::losses::Recording;
 use crate::catalog::{Catalog, SaveCatalogError};
+use crate::losses::Losses;
 use crate::progress::Progress;
 use crate::verify::{
     Harm, Verified, VerifyError, Walked, blocks_without_copy, check_known, check_log, walk_snapshots,
@@ -60,6 +66,8 @@ pub struct RepairReport {
     pub repaired: Repaired,
     /// What snapshots still lack.
     pub harm_left: Vec<Harm>,
+    /// What is lost for good, or until its bytes come back: whether or not a snapshot needs it. Of a plan, what would be.
+    pub losses: Losses,
 }
 
 /// Why a repair did not come to its end. What it had not reached is as it was.
@@ -107,9 +115,18 @@ pub fn plan_repair(
     let walked = walk_snapshots(store, store, snapshots, &before.damage, progress)?;
     before.note_walk(snapshots, walked);
     let plan = RepairPlan::new(&before.damage);
+    let mut recording =
+        Recording::begin(store, store, (&found.catalog, found.was_lost), &store.catalog_roots()?);
+    recording.foresee(&plan)?;
+    recording.note_lost_roots(store);
+    if found.end_was_lost {
+        recording.note_lost_end();
+    }
+    recording.drop_readable()?;
     Ok(RepairReport {
         before,
         plan,
+        losses: recording.into_unaccepted(),
         catalog_was_lost: found.was_lost,
         end_was_lost: found.end_was_lost,
         is_all_checked,
@@ -138,7 +155,8 @@ pub fn repair(
         (before, is_all_checked) = check(store, scope, progress)?;
     }
     // What comes back may name snapshots that nothing else does: nobody has seen those names when the store was opened.
-    let mut known: BTreeSet<_> = store.catalog_roots()?.into_iter().map(|root| root.name).collect();
+    let roots = store.catalog_roots()?;
+    let mut known: BTreeSet<_> = roots.iter().map(|root| root.name).collect();
     // First what makes all of it good again.
     let parity_mended = mend_from_parity(store, &before.damage)?;
     drop_mended(store, &mut before, &parity_mended)?;
@@ -162,7 +180,9 @@ pub fn repair(
         before.note_walk(catalog.snapshots(), walked);
     }
     store.remember_lost(&before.lost);
+    let mut recording = Recording::begin(store, &mended, (&catalog, was_lost), &roots);
     let mut wanted = before.lost.clone();
+    wanted.extend(recording.names());
     if !is_all_named {
         // Through the sources, so that what lies below a pointer that was lost is met as well.
         let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;
@@ -173,11 +193,20 @@ pub fn repair(
     for name in &wanted {
         is_all_back &= mended.get(name).is_ok();
     }
-    let fetched_block_count = mended.into_fetched_count()?;
     let plan = RepairPlan::new(&before.damage);
+    recording.drop_readable()?;
+    recording.foresee(&plan)?;
+    recording.note_lost_roots(&mended);
+    if end_was_lost {
+        recording.note_lost_end();
+    }
+    recording.settle_places(sources, &mended);
+    let fetched_block_count = mended.into_fetched_count()?;
+    let is_recorded = !recording.set(&mut catalog)?;
     // Before anything that leads to it is written elsewhere, it is whole, and at the end of the log. Not for a lost end alone: with the root that
     // it has, this log is still told to be an older state of its copies.
-    if was_lost || brought_back_count > 0 || !plan.arenas.is_empty() || !lists_all(store, &catalog)? {
+    let is_due = was_lost || brought_back_count > 0 || !plan.arenas.is_empty() || !is_recorded;
+    if is_due || !lists_all(store, &catalog)? {
         catalog.write_again(store)?;
     }
     store.sync()?;
@@ -189,7 +218,8 @@ pub fn repair(
     let brought_back_count = brought_back_count + found_again_count;
     let is_changed =
         repaired.arena_count > 0 || is_ledger_wrong(&before.damage) || was_lost || brought_back_count > 0;
-    if is_changed {
+    recording.drop_readable()?;
+    if recording.set(&mut catalog)? || is_changed {
         // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
         catalog.write_again(store)?;
     }
@@ -197,7 +227,13 @@ pub fn repair(
         // If the end of the log was gone, only the ledger of what was written now tells how many arenas there were.
         let late = RepairPlan::new(&store.check_order()?);
         if !late.is_empty() {
+            recording.foresee(&late)?;
+            if recording.set(&mut catalog)? {
+                catalog.write_again(store)?;
+            }
             repaired += store.repair(&late)?;
+            recording.drop_readable()?;
+            recording.set(&mut catalog)?;
             catalog.write_again(store)?;
         }
     }
@@ -224,17 +260,25 @@ pub fn repair(
         fetched_block_count,
         repaired,
         harm_left,
+        losses: recording.into_unaccepted(),
     })
 }
 
 /// Looks for damage, and says whether every byte was read.
 fn check(store: &Store, scope: RepairScope, progress: &Progress) -> Result<(Verified, bool), VerifyError> {
     if scope == RepairScope::Known
-        && let Some(known) = check_known(store, progress)?
+        && let Some(known) = check_known(store, !noted_losses(store).is_empty(), progress)?
     {
         return Ok((known, false));
     }
     Ok((check_log(store, Some(AuditShare::ALL), progress)?, true))
+}
+
+/// What is noted to be lost, and was not accepted; nothing, if the catalog cannot be read.
+fn noted_losses(store: &Store) -> Losses {
+    Catalog::load_all(store, &store.catalogs())
+        .map(|catalog| catalog.losses(store).unaccepted())
+        .unwrap_or_default()
 }
 
 /// Whether the last page has seen other seals than there are: it is behind a repair, or an arena is another one than it was.

@@ -18,6 +18,7 @@ use crate::folder::{
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
 use crate::naming::{NameTaken, check_name};
+use crate::losses::Losses;
 use crate::progress::Progress;
 use crate::request::Request;
 use crate::snapshot::{Growth, Snapshot};
@@ -171,6 +172,12 @@ impl Archive {
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         self.catalog.snapshots()
+    }
+
+    /// What was stored once and cannot be read, as far as it was noted; nothing, for a key that may not read.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        self.catalog.losses(&*self.store)
     }
 
     /// Takes in what another process has archived since, and says whether there are other snapshots now. Of a store that is open

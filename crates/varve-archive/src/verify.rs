@@ -1,29 +1,30 @@
 //! Verifying: what is damaged, and what that harms: which snapshots, which files, which bytes.
 
+mod archive;
 mod arenas;
+mod tree;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use varve_block::{BlockName, BlockStore, BlockType, GetError, with_causes};
+use varve_block::{BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::{
-    ArenaCheck, AuditShare, CheckArenaError, Damage, DamageKind, RepairPlan, Store, Unfinished,
+    ArenaCheck, AuditShare, CheckArenaError, Damage, DamageKind, Permission, RepairPlan, Store, Unfinished,
 };
-use varve_tree::{Entry, Visit, walk};
+use varve_tree::Entry;
 use varve_world::{Timestamp, both};
 
+pub use self::archive::{ArchiveHarm, VerifiedArchive, VerifyArchiveError, verify_archive};
 use self::arenas::check_arenas;
+use self::tree::{Leaves, TreeCheck};
+use crate::losses::{Losses, LostBlock};
 use crate::node::{Node, NodeKind};
 use crate::node_list::NodeList;
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, SnapshotContent};
 use crate::snapshot_id::SnapshotId;
-
-/// How many names are looked up at a time.
-const LOOKUP_COUNT: usize = 1024;
-/// How many leaves are read at a time.
-const READ_COUNT: usize = 64;
+use crate::take::Archive;
 
 /// Something that a snapshot has lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +60,14 @@ pub struct Verified {
     pub damage: Vec<Damage>,
     /// What that harms.
     pub harm: Vec<Harm>,
-    /// The blocks that the snapshots need and that cannot be had, as far as their names are known.
+    /// The blocks that cannot be had though the log names them or a snapshot needs them, as far as their names are known.
     pub lost: BTreeSet<BlockName>,
+    /// What was stored once and cannot be read, whether or not a snapshot needs it, but for what somebody has accepted.
+    pub losses: Losses,
     /// What a crash has left, and the next writer cuts off: no damage.
     pub unfinished: Vec<Unfinished>,
+    /// Those of `lost` that the log still names.
+    lost_in_log: BTreeSet<BlockName>,
 }
 
 /// Why nothing could be verified.
@@ -88,11 +93,11 @@ pub enum VerifyError {
 /// # Errors
 /// [`VerifyError`]. Damage is no error, but an answer.
 pub fn verify(
-    store: &Store,
-    snapshots: &[Snapshot],
+    archive: &Archive,
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
+    let (store, snapshots) = (archive.store(), archive.snapshots());
     // The snapshots are walked while the disk gives the log. Damage is seldom found; only then they are walked once more, for what it
     // harms.
     let walk = |damage: &[Damage]| walk_snapshots(store, store, snapshots, damage, progress);
@@ -101,7 +106,21 @@ pub fn verify(
     let mut verified = checked?;
     let walked = if verified.damage.is_empty() { walked? } else { walk(&verified.damage)? };
     verified.note_walk(snapshots, walked);
+    if store.role().allows(Permission::Read) {
+        verified.losses = losses_now(store, archive.losses(), &verified.lost_in_log)?;
+    }
     Ok(verified)
+}
+
+/// What is lost: what was noted, but for what was accepted and what can be read again; and what the log has lost since.
+fn losses_now(store: &Store, noted: Losses, in_log: &BTreeSet<BlockName>) -> Result<Losses, GetError> {
+    let mut losses = noted.unaccepted();
+    losses.drop_readable(store)?;
+    let noticed = store.world().clock.now();
+    for name in in_log {
+        losses.add_block(LostBlock { name: *name, size: None, noticed, accepted: None });
+    }
+    Ok(losses)
 }
 
 /// The part of [`verify`] that needs no snapshot: the log alone.
@@ -140,11 +159,17 @@ fn note_damaged(store: &Store, checks: &[(ArenaId, ArenaCheck)], read: &[ArenaId
 }
 
 /// The part of [`verify`] that needs no snapshot, for what is known to be damaged and for what was never sealed: nothing else is
-/// read. `None` if nothing is known.
-pub(crate) fn check_known(store: &Store, progress: &Progress) -> Result<Option<Verified>, VerifyError> {
+/// read. `None` if nothing is known. `is_loss_noted`: something is known to be lost that the log does not show any more.
+pub(crate) fn check_known(
+    store: &Store,
+    is_loss_noted: bool,
+    progress: &Progress,
+) -> Result<Option<Verified>, VerifyError> {
     let mut verified = Verified { damage: store.check_order()?, ..Verified::default() };
     let read: Vec<_> = store.suspected_arenas()?.into_iter().collect();
-    if verified.damage.is_empty() && read.is_empty() && store.lost_blocks().is_empty() {
+    let is_known =
+        !verified.damage.is_empty() || !read.is_empty() || !store.lost_blocks().is_empty() || is_loss_noted;
+    if !is_known {
         return Ok(None);
     }
     let ids: BTreeSet<_> = store.unsealed_arenas()?.into_iter().chain(read.iter().copied()).collect();
@@ -175,6 +200,7 @@ impl Verified {
         self.snapshot_count = snapshots.len() as u64;
         self.harm = walked.harm;
         self.lost = walked.lost;
+        self.lost_in_log = walked.lost_in_log;
     }
 }
 
@@ -183,6 +209,8 @@ impl Verified {
 pub(crate) struct Walked {
     pub(crate) harm: Vec<Harm>,
     pub(crate) lost: BTreeSet<BlockName>,
+    /// What the log still names, and nobody can read.
+    pub(crate) lost_in_log: BTreeSet<BlockName>,
 }
 
 /// What snapshots have lost, if these blocks are lost besides those that are not in the store.
@@ -207,13 +235,17 @@ pub(crate) fn walk_snapshots(
     progress: &Progress,
 ) -> Result<Walked, VerifyError> {
     let mut lost = blocks_without_copy(store, damage)?;
-    // What was found earlier, in a part of the log that may not have been read now.
-    lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
-    let mut walked = walk_without(store, blocks, snapshots, lost.clone(), progress)?;
-    if !walked.harm.is_empty() {
-        // What is harmed may lead to the others, and nobody came so far: the next night stores them as well.
-        walked.lost.extend(lost);
+    // What was found earlier, in a part of the log that may not have been read now. What the log does not name any more is not there for a
+    // walk either.
+    for name in store.lost_blocks() {
+        if store.has_batch(&[name])? == [true] && store.get(&name).is_err() {
+            lost.insert(name);
+        }
     }
+    let mut walked = walk_without(store, blocks, snapshots, lost.clone(), progress)?;
+    // Whether or not a snapshot needs them: whoever stores them again stores them anew.
+    walked.lost.extend(&lost);
+    walked.lost_in_log = lost;
     Ok(walked)
 }
 
@@ -245,15 +277,14 @@ fn walk_all(
     lost: BTreeSet<BlockName>,
     progress: &Progress,
 ) -> Result<Walked, VerifyError> {
-    let mut walker =
-        Walker { leaves, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new(), harm: Vec::new() };
+    let mut walker = Walker { check: TreeCheck::new(leaves, blocks, lost), harm: Vec::new() };
     for snapshot in snapshots {
         if progress.is_cancelled() {
             return Err(VerifyError::Cancelled);
         }
         walker.snapshot(snapshot)?;
     }
-    Ok(Walked { harm: walker.harm, lost: walker.needed })
+    Ok(Walked { harm: walker.harm, lost: walker.check.needed, lost_in_log: BTreeSet::new() })
 }
 
 /// The blocks in damaged clumps that no other clump has.
@@ -270,63 +301,8 @@ pub(crate) fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BT
 
 /// Walks the trees of all snapshots; a subtree that was found whole once is not walked again.
 struct Walker<'a> {
-    leaves: Leaves<'a>,
-    /// Where pointers and folders are read.
-    blocks: &'a dyn BlockStore,
-    lost: BTreeSet<BlockName>,
-    /// Blocks that cannot be had.
-    needed: BTreeSet<BlockName>,
-    whole: BTreeSet<BlockName>,
+    check: TreeCheck<'a>,
     harm: Vec<Harm>,
-}
-
-/// How it is found out whether leaves can be had.
-#[derive(Clone, Copy)]
-enum Leaves<'a> {
-    /// By asking whether they are there.
-    AskedFor(&'a dyn BlockStore, &'a Progress),
-    /// By reading them.
-    Read(&'a dyn BlockStore, &'a Progress),
-}
-
-impl Leaves<'_> {
-    /// Of each name, why it cannot be had, if so.
-    fn look_up(self, names: &[BlockName]) -> Result<Vec<Option<String>>, VerifyError> {
-        let absent = |name: &BlockName| format!("{name} is not in the store");
-        match self {
-            // A walk through a large disk is long, and goes on while the log is read.
-            Self::AskedFor(_, progress) | Self::Read(_, progress) if progress.is_cancelled() => {
-                Err(VerifyError::Cancelled)
-            }
-            Self::AskedFor(store, _) => match store.has_batch(names) {
-                Ok(present) => {
-                    Ok(names.iter().zip(present).map(|(name, is)| (!is).then(|| absent(name))).collect())
-                }
-                // Of which of them that is so is found out by reading them.
-                Err(_) => Leaves::Read(store, &Progress::new()).look_up(names),
-            },
-            Self::Read(store, progress) => {
-                let mut reasons = Vec::with_capacity(names.len());
-                for names in names.chunks(READ_COUNT) {
-                    if progress.is_cancelled() {
-                        return Err(VerifyError::Cancelled);
-                    }
-                    for (name, found) in names.iter().zip(store.get_batch(names)) {
-                        reasons.push(match found {
-                            Ok(block) => {
-                                progress.add_bytes_done(block.len() as u64);
-                                None
-                            }
-                            Err(GetError::NotFound { .. }) => Some(absent(name)),
-                            Err(error @ GetError::Damaged { .. }) => Some(with_causes(&error)),
-                            Err(error) => return Err(error.into()),
-                        });
-                    }
-                }
-                Ok(reasons)
-            }
-        }
-    }
 }
 
 /// Which snapshot, and which part of it, is being walked.
@@ -349,12 +325,12 @@ impl Walker<'_> {
         let root = root_name(&content);
         // Under a mark of its own: a list of nodes that is whole says nothing of what the nodes lead to.
         let mark = root.map(|name| BlockName { block_type: BlockType::ROOT, ..name });
-        if mark.is_some_and(|mark| self.whole.contains(&mark)) {
+        if mark.is_some_and(|mark| self.check.whole.contains(&mark)) {
             return Ok(());
         }
         let harm_before = self.harm.len();
         self.tree(place, &content)?;
-        for node in NodeList::new(self.blocks, folder) {
+        for node in NodeList::new(self.check.blocks, folder) {
             let Ok(node) = node else {
                 if self.harm.len() == harm_before {
                     self.report(place, None, "the folder's list is malformed".into());
@@ -374,53 +350,13 @@ impl Walker<'_> {
             }
         }
         if self.harm.len() == harm_before {
-            self.whole.extend(mark);
+            self.check.whole.extend(mark);
         }
         Ok(())
     }
 
-    /// Walks one tree: looks up every block, and reads pointer blocks.
     fn tree(&mut self, place: &Place<'_>, entry: &Entry) -> Result<(), VerifyError> {
-        let mut open: Vec<(u8, BlockName, usize)> = Vec::new();
-        let mut waiting: Vec<(BlockName, Range<u64>)> = Vec::new();
-        let mut found: Vec<(Range<u64>, String)> = Vec::new();
-        let mut failure = None;
-        let (leaves, blocks, lost, whole) = (self.leaves, self.blocks, &self.lost, &mut self.whole);
-        let needed = &mut self.needed;
-        walk(blocks, entry, &mut |node| {
-            if failure.is_some() {
-                return Visit::Skip;
-            }
-            if let Some(damage) = node.damage {
-                needed.insert(node.name);
-                found.push((node.range, with_causes(damage)));
-                return Visit::Skip;
-            }
-            let ends_subtree = open.last().is_some_and(|(level, ..)| *level <= node.level);
-            if ends_subtree || waiting.len() >= LOOKUP_COUNT {
-                failure = look_up(leaves, lost, &mut waiting, needed, &mut found).err();
-            }
-            while open.last().is_some_and(|(level, ..)| *level <= node.level) {
-                close(&mut open, whole, found.len());
-            }
-            if node.level == 0 {
-                waiting.push((node.name, node.range));
-                return Visit::Descend;
-            }
-            if whole.contains(&node.name) {
-                return Visit::Skip;
-            }
-            open.push((node.level, node.name, found.len()));
-            Visit::Descend
-        });
-        look_up(leaves, lost, &mut waiting, needed, &mut found)?;
-        while !open.is_empty() {
-            close(&mut open, whole, found.len());
-        }
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        for (range, reason) in found {
+        for (range, reason) in self.check.tree(entry)? {
             self.report(place, Some(range), reason);
         }
         Ok(())
@@ -441,38 +377,6 @@ impl Walker<'_> {
         let (id, name) = (snapshot.id, snapshot.name.clone());
         self.harm.push(Harm { snapshot: id, snapshot_name: name, path: place.path.clone(), range, reason });
     }
-}
-
-/// Ends a subtree: it is whole if nothing was found in it.
-fn close(open: &mut Vec<(u8, BlockName, usize)>, whole: &mut BTreeSet<BlockName>, found_count: usize) {
-    if let Some((_, name, found_before)) = open.pop()
-        && found_before == found_count
-    {
-        whole.insert(name);
-    }
-}
-
-/// Looks up leaves that were met, and notes those that are lost.
-fn look_up(
-    leaves: Leaves<'_>,
-    lost: &BTreeSet<BlockName>,
-    waiting: &mut Vec<(BlockName, Range<u64>)>,
-    needed: &mut BTreeSet<BlockName>,
-    found: &mut Vec<(Range<u64>, String)>,
-) -> Result<(), VerifyError> {
-    let names: Vec<_> = waiting.iter().map(|(name, _)| *name).collect();
-    let reasons = leaves.look_up(&names)?;
-    for ((name, range), reason) in waiting.drain(..).zip(reasons) {
-        if let Some(reason) = reason {
-            found.push((range, reason));
-        } else if lost.contains(&name) {
-            found.push((range, format!("{name} is damaged")));
-        } else {
-            continue;
-        }
-        needed.insert(name);
-    }
-    Ok(())
 }
 
 fn root_name(entry: &Entry) -> Option<BlockName> {

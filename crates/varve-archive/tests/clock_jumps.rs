@@ -85,8 +85,7 @@ fn every_night_is_kept_whatever_the_clock_says() {
         nights.iter().map(|moments| moments[0]).collect::<Vec<_>>(),
         "in the order in which they were taken"
     );
-    let verified =
-        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+    let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }
 
@@ -94,7 +93,7 @@ fn every_night_is_kept_whatever_the_clock_says() {
 fn monthly(storage: &MemoryStorage, now: i64) -> Verified {
     let archive = open(storage, &[now]);
     let share = AuditShare { not_since: Some(Timestamp(now.saturating_sub(30 * DAY))), share: 1.0 };
-    verify(archive.store(), archive.snapshots(), Some(share), &Progress::new()).unwrap()
+    verify(&archive, Some(share), &Progress::new()).unwrap()
 }
 
 #[test]

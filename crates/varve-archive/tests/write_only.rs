@@ -94,8 +94,7 @@ fn unchanged_files_are_not_read_again() {
 
     let archive = open(&storage, 20, 1, Access::Read);
     assert_eq!(archive.snapshots().len(), 7);
-    let verified =
-        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+    let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }
 
@@ -124,8 +123,7 @@ fn what_is_remembered_of_an_arena_that_lost_its_end_is_not_believed() {
     assert_eq!(one_night(&storage, 12, 2, source.path(), false), 200_000);
     assert_eq!(one_night(&storage, 13, 2, source.path(), false), 0, "this night is remembered");
     let archive = open(&storage, 14, 1, Access::Read);
-    let verified =
-        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+    let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert_eq!(archive.snapshots().len(), 2);
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }
@@ -179,7 +177,6 @@ fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
     one_night(&storage, 61, 1, source.path(), false);
     assert_eq!(ids(1)[..10], all);
     let archive = open(&storage, 62, 1, Access::Read);
-    let verified =
-        verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+    let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }

@@ -25,7 +25,7 @@ use crate::hpke;
 use crate::keys::{Hex, LogKeys, Wrapping};
 
 /// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
-pub(crate) const ARENA_HEADER_BYTES: usize = 512;
+pub const ARENA_HEADER_BYTES: usize = 512;
 
 const MAGIC: [u8; 8] = *b"varveAR1";
 const VERSION: u32 = 2;

@@ -61,7 +61,7 @@ pub use content::{ClumpContent, FrameContent, OpenClumpError};
 pub use file_part::FilePart;
 pub use footer::{Footer, FooterError, PageRow};
 pub use frames::FramePlace;
-pub use header::{ArenaHeader, ArenaHeaderError};
+pub use header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 pub use judge::ArenaEnd;
 pub use keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
 pub use locked::LockedMemory;

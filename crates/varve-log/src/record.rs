@@ -149,6 +149,12 @@ impl RecordHeader {
         record_bytes(self.body_bytes)
     }
 
+    /// Where in its arena it ends, with the gap after it, in bytes.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.granule.byte_offset().saturating_add(self.record_bytes())
+    }
+
     /// Where the next record begins; `None` beyond any arena.
     #[must_use]
     pub fn next(&self) -> Option<Granule> {

@@ -17,7 +17,7 @@ use crate::content::ClumpContent;
 use crate::header::ARENA_HEADER_BYTES;
 use crate::page::PAGE_BLOCKS_GOAL;
 use crate::read::{Log, OpenedArena, ReadLogError};
-use crate::record::{RECORD_HEADER_BYTES, RecordKind};
+use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::seals::{Ledger, Seal};
 use crate::sectors::SECTOR_GRANULES;
 use crate::window::{DecryptedBody, Salvage, Window};
@@ -30,6 +30,8 @@ const AHEAD_BYTES: usize = 1 << 20;
 pub struct SalvagedClump {
     /// Where it was.
     pub granule: Granule,
+    /// Where it ended, with the gap after it, in bytes.
+    end: u64,
     /// Its blocks.
     pub content: ClumpContent,
     /// What it says that its blocks are called, in order, in a by-value store.
@@ -39,6 +41,18 @@ pub struct SalvagedClump {
 }
 
 impl SalvagedClump {
+    /// Where in its arena it ended, with the gap after it, in bytes.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether none of its frames is missing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.body.is_some()
+    }
+
     /// The same blocks as a clump to be written elsewhere: as they were packed, if nothing is missing. `blocks` are they with their
     /// names, in order.
     #[must_use]
@@ -94,6 +108,33 @@ impl Log {
     }
 }
 
+impl Log {
+    /// Hands over the header of every record of an arena that still has a sound one, in order. Damage is passed over; the bodies
+    /// are not read.
+    ///
+    /// # Errors
+    /// [`ReadLogError::NoReadKey`], and what says nothing of the log ([`ReadLogError::is_passing`]).
+    pub fn records(
+        &self,
+        arena: &OpenedArena,
+        take: &mut dyn FnMut(&RecordHeader),
+    ) -> Result<(), ReadLogError> {
+        let mut window = self.window(arena, AHEAD_BYTES);
+        let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64);
+        while let Some(granule) = place {
+            place = match window.record(granule) {
+                Ok(header) => {
+                    take(&header);
+                    header.next()
+                }
+                Err(error) if error.is_no_loss() => return Err(error),
+                Err(_) => seek_record(&mut window, granule)?,
+            };
+        }
+        Ok(())
+    }
+}
+
 /// The first place after `broken` where a record begins, past what is damaged and what the disk does not give.
 fn seek_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granule>, ReadLogError> {
     let file_bytes = window.file_bytes()?;
@@ -125,7 +166,8 @@ fn whole_clump(
         Err(_) => Ok((header.next(), None)),
         Ok(Salvage { content, .. }) if content.block_count() == 0 => Ok((header.next(), None)),
         Ok(Salvage { content, names, body }) => {
-            Ok((header.next(), Some(SalvagedClump { granule, content, names, body })))
+            let end = header.end();
+            Ok((header.next(), Some(SalvagedClump { granule, end, content, names, body })))
         }
     }
 }

@@ -175,7 +175,7 @@ impl Store {
         Ok(found.pages.into_iter().map(|(_, page)| page))
     }
 
-    fn has_lost_seal(&self, id: ArenaId) -> bool {
+    pub(crate) fn has_lost_seal(&self, id: ArenaId) -> bool {
         let is_told = |damage: &Damage| damage.arena == id && matches!(damage.kind, DamageKind::SealLost);
         self.check_order().is_ok_and(|damage| damage.iter().any(is_told))
     }

@@ -36,6 +36,7 @@ mod in_place;
 mod keyring;
 mod log_end;
 mod lookup;
+mod loss;
 mod lost;
 mod mark;
 mod mend_from_copy;
@@ -75,6 +76,7 @@ pub use damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, Unfinished};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
+pub use loss::{ArenaExtent, ArenaLoss, LostEnd, LostRange};
 pub use mark::LogMark;
 pub use names::ArenaNames;
 pub use naming::Namer;

@@ -73,7 +73,7 @@ impl Store {
         self.is_end_lost.store(!is_known && !is_there(), Ordering::Relaxed);
     }
 
-    fn noted_page(&self) -> Option<(ArenaId, [u8; 16])> {
+    pub(crate) fn noted_page(&self) -> Option<(ArenaId, [u8; 16])> {
         self.noted_page_in(self.world.storage.as_ref())
     }
 
@@ -108,6 +108,14 @@ impl Store {
     /// [`ReadLogError`] when its arena cannot be read.
     pub fn has_newest_noted_in(&self, storage: &dyn Storage) -> Result<bool, ReadLogError> {
         self.is_there(self.noted_page_in(storage))
+    }
+
+    /// Whether an arena has the page whose header has this code.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the arena cannot be read.
+    pub fn has_page(&self, arena: ArenaId, code: [u8; 16]) -> Result<bool, ReadLogError> {
+        self.is_there(Some((arena, code)))
     }
 
     fn is_there(&self, noted: Option<(ArenaId, [u8; 16])>) -> Result<bool, ReadLogError> {

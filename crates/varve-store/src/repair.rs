@@ -344,7 +344,7 @@ impl Store {
     }
 
     /// What is whole of a clump, with the names that it had.
-    fn named(&self, clump: &SalvagedClump) -> Vec<(BlockName, Bytes)> {
+    pub(crate) fn named(&self, clump: &SalvagedClump) -> Vec<(BlockName, Bytes)> {
         let blocks = clump.content.blocks();
         match (self.config.compare, &clump.names) {
             (CompareMode::Hash, _) => blocks

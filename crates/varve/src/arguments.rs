@@ -216,6 +216,9 @@ pub enum Command {
     /// --from, or mended from their parity; blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
     /// written anew with all that is still good in them; what they were stays in the store's folder `quarantine`. What is still
     /// lost then comes back when the same data is archived again.
+    ///
+    /// Blocks that cannot be brought back are noted in the log, whether or not a snapshot needs them. `verify` reports them until their
+    /// bytes are stored again, or until --accept-loss.
     Repair(Repair),
     /// Make the index anew from the log, and choose where it is kept
     ///
@@ -665,6 +668,13 @@ pub struct Restore {
 
 #[derive(Debug, Clone, Args)]
 pub struct Verify {
+    /// Check these archives of vac or vbackup instead, and read all of each: vac:SCORE, ext2:SCORE and the like, or .vac files
+    ///
+    /// Every block below the root is read; what is missing or damaged is named by its path. Works in a store, in a replica and at a Venti
+    /// server. An archive that it follows is not checked.
+    #[arg(value_name = "ARCHIVE", value_hint = ValueHint::AnyPath, conflicts_with_all = ["share", "since", "replica", "sample"])]
+    pub archives: Vec<OsString>,
+
     /// Read and check every byte, past the page cache where the file system allows it
     #[arg(long)]
     pub data: bool,
@@ -771,6 +781,13 @@ pub struct Repair {
     /// Only say what would be done
     #[arg(long)]
     pub plan: bool,
+
+    /// Say what is lost, and with the name of that plan: do not report it any more
+    ///
+    /// Without PLAN it prints what is lost and the name of the plan to forget it. With that name, `verify` and `repair` no longer report
+    /// it; the log keeps a note of it with the time. Snapshots that need what is lost stay harmed, and are reported.
+    #[arg(long, value_name = "PLAN", num_args = 0..=1, conflicts_with_all = ["from", "data", "plan"])]
+    pub accept_loss: Option<Option<String>>,
 }
 
 /// Words that are well formed one by one, and make no sense together. The exit status is then 2, as for words that no

@@ -11,6 +11,7 @@ mod import;
 mod init;
 mod input;
 mod key;
+mod losses;
 mod ls;
 mod machine;
 mod mount;
@@ -33,6 +34,7 @@ mod taken;
 mod taker;
 mod venti;
 mod verify;
+mod verify_archive;
 mod verify_replica;
 
 use std::error::Error;

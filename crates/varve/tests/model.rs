@@ -212,8 +212,7 @@ impl Case {
             self.restore(which);
         }
         let archive = self.archive();
-        let verified =
-            verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new()).unwrap();
+        let verified = verify(archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
         assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
     }
 

@@ -177,6 +177,52 @@ fn clients_that_are_not_ours_work_with_our_server_unchanged() {
     server.end();
 }
 
+/// What `varve` says of our server's store, with its exit status.
+fn at_store(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String) {
+    let output = sandbox.command_at(&sandbox.path(venti_server::STORE)).args(words).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// No catalog names what vac has written; it is known to be lost all the same, until vac writes it again.
+#[test]
+fn what_vac_has_written_and_the_disk_has_lost_stays_known() {
+    if !plan9::has("what vac has written stays known", &["vac", "unvac"]) {
+        return;
+    }
+    let mut sandbox = Sandbox::empty();
+    sandbox.set_key(None);
+    folder(&sandbox.path("home"));
+    make_store(&sandbox);
+    let here = sandbox.path("");
+    let write = || {
+        let server = Server::start(&sandbox);
+        run("vac", ["-h", server.address(), "-f", "home.vac", "home"], &here);
+        server.end();
+    };
+    write();
+    let archive = sandbox.arg("home.vac");
+    assert_eq!(at_store(&sandbox, &["verify", &archive]).0, Some(0));
+    let arena = sandbox.path(venti_server::STORE).join("arenas/0000000000.arena");
+    let middle = fs::metadata(&arena).unwrap().len() / 2;
+    sandbox::write_at(&arena, middle, &noise(5, 3000));
+    for words in [&["verify", "--data"][..], &["verify"], &["repair"], &["verify"], &["verify", "--data"]] {
+        let (code, said) = at_store(&sandbox, words);
+        assert!(code == Some(5) && said.contains("lost: "), "{words:?}: {said}");
+    }
+    let (code, said) = at_store(&sandbox, &["verify", &archive]);
+    assert!(code == Some(5) && said.contains("home/large"), "{said}");
+    let server = Server::start(&sandbox);
+    fails_at(&sandbox, server.address(), 2, &["verify", "no archive"]);
+    let there = venti_server::command_at(&sandbox, server.address()).args(["verify", &archive]).output();
+    assert_eq!(there.unwrap().status.code(), Some(5), "seen through the door as well");
+    server.end();
+    write();
+    for words in [&["verify", "--data"][..], &["verify", &archive]] {
+        let (code, said) = at_store(&sandbox, words);
+        assert_eq!(code, Some(0), "{words:?}: {said}");
+    }
+}
+
 #[test]
 fn images_of_vbackup_come_back_from_our_server_by_either() {
     if !plan9::has("images of vbackup come back", &["vbackup", "vcat"]) {

@@ -1,13 +1,15 @@
 //! What is damaged is named, healed by the next night, fetched from a copy, or cut out without touching its neighbours.
 
 mod sandbox;
+mod venti_server;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sandbox::{Sandbox, copy_folder, noise, write_at};
+use sandbox::{Run, Sandbox, copy_folder, noise, write_at};
 use serde_json::Value;
+use venti_server::Server;
 
 /// Overwrites some bytes in the middle of a file, as bad sectors would.
 fn damage_middle(path: &Path) {
@@ -306,4 +308,195 @@ fn parity_mends_without_any_copy() {
     assert!(verify(&sandbox, 5)["damage"].to_string().contains("parity is missing"));
     sandbox.ok(["repair"]);
     verify(&sandbox, 0);
+}
+
+/// The exit status where something is damaged or lost.
+const DAMAGE: i32 = 5;
+
+/// A store that another program has filled: no catalog names its blocks. Returns what leads to them, too.
+fn filled_by_others(words: &[&str], file_count: u64) -> (Sandbox, String) {
+    let sandbox = Sandbox::made_with(&[&["--plaintext", "--score", "sha1"], words].concat());
+    let tree = sandbox.path("tree");
+    fs::create_dir_all(tree.join("below")).unwrap();
+    for number in 0..file_count {
+        fs::write(tree.join(format!("below/file-{number:02}")), noise(number + 50, 120_000)).unwrap();
+    }
+    fs::write(tree.join("small"), "a small file\n").unwrap();
+    let (other, vac) = (sandbox.path("other"), sandbox.arg("tree.vac"));
+    for words in [&["init", "--plaintext", "--score", "sha1"][..], &["snapshot", "tree", "--vac", &vac]] {
+        let made = sandbox.command_at(&other).args(words).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+    store_again(&sandbox, &vac);
+    (sandbox, vac)
+}
+
+/// What running vac again does: every block is put once more.
+fn store_again(sandbox: &Sandbox, vac: &str) {
+    sandbox.ok(["copy", &sandbox.arg("other"), vac, sandbox.store().to_str().unwrap()]);
+}
+
+fn lost_names(report: &Value) -> Vec<String> {
+    let blocks = report["lost"]["blocks"].as_array().unwrap();
+    blocks.iter().map(|block| block["score"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What `verify` says without reading the data.
+fn verify_lightly(sandbox: &Sandbox, code: i32) -> Value {
+    let run = sandbox.run(["verify", "--json"]);
+    assert_eq!(run.code, Some(code), "{}{}", run.text(), run.stderr);
+    serde_json::from_slice(&run.stdout).unwrap()
+}
+
+#[test]
+fn lost_blocks_that_no_catalog_names_stay_known_until_they_are_stored_again() {
+    let (sandbox, vac) = filled_by_others(&[], 24);
+    sandbox.ok(["verify", &vac]);
+    damage_middle(&sandbox.arenas()[0]);
+    let lost = lost_names(&verify(&sandbox, DAMAGE));
+    assert!(!lost.is_empty());
+    assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost, "found once, known from then on");
+
+    let plan = sandbox.run(["repair", "--plan"]);
+    assert!(plan.code == Some(DAMAGE) && plan.text().contains(&lost[0]), "{}", plan.text());
+    let repaired = sandbox.run(["repair"]);
+    assert_eq!(repaired.code, Some(DAMAGE), "{}", repaired.text());
+    assert!(repaired.text().contains(&lost[0]) && !repaired.text().contains("whole"), "{}", repaired.text());
+    // The log itself knows it, not a hint.
+    fs::remove_dir_all(sandbox.store().join("index")).unwrap();
+    for _ in 0..2 {
+        let report = verify(&sandbox, DAMAGE);
+        assert_eq!(lost_names(&report), lost);
+        assert_eq!(report["damage"].as_array().unwrap().len(), 0, "the log is sound again");
+        assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost);
+    }
+    // Whatever writes the catalog anew keeps it, and so does another repair.
+    sandbox.snapshot_bytes("disk", &noise(7, 100_000));
+    assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost);
+    assert_eq!(sandbox.run(["repair", "--data"]).code, Some(DAMAGE));
+    assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost);
+    let copy = sandbox.path("copy");
+    copy_folder(sandbox.store(), &copy);
+    let there = sandbox.command_at(&copy).arg("verify").output().unwrap();
+    assert_eq!(there.status.code(), Some(DAMAGE), "a copy has it as well");
+
+    let harmed = sandbox.run(["verify", &vac]);
+    assert_eq!(harmed.code, Some(DAMAGE), "{}", harmed.text());
+    assert!(harmed.text().contains("below/file-"), "{}", harmed.text());
+    store_again(&sandbox, &vac);
+    verify(&sandbox, 0);
+    sandbox.ok(["verify", &vac]);
+    let repaired = sandbox.ok(["repair", "--data"]);
+    assert!(!repaired.contains("lost"), "{repaired}");
+    verify_lightly(&sandbox, 0);
+}
+
+#[test]
+fn parity_brings_back_what_no_catalog_names() {
+    let (sandbox, vac) = filled_by_others(&["--parity", "10%"], 24);
+    damage_middle(&sandbox.arenas()[0]);
+    assert_eq!(sandbox.run(["verify", &vac]).code, Some(DAMAGE));
+    verify(&sandbox, DAMAGE);
+    let repaired = sandbox.ok(["repair"]);
+    assert!(repaired.contains("mended from its parity"), "{repaired}");
+    verify(&sandbox, 0);
+    sandbox.ok(["verify", &vac]);
+    sandbox.ok(["restore", &vac, &sandbox.arg("back")]);
+    assert_eq!(fs::read(sandbox.path("back/tree/small")).unwrap(), b"a small file\n");
+}
+
+#[test]
+fn a_place_whose_blocks_nobody_can_name_stays_known_until_a_copy_tells_or_somebody_accepts_it() {
+    let (sandbox, vac) = filled_by_others(&[], 24);
+    let copy = sandbox.path("copy");
+    copy_folder(sandbox.store(), &copy);
+    // Clumps, and the pages that name them, but not the seal.
+    let arena = &sandbox.arenas()[0];
+    let length = usize::try_from(fs::metadata(arena).unwrap().len()).unwrap();
+    write_at(arena, 300_000, &noise(3, length - 300_000 - 200));
+    let run = sandbox.run(["repair"]);
+    assert_eq!(run.code, Some(DAMAGE), "{}", run.text());
+    fs::remove_dir_all(sandbox.store().join("index")).unwrap();
+    let report = verify(&sandbox, DAMAGE);
+    assert!(report["lost"]["place_count"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(sandbox.run(["verify", &vac]).code, Some(DAMAGE));
+
+    // Somebody says that it may be forgotten: first there is a plan, and only that is done.
+    let planned = sandbox.run(["repair", "--accept-loss"]);
+    assert_eq!(planned.code, Some(DAMAGE), "{}", planned.text());
+    let name = planned.text().split("plan ").nth(1).unwrap()[..8].to_owned();
+    verify(&sandbox, DAMAGE);
+    let refused = sandbox.fails(1, ["repair", "--accept-loss", "0badf00d"]);
+    assert!(refused.contains(&name), "{refused}");
+    let accepted = Sandbox::copy_of(sandbox.store(), None);
+    accepted.ok(["repair", "--accept-loss", &name]);
+    verify(&accepted, 0);
+    accepted.ok(["repair"]);
+    assert!(accepted.ok(["repair", "--accept-loss"]).contains("nothing to accept"));
+    assert_eq!(accepted.run(["verify", &vac]).code, Some(DAMAGE), "the archive is what it is");
+
+    // Where nobody has accepted it, storing all of it again tells nobody that it was this; a copy of the store does.
+    store_again(&sandbox, &vac);
+    sandbox.ok(["verify", &vac]);
+    assert!(verify(&sandbox, DAMAGE)["lost"]["place_count"].as_u64().unwrap() > 0);
+    sandbox.ok(["repair", "--from", copy.to_str().unwrap()]);
+    verify(&sandbox, 0);
+    assert!(sandbox.ok(["repair"]).contains("nothing to repair"));
+}
+
+/// The same for blocks that come and are read through the Venti door.
+#[test]
+fn what_came_through_the_venti_door_stays_known_and_comes_back_through_it() {
+    let (sandbox, vac) = filled_by_others(&[], 24);
+    let served = sandbox.path(venti_server::STORE);
+    venti_server::make_store(&sandbox);
+    let other = sandbox.arg("other");
+    let write = || {
+        let server = Server::start(&sandbox);
+        venti_server::at(&sandbox, server.address(), &["copy", &other, &vac, server.address()]);
+        venti_server::at(&sandbox, server.address(), &["verify", &vac]);
+        server.end();
+    };
+    write();
+    damage_middle(&served.join("arenas/0000000000.arena"));
+    let said = |words: &[&str]| Run::new(sandbox.command_at(&served).args(words).output().unwrap());
+    for words in [&["verify", "--data"][..], &["repair"], &["verify"]] {
+        let run = said(words);
+        assert!(run.code == Some(DAMAGE) && run.text().contains("lost: "), "{words:?}: {}", run.text());
+    }
+    let server = Server::start(&sandbox);
+    let through =
+        venti_server::command_at(&sandbox, server.address()).args(["verify", &vac]).output().unwrap();
+    assert_eq!(through.status.code(), Some(DAMAGE));
+    assert!(String::from_utf8_lossy(&through.stdout).contains("below/file-"));
+    server.end();
+    write();
+    assert_eq!(said(&["verify", "--data"]).code, Some(0));
+}
+
+#[test]
+fn an_archive_is_checked_as_a_whole() {
+    let (sandbox, vac) = filled_by_others(&[], 12);
+    let line = fs::read_to_string(&vac).unwrap().trim().to_owned();
+    let said = sandbox.ok(["verify", &vac, &line]);
+    assert_eq!(said.matches("all is well").count(), 2, "{said}");
+    let found = sandbox.json(["verify", &line]).remove(0);
+    assert_eq!((&found["type"], &found["files"]), (&"verified_archive".into(), &16.into()), "{found}");
+    assert!(found["checked_bytes"].as_u64().unwrap() > 12 * 120_000, "{found}");
+    for wrong in [&format!("{line}:below"), "nothing-like-it", "vac:12"] {
+        sandbox.fails(2, ["verify", wrong]);
+    }
+    let none = format!("vac:{}", "ab".repeat(20));
+    let said = sandbox.run(["verify", &none]);
+    assert!(said.code == Some(DAMAGE) && said.text().contains("is not in the store"), "{}", said.text());
+    let other = line.replace("vac:", "ext2:");
+    sandbox.fails(1, ["verify", &other]);
+    sandbox.fails(2, ["verify", &line, "--share", "3%"]);
+    // A lost arena takes files, and only those are named.
+    fs::remove_file(&sandbox.arenas()[0]).unwrap();
+    let run = Run::new(sandbox.command().args(["--json", "verify", &line]).output().unwrap());
+    assert_eq!(run.code, Some(DAMAGE));
+    let found: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let harm = found["harm"].as_array().unwrap();
+    assert!(!harm.is_empty() && harm.iter().all(|harm| harm["path"].is_string()), "{found}");
 }

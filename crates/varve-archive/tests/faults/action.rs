@@ -151,6 +151,16 @@ impl Action {
         }
     }
 
+    /// What a client of Venti does in its place: it takes no snapshots.
+    pub fn of_others(self) -> Self {
+        match self {
+            Self::Image { changes } => Self::File { bytes: 150_000 * changes },
+            Self::Folder { changes } => Self::File { bytes: 40_000 * changes },
+            Self::WriteOnly { changes, .. } => Self::Put { first: 400, count: 10 * changes, bytes: 7000 },
+            other => other,
+        }
+    }
+
     /// Its name in a report.
     pub fn name(self) -> &'static str {
         match self {

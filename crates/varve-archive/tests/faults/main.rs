@@ -10,6 +10,8 @@
 //! - A full disk loses nothing, and the archive works again once there is space.
 //! - After a failed write or sync the store refuses more until it is opened again.
 //! - `verify` finds nothing on a disk that has only crashed. Nothing panics.
+//! - A block that was acknowledged and is lost is reported by every `verify` from then on, until it is stored again, whether or not a
+//!   catalog leads to it.
 //!
 //! **Replaying.** A failure prints its seed and the smallest schedule that still fails. `VARVE_FAULT_SEED=81172 cargo test -p
 //! varve-archive --test faults replay` runs that seed again, call by call as before; with `VARVE_FAULT_TELL=1` the smallest schedule that fails
@@ -80,7 +82,8 @@ fn few_seeds() -> Vec<Seed> {
     let each = |number| [Seed::new(number), Seed::old(number).with_disk_index()];
     let some = |number| {
         let seed = Seed::new(number);
-        [seed.by_value(), Seed::new(number + 1).with_disk_index().by_value()]
+        let by_value = [seed.by_value(), Seed::new(number + 1).with_disk_index().by_value()];
+        by_value.into_iter().chain([seed.filled_by_others(), Seed::short(number).filled_by_others()])
     };
     (0..FEW_SEEDS).flat_map(each).chain((0..FEW_SEEDS).step_by(2).flat_map(some)).collect()
 }
@@ -140,7 +143,8 @@ fn replay() {
 /// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come as many short ones as
 /// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every
 /// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. Of every `VARVE_FAULT_FRESH_DISK`
-/// fresh seeds one has its index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were. Those that failed once come before all others. `VARVE_FAULT_HANDS` gives
+/// fresh seeds one has its index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were.
+/// Of every `VARVE_FAULT_VAC` fresh seeds one is run once more on a store that is filled without snapshots. Those that failed once come before all others. `VARVE_FAULT_HANDS` gives
 /// the engine so many threads, so that a seed does not decide everything any more. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
@@ -159,12 +163,15 @@ fn many_seeds() {
     let fresh = (first..first.saturating_add(count)).map(Seed::new).map(of_index);
     let each_puts_back = setting::<u64>("VARVE_FAULT_BACK");
     let each_by_value = setting::<u64>("VARVE_FAULT_VALUE");
+    let each_of_others = setting::<u64>("VARVE_FAULT_VAC");
     let and_by_value = |seed: Seed| {
         let is_one = each_by_value.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
         let by_value = if seed.number.is_multiple_of(4) { seed.with_disk_index() } else { seed }.by_value();
         let puts_back = each_puts_back.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
         let back = puts_back.then_some(if is_one { by_value } else { seed }.putting_back());
-        [Some(seed), is_one.then_some(by_value), back].into_iter().flatten()
+        let of_others = each_of_others.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
+        let of_others = of_others.then(|| seed.filled_by_others());
+        [Some(seed), is_one.then_some(by_value), back, of_others].into_iter().flatten()
     };
     let fresh = fresh.flat_map(and_by_value);
     let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);

@@ -26,6 +26,8 @@ pub struct Seed {
     pub has_disk_index: bool,
     /// Whether the store compares by value. All else is drawn as without.
     pub is_by_value: bool,
+    /// Whether the store is filled as clients of Venti do it: by SHA-1, and without a snapshot. All else is drawn as without.
+    pub is_foreign: bool,
 }
 
 /// A run, as a seed draws it and a failure shrinks it.
@@ -63,6 +65,7 @@ impl Seed {
             puts_back: false,
             has_disk_index: false,
             is_by_value: false,
+            is_foreign: false,
         }
     }
 
@@ -85,18 +88,24 @@ impl Seed {
     pub fn by_value(self) -> Self {
         Self { is_by_value: true, ..self }
     }
+
+    pub fn filled_by_others(self) -> Self {
+        Self { is_foreign: true, ..self }
+    }
 }
 
 impl FromStr for Seed {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (text, is_foreign) = text.strip_prefix("vac ").map_or((text, false), |text| (text, true));
         let (text, is_by_value) = text.strip_prefix("value ").map_or((text, false), |text| (text, true));
         let (text, has_disk_index) = text.strip_prefix("disk ").map_or((text, false), |text| (text, true));
         let (text, is_old) = text.strip_prefix("old ").map_or((text, false), |text| (text, true));
         let (text, is_short) = text.strip_prefix("short ").map_or((text, false), |text| (text, true));
         let (text, puts_back) = text.strip_prefix("back ").map_or((text, false), |text| (text, true));
-        Ok(Self { number: text.trim().parse()?, is_old, is_short, puts_back, has_disk_index, is_by_value })
+        let number = text.trim().parse()?;
+        Ok(Self { number, is_old, is_short, puts_back, has_disk_index, is_by_value, is_foreign })
     }
 }
 
@@ -107,7 +116,8 @@ impl fmt::Display for Seed {
         let compare = if self.is_by_value { "value " } else { "" };
         let length = if self.is_short { "short " } else { "" };
         let back = if self.puts_back { "back " } else { "" };
-        write!(f, "{compare}{index}{age}{length}{back}{}", self.number)
+        let filled = if self.is_foreign { "vac " } else { "" };
+        write!(f, "{filled}{compare}{index}{age}{length}{back}{}", self.number)
     }
 }
 
@@ -139,6 +149,10 @@ impl Schedule {
                 insert_with_keep(&mut steps, &mut draw, |draw| Step::plain(draw, Action::GoBack));
             }
         }
+        if seed.is_foreign {
+            steps.iter_mut().for_each(|step| step.action = step.action.of_others());
+        }
+        let is_sha1 = is_sha1 || seed.is_foreign;
         Self { seed, is_sha1, is_plain, clump_bytes, parity_percent, create, steps, pretends_to_sync: false }
     }
 

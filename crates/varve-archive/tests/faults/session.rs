@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use varve_archive::{Archive, ImagePart, Progress, Snapshot, SnapshotContent, verify, write_image};
+use varve_archive::{Archive, ImagePart, Losses, Progress, Snapshot, SnapshotContent, verify, write_image};
 use varve_block::with_causes;
 use varve_sim::Disk;
 use varve_store::{
@@ -99,18 +99,24 @@ pub fn read_file(store: &Store, file: &StoredFile) -> Result<Vec<u8>, String> {
 
 /// What `verify` complains of. Parity that is missing is no complaint: a crash may have come before it.
 pub fn complaints(archive: &Archive, data: bool) -> Result<Vec<String>, String> {
-    let verified =
-        verify(archive.store(), archive.snapshots(), data.then_some(AuditShare::ALL), &Progress::new())
-            .map_err(|error| with_causes(&error))?;
+    let verified = verify(archive, data.then_some(AuditShare::ALL), &Progress::new())
+        .map_err(|error| with_causes(&error))?;
     let damage = verified.damage.iter().filter(|damage| !is_missing_parity(damage)).map(describe);
     let harm = verified.harm.iter().map(|harm| format!("{}: {}", harm.snapshot_name, harm.reason));
-    Ok(damage.chain(harm).collect())
+    Ok(damage.chain(harm).chain(lost(&verified.losses)).collect())
+}
+
+/// What is said to be lost.
+pub fn lost(losses: &Losses) -> Vec<String> {
+    let blocks = losses.blocks().map(|block| format!("lost: {}", block.name));
+    let places = losses.places().map(|place| format!("lost: {:?}", place.id));
+    let more = losses.is_incomplete().then(|| "lost: more than is named".to_owned());
+    blocks.chain(places).chain(more).collect()
 }
 
 /// The sealed arenas that have no parity, and should.
 pub fn missing_parity(archive: &Archive) -> Result<Vec<String>, String> {
-    let verified =
-        verify(archive.store(), &[], None, &Progress::new()).map_err(|error| with_causes(&error))?;
+    let verified = verify(archive, None, &Progress::new()).map_err(|error| with_causes(&error))?;
     Ok(verified.damage.iter().filter(|damage| is_missing_parity(damage)).map(describe).collect())
 }
 

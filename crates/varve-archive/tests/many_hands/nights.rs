@@ -188,7 +188,7 @@ impl Shared {
             }
         }
         let data = draw.once_in(2).then_some(AuditShare::ALL);
-        let verified = verify(archive.store(), archive.snapshots(), data, &Progress::new());
+        let verified = verify(archive, data, &Progress::new());
         let Some(mut verified) =
             self.given(verified.map_err(|error| format!("{who}: {}", with_causes(&error))))
         else {

@@ -1,5 +1,7 @@
 //! `varve repair`
 
+mod accept_loss;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use varve_archive::{Progress, RepairReport, RepairScope, plan_repair, repair};
 use varve_store::{OpenError, Permission, Store};
 use varve_world::World;
 
-use super::{Outcome, verify};
+use super::{Outcome, losses, verify};
 use crate::arguments::{Arguments, Repair};
 use crate::progress_bar::Shown;
 use crate::secret::{self, Asked};
@@ -17,6 +19,9 @@ use crate::signals::cancel_on_signal;
 use crate::{home, replica_home, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
+    if let Some(plan) = &words.accept_loss {
+        return accept_loss::run(arguments, plan.as_deref());
+    }
     if !words.plan {
         bring_back_settings(arguments, words)?;
     }
@@ -46,7 +51,10 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     let left = if words.plan { &report.before.harm } else { &report.harm_left };
     // What was behind a lost end is named by nothing here: without a copy nobody can say that all is there.
     let is_end_open = report.end_was_lost && (words.plan || words.from.is_empty());
-    let is_well = left.is_empty() && !is_end_open && (!words.plan || report.plan.is_empty());
+    let is_well = left.is_empty()
+        && report.losses.is_empty()
+        && !is_end_open
+        && (!words.plan || report.plan.is_empty());
     Ok(if is_well { Outcome::Done } else { Outcome::Damage })
 }
 
@@ -110,7 +118,9 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
     }
     if words.plan {
         verify::print_harm(&report.before.harm);
-        if report.plan.is_empty() && report.before.harm.is_empty() && !report.end_was_lost {
+        losses::print(&report.losses);
+        let is_well = report.plan.is_empty() && report.before.harm.is_empty() && report.losses.is_empty();
+        if is_well && !report.end_was_lost {
             say!("nothing to repair");
         } else {
             remark!(
@@ -123,8 +133,12 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         say!("fetched {}", show::count(report.fetched_block_count, "block"));
     }
     verify::print_harm(&report.harm_left);
+    losses::print(&report.losses);
     if !report.harm_left.is_empty() {
         remark!("hint: archive the same data again, or name a copy of the store with --from");
+    } else if let Some(lost) = losses::summary(&report.losses) {
+        say!("{lost}: `varve verify` reports this until it is back");
+        losses::print_hint(&report.losses);
     } else if report.end_was_lost && words.from.is_empty() {
         remark!("hint: name a copy of the store, or a replica, with --from: what only that knows comes back");
     } else if report.plan.is_empty()
@@ -171,6 +185,7 @@ fn print_json(words: &Repair, report: &RepairReport) {
             "fetched_blocks": report.fetched_block_count,
             "kept_blocks": report.repaired.kept_block_count,
             "snapshots": report.before.snapshot_count,
+            "lost": losses::as_json(&report.losses),
             "harm": left.iter().map(verify::harm_as_json).collect::<Vec<_>>(),
         }),
     );

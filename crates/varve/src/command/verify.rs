@@ -9,7 +9,7 @@ use varve_block::with_causes;
 use varve_store::Permission;
 use varve_venti::Address;
 
-use super::Outcome;
+use super::{Outcome, losses, verify_archive};
 use crate::arguments::{Arguments, Verify, WrongWords};
 use crate::home::{self, Home};
 use crate::progress_bar::Shown;
@@ -19,6 +19,9 @@ use crate::signals::cancel_on_signal;
 use crate::{moment, say, session, show};
 
 pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
+    if !words.archives.is_empty() {
+        return verify_archive::run(arguments, &words.archives);
+    }
     if let Home::Venti(address) = home::of(arguments)? {
         return venti(arguments, words, &address);
     }
@@ -33,7 +36,7 @@ pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, arguments.quiet);
-    let verified = verify(archive.store(), archive.snapshots(), share, &progress)?;
+    let verified = verify(&archive, share, &progress)?;
     drop(shown);
     if can_read {
         // Only a hint, for the next night to heal what it can.
@@ -44,7 +47,11 @@ pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     } else {
         print(arguments, words, &verified, can_read);
     }
-    Ok(if verified.damage.is_empty() && verified.harm.is_empty() { Outcome::Done } else { Outcome::Damage })
+    Ok(if is_well(&verified) { Outcome::Done } else { Outcome::Damage })
+}
+
+fn is_well(verified: &Verified) -> bool {
+    verified.damage.is_empty() && verified.harm.is_empty() && verified.losses.is_empty()
 }
 
 /// Of a Venti server nothing is known but what it answers: whether all that the snapshots lead to is there, and what its bytes are.
@@ -96,16 +103,15 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
         );
     }
     print_harm(&verified.harm);
-    let well = verified.damage.is_empty() && verified.harm.is_empty();
-    if !well {
+    losses::print(&verified.losses);
+    if !is_well(verified) {
+        let lost = losses::summary(&verified.losses).map(|lost| format!(", {lost}")).unwrap_or_default();
         say!(
-            "{} damaged, {} harmed",
+            "{} damaged, {} harmed{lost}",
             show::count(verified.damage.len(), "place"),
             show::count(verified.harm.len(), "part")
         );
-        remark!(
-            "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
-        );
+        print_hint(verified);
     } else if !can_read && !arguments.quiet {
         say!(
             "the codes of all pages and seals are right: {}, {}; this key cannot read, and so not check, what they hold",
@@ -133,6 +139,15 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
             show::count(verified.block_count, "block")
         );
     }
+}
+
+fn print_hint(verified: &Verified) {
+    if verified.snapshot_count > 0 {
+        remark!(
+            "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
+        );
+    }
+    losses::print_hint(&verified.losses);
 }
 
 fn share_is_all(words: &Verify) -> bool {
@@ -181,6 +196,7 @@ fn print_json(verified: &Verified, can_read: bool) {
         "contents_checked": can_read,
         "damage": damage,
         "harm": harm,
+        "lost": losses::as_json(&verified.losses),
         "unfinished": unfinished,
     });
     say::record("verified", value);

@@ -75,6 +75,7 @@ impl Case {
         if is_lost {
             self.repair_until_done(&step.strikes, false)?;
             self.recover_disk();
+            self.accept_the_rest()?;
         }
         Ok(())
     }

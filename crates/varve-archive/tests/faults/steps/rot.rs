@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use varve_archive::{Archive, Progress, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
-use varve_block::{Block, BlockStore, BlockType, with_causes};
+use varve_block::{Block, BlockName, BlockStore, BlockType, with_causes};
 use varve_sim::{Draw, Rot, Strike};
 use varve_store::{Access, AuditShare, Store};
 use varve_world::{FileName, Storage};
@@ -21,7 +21,7 @@ use crate::steps::write::{take_folder, take_image, write_file};
 /// What of the promised cannot be read, though nothing else came in its place.
 #[derive(Debug, Default)]
 pub struct Missing {
-    pub blocks: usize,
+    pub blocks: BTreeSet<BlockName>,
     pub files: usize,
     /// Snapshots that are listed and cannot be restored, or not wholly.
     pub harmed: BTreeSet<String>,
@@ -31,7 +31,7 @@ pub struct Missing {
 
 impl Missing {
     pub fn is_empty(&self) -> bool {
-        self.blocks == 0 && self.files == 0 && self.harmed.is_empty() && self.unlisted.is_empty()
+        self.blocks.is_empty() && self.files == 0 && self.harmed.is_empty() && self.unlisted.is_empty()
     }
 }
 
@@ -84,6 +84,8 @@ impl Case {
             Rotten::Parity => {
                 self.look()?;
                 self.repair_until_done(&step.strikes, false)?;
+                self.recover_disk();
+                self.accept_the_rest()?;
                 self.open_writer()?;
                 self.check_all(true)?;
                 self.check_parity()
@@ -173,6 +175,7 @@ impl Case {
         if covers && promised.iter().any(|name| left.harmed.contains(name) || left.unlisted.contains(name)) {
             return Err(lost(format!("the second home has this: {left:?}")));
         }
+        self.must_be_known(&archive, &left)?;
         self.count_cure(match () {
             () if seen.is_empty() => "repaired",
             () if mendable && mended => "mended from parity, all of it",
@@ -184,15 +187,21 @@ impl Case {
         self.writer = Some(archive);
         if self.is_by_value() && !left.is_empty() {
             self.next_night_is_whole(&left.harmed)?;
+            self.close()?;
+            let archive = self.open(WRITER).map_err(lost)?;
+            // No hash is believed: it is lost for good, and known for as long.
+            self.must_be_known(&archive, &left)?;
+            drop(archive);
             return self.begin_anew();
         }
         self.archive_again(&left.harmed)?;
         self.close()?;
+        self.accept_the_rest()?;
         self.open_writer()?;
         self.check_all(true)
     }
 
-    fn count_cure(&mut self, what: &'static str) {
+    pub fn count_cure(&mut self, what: &'static str) {
         *self.cures.entry(what).or_default() += 1;
     }
 
@@ -253,7 +262,7 @@ impl Case {
             match found {
                 Ok(bytes) if bytes == content.bytes() => {}
                 Ok(_) => return Err(lost(format!("{name} has other bytes than were put"))),
-                Err(_) => missing.blocks += 1,
+                Err(_) => drop(missing.blocks.insert(*name)),
             }
         }
         for file in &promised.files {
@@ -307,6 +316,7 @@ impl Case {
         self.disarm();
         self.restart();
         self.note_struck();
+        self.must_be_known_between()?;
         let owes_failure = self.disk.owes_failure();
         let second = once_more_if_owed(owes_failure, || self.try_repair(RepairScope::All, with_second_home));
         let report = second
@@ -346,7 +356,7 @@ impl Case {
         if left.harmed.is_empty() {
             return Ok(());
         }
-        let verified = verify(archive.store(), archive.snapshots(), Some(AuditShare::ALL), &Progress::new())
+        let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new())
             .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
         archive.store().remember_lost(&verified.lost);
         if archive.store().check_nothing_withheld().is_err() {

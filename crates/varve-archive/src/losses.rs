@@ -1,0 +1,439 @@
+//! What was stored once and cannot be read: the list that the catalog's root leads to, so that nobody forgets it.
+//!
+//! An entry leaves the list when its bytes can be read again. One that somebody has accepted stays, with the time.
+//!
+//! | number | field              | value                                                                                |
+//! |-------:|--------------------|--------------------------------------------------------------------------------------|
+//! |      1 | score              | of a lost block                                                                      |
+//! |      2 | type               | its type                                                                             |
+//! |      3 | size               | its length in bytes; absent if that is not known                                     |
+//! |      4 | arena              | of a lost place, whose blocks nothing names any more: its arena                      |
+//! |      5 | generation         | the arena's generation; absent if that is not known                                  |
+//! |      6 | first              | the first lost byte of the arena                                                     |
+//! |      7 | last               | the last one; absent if nothing tells how far it went                                |
+//! |      8 | may_hide_snapshots | 1 if a newer catalog than any that is known may have been there                      |
+//! |      9 | noticed            | signed varint: when it was noticed, nanoseconds since 1970-01-01 UTC                 |
+//! |     10 | accepted           | signed varint: when somebody said that it may be forgotten; absent if nobody has     |
+//! |     11 | page               | 16 bytes: the code of the header of the page with which the lost end of the log ended |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeMap;
+
+use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score};
+use varve_log::ArenaId;
+use varve_store::LostRange;
+use varve_tree::{ContentWriter, Cutting, Entry};
+use varve_world::Timestamp;
+
+use crate::fields::{FieldError, FieldReader, FieldWriter, frame};
+use crate::records::Records;
+
+/// So many blocks are noted by name. What is lost beyond them is noted by its place.
+pub(crate) const BLOCKS_MAX: usize = 1 << 20;
+/// So many places are noted.
+const PLACES_MAX: usize = 1 << 16;
+/// Length of the code of a page's header.
+const PAGE_CODE_BYTES: usize = 16;
+/// So many blocks are read at a time to find out whether they are back.
+const READ_COUNT: usize = 64;
+
+/// A block that was stored and cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostBlock {
+    /// Its name.
+    pub name: BlockName,
+    /// Its size in bytes, where that is known.
+    pub size: Option<u64>,
+    /// When it was noticed.
+    pub noticed: Timestamp,
+    /// When somebody said that it may be forgotten.
+    pub accepted: Option<Timestamp>,
+}
+
+/// A part of the log whose blocks cannot be read, nor named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostPlace {
+    /// Which part.
+    pub id: PlaceId,
+    /// When it was noticed.
+    pub noticed: Timestamp,
+    /// When somebody said that it may be forgotten.
+    pub accepted: Option<Timestamp>,
+}
+
+/// What tells one lost part of the log from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PlaceId {
+    /// In which arena.
+    pub arena: ArenaId,
+    /// Of which generation; `None` where nothing tells.
+    pub generation: Option<u32>,
+    /// Which of its bytes.
+    pub range: LostRange,
+    /// Whether snapshots may be lost with it that no catalog names any more.
+    pub may_hide_snapshots: bool,
+    /// Where it is the end of the log: the code of its last page, as far as it was noted.
+    pub page: Option<[u8; PAGE_CODE_BYTES]>,
+}
+
+/// When something was noticed, and accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Noted {
+    noticed: Timestamp,
+    accepted: Option<Timestamp>,
+}
+
+impl Noted {
+    /// Two notes of the same thing: noticed when it was noticed first, accepted if anybody has accepted it. What was lost once
+    /// more after that has not been accepted.
+    fn merge(&mut self, other: Self) {
+        let accepted = self.accepted.max(other.accepted);
+        *self = match accepted {
+            Some(time) if self.noticed.max(other.noticed) > time => {
+                Self { noticed: self.noticed.max(other.noticed), accepted: None }
+            }
+            _ => Self { noticed: self.noticed.min(other.noticed), accepted },
+        };
+    }
+}
+
+/// All that was stored once and cannot be read, as far as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Losses {
+    blocks: BTreeMap<BlockName, (Option<u64>, Noted)>,
+    places: BTreeMap<PlaceId, Noted>,
+    /// Whether more is lost, which this list does not tell: it was damaged itself, or there was too much.
+    more: Option<Noted>,
+}
+
+/// What one record holds.
+enum Loss {
+    Block(LostBlock),
+    Place(LostPlace),
+    /// It names nothing: more is lost than the list tells.
+    More(Noted),
+}
+
+impl Losses {
+    /// Reads the list that `entry` leads to. What cannot be read of it is left out, and [`is_incomplete`](Self::is_incomplete) says so.
+    pub(crate) fn read(blocks: &dyn BlockStore, entry: Option<&Entry>) -> Self {
+        let mut losses = Self::default();
+        let Some(entry) = entry else { return losses };
+        let (mut records, mut is_whole) = (Records::new(blocks, entry), true);
+        while let Some(record) = records.next() {
+            let loss = match record {
+                Ok(record) => decode(record, blocks.score_bytes()),
+                Err(error) => {
+                    tracing::error!(%error, "the list of what is lost cannot be read to its end");
+                    is_whole = false;
+                    break;
+                }
+            };
+            match loss {
+                Ok(Loss::Block(block)) => losses.add_block(block),
+                Ok(Loss::Place(place)) => losses.add_place(place),
+                Ok(Loss::More(noted)) => losses.add_more(noted),
+                Err(error) => {
+                    tracing::error!(%error, "an entry of the list of what is lost cannot be read");
+                    is_whole = false;
+                }
+            }
+        }
+        if !is_whole {
+            // Whatever was accepted earlier: this is known only now.
+            losses.more = Some(Noted { noticed: Timestamp(0), accepted: None });
+        }
+        losses
+    }
+
+    /// Stores the list; `None` if there is nothing in it.
+    pub(crate) fn write(&self, blocks: &dyn BlockStore) -> Result<Option<Entry>, PutError> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let mut list = ContentWriter::new(blocks, BlockKind::Data, Cutting::DIRECTORY);
+        let mut record = Vec::new();
+        let more = self.more.iter().map(|noted| noted.encode(FieldWriter::new()).finish());
+        let places = self.places().map(|place| encode_place(&place));
+        for fields in more.chain(places).chain(self.blocks().map(|block| encode_block(&block))) {
+            record.clear();
+            frame(&fields, &mut record);
+            list.write(&record)?;
+        }
+        list.finish().map(Some)
+    }
+
+    /// The blocks, in the order of their names.
+    pub fn blocks(&self) -> impl Iterator<Item = LostBlock> + '_ {
+        self.blocks.iter().map(|(name, (size, Noted { noticed, accepted }))| LostBlock {
+            name: *name,
+            size: *size,
+            noticed: *noticed,
+            accepted: *accepted,
+        })
+    }
+
+    /// The places, in the order of the log.
+    pub fn places(&self) -> impl Iterator<Item = LostPlace> + '_ {
+        self.places.iter().map(|(id, Noted { noticed, accepted })| LostPlace {
+            id: *id,
+            noticed: *noticed,
+            accepted: *accepted,
+        })
+    }
+
+    /// How many blocks are named.
+    #[must_use]
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether nothing is lost, as far as is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.places.is_empty() && self.more.is_none()
+    }
+
+    /// Whether more is lost than the list tells: it was damaged itself, or there was too much for it.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.more.is_some()
+    }
+
+    /// What nobody has accepted.
+    #[must_use]
+    pub fn unaccepted(&self) -> Self {
+        let mut open = self.clone();
+        open.blocks.retain(|_, (_, noted)| noted.accepted.is_none());
+        open.places.retain(|_, noted| noted.accepted.is_none());
+        open.more = open.more.filter(|noted| noted.accepted.is_none());
+        open
+    }
+
+    /// Adds a block. Beyond a bound nothing is added, and the list says that it is not complete.
+    pub(crate) fn add_block(&mut self, block: LostBlock) {
+        if self.blocks.len() >= BLOCKS_MAX && !self.blocks.contains_key(&block.name) {
+            return self.add_more(Noted { noticed: block.noticed, accepted: block.accepted });
+        }
+        let noted = Noted { noticed: block.noticed, accepted: block.accepted };
+        let (size, known) = self.blocks.entry(block.name).or_insert((block.size, noted));
+        *size = size.or(block.size);
+        known.merge(noted);
+    }
+
+    /// Adds a place; as for [`add_block`](Self::add_block).
+    pub(crate) fn add_place(&mut self, place: LostPlace) {
+        if self.places.len() >= PLACES_MAX && !self.places.contains_key(&place.id) {
+            return self.add_more(Noted { noticed: place.noticed, accepted: place.accepted });
+        }
+        let noted = Noted { noticed: place.noticed, accepted: place.accepted };
+        self.places.entry(place.id).or_insert(noted).merge(noted);
+    }
+
+    fn add_more(&mut self, noted: Noted) {
+        self.more.get_or_insert(noted).merge(noted);
+    }
+
+    /// Adds all of another list.
+    pub(crate) fn absorb(&mut self, other: &Self) {
+        other.blocks().for_each(|block| self.add_block(block));
+        other.places().for_each(|place| self.add_place(place));
+        other.more.into_iter().for_each(|noted| self.add_more(noted));
+    }
+
+    /// Takes out the places for which `is_settled` says so.
+    pub(crate) fn settle_places(&mut self, mut is_settled: impl FnMut(&PlaceId) -> bool) {
+        self.places.retain(|id, _| !is_settled(id));
+    }
+
+    /// Takes out the blocks that can be read again.
+    ///
+    /// # Errors
+    /// [`GetError::Failed`] when the store does not answer: nothing is known then.
+    pub(crate) fn drop_readable(&mut self, blocks: &dyn BlockStore) -> Result<(), GetError> {
+        let names: Vec<_> = self.blocks.keys().copied().collect();
+        for names in names.chunks(READ_COUNT) {
+            for (name, found) in names.iter().zip(blocks.get_batch(names)) {
+                match found {
+                    Ok(_) => drop(self.blocks.remove(name)),
+                    Err(error @ GetError::Failed { .. }) => return Err(error),
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says of all that nobody has accepted yet that it may be forgotten.
+    pub(crate) fn accept(&mut self, now: Timestamp) {
+        let notes = self.blocks.values_mut().map(|(_, noted)| noted).chain(self.places.values_mut());
+        notes.chain(&mut self.more).for_each(|noted| noted.accepted = noted.accepted.or(Some(now)));
+    }
+}
+
+impl Noted {
+    fn encode(self, fields: FieldWriter) -> FieldWriter {
+        fields.signed(9, self.noticed.0).optional_signed(10, self.accepted.map(|time| time.0))
+    }
+}
+
+fn encode_block(block: &LostBlock) -> Vec<u8> {
+    let fields = FieldWriter::new()
+        .bytes(1, block.name.score.as_bytes())
+        .number(2, block.name.block_type.to_byte().into())
+        .optional_number(3, block.size);
+    Noted { noticed: block.noticed, accepted: block.accepted }.encode(fields).finish()
+}
+
+fn encode_place(place: &LostPlace) -> Vec<u8> {
+    let PlaceId { arena, generation, range, may_hide_snapshots, page } = place.id;
+    let fields = FieldWriter::new()
+        .number(4, arena.0)
+        .optional_number(5, generation.map(u64::from))
+        .number(6, range.first)
+        .optional_number(7, range.last)
+        .optional_number(8, may_hide_snapshots.then_some(1));
+    let noted = Noted { noticed: place.noticed, accepted: place.accepted };
+    noted.encode(fields).optional_bytes(11, page.as_ref().map(<[u8; PAGE_CODE_BYTES]>::as_slice)).finish()
+}
+
+fn decode(fields: &[u8], score_bytes: usize) -> Result<Loss, FieldError> {
+    let (mut score, mut block_type, mut size) = (None, None, None);
+    let (mut arena, mut generation, mut may_hide_snapshots) = (None, None, false);
+    let mut range = LostRange { first: 0, last: None };
+    let (mut noticed, mut accepted, mut page) = (Timestamp(0), None, None);
+    for field in FieldReader::new(fields) {
+        let field = field?;
+        match field.number {
+            1 if field.bytes.len() == score_bytes => {
+                score = Some(Score::try_from(field.bytes).map_err(|_| field.unexpected())?);
+            }
+            1 => return Err(field.unexpected()),
+            2 => block_type = Some(BlockType::from_byte(field.value()?).ok_or_else(|| field.unexpected())?),
+            3 => size = Some(field.value()?),
+            4 => arena = Some(ArenaId(field.value()?)),
+            5 => generation = Some(field.value()?),
+            6 => range.first = field.value()?,
+            7 => range.last = Some(field.value()?),
+            8 => may_hide_snapshots = field.value::<u64>()? != 0,
+            9 => noticed = Timestamp(field.signed()?),
+            10 => accepted = Some(Timestamp(field.signed()?)),
+            11 => page = Some(field.bytes.try_into().map_err(|_| field.unexpected())?),
+            _ => {}
+        }
+    }
+    Ok(match (score, block_type, arena) {
+        (Some(score), Some(block_type), _) => {
+            Loss::Block(LostBlock { name: BlockName { score, block_type }, size, noticed, accepted })
+        }
+        (_, _, Some(arena)) => {
+            let id = PlaceId { arena, generation, range, may_hide_snapshots, page };
+            Loss::Place(LostPlace { id, noticed, accepted })
+        }
+        _ => Loss::More(Noted { noticed, accepted }),
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
+mod tests {
+    use varve_block::{Block, MemoryBlockStore};
+
+    use super::*;
+
+    const NOTED: Noted = Noted { noticed: Timestamp(-5), accepted: None };
+
+    fn block(number: u8) -> LostBlock {
+        let score = Score::try_from([number; 32].as_slice()).unwrap();
+        LostBlock {
+            name: BlockName { score, block_type: BlockType::DATA },
+            size: Some(u64::from(number)),
+            noticed: Timestamp(-5),
+            accepted: None,
+        }
+    }
+
+    fn place(first: u64) -> LostPlace {
+        LostPlace {
+            id: PlaceId {
+                arena: ArenaId(3),
+                generation: Some(1),
+                range: LostRange { first, last: first.checked_add(9) },
+                may_hide_snapshots: first == 0,
+                page: (first == 0).then_some([8; PAGE_CODE_BYTES]),
+            },
+            noticed: Timestamp(7),
+            accepted: Some(Timestamp(8)),
+        }
+    }
+
+    #[test]
+    fn what_is_lost_survives_the_round_trip() {
+        let store = MemoryBlockStore::new();
+        let mut losses = Losses::default();
+        assert_eq!(losses.write(&store).unwrap(), None);
+        (0..200).for_each(|number| losses.add_block(block(number)));
+        losses.add_block(LostBlock { size: None, ..block(201) });
+        [0, 5000, u64::MAX].into_iter().for_each(|first| losses.add_place(place(first)));
+        let entry = losses.write(&store).unwrap();
+        assert_eq!(Losses::read(&store, entry.as_ref()), losses);
+        losses.add_more(Noted { noticed: Timestamp(3), accepted: None });
+        let entry = losses.write(&store).unwrap();
+        assert_eq!(Losses::read(&store, entry.as_ref()), losses);
+        assert!(losses.is_incomplete());
+    }
+
+    #[test]
+    fn a_list_that_is_damaged_itself_says_so() {
+        let store = MemoryBlockStore::new();
+        let mut losses = Losses::default();
+        (0..=255).for_each(|number| losses.add_block(block(number)));
+        let entry = losses.write(&store).unwrap().unwrap();
+        let name = BlockName {
+            score: entry.root(),
+            block_type: BlockType::at_depth(BlockKind::Data, entry.depth()).unwrap(),
+        };
+        assert!(store.lose(&name));
+        let left = Losses::read(&store, Some(&entry));
+        assert!(left.is_incomplete() && !left.is_empty() && left.block_count() < 256);
+    }
+
+    #[test]
+    fn what_can_be_read_again_is_no_loss_and_what_is_accepted_stays_so() {
+        let store = MemoryBlockStore::new();
+        let there = Block { block_type: BlockType::DATA, bytes: b"back again" };
+        let name = BlockName { score: store.put(there).unwrap(), block_type: BlockType::DATA };
+        let mut losses = Losses::default();
+        losses.add_block(LostBlock { name, ..block(1) });
+        losses.add_block(block(2));
+        losses.drop_readable(&store).unwrap();
+        assert_eq!(losses.blocks().collect::<Vec<_>>(), [block(2)]);
+        losses.accept(Timestamp(11));
+        losses.absorb(&Losses {
+            blocks: [block(2)].map(|one| (one.name, (None, NOTED))).into(),
+            ..Losses::default()
+        });
+        let accepted = LostBlock { accepted: Some(Timestamp(11)), ..block(2) };
+        assert_eq!(losses.blocks().collect::<Vec<_>>(), [accepted]);
+        assert!(losses.unaccepted().is_empty());
+        // Lost once more, later: that is another loss.
+        losses.add_block(LostBlock { noticed: Timestamp(40), ..block(2) });
+        assert_eq!(losses.unaccepted().block_count(), 1);
+    }
+
+    #[test]
+    fn no_record_panics() {
+        for good in [encode_block(&block(7)), encode_place(&place(300))] {
+            for at in 0..good.len() {
+                for bit in 0..8 {
+                    let mut bad = good.clone();
+                    bad[at] ^= 1 << bit;
+                    drop(decode(&bad, 32));
+                    drop(decode(&bad[..at], 32));
+                }
+            }
+        }
+        assert!(matches!(decode(&[], 32), Ok(Loss::More(_))));
+        assert!(decode(&encode_block(&block(7)), 20).is_err(), "a score of another length");
+    }
+}

@@ -1,0 +1,194 @@
+//! What a repair cannot bring back. It is noted in the log before an arena is written anew that still shows the damage: a crash
+//! in between leaves either the damage or the note.
+
+use std::collections::BTreeSet;
+
+use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
+use varve_log::{ArenaId, OpenLogError};
+use varve_store::{CatalogRoot, LostEnd, LostRange, RepairError, RepairPlan, Store};
+use varve_world::Timestamp;
+
+use super::RepairArchiveError;
+use crate::catalog::{Catalog, SaveCatalogError};
+use crate::losses::{BLOCKS_MAX, Losses, LostBlock, LostPlace, PlaceId};
+use crate::verify::VerifyError;
+
+/// The list of what is lost, while a repair changes it.
+pub(super) struct Recording<'a> {
+    store: &'a Store,
+    losses: Losses,
+    now: Timestamp,
+    /// The roots that held before the repair.
+    held: Vec<BlockName>,
+    /// Where the last of those roots lay that leads to all that was there. What is lost before it hides no snapshot.
+    held_at: Option<(ArenaId, u64)>,
+}
+
+impl<'a> Recording<'a> {
+    /// Begins with what is noted already. `roots` are all that the log names, the newest first; they are asked if the list of
+    /// `catalog` cannot be read, or the catalog was lost and put together from them.
+    pub(super) fn begin(
+        store: &'a Store,
+        blocks: &dyn BlockStore,
+        (catalog, was_lost): (&Catalog, bool),
+        roots: &[CatalogRoot],
+    ) -> Self {
+        let mut losses = catalog.losses(blocks);
+        if was_lost || losses.is_incomplete() {
+            losses.absorb(&Catalog::losses_of_any(blocks, roots));
+        }
+        let (held, held_at) = (store.catalogs(), store.final_catalog_place());
+        Self { store, losses, now: store.world().clock.now(), held, held_at }
+    }
+
+    /// The blocks that are noted to be lost.
+    pub(super) fn names(&self) -> BTreeSet<BlockName> {
+        self.losses.blocks().map(|block| block.name).collect()
+    }
+
+    /// Notes the roots of the catalog that cannot be had through `blocks`: nobody knows what they alone have listed.
+    pub(super) fn note_lost_roots(&mut self, blocks: &dyn BlockStore) {
+        for name in self.held.clone() {
+            if matches!(blocks.get(&name), Err(GetError::NotFound { .. } | GetError::Damaged { .. })) {
+                self.add_block(name, None);
+            }
+        }
+    }
+
+    /// Notes that the end of the log is gone, which a hint had noted.
+    pub(super) fn note_lost_end(&mut self) {
+        if let Some(LostEnd { arena, range, page }) = self.store.lost_end() {
+            let id = PlaceId { arena, generation: None, range, may_hide_snapshots: true, page: Some(page) };
+            self.losses.add_place(LostPlace { id, noticed: self.now, accepted: None });
+        }
+    }
+
+    /// Notes what is lost when this plan is carried out. Other arenas may have some of it: see [`drop_readable`](Self::drop_readable).
+    pub(super) fn foresee(&mut self, plan: &RepairPlan) -> Result<(), RepairArchiveError> {
+        let roots = OnceRoots::default();
+        for id in plan.arenas.keys() {
+            let loss = self.store.loss_of(*id).map_err(RepairError::Read)?;
+            let superseded = self.superseded(&roots, loss.blocks.keys())?;
+            let mut lost = loss.blocks;
+            lost.retain(|name, _| !superseded.contains(name));
+            if self.losses.block_count().saturating_add(lost.len()) > BLOCKS_MAX {
+                // So many names are not kept: what they were is not known any more.
+                self.add_place(*id, loss.generation, LostRange { first: 0, last: None }, true);
+                continue;
+            }
+            lost.into_iter().for_each(|(name, size)| self.add_block(name, Some(size.into())));
+            for range in loss.ranges {
+                self.add_place(*id, loss.generation, range, self.may_hide_snapshots(*id, range));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of `names` that only roots which do not hold any more lead to, for their own lists: nothing needs them.
+    fn superseded<'n>(
+        &self,
+        roots: &OnceRoots,
+        names: impl Iterator<Item = &'n BlockName>,
+    ) -> Result<BTreeSet<BlockName>, OpenLogError> {
+        let is_held = |name: &BlockName| self.held.contains(name);
+        let of_type = |block_type: BlockType| match block_type.kind() {
+            BlockKind::Catalog | BlockKind::Data => true,
+            BlockKind::Directory | BlockKind::Root => false,
+        };
+        let lost: BTreeSet<_> =
+            names.copied().filter(|name| of_type(name.block_type) && !is_held(name)).collect();
+        if lost.is_empty() {
+            return Ok(lost);
+        }
+        let own = roots.own_blocks(self.store, &self.held)?;
+        let is_root = |name: &BlockName| name.block_type == BlockType::CATALOG;
+        Ok(lost.into_iter().filter(|name| is_root(name) || own.contains(name)).collect())
+    }
+
+    /// Whether a catalog may have been in this place that is newer than those that are known.
+    fn may_hide_snapshots(&self, arena: ArenaId, range: LostRange) -> bool {
+        self.held_at.is_none_or(|held_at| (arena, range.last.unwrap_or(u64::MAX)) > held_at)
+    }
+
+    fn add_block(&mut self, name: BlockName, size: Option<u64>) {
+        self.losses.add_block(LostBlock { name, size, noticed: self.now, accepted: None });
+    }
+
+    /// In a store that nobody else writes archives to, all that counts is reached from the catalog: there a place that hides no
+    /// snapshot tells nothing that the snapshots do not tell.
+    fn add_place(&mut self, arena: ArenaId, generation: Option<u32>, range: LostRange, hides: bool) {
+        if hides || self.store.may_have_foreign_roots() {
+            let id = PlaceId { arena, generation, range, may_hide_snapshots: hides, page: None };
+            self.losses.add_place(LostPlace { id, noticed: self.now, accepted: None });
+        }
+    }
+
+    /// Takes out the places of which a copy of this store still knows what was in them, if all of that can be had through `blocks`.
+    pub(super) fn settle_places(&mut self, sources: &[&Store], blocks: &dyn BlockStore) {
+        let store = self.store;
+        let is_copy = |source: &&Store| {
+            let (own, theirs) = (store.config(), source.config());
+            (own.id, own.encryption) == (theirs.id, theirs.encryption)
+        };
+        let copies: Vec<_> = sources.iter().copied().filter(is_copy).collect();
+        self.losses.settle_places(|place| copies.iter().any(|copy| brings_back(copy, place, blocks)));
+    }
+
+    /// Takes out what can be read again.
+    pub(super) fn drop_readable(&mut self) -> Result<(), RepairArchiveError> {
+        self.losses.drop_readable(self.store).map_err(VerifyError::from)?;
+        Ok(())
+    }
+
+    /// Lets the next root of the catalog lead to the list, and says whether it is another one than before.
+    pub(super) fn set(&self, catalog: &mut Catalog) -> Result<bool, SaveCatalogError> {
+        catalog.set_losses(self.store, &self.losses)
+    }
+
+    /// What is lost and was not accepted.
+    pub(super) fn into_unaccepted(self) -> Losses {
+        self.losses.unaccepted()
+    }
+}
+
+/// What the roots of the catalog that do not hold any more consist of, once somebody has asked.
+#[derive(Default)]
+struct OnceRoots(std::cell::OnceCell<BTreeSet<BlockName>>);
+
+impl OnceRoots {
+    /// The blocks of the lists of all roots, but for those that the roots which held lead to as well.
+    fn own_blocks(&self, store: &Store, held: &[BlockName]) -> Result<&BTreeSet<BlockName>, OpenLogError> {
+        if let Some(known) = self.0.get() {
+            return Ok(known);
+        }
+        let (mut own, mut needed) = (BTreeSet::new(), BTreeSet::new());
+        for root in store.catalog_roots()? {
+            let is_held = held.contains(&root.name);
+            Catalog::own_blocks(store, &root.name, if is_held { &mut needed } else { &mut own });
+        }
+        own.retain(|name| !needed.contains(name));
+        Ok(self.0.get_or_init(|| own))
+    }
+}
+
+/// Whether a copy knows what was in a lost place, and all of it can be had through `blocks`, which asks the copy.
+fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
+    if let Some(page) = place.page {
+        // A copy that has the last page has all that came before it.
+        let after = copy.arenas().map(|arenas| arenas.into_iter().filter(|id| *id >= place.arena));
+        let has_end = copy.has_page(place.arena, page).unwrap_or(false);
+        return has_end && after.is_ok_and(|mut after| after.all(|id| has_all_of(copy, id, blocks)));
+    }
+    let has_place = copy.extent_of(place.arena).is_some_and(|there| {
+        let is_same = place.generation.is_none_or(|generation| generation == there.generation);
+        is_same && (there.is_sealed || place.range.last.is_some_and(|last| last < there.log_bytes))
+    });
+    has_place && has_all_of(copy, place.arena, blocks)
+}
+
+/// Whether all that an arena of a copy names can be had.
+fn has_all_of(copy: &Store, id: ArenaId, blocks: &dyn BlockStore) -> bool {
+    let Ok(found) = copy.names_in_arena(id) else { return false };
+    let counts = |name: &&BlockName| name.block_type != BlockType::CATALOG;
+    found.failure.is_none() && found.names.iter().filter(counts).all(|name| blocks.get(name).is_ok())
+}

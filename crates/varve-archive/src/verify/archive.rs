@@ -1,0 +1,332 @@
+//! Checking an archive that vac or vbackup wrote: every block below its root is read, and what cannot be had is named by the file
+//! that needs it.
+
+use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
+
+use bytes::Bytes;
+use varve_block::{BlockName, BlockStore, BlockType, GetError, Score, with_causes};
+use varve_tree::{
+    Entry, ReadVentiFolderError, VENTI_ENTRY_BYTES, VacMode, VacRecord, VentiEntry, VentiFolder, VentiRoot,
+};
+
+use super::VerifyError;
+use super::tree::{Leaves, TreeCheck};
+use crate::progress::Progress;
+use crate::vac::{OpenVacError, VacLine};
+
+/// What tells the archive of a folder.
+const VAC: &[u8] = b"vac";
+/// Where the entries of such an archive stand.
+const SOURCE: usize = 0;
+const META: usize = 1;
+const ROOT_META: usize = 2;
+/// How deep folders may lie in each other.
+const DEPTH_MAX: usize = 1024;
+/// So many names of one folder are held, and no more.
+const NAME_COUNT_MAX: usize = 1 << 20;
+
+/// Something that an archive has lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveHarm {
+    /// Which file or folder in it; empty for what leads to all of it, and for an image.
+    pub path: Vec<u8>,
+    /// Which of its bytes, as far as that is known.
+    pub range: Option<Range<u64>>,
+    /// Why.
+    pub reason: String,
+}
+
+/// What was found in an archive.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VerifiedArchive {
+    /// Files and folders, as far as they can be found.
+    pub file_count: u64,
+    /// What is missing or damaged.
+    pub harm: Vec<ArchiveHarm>,
+}
+
+/// Why an archive could not be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyArchiveError {
+    /// No store with such scores has an archive of vac's.
+    #[error(transparent)]
+    Open(#[from] OpenVacError),
+    /// The store does not answer, or it was asked to stop.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+}
+
+impl From<GetError> for VerifyArchiveError {
+    fn from(error: GetError) -> Self {
+        Self::Verify(error.into())
+    }
+}
+
+/// Reads every block that the root of an archive leads to; not those that only an archive before it leads to.
+///
+/// # Errors
+/// [`VerifyArchiveError`]. That something is missing or damaged is no error, but an answer.
+pub fn verify_archive(
+    blocks: &dyn BlockStore,
+    line: &VacLine,
+    progress: &Progress,
+) -> Result<VerifiedArchive, VerifyArchiveError> {
+    if blocks.score_bytes() != line.score.as_bytes().len() {
+        return Err(OpenVacError::OtherScores.into());
+    }
+    let check = TreeCheck::new(Leaves::Read(blocks, progress), blocks, BTreeSet::new());
+    let mut walker = Walker { check, progress, whole: BTreeSet::new(), found: VerifiedArchive::default() };
+    walker.archive(line)?;
+    Ok(walker.found)
+}
+
+/// Walks an archive; a folder that was found whole once is not walked again.
+struct Walker<'a> {
+    check: TreeCheck<'a>,
+    progress: &'a Progress,
+    /// The source and the meta of folders that are whole with all below them.
+    whole: BTreeSet<(Score, Score)>,
+    found: VerifiedArchive,
+}
+
+impl Walker<'_> {
+    fn archive(&mut self, line: &VacLine) -> Result<(), VerifyArchiveError> {
+        let name = BlockName { score: line.score, block_type: BlockType::ROOT };
+        let Some(block) = self.read(&name)? else { return Ok(()) };
+        let root = match VentiRoot::decode(&block) {
+            Ok(root) => root,
+            Err(source) => return Err(OpenVacError::Root { score: line.score, source }.into()),
+        };
+        if root.kind != line.kind.as_bytes() {
+            return Err(OpenVacError::Kind { line: *line, kind: root.kind }.into());
+        }
+        let name = BlockName { score: root.score, block_type: BlockType::DIRECTORY };
+        let Some(block) = self.read(&name)? else { return Ok(()) };
+        let mut bytes = block.to_vec();
+        // What was cut off of the last one is zeros.
+        bytes.resize(bytes.len().next_multiple_of(VENTI_ENTRY_BYTES), 0);
+        let entries: Vec<_> = bytes.chunks_exact(VENTI_ENTRY_BYTES).map(VentiEntry::decode).collect();
+        let mut trees = Vec::new();
+        for entry in entries {
+            match entry {
+                Ok(entry) => trees.push(entry.map(|entry| entry.tree)),
+                Err(error) => {
+                    trees.push(None);
+                    self.report(b"", None, with_causes(&error));
+                }
+            }
+        }
+        let at = |place: usize| trees.get(place).copied().flatten();
+        match (at(SOURCE), at(META), at(ROOT_META)) {
+            (Some(source), Some(meta), Some(root_meta)) if root.kind == VAC => {
+                self.tree(b"", &root_meta)?;
+                self.folder(b"", (&source, &meta), 0)?;
+            }
+            // Fossil has one entry here, for a folder that has the three.
+            (Some(only), _, None) if root.kind == VAC => self.folder_of_fossil(&only)?,
+            _ if trees.iter().flatten().next().is_none() => {
+                self.report(b"", None, "it has no entries that lead to files".into());
+            }
+            _ => {
+                for tree in trees.iter().flatten() {
+                    self.tree(b"", tree)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn folder_of_fossil(&mut self, only: &Entry) -> Result<(), VerifyArchiveError> {
+        let mut inner = VentiFolder::new(self.check.blocks, only, only);
+        let trees: Vec<_> = (0..=2).map(|number| tree_at(&mut inner, number)).collect();
+        self.tree(b"", only)?;
+        match trees.as_slice() {
+            [Ok(Some(source)), Ok(Some(meta)), root_meta] => {
+                if let Ok(Some(root_meta)) = root_meta {
+                    self.tree(b"", root_meta)?;
+                }
+                self.folder(b"", (source, meta), 0)
+            }
+            _ => {
+                self.report_if_silent(0, b"", "it has no entries that lead to files".into());
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads a block that leads to the rest; `None`, and a report, if it cannot be had.
+    fn read(&mut self, name: &BlockName) -> Result<Option<Bytes>, GetError> {
+        match self.check.blocks.get(name) {
+            Ok(block) => {
+                self.progress.add_bytes_done(block.len() as u64);
+                Ok(Some(block))
+            }
+            Err(error @ GetError::Failed { .. }) => Err(error),
+            Err(error) => {
+                self.report(b"", None, with_causes(&error));
+                Ok(None)
+            }
+        }
+    }
+
+    fn tree(&mut self, path: &[u8], entry: &Entry) -> Result<(), VerifyError> {
+        for (range, reason) in self.check.tree(entry)? {
+            self.report(path, Some(range), reason);
+        }
+        Ok(())
+    }
+
+    fn folder(
+        &mut self,
+        path: &[u8],
+        (source, meta): (&Entry, &Entry),
+        depth: usize,
+    ) -> Result<(), VerifyArchiveError> {
+        self.found.file_count += 1;
+        let mark = (source.root(), meta.root());
+        if self.whole.contains(&mark) {
+            return Ok(());
+        }
+        if depth >= DEPTH_MAX {
+            self.report(path, None, format!("folders lie in each other more than {DEPTH_MAX} deep"));
+            return Ok(());
+        }
+        let harm_before = self.found.harm.len();
+        self.tree(path, source)?;
+        self.tree(path, meta)?;
+        let mut folder = VentiFolder::new(self.check.blocks, source, meta);
+        let mut used = BTreeSet::new();
+        for record in self.records(&folder, path, harm_before) {
+            self.below(path, &mut folder, &record, depth, &mut used)?;
+        }
+        self.unnamed(path, &mut folder, source, &used)?;
+        if self.found.harm.len() == harm_before {
+            self.whole.insert(mark);
+        }
+        Ok(())
+    }
+
+    /// What a folder says of the files in it.
+    fn records(&mut self, folder: &VentiFolder<'_>, path: &[u8], harm_before: usize) -> Vec<VacRecord> {
+        let (mut records, mut failure) = (Vec::new(), None);
+        folder.records(&mut |record| {
+            match record {
+                Ok(_) if records.len() >= NAME_COUNT_MAX => {
+                    failure = Some(format!("more than {NAME_COUNT_MAX} names: the others were not checked"));
+                    return ControlFlow::Break(());
+                }
+                Ok(record) => records.push(record),
+                Err(error) => failure = Some(with_causes(&error)),
+            }
+            ControlFlow::Continue(())
+        });
+        if let Some(reason) = failure {
+            self.report_if_silent(harm_before, path, reason);
+        }
+        records
+    }
+
+    /// Checks a file or a folder of a folder, and notes which entries it has used.
+    fn below(
+        &mut self,
+        path: &[u8],
+        folder: &mut VentiFolder<'_>,
+        record: &VacRecord,
+        depth: usize,
+        used: &mut BTreeSet<u32>,
+    ) -> Result<(), VerifyArchiveError> {
+        let path = joined(path, &record.name);
+        let harm_before = self.found.harm.len();
+        used.insert(record.entry);
+        let content = self.entry_of(&path, folder, (record.entry, record.generation));
+        if !record.mode.has(VacMode::FOLDER) {
+            self.found.file_count += 1;
+            return Ok(content.map_or(Ok(()), |content| self.tree(&path, &content))?);
+        }
+        used.insert(record.meta_entry);
+        let meta = self.entry_of(&path, folder, (record.meta_entry, record.meta_generation));
+        match (content, meta) {
+            (Some(source), Some(meta)) => self.folder(&path, (&source, &meta), depth + 1)?,
+            // What of it is there is read all the same.
+            (one, other) => {
+                for tree in one.iter().chain(&other) {
+                    self.tree(&path, tree)?;
+                }
+                self.report_if_silent(harm_before, &path, "it leads to nothing".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The tree that an entry of a folder leads to.
+    fn entry_of(
+        &mut self,
+        path: &[u8],
+        folder: &mut VentiFolder<'_>,
+        (number, generation): (u32, u32),
+    ) -> Option<Entry> {
+        match folder.entry(number) {
+            Ok(Some(entry)) if entry.generation == generation => Some(entry.tree),
+            Ok(_) => {
+                self.report(path, None, format!("entry {number} of its folder is not the one that it names"));
+                None
+            }
+            Err(error) => {
+                self.report(path, None, with_causes(&error));
+                None
+            }
+        }
+    }
+
+    /// Reads what entries lead to that no name has.
+    fn unnamed(
+        &mut self,
+        path: &[u8],
+        folder: &mut VentiFolder<'_>,
+        source: &Entry,
+        used: &BTreeSet<u32>,
+    ) -> Result<(), VerifyError> {
+        let count = u32::try_from(source.size() / VENTI_ENTRY_BYTES as u64).unwrap_or(u32::MAX);
+        // More than are named, and some that are not in use.
+        let count = count.min(u32::try_from(2 * NAME_COUNT_MAX).unwrap_or(u32::MAX));
+        for number in (0..count).filter(|number| !used.contains(number)) {
+            if self.progress.is_cancelled() {
+                return Err(VerifyError::Cancelled);
+            }
+            if let Ok(Some(tree)) = tree_at(folder, number) {
+                self.tree(&joined(path, format!("(entry {number})").as_bytes()), &tree)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports what is wrong, unless something of the same thing was reported already.
+    fn report_if_silent(&mut self, harm_before: usize, path: &[u8], reason: String) {
+        if self.found.harm.len() == harm_before {
+            self.report(path, None, reason);
+        }
+    }
+
+    fn report(&mut self, path: &[u8], range: Option<Range<u64>>, reason: String) {
+        // Neighbouring leaves that are lost are one harm.
+        if let (Some(last), Some(range)) = (self.found.harm.last_mut(), &range)
+            && last.path == path
+            && let Some(before) = &mut last.range
+            && before.end == range.start
+        {
+            before.end = range.end;
+            return;
+        }
+        self.found.harm.push(ArchiveHarm { path: path.to_vec(), range, reason });
+    }
+}
+
+fn tree_at(folder: &mut VentiFolder<'_>, number: u32) -> Result<Option<Entry>, ReadVentiFolderError> {
+    Ok(folder.entry(number)?.map(|entry| entry.tree))
+}
+
+fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let parts = [path, name].into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(&b'/')
+}

@@ -1,0 +1,155 @@
+//! Checking one tree: every block of it is asked for, or read.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use varve_block::{BlockName, BlockStore, GetError, with_causes};
+use varve_tree::{Entry, Visit, walk};
+
+use super::VerifyError;
+use crate::progress::Progress;
+
+/// How many names are looked up at a time.
+const LOOKUP_COUNT: usize = 1024;
+/// How many leaves are read at a time.
+const READ_COUNT: usize = 64;
+
+/// How it is found out whether leaves can be had.
+#[derive(Clone, Copy)]
+pub(super) enum Leaves<'a> {
+    /// By asking whether they are there.
+    AskedFor(&'a dyn BlockStore, &'a Progress),
+    /// By reading them.
+    Read(&'a dyn BlockStore, &'a Progress),
+}
+
+impl Leaves<'_> {
+    /// Of each name, why it cannot be had, if so.
+    fn look_up(self, names: &[BlockName]) -> Result<Vec<Option<String>>, VerifyError> {
+        let absent = |name: &BlockName| format!("{name} is not in the store");
+        match self {
+            // A walk through a large disk is long, and goes on while the log is read.
+            Self::AskedFor(_, progress) | Self::Read(_, progress) if progress.is_cancelled() => {
+                Err(VerifyError::Cancelled)
+            }
+            Self::AskedFor(store, _) => match store.has_batch(names) {
+                Ok(present) => {
+                    Ok(names.iter().zip(present).map(|(name, is)| (!is).then(|| absent(name))).collect())
+                }
+                // Of which of them that is so is found out by reading them.
+                Err(_) => Leaves::Read(store, &Progress::new()).look_up(names),
+            },
+            Self::Read(store, progress) => {
+                let mut reasons = Vec::with_capacity(names.len());
+                for names in names.chunks(READ_COUNT) {
+                    if progress.is_cancelled() {
+                        return Err(VerifyError::Cancelled);
+                    }
+                    for (name, found) in names.iter().zip(store.get_batch(names)) {
+                        reasons.push(match found {
+                            Ok(block) => {
+                                progress.add_bytes_done(block.len() as u64);
+                                None
+                            }
+                            Err(GetError::NotFound { .. }) => Some(absent(name)),
+                            Err(error @ GetError::Damaged { .. }) => Some(with_causes(&error)),
+                            Err(error) => return Err(error.into()),
+                        });
+                    }
+                }
+                Ok(reasons)
+            }
+        }
+    }
+}
+
+/// Checks trees; a subtree that was found whole once is not walked again.
+pub(super) struct TreeCheck<'a> {
+    leaves: Leaves<'a>,
+    /// Where pointers and folders are read.
+    pub(super) blocks: &'a dyn BlockStore,
+    lost: BTreeSet<BlockName>,
+    /// Blocks that cannot be had.
+    pub(super) needed: BTreeSet<BlockName>,
+    pub(super) whole: BTreeSet<BlockName>,
+}
+
+impl<'a> TreeCheck<'a> {
+    /// `lost` are blocks that are known to be lost, though the store may say that it has them.
+    pub(super) fn new(leaves: Leaves<'a>, blocks: &'a dyn BlockStore, lost: BTreeSet<BlockName>) -> Self {
+        Self { leaves, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new() }
+    }
+
+    /// Walks one tree: looks up every block, and reads pointer blocks. Returns which bytes of it are lost, and why.
+    pub(super) fn tree(&mut self, entry: &Entry) -> Result<Vec<(Range<u64>, String)>, VerifyError> {
+        let mut open: Vec<(u8, BlockName, usize)> = Vec::new();
+        let mut waiting: Vec<(BlockName, Range<u64>)> = Vec::new();
+        let mut found: Vec<(Range<u64>, String)> = Vec::new();
+        let mut failure = None;
+        let (leaves, blocks, lost, whole) = (self.leaves, self.blocks, &self.lost, &mut self.whole);
+        let needed = &mut self.needed;
+        walk(blocks, entry, &mut |node| {
+            if failure.is_some() {
+                return Visit::Skip;
+            }
+            if let Some(damage) = node.damage {
+                needed.insert(node.name);
+                found.push((node.range, with_causes(damage)));
+                return Visit::Skip;
+            }
+            let ends_subtree = open.last().is_some_and(|(level, ..)| *level <= node.level);
+            if ends_subtree || waiting.len() >= LOOKUP_COUNT {
+                failure = look_up(leaves, lost, &mut waiting, needed, &mut found).err();
+            }
+            while open.last().is_some_and(|(level, ..)| *level <= node.level) {
+                close(&mut open, whole, found.len());
+            }
+            if node.level == 0 {
+                waiting.push((node.name, node.range));
+                return Visit::Descend;
+            }
+            if whole.contains(&node.name) {
+                return Visit::Skip;
+            }
+            open.push((node.level, node.name, found.len()));
+            Visit::Descend
+        });
+        look_up(leaves, lost, &mut waiting, needed, &mut found)?;
+        while !open.is_empty() {
+            close(&mut open, whole, found.len());
+        }
+        failure.map_or(Ok(found), Err)
+    }
+}
+
+/// Ends a subtree: it is whole if nothing was found in it.
+fn close(open: &mut Vec<(u8, BlockName, usize)>, whole: &mut BTreeSet<BlockName>, found_count: usize) {
+    if let Some((_, name, found_before)) = open.pop()
+        && found_before == found_count
+    {
+        whole.insert(name);
+    }
+}
+
+/// Looks up leaves that were met, and notes those that are lost.
+fn look_up(
+    leaves: Leaves<'_>,
+    lost: &BTreeSet<BlockName>,
+    waiting: &mut Vec<(BlockName, Range<u64>)>,
+    needed: &mut BTreeSet<BlockName>,
+    found: &mut Vec<(Range<u64>, String)>,
+) -> Result<(), VerifyError> {
+    let names: Vec<_> = waiting.iter().map(|(name, _)| *name).collect();
+    let reasons = leaves.look_up(&names)?;
+    for ((name, range), reason) in waiting.drain(..).zip(reasons) {
+        if let Some(reason) = reason {
+            found.push((range, reason));
+        } else if lost.contains(&name) {
+            found.push((range, format!("{name} is damaged")));
+        } else {
+            continue;
+        }
+        needed.insert(name);
+    }
+    Ok(())
+}

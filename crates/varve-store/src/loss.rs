@@ -1,0 +1,257 @@
+//! What the store will have lost once a damaged arena is written anew, told before that is done.
+//!
+//! A page names the blocks of its clumps, so a block whose page can be read is lost by name. Where neither a page nor a clump
+//! can be read, nobody knows what was there: that is lost as a place, from one byte of the arena to another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use varve_block::BlockName;
+use varve_log::{
+    ARENA_HEADER_BYTES, ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow, ReadLogError, RecordHeader,
+    RecordKind, SalvagedClump,
+};
+
+use crate::config::{CompareMode, ScoreAlgorithm};
+use crate::damage::is_finding;
+use crate::store::Store;
+
+/// So many lost places of one arena are told apart; of more, one that covers all.
+const RANGES_MAX: usize = 64;
+
+/// What an arena has lost, and a new one in its place will not have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArenaLoss {
+    /// Its generation; `None` where its header does not tell any more.
+    pub generation: Option<u32>,
+    /// The blocks that its pages name and that are not whole in it, with their sizes in bytes. Other arenas may have them.
+    pub blocks: BTreeMap<BlockName, u32>,
+    /// Parts of it that may have held blocks which nothing names any more.
+    pub ranges: Vec<LostRange>,
+}
+
+/// The end of a log, which is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostEnd {
+    /// The arena of the page that was noted last.
+    pub arena: ArenaId,
+    /// What of it is gone.
+    pub range: LostRange,
+    /// The code of that page's header.
+    pub page: [u8; 16],
+}
+
+/// How far an arena goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArenaExtent {
+    /// Its generation.
+    pub generation: u32,
+    /// Where its last page ends, in bytes.
+    pub log_bytes: u64,
+    /// Whether nothing comes after that.
+    pub is_sealed: bool,
+}
+
+/// A part of an arena, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostRange {
+    /// The first byte.
+    pub first: u64,
+    /// The last byte; `None` where nothing tells how far it went.
+    pub last: Option<u64>,
+}
+
+/// The parts of an arena of which it is known what was in them.
+#[derive(Default)]
+struct Known {
+    ranges: Vec<Range<u64>>,
+}
+
+impl Known {
+    fn add(&mut self, range: Range<u64>) {
+        match self.ranges.last_mut() {
+            Some(last) if (last.start..=last.end).contains(&range.start) => {
+                last.end = last.end.max(range.end)
+            }
+            _ => self.ranges.push(range),
+        }
+    }
+
+    /// What is left of `start..end`, in order.
+    fn gaps(mut self, start: u64, end: u64) -> Vec<LostRange> {
+        self.ranges.sort_by_key(|range| range.start);
+        let (mut gaps, mut place) = (Vec::new(), start);
+        for range in self.ranges {
+            if range.start > place && place < end {
+                gaps.push(LostRange { first: place, last: Some(range.start.min(end).saturating_sub(1)) });
+            }
+            place = place.max(range.end);
+        }
+        if place < end {
+            gaps.push(LostRange { first: place, last: Some(end.saturating_sub(1)) });
+        }
+        match (gaps.first(), gaps.last()) {
+            (Some(first), Some(last)) if gaps.len() > RANGES_MAX => {
+                vec![LostRange { first: first.first, last: last.last }]
+            }
+            _ => gaps,
+        }
+    }
+}
+
+/// The pages of an arena that can be read, and how far it went.
+struct Pages {
+    pages: Vec<DirectoryPage>,
+    /// All places where a page was, whether or not it can be read.
+    rows: Vec<PageRow>,
+    log_bytes: u64,
+    /// Whether more may have followed.
+    is_cut: bool,
+}
+
+impl Store {
+    /// What is lost of an arena that is to be written anew. Reads all of it.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
+    pub fn loss_of(&self, id: ArenaId) -> Result<ArenaLoss, ReadLogError> {
+        let arena = match self.log.open_arena(id) {
+            Ok(arena) => arena,
+            Err(error) if is_finding(&error) && !error.is_newer() => return Ok(self.loss_of_all(id)),
+            Err(error) => return Err(error),
+        };
+        let pages = self.pages_left(&arena)?;
+        let mut known = Known::default();
+        self.log.records(&arena, &mut |record: &RecordHeader| {
+            if record.kind == RecordKind::Page {
+                known.add(record.granule.byte_offset()..record.end());
+            }
+        })?;
+        pages.rows.iter().for_each(|row| known.add(row.granule.byte_offset()..row.end()));
+        let clumps = pages.pages.iter().flat_map(DirectoryPage::clumps);
+        clumps.for_each(|clump| known.add(clump.granule.byte_offset()..clump.end()));
+        let kept = self.kept_of(&arena, &mut known)?;
+        let named = pages.pages.iter().flat_map(DirectoryPage::blocks);
+        let blocks = named.map(|block| (block.name, block.size)).filter(|(name, _)| !kept.contains(name));
+        let blocks = blocks.collect();
+        let mut ranges = known.gaps(ARENA_HEADER_BYTES as u64, pages.log_bytes);
+        ranges.extend(pages.is_cut.then_some(LostRange { first: pages.log_bytes, last: None }));
+        Ok(ArenaLoss { generation: Some(arena.header().generation), blocks, ranges })
+    }
+
+    /// The names of what is whole in an arena, clump by clump.
+    fn kept_of(&self, arena: &OpenedArena, known: &mut Known) -> Result<BTreeSet<BlockName>, ReadLogError> {
+        let mut kept = BTreeSet::new();
+        let mut take = |clump: SalvagedClump| -> Result<(), ReadLogError> {
+            let named = self.named(&clump);
+            if clump.is_whole() && named.len() == clump.content.block_count() {
+                known.add(clump.granule.byte_offset()..clump.end());
+            }
+            kept.extend(named.into_iter().map(|(name, _)| name));
+            Ok(())
+        };
+        self.log.salvage(arena, &mut take)?;
+        Ok(kept)
+    }
+
+    /// What is lost with an arena of which nothing can be read.
+    fn loss_of_all(&self, id: ArenaId) -> ArenaLoss {
+        let seal = |id| self.writer.as_ref()?.appender().seals().get(id).map(|seal| seal.generation);
+        let length = self.world.storage.length(&id.file_name()).ok().filter(|length| *length > 0);
+        let last = length.map(|length| length.saturating_sub(1));
+        ArenaLoss {
+            generation: seal(id),
+            blocks: BTreeMap::new(),
+            ranges: vec![LostRange { first: 0, last }],
+        }
+    }
+
+    fn pages_left(&self, arena: &OpenedArena) -> Result<Pages, ReadLogError> {
+        match self.log.state_as_left(arena) {
+            Ok(ArenaState::Sealed { footer, pages: rows }) => {
+                let mut pages = Vec::new();
+                for row in &rows {
+                    match self.log.read_page(arena, row) {
+                        Ok(page) => pages.push(page),
+                        Err(error) if is_finding(&error) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(Pages { pages, rows, log_bytes: footer.log_bytes, is_cut: false })
+            }
+            Err(error) if !is_finding(&error) => Err(error),
+            state => {
+                let found = self.log.scan(arena)?;
+                let hidden = found.hidden.as_ref().map_or(0, |hidden| hidden.end().saturating_add(1));
+                let log_bytes = found.log_bytes.max(found.durable_bytes).max(hidden);
+                // The seal of a whole log may be damaged or gone, and nothing of what it covered.
+                let has_lost_seal = state.is_err() || self.has_lost_seal(arena.id());
+                let is_cut = has_lost_seal && !found.ends_at_seal();
+                let (rows, pages) = found.pages.into_iter().unzip();
+                Ok(Pages { pages, rows, log_bytes, is_cut })
+            }
+        }
+    }
+
+    /// Where the log ends now whose end was noted and is gone.
+    #[must_use]
+    pub fn lost_end(&self) -> Option<LostEnd> {
+        let (arena, page) = self.noted_page()?;
+        let left = self.log.open_arena(arena).and_then(|arena| self.pages_left(&arena));
+        let first = left.map_or(0, |pages| pages.log_bytes);
+        Some(LostEnd { arena, range: LostRange { first, last: None }, page })
+    }
+
+    /// How far an arena of this store goes whose header and seal, if it has one, can be read.
+    #[must_use]
+    pub fn extent_of(&self, id: ArenaId) -> Option<ArenaExtent> {
+        let arena = self.log.open_arena(id).ok()?;
+        let generation = arena.header().generation;
+        let is_sealed = matches!(self.log.state(&arena), Ok(ArenaState::Sealed { .. }));
+        let pages = self.pages_left(&arena).ok().filter(|pages| !pages.is_cut)?;
+        Some(ArenaExtent { generation, log_bytes: pages.log_bytes, is_sealed })
+    }
+
+    /// Whether other programs may have stored archives here that no catalog names: clients of a Venti server, which need
+    /// SHA-1. In any other store a block counts if a snapshot leads to it.
+    #[must_use]
+    pub fn may_have_foreign_roots(&self) -> bool {
+        self.config.score == ScoreAlgorithm::Sha1 && self.config.compare == CompareMode::Hash
+    }
+
+    /// Where the newest catalog root lies of somebody who could read the one before it: its arena, and its place there in
+    /// bytes. `None` if there is none.
+    #[must_use]
+    pub fn final_catalog_place(&self) -> Option<(ArenaId, u64)> {
+        let first = self.admission().catalogs.keys().next().copied()?;
+        let (arena, granule) = self.log.config().map.locate(first);
+        self.is_final(first).then_some((arena, granule.byte_offset()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nothing_covers_is_lost() {
+        let mut known = Known::default();
+        [512..1024, 1024..1152, 2048..4096, 1280..1408].into_iter().for_each(|range| known.add(range));
+        let gap = |first, last| LostRange { first, last: Some(last) };
+        assert_eq!(known.gaps(512, 5000), [gap(1152, 1279), gap(1408, 2047), gap(4096, 4999)]);
+        let mut known = Known::default();
+        known.add(512..8192);
+        assert_eq!(known.gaps(512, 8192), []);
+        assert_eq!(Known::default().gaps(512, 1024), [gap(512, 1023)]);
+        let mut known = Known::default();
+        known.add(8192..16_384);
+        assert_eq!(known.gaps(512, 1024), [gap(512, 1023)], "bounded by where the log ended");
+    }
+
+    #[test]
+    fn very_many_places_become_one() {
+        let mut known = Known::default();
+        (0..200).for_each(|number| known.add(1000 * number + 512..1000 * number + 600));
+        assert_eq!(known.gaps(512, 200_000), [LostRange { first: 600, last: Some(199_999) }]);
+    }
+}

@@ -1,0 +1,113 @@
+//! What is lost for good, or until its bytes come back, as text and for programs.
+
+use serde_json::{Value, json};
+use varve_archive::{Losses, LostBlock, LostPlace, PlaceId};
+
+use crate::{moment, show};
+
+/// So many blocks, and so many places, are named in a text; of the rest there is a count.
+const NAMED_IN_TEXT_MAX: usize = 20;
+/// The same for programs.
+const NAMED_IN_JSON_MAX: usize = 10_000;
+
+/// Prints what is lost, line by line.
+pub(super) fn print(losses: &Losses) {
+    for place in losses.places().take(NAMED_IN_TEXT_MAX) {
+        say!("  lost: {}", place_text(&place));
+    }
+    print_rest(losses.places().count(), "place");
+    for block in losses.blocks().take(NAMED_IN_TEXT_MAX) {
+        say!("  lost: {}", block_text(&block));
+    }
+    print_rest(losses.block_count(), "block");
+    if losses.is_incomplete() {
+        say!("  lost: more than the list of losses tells, because part of that list was lost itself");
+    }
+}
+
+fn print_rest(count: usize, what: &str) {
+    if let Some(rest @ 1..) = count.checked_sub(NAMED_IN_TEXT_MAX) {
+        say!("  lost: {} more", show::count(rest as u64, what));
+    }
+}
+
+fn block_text(block: &LostBlock) -> String {
+    let size = block.size.map(|size| format!(", {}", show::bytes(size))).unwrap_or_default();
+    format!("{}{size}, since {}", block.name, moment::show(block.noticed))
+}
+
+fn place_text(place: &LostPlace) -> String {
+    let PlaceId { arena, generation, range, may_hide_snapshots, page } = place.id;
+    let bytes = match range.last {
+        Some(last) => format!("bytes {} to {last}", range.first),
+        None => format!("from byte {} on", range.first),
+    };
+    let generation = match generation {
+        None | Some(0) => String::new(),
+        Some(generation) => format!(" (generation {generation})"),
+    };
+    let snapshots = if may_hide_snapshots { "blocks, and maybe snapshots," } else { "blocks" };
+    let end = if page.is_some() { "the end of the log: " } else { "" };
+    format!(
+        "{end}arena {arena}{generation}, {bytes}: {snapshots} that nothing names any more, since {}",
+        moment::show(place.noticed)
+    )
+}
+
+/// How much is lost, in a few words; nothing, if nothing is.
+pub(super) fn summary(losses: &Losses) -> Option<String> {
+    let blocks = losses.block_count() as u64;
+    let places = losses.places().count() as u64;
+    let counts = [(blocks, "block"), (places, "unnamed place")];
+    let counts: Vec<_> = counts.into_iter().filter(|(count, _)| *count > 0).collect();
+    let texts: Vec<_> = counts.into_iter().map(|(count, what)| show::count(count, what)).collect();
+    match (texts.is_empty(), losses.is_incomplete()) {
+        (true, false) => None,
+        (true, true) => Some("unnamed blocks lost".into()),
+        (false, _) => Some(format!("{} lost", texts.join(" and "))),
+    }
+}
+
+/// Says how lost blocks come back.
+pub(super) fn print_hint(losses: &Losses) {
+    if losses.block_count() > 0 {
+        remark!(
+            "hint: a lost block is back as soon as it is stored again: by the same snapshot, the same run of vac, or `varve repair --from COPY`"
+        );
+    }
+    if losses.places().next().is_some() {
+        remark!(
+            "hint: `varve repair --from COPY` asks a copy what was in a lost place; `varve verify vac:SCORE` says what an archive lacks; `varve repair --accept-loss` ends the report"
+        );
+    }
+}
+
+/// The same for programs.
+pub(super) fn as_json(losses: &Losses) -> Value {
+    let block = |block: LostBlock| {
+        json!({
+            "score": block.name.score.to_string(),
+            "kind": block.name.block_type.to_string(),
+            "size": block.size,
+            "noticed": moment::rfc3339(block.noticed),
+        })
+    };
+    let place = |place: LostPlace| {
+        json!({
+            "arena": place.id.arena.0,
+            "generation": place.id.generation,
+            "first": place.id.range.first,
+            "last": place.id.range.last,
+            "may_hide_snapshots": place.id.may_hide_snapshots,
+            "is_end_of_log": place.id.page.is_some(),
+            "noticed": moment::rfc3339(place.noticed),
+        })
+    };
+    json!({
+        "blocks": losses.blocks().take(NAMED_IN_JSON_MAX).map(block).collect::<Vec<_>>(),
+        "block_count": losses.block_count(),
+        "places": losses.places().take(NAMED_IN_JSON_MAX).map(place).collect::<Vec<_>>(),
+        "place_count": losses.places().count(),
+        "is_incomplete": losses.is_incomplete(),
+    })
+}

@@ -1,0 +1,41 @@
+//! `varve repair --accept-loss`
+
+use anyhow::Result;
+use serde_json::json;
+use varve_archive::{AcceptPlan, accept_losses, plan_to_accept};
+
+use super::super::{Outcome, losses};
+use crate::arguments::Arguments;
+use crate::session;
+
+/// Prints the plan; with its name, carries it out.
+pub(super) fn run(arguments: &Arguments, name: Option<&str>) -> Result<Outcome> {
+    let Some(name) = name else { return print_plan(arguments) };
+    let store = session::write_store(arguments)?;
+    let accepted = accept_losses(&store, name)?;
+    store.close()?;
+    if arguments.json {
+        say!("{}", json!({ "type": "accepted_loss", "plan": name, "lost": losses::as_json(&accepted) }));
+    } else if !arguments.quiet {
+        losses::print(&accepted);
+        let what = losses::summary(&accepted).unwrap_or_else(|| "nothing is lost".into());
+        say!("{what}, and accepted: it is not reported any more");
+    }
+    Ok(Outcome::Done)
+}
+
+fn print_plan(arguments: &Arguments) -> Result<Outcome> {
+    let AcceptPlan { losses, name } = plan_to_accept(&session::read_store(arguments)?)?;
+    if arguments.json {
+        say!("{}", json!({ "type": "accept_loss_plan", "plan": name, "lost": losses::as_json(&losses) }));
+        return Ok(if losses.is_empty() { Outcome::Done } else { Outcome::Damage });
+    }
+    losses::print(&losses);
+    let Some(lost) = losses::summary(&losses) else {
+        say!("nothing to accept: nothing is noted as lost");
+        return Ok(Outcome::Done);
+    };
+    say!("plan {name}: {lost} would not be reported any more");
+    remark!("hint: nothing was changed yet; `varve repair --accept-loss {name}` does it");
+    Ok(Outcome::Damage)
+}
