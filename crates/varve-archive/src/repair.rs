@@ -413,7 +413,10 @@ fn find_catalog(
     };
     let end_was_lost = damage.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
     // A page that is lost may have named a newer root than any that is known here.
-    let may_lack_newest = was_lost || end_was_lost || !RepairPlan::new(damage).arenas.is_empty();
+    let may_lack_newest = was_lost
+        || end_was_lost
+        || !RepairPlan::new(damage).arenas.is_empty()
+        || catalog.losses(blocks).unaccepted().places().any(|place| place.id.may_hide_snapshots);
     let own_count = catalog.snapshots().len();
     for source in sources {
         if (may_lack_newest || goes_on(source, &roots)?)

@@ -8,13 +8,13 @@ use std::ops::Range;
 
 use varve_block::BlockName;
 use varve_log::{
-    ARENA_HEADER_BYTES, ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow, ReadLogError, RecordHeader,
-    RecordKind, SalvagedClump,
+    ARENA_HEADER_BYTES, ArenaHeaderError, ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow,
+    ReadLogError, RecordHeader, RecordKind, SalvagedClump,
 };
 
 use crate::config::{CompareMode, ScoreAlgorithm};
 use crate::damage::is_finding;
-use crate::store::Store;
+use crate::store::{Store, Writer};
 
 /// So many lost places of one arena are told apart; of more, one that covers all.
 const RANGES_MAX: usize = 64;
@@ -117,6 +117,7 @@ impl Store {
     pub fn loss_of(&self, id: ArenaId) -> Result<ArenaLoss, ReadLogError> {
         let arena = match self.log.open_arena(id) {
             Ok(arena) => arena,
+            Err(error) if self.is_of_others(&error) => return Ok(ArenaLoss::default()),
             Err(error) if is_finding(&error) && !error.is_newer() => return Ok(self.loss_of_all(id)),
             Err(error) => return Err(error),
         };
@@ -164,6 +165,17 @@ impl Store {
             blocks: BTreeMap::new(),
             ranges: vec![LostRange { first: 0, last }],
         }
+    }
+
+    /// Whether an arena is another store's, and lies where none of this store is missing.
+    fn is_of_others(&self, error: &ReadLogError) -> bool {
+        let nothing_is_missing = |writer: &Writer| {
+            let appender = writer.appender();
+            appender.seals().missing_count(appender.ledger().arena_count) == 0
+        };
+        matches!(error, ReadLogError::Header { source: ArenaHeaderError::ForeignStore { .. }, .. })
+            && self.writer.as_ref().is_some_and(nothing_is_missing)
+            && !self.end_is_lost()
     }
 
     fn pages_left(&self, arena: &OpenedArena) -> Result<Pages, ReadLogError> {
