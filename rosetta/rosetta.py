@@ -420,7 +420,7 @@ MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_co
 LEFT_OUT = "volume:text what:text bytes why:text kept_because:text"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
 ROOT = "sequence list:entry previous:list :unknown :unknown lost:entry"
-LOSS = "score:bytes type size arena generation first last may_hide_snapshots noticed:signed accepted:signed page:hex"
+LOSS = "score:bytes type size arena generation first last may_hide_snapshots noticed:signed accepted:signed page:hex seal:hex"
 ABSENT = {"": 0, "number": None, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None, "wide": None}
 def wide_time(value: bytes) -> int:
     seconds, at = varint(value, 0)

@@ -183,8 +183,9 @@ impl Catalog {
                 continue;
             };
             let losses = Losses::read(blocks, decoded.losses.as_ref());
-            found.absorb(&losses);
-            if !losses.is_incomplete() {
+            let is_whole = !losses.is_incomplete();
+            found.absorb_earlier(losses);
+            if is_whole {
                 break;
             }
         }

@@ -14,14 +14,15 @@
 //! |      8 | may_hide_snapshots | 1 if a newer catalog than any that is known may have been there                      |
 //! |      9 | noticed            | signed varint: when it was noticed, nanoseconds since 1970-01-01 UTC                 |
 //! |     10 | accepted           | signed varint: when somebody said that it may be forgotten; absent if nobody has     |
-//! |     11 | page               | 16 bytes: the code of the header of the page with which the lost end of the log ended |
+//! |     11 | page               | 16 bytes: the code of the header of a page that was in or behind the place           |
+//! |     12 | seal               | 32 bytes: the code of the seal that the arena had                                    |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
 
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score};
 use varve_log::ArenaId;
-use varve_store::LostRange;
+use varve_store::{LostRange, Witness};
 use varve_tree::{ContentWriter, Cutting, Entry};
 use varve_world::Timestamp;
 
@@ -32,8 +33,6 @@ use crate::records::Records;
 pub(crate) const BLOCKS_MAX: usize = 1 << 20;
 /// So many places are noted.
 const PLACES_MAX: usize = 1 << 16;
-/// Length of the code of a page's header.
-const PAGE_CODE_BYTES: usize = 16;
 /// So many blocks are read at a time to find out whether they are back.
 const READ_COUNT: usize = 64;
 
@@ -72,8 +71,16 @@ pub struct PlaceId {
     pub range: LostRange,
     /// Whether snapshots may be lost with it that no catalog names any more.
     pub may_hide_snapshots: bool,
-    /// Where it is the end of the log: the code of its last page, as far as it was noted.
-    pub page: Option<[u8; PAGE_CODE_BYTES]>,
+    /// What tells a copy that had it; `None` where nothing does.
+    pub witness: Option<Witness>,
+}
+
+impl PlaceId {
+    /// Whether it is the end of the log, and all that came after it.
+    #[must_use]
+    pub fn is_end_of_log(&self) -> bool {
+        self.range.last.is_none() && matches!(self.witness, Some(Witness::Page(_)))
+    }
 }
 
 /// When something was noticed, and accepted.
@@ -241,6 +248,22 @@ impl Losses {
         other.more.into_iter().for_each(|noted| self.add_more(noted));
     }
 
+    /// Adds what an earlier list has told. Whoever has accepted that more is lost than this list tells has accepted what was noticed
+    /// until then.
+    pub(crate) fn absorb_earlier(&mut self, mut earlier: Self) {
+        if let Some(Noted { accepted: Some(time), .. }) = self.more {
+            earlier.notes().filter(|noted| noted.noticed <= time).for_each(|noted| {
+                noted.accepted = noted.accepted.or(Some(time));
+            });
+        }
+        self.absorb(&earlier);
+    }
+
+    fn notes(&mut self) -> impl Iterator<Item = &mut Noted> {
+        let notes = self.blocks.values_mut().map(|(_, noted)| noted).chain(self.places.values_mut());
+        notes.chain(&mut self.more)
+    }
+
     /// Takes out the places for which `is_settled` says so.
     pub(crate) fn settle_places(&mut self, mut is_settled: impl FnMut(&PlaceId) -> bool) {
         self.places.retain(|id, _| !is_settled(id));
@@ -266,8 +289,7 @@ impl Losses {
 
     /// Says of all that nobody has accepted yet that it may be forgotten.
     pub(crate) fn accept(&mut self, now: Timestamp) {
-        let notes = self.blocks.values_mut().map(|(_, noted)| noted).chain(self.places.values_mut());
-        notes.chain(&mut self.more).for_each(|noted| noted.accepted = noted.accepted.or(Some(now)));
+        self.notes().for_each(|noted| noted.accepted = noted.accepted.or(Some(now)));
     }
 }
 
@@ -286,7 +308,7 @@ fn encode_block(block: &LostBlock) -> Vec<u8> {
 }
 
 fn encode_place(place: &LostPlace) -> Vec<u8> {
-    let PlaceId { arena, generation, range, may_hide_snapshots, page } = place.id;
+    let PlaceId { arena, generation, range, may_hide_snapshots, witness } = place.id;
     let fields = FieldWriter::new()
         .number(4, arena.0)
         .optional_number(5, generation.map(u64::from))
@@ -294,14 +316,20 @@ fn encode_place(place: &LostPlace) -> Vec<u8> {
         .optional_number(7, range.last)
         .optional_number(8, may_hide_snapshots.then_some(1));
     let noted = Noted { noticed: place.noticed, accepted: place.accepted };
-    noted.encode(fields).optional_bytes(11, page.as_ref().map(<[u8; PAGE_CODE_BYTES]>::as_slice)).finish()
+    let fields = noted.encode(fields);
+    match &witness {
+        None => fields,
+        Some(Witness::Page(code)) => fields.bytes(11, code),
+        Some(Witness::Seal(code)) => fields.bytes(12, code),
+    }
+    .finish()
 }
 
 fn decode(fields: &[u8], score_bytes: usize) -> Result<Loss, FieldError> {
     let (mut score, mut block_type, mut size) = (None, None, None);
     let (mut arena, mut generation, mut may_hide_snapshots) = (None, None, false);
     let mut range = LostRange { first: 0, last: None };
-    let (mut noticed, mut accepted, mut page) = (Timestamp(0), None, None);
+    let (mut noticed, mut accepted, mut witness) = (Timestamp(0), None, None);
     for field in FieldReader::new(fields) {
         let field = field?;
         match field.number {
@@ -318,7 +346,8 @@ fn decode(fields: &[u8], score_bytes: usize) -> Result<Loss, FieldError> {
             8 => may_hide_snapshots = field.value::<u64>()? != 0,
             9 => noticed = Timestamp(field.signed()?),
             10 => accepted = Some(Timestamp(field.signed()?)),
-            11 => page = Some(field.bytes.try_into().map_err(|_| field.unexpected())?),
+            11 => witness = Some(Witness::Page(field.bytes.try_into().map_err(|_| field.unexpected())?)),
+            12 => witness = Some(Witness::Seal(field.bytes.try_into().map_err(|_| field.unexpected())?)),
             _ => {}
         }
     }
@@ -327,7 +356,7 @@ fn decode(fields: &[u8], score_bytes: usize) -> Result<Loss, FieldError> {
             Loss::Block(LostBlock { name: BlockName { score, block_type }, size, noticed, accepted })
         }
         (_, _, Some(arena)) => {
-            let id = PlaceId { arena, generation, range, may_hide_snapshots, page };
+            let id = PlaceId { arena, generation, range, may_hide_snapshots, witness };
             Loss::Place(LostPlace { id, noticed, accepted })
         }
         _ => Loss::More(Noted { noticed, accepted }),
@@ -360,7 +389,11 @@ mod tests {
                 generation: Some(1),
                 range: LostRange { first, last: first.checked_add(9) },
                 may_hide_snapshots: first == 0,
-                page: (first == 0).then_some([8; PAGE_CODE_BYTES]),
+                witness: match first {
+                    0 => Some(Witness::Page([8; 16])),
+                    5000 => Some(Witness::Seal([7; 32])),
+                    _ => None,
+                },
             },
             noticed: Timestamp(7),
             accepted: Some(Timestamp(8)),
@@ -422,8 +455,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_accepted_without_a_name_stays_accepted_when_an_earlier_list_names_it() {
+        let mut losses = Losses { more: Some(NOTED), ..Losses::default() };
+        losses.accept(Timestamp(20));
+        let mut earlier = Losses::default();
+        earlier.add_block(block(1));
+        earlier.add_place(LostPlace { accepted: None, ..place(300) });
+        losses.absorb_earlier(earlier.clone());
+        assert!(losses.unaccepted().is_empty(), "{losses:?}");
+        // What was noticed after that was not meant.
+        earlier.add_block(LostBlock { noticed: Timestamp(30), ..block(2) });
+        losses.absorb_earlier(earlier.clone());
+        assert_eq!(losses.unaccepted().block_count(), 1);
+        // Nor is anything accepted that nobody has accepted.
+        let mut open = Losses { more: Some(NOTED), ..Losses::default() };
+        open.absorb_earlier(earlier);
+        assert_eq!((open.unaccepted().block_count(), open.unaccepted().places().count()), (2, 1));
+    }
+
+    #[test]
     fn no_record_panics() {
-        for good in [encode_block(&block(7)), encode_place(&place(300))] {
+        for good in [encode_block(&block(7)), encode_place(&place(300)), encode_place(&place(5000))] {
             for at in 0..good.len() {
                 for bit in 0..8 {
                     let mut bad = good.clone();

@@ -21,6 +21,7 @@ use crate::arena::{ArenaMap, GRANULE_BYTES, Granule};
 use crate::cipher::{CODE_BYTES, constant_time_equal};
 use crate::decode::{Decoder, to_usize};
 use crate::keys::LogKeys;
+use crate::page::EMPTY_PAGE_BYTES;
 use crate::record::record_bytes;
 use crate::sectors::{in_sectors, may_be_lost};
 
@@ -47,6 +48,12 @@ impl PageRow {
     #[must_use]
     pub fn end(&self) -> u64 {
         self.granule.byte_offset().saturating_add(record_bytes(self.body_bytes))
+    }
+
+    /// Whether the page names no block: it only says that what is before it is durable.
+    #[must_use]
+    pub fn names_nothing(&self) -> bool {
+        self.body_bytes <= EMPTY_PAGE_BYTES
     }
 }
 

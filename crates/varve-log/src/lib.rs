@@ -48,6 +48,7 @@ mod seals;
 mod sectors;
 mod sync;
 mod sync_failure;
+mod unopened;
 mod whole;
 mod window;
 
@@ -77,5 +78,6 @@ pub use salvage::{Replaced, Replacement, SalvagedClump};
 pub use scan::{Proven, Recovered};
 pub use seals::{Ledger, Seal, Seals};
 pub use sync::{SyncLogError, SyncPlan};
+pub use unopened::UnopenedEnd;
 pub use whole::WholeArena;
 pub use window::{ClumpMap, Window};

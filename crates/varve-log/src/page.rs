@@ -43,7 +43,10 @@ pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
 /// The most blocks that a page may name: what waits when a clump of the most blocks joins.
 const BLOCK_COUNT_MAX: usize = 16_384;
 
-const HEADER_BYTES: usize = 64;
+/// Length of the body of a page that names nothing. Every other one is longer.
+pub(crate) const EMPTY_PAGE_BYTES: u32 = 64;
+
+const HEADER_BYTES: usize = EMPTY_PAGE_BYTES as usize;
 
 /// What a page says of a clump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -156,6 +156,18 @@ impl ReadLogError {
         )
     }
 
+    /// Whether an arena's header says that it belongs in another place, or to another store.
+    #[must_use]
+    pub fn is_of_another_place(&self) -> bool {
+        matches!(
+            self,
+            Self::Header {
+                source: ArenaHeaderError::ForeignStore { .. } | ArenaHeaderError::Swapped { .. },
+                ..
+            }
+        )
+    }
+
     /// Whether it says something of this machine at this moment, or of who asks, and nothing of what is in the log: too many open files, no
     /// permission, a server that does not answer.
     #[must_use]

@@ -565,6 +565,52 @@ fn every_change_to_a_sealed_arena_is_noticed() {
     }
 }
 
+/// The header is gone, and nothing can be decrypted: the headers of the records still tell how far the arena went, and which page
+/// ended it.
+#[test]
+fn without_a_header_an_arena_tells_how_far_it_went() {
+    for keys in both_kinds() {
+        let Written { storage, keys, .. } = written(keys);
+        let log = log(&storage, &keys);
+        let ids = log.arenas().unwrap();
+        let sealed = log.open_arena(ids[0]).unwrap();
+        let ArenaState::Sealed { footer, pages } = log.state(&sealed).unwrap() else { panic!("not sealed") };
+        let last = *ids.last().unwrap();
+        let found = log.scan(&log.open_arena(last).unwrap()).unwrap();
+        let [.., (named, _), (mark, page)] = &found.pages[..] else { panic!("no mark: {found:?}") };
+        assert!(page.block_count() == 0 && mark.names_nothing() && !named.names_nothing());
+        assert!(pages.iter().filter(|row| !row.names_nothing()).count() > 1);
+
+        let lose = |id: ArenaId, place: usize, count: usize| {
+            let mut bytes = storage.contents(&id.file_name()).unwrap();
+            bytes[place..place + count].fill(0xa5);
+            storage.set_contents(&id.file_name(), bytes);
+        };
+        [ids[0], last].into_iter().for_each(|id| lose(id, 0, 512));
+        assert!(log.open_arena(last).is_err());
+        let end = log.unopened_end(last).unwrap();
+        assert_eq!((end.log_bytes, end.page, end.seal), (named.end(), Some(named.code), None));
+        let end = log.unopened_end(ids[0]).unwrap();
+        let names = pages.iter().rfind(|row| !row.names_nothing()).unwrap();
+        assert_eq!((end.log_bytes, end.page), (names.end(), Some(names.code)));
+        assert_eq!(end.seal, Some(footer.seal_code));
+
+        // What is broken in front of a page that can be read hides nothing behind it.
+        lose(last, 600, 5000);
+        assert_eq!(log.unopened_end(last).unwrap().page, Some(named.code));
+        // Where that page was, anything may have been.
+        lose(last, named.granule.byte_offset() as usize, 64);
+        let file_bytes = storage.length(&last.file_name()).unwrap();
+        let end = log.unopened_end(last).unwrap();
+        assert_eq!((end.log_bytes, end.page, end.seal), (file_bytes, None, None));
+        for length in [600, 512, 100, 0] {
+            storage.truncate(&last.file_name(), length).unwrap();
+            let end = log.unopened_end(last).unwrap();
+            assert_eq!((end.log_bytes, end.page), (length, None), "cut to {length}");
+        }
+    }
+}
+
 #[test]
 fn a_sealed_arena_is_whole_or_it_is_not() {
     for keys in both_kinds() {

@@ -76,7 +76,7 @@ pub use damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, Unfinished};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
-pub use loss::{ArenaExtent, ArenaLoss, LostEnd, LostRange};
+pub use loss::{ArenaLoss, LostEnd, LostRange, Witness};
 pub use mark::LogMark;
 pub use names::ArenaNames;
 pub use naming::Namer;

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use varve_block::BlockName;
 use varve_log::{
-    ARENA_HEADER_BYTES, ArenaHeaderError, ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow,
-    ReadLogError, RecordHeader, RecordKind, SalvagedClump,
+    ARENA_HEADER_BYTES, ArenaHeaderError, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenedArena,
+    PageRow, ReadLogError, RecordHeader, RecordKind, SalvagedClump, Seal, UnopenedEnd,
 };
 
 use crate::config::{CompareMode, ScoreAlgorithm};
@@ -26,8 +26,19 @@ pub struct ArenaLoss {
     pub generation: Option<u32>,
     /// The blocks that its pages name and that are not whole in it, with their sizes in bytes. Other arenas may have them.
     pub blocks: BTreeMap<BlockName, u32>,
-    /// Parts of it that may have held blocks which nothing names any more.
-    pub ranges: Vec<LostRange>,
+    /// Parts of it that may have held blocks which nothing names any more, each with what tells a copy that has them.
+    pub ranges: Vec<(LostRange, Option<Witness>)>,
+    /// What tells a copy that has all of it.
+    pub whole: Option<Witness>,
+}
+
+/// What only a copy of this store has that went the same way up to there: what the store has written before is in that copy as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Witness {
+    /// The code of a page's header. An arena that has the page has had all that came before it.
+    Page([u8; 16]),
+    /// The code of an arena's seal. An arena that has it is the same to the byte.
+    Seal([u8; 32]),
 }
 
 /// The end of a log, which is gone.
@@ -39,17 +50,6 @@ pub struct LostEnd {
     pub range: LostRange,
     /// The code of that page's header.
     pub page: [u8; 16],
-}
-
-/// How far an arena goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArenaExtent {
-    /// Its generation.
-    pub generation: u32,
-    /// Where its last page ends, in bytes.
-    pub log_bytes: u64,
-    /// Whether nothing comes after that.
-    pub is_sealed: bool,
 }
 
 /// A part of an arena, in bytes.
@@ -107,6 +107,24 @@ struct Pages {
     log_bytes: u64,
     /// Whether more may have followed.
     is_cut: bool,
+    /// Whether it ends with a seal.
+    is_sealed: bool,
+    /// Whether nothing is broken between them.
+    is_unbroken: bool,
+}
+
+impl Pages {
+    /// The first page behind a lost part that names something: marks are cut off, and no copy has them.
+    fn witness_of(&self, range: &LostRange) -> Option<Witness> {
+        let last = range.last?;
+        let mut behind = self.rows.iter().filter(|row| row.granule.byte_offset() > last);
+        behind.find(|row| !row.names_nothing()).map(|row| Witness::Page(row.code))
+    }
+
+    /// Whether nothing is broken in them, and nothing may have followed.
+    fn are_all(&self) -> bool {
+        self.is_unbroken && !self.is_cut
+    }
 }
 
 impl Store {
@@ -118,7 +136,16 @@ impl Store {
         let arena = match self.log.open_arena(id) {
             Ok(arena) => arena,
             Err(error) if self.is_of_others(&error) => return Ok(ArenaLoss::default()),
-            Err(error) if is_finding(&error) && !error.is_newer() => return Ok(self.loss_of_all(id)),
+            // What is in it tells nothing of the one that was here.
+            Err(error) if error.is_of_another_place() => {
+                return Ok(self.loss_of_all(id, UnopenedEnd::default()));
+            }
+            Err(error) if is_finding(&error) && !error.is_newer() => {
+                return match self.log.unopened_end(id) {
+                    Err(error) if !is_finding(&error) => Err(error),
+                    end => Ok(self.loss_of_all(id, end.unwrap_or_default())),
+                };
+            }
             Err(error) => return Err(error),
         };
         let pages = self.pages_left(&arena)?;
@@ -137,7 +164,21 @@ impl Store {
         let blocks = blocks.collect();
         let mut ranges = known.gaps(ARENA_HEADER_BYTES as u64, pages.log_bytes);
         ranges.extend(pages.is_cut.then_some(LostRange { first: pages.log_bytes, last: None }));
-        Ok(ArenaLoss { generation: Some(arena.header().generation), blocks, ranges })
+        let whole = self.seal_in_mind(id).map(|seal| Witness::Seal(seal.code));
+        // Of what lies behind all pages that are left, the one that was noted last may tell.
+        let is_left = |code: [u8; 16]| pages.rows.iter().any(|row| row.code == code);
+        let noted = self.noted_page_of(id).filter(|code| !is_left(*code)).map(Witness::Page);
+        let witness = |range: &LostRange| pages.witness_of(range).or(whole).or(noted);
+        let ranges = ranges.into_iter().map(|range| (range, witness(&range))).collect();
+        Ok(ArenaLoss { generation: Some(arena.header().generation), blocks, ranges, whole })
+    }
+
+    fn seal_in_mind(&self, id: ArenaId) -> Option<Seal> {
+        self.writer.as_ref()?.appender().seals().get(id).copied()
+    }
+
+    fn noted_page_of(&self, id: ArenaId) -> Option<[u8; 16]> {
+        self.noted_page().filter(|(arena, _)| *arena == id).map(|(_, code)| code)
     }
 
     /// The names of what is whole in an arena, clump by clump.
@@ -156,14 +197,18 @@ impl Store {
     }
 
     /// What is lost with an arena of which nothing can be read.
-    fn loss_of_all(&self, id: ArenaId) -> ArenaLoss {
-        let seal = |id| self.writer.as_ref()?.appender().seals().get(id).map(|seal| seal.generation);
-        let length = self.world.storage.length(&id.file_name()).ok().filter(|length| *length > 0);
-        let last = length.map(|length| length.saturating_sub(1));
+    fn loss_of_all(&self, id: ArenaId, end: UnopenedEnd) -> ArenaLoss {
+        let seal = self.seal_in_mind(id);
+        let whole = seal.map(|seal| seal.code).or(end.seal).map(Witness::Seal);
+        let is_empty = end.log_bytes <= ARENA_HEADER_BYTES as u64;
+        let witness = end.page.map(Witness::Page).or(whole);
+        let witness = witness.or_else(|| self.noted_page_of(id).map(Witness::Page));
+        let last = (!is_empty).then(|| end.log_bytes.saturating_sub(1));
         ArenaLoss {
-            generation: seal(id),
+            generation: seal.map(|seal| seal.generation),
             blocks: BTreeMap::new(),
-            ranges: vec![LostRange { first: 0, last }],
+            ranges: vec![(LostRange { first: 0, last }, witness)],
+            whole,
         }
     }
 
@@ -189,7 +234,8 @@ impl Store {
                         Err(error) => return Err(error),
                     }
                 }
-                Ok(Pages { pages, rows, log_bytes: footer.log_bytes, is_cut: false })
+                let log_bytes = footer.log_bytes;
+                Ok(Pages { pages, rows, log_bytes, is_cut: false, is_sealed: true, is_unbroken: true })
             }
             Err(error) if !is_finding(&error) => Err(error),
             state => {
@@ -199,8 +245,9 @@ impl Store {
                 // The seal of a whole log may be damaged or gone, and nothing of what it covered.
                 let has_lost_seal = state.is_err() || self.has_lost_seal(arena.id());
                 let is_cut = has_lost_seal && !found.ends_at_seal();
+                let is_unbroken = state.is_ok() && found.gap.is_none() && found.hidden.is_none();
                 let (rows, pages) = found.pages.into_iter().unzip();
-                Ok(Pages { pages, rows, log_bytes, is_cut })
+                Ok(Pages { pages, rows, log_bytes, is_cut, is_sealed: false, is_unbroken })
             }
         }
     }
@@ -214,14 +261,34 @@ impl Store {
         Some(LostEnd { arena, range: LostRange { first, last: None }, page })
     }
 
-    /// How far an arena of this store goes whose header and seal, if it has one, can be read.
+    /// Whether this store, a copy of the one that has lost a place, has named all that was there: it has gone the same way up to
+    /// `witness`, its own arena reaches as far, and nothing is broken in it.
     #[must_use]
-    pub fn extent_of(&self, id: ArenaId) -> Option<ArenaExtent> {
-        let arena = self.log.open_arena(id).ok()?;
-        let generation = arena.header().generation;
-        let is_sealed = matches!(self.log.state(&arena), Ok(ArenaState::Sealed { .. }));
-        let pages = self.pages_left(&arena).ok().filter(|pages| !pages.is_cut)?;
-        Some(ArenaExtent { generation, log_bytes: pages.log_bytes, is_sealed })
+    pub fn has_named(&self, id: ArenaId, range: LostRange, witness: &Witness) -> bool {
+        let Some(pages) = self.log.open_arena(id).ok().and_then(|arena| self.pages_left(&arena).ok()) else {
+            return false;
+        };
+        let has_witness = match witness {
+            Witness::Page(code) => pages.rows.iter().any(|row| row.code == *code),
+            Witness::Seal(code) => {
+                pages.is_sealed
+                    && self.seal_of(id).is_ok_and(|seal| seal.is_some_and(|seal| seal.seal_code == *code))
+            }
+        };
+        // A page that names something lies at least a granule on, behind its clump; a mark may lie nearer, and no copy has it.
+        let reached = pages.log_bytes.saturating_add(GRANULE_BYTES);
+        let reaches = pages.is_sealed || range.last.is_none_or(|last| last < reached);
+        has_witness && reaches && pages.are_all()
+    }
+
+    /// Whether all arenas from this one on are there, and nothing is broken in them.
+    #[must_use]
+    pub fn is_unbroken_from(&self, first: ArenaId) -> bool {
+        let Ok(ids) = self.arenas() else { return false };
+        let pages = |id| self.log.open_arena(id).and_then(|arena| self.pages_left(&arena));
+        let mut after = ids.into_iter().filter(|id| *id >= first);
+        after.all(|id| pages(id).is_ok_and(|pages| pages.are_all()))
+            && self.check_order().is_ok_and(|damage| damage.is_empty())
     }
 
     /// Whether other programs may have stored archives here that no catalog names: clients of a Venti server, which need

@@ -23,13 +23,22 @@ impl Store {
             return Err(MendError::Open { arena: id });
         }
         let theirs = copy.log.open_arena(id).map_err(|source| MendError::NotWhole { arena: id, source })?;
-        let footer = match copy.log.state(&theirs) {
-            Ok(ArenaState::Sealed { footer, .. }) => footer,
+        let (footer, rows) = match copy.log.state(&theirs) {
+            Ok(ArenaState::Sealed { footer, pages }) => (footer, pages),
             Ok(ArenaState::Unsealed) => return Err(MendError::Open { arena: id }),
             Err(source) => return Err(MendError::NotWhole { arena: id, source }),
         };
         let codes = (*theirs.header().code(), footer.seal_code);
-        let is_other_header = self.log.open_arena(id).is_ok_and(|ours| *ours.header().code() != codes.0);
+        let is_other_header = match self.log.open_arena(id) {
+            Ok(ours) => *ours.header().code() != codes.0,
+            // It says that it is another arena: what is in it tells nothing of the one that was here.
+            Err(error) if error.is_of_another_place() => false,
+            // What is left of it still tells whether the copy went the same way.
+            Err(_) => self.log.unopened_end(id).is_ok_and(|end| {
+                let has = |code: [u8; 16]| rows.iter().any(|row| row.code == code);
+                end.page.is_some_and(|code| !has(code)) || end.seal.is_some_and(|code| code != codes.1)
+            }),
+        };
         let is_other_seal =
             self.seal_of(id).is_ok_and(|seal| seal.is_some_and(|seal| seal.seal_code != codes.1));
         if is_other_header || is_other_seal {

@@ -191,6 +191,27 @@ fn files_by_themselves_come_back() {
     assert_eq!(fs::read_to_string(sandbox.path("out")).unwrap(), "buy milk\n");
 }
 
+/// One block was lost and accepted, later another one, and all of an arena: the log says so, and goes on to.
+#[test]
+fn what_a_golden_store_has_lost_stays_known() {
+    let name = "store-v2/sha1-lost-plain";
+    let sandbox = Sandbox::copy_of(&fixture(name), None);
+    let expected: Value =
+        serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}.expected.json"))).unwrap())
+            .unwrap();
+    let lost = |words: &[&str]| {
+        let run = sandbox.run(words);
+        assert_eq!(run.code, Some(5), "{words:?}: {}{}", run.text(), run.stderr);
+        run.result()["lost"].clone()
+    };
+    assert_eq!((&expected["lost"]["block_count"], &expected["lost"]["place_count"]), (&1.into(), &1.into()));
+    assert_eq!(lost(&["--json", "verify"]), expected["lost"]);
+    assert_eq!(lost(&["--json", "verify", "--data"]), expected["lost"]);
+    assert_eq!(lost(&["--json", "repair", "--accept-loss"]), expected["lost"]);
+    sandbox.snapshot_bytes("new", &noise(41, 200_000));
+    assert_eq!(lost(&["--json", "repair", "--data"]), expected["lost"]);
+}
+
 #[test]
 fn golden_stores_can_be_written_to() {
     for name in STORES {

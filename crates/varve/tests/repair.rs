@@ -444,6 +444,50 @@ fn a_place_whose_blocks_nobody_can_name_stays_known_until_a_copy_tells_or_somebo
     assert!(sandbox.ok(["repair"]).contains("nothing to repair"));
 }
 
+/// Stores one more folder as an archive, by way of the store that the others came from.
+fn store_more(sandbox: &Sandbox, store: &Path, (seed, length): (u64, usize)) {
+    let (other, vac) = (sandbox.path("other"), sandbox.arg("more.vac"));
+    fs::create_dir_all(sandbox.path("more")).unwrap();
+    fs::write(sandbox.path("more/file"), noise(seed, length)).unwrap();
+    drop(fs::remove_file(&vac));
+    for words in [&["snapshot", "more", "--vac", &vac][..], &["copy", ".", &vac, store.to_str().unwrap()]] {
+        let words = words.iter().map(|word| if *word == "." { other.to_str().unwrap() } else { word });
+        let made = sandbox.command_at(&other).args(words).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+}
+
+/// A copy that was written to by itself is longer, and has never had what is lost here: whether its arena is still open or sealed.
+#[test]
+fn only_a_copy_that_went_the_same_way_settles_a_lost_place() {
+    for more_count in [1, 4] {
+        let (sandbox, _) = filled_by_others(&[], 2);
+        let (elsewhere, copy) = (sandbox.path("elsewhere"), sandbox.path("copy"));
+        copy_folder(sandbox.store(), &elsewhere);
+        (0..more_count).for_each(|seed| store_more(&sandbox, &elsewhere, (700 + seed, 400_000)));
+        store_more(&sandbox, sandbox.store(), (800, 200_000));
+        let vac = fs::read_to_string(sandbox.path("more.vac")).unwrap().trim().to_owned();
+        sandbox.ok(["verify", &vac]);
+        copy_folder(sandbox.store(), &copy);
+        let arena = &sandbox.arenas()[0];
+        let length = |arena: &Path| fs::metadata(arena).unwrap().len();
+        assert!(length(&elsewhere.join("arenas/0000000000.arena")) > length(arena));
+        write_at(arena, 0, &noise(9, 512));
+        let repair_from = |from: &Path| sandbox.run(["repair", "--from", from.to_str().unwrap()]);
+        for _ in 0..2 {
+            let run = repair_from(&elsewhere);
+            let said = format!("{}{}", run.text(), run.stderr);
+            assert!(run.code == Some(DAMAGE) && said.contains("lost: arena 0"), "{more_count}: {said}");
+            assert_eq!(verify(&sandbox, DAMAGE)["lost"]["place_count"], 1, "{more_count}");
+            assert_eq!(sandbox.run(["verify", &vac]).code, Some(DAMAGE));
+        }
+        let run = repair_from(&copy);
+        assert_eq!(run.code, Some(0), "{more_count}: {}{}", run.text(), run.stderr);
+        verify(&sandbox, 0);
+        sandbox.ok(["verify", &vac]);
+    }
+}
+
 /// The same for blocks that come and are read through the Venti door.
 #[test]
 fn what_came_through_the_venti_door_stays_known_and_comes_back_through_it() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{CatalogRoot, LostEnd, LostRange, RepairError, RepairPlan, Store};
+use varve_store::{CatalogRoot, LostEnd, LostRange, RepairError, RepairPlan, Store, Witness};
 use varve_world::Timestamp;
 
 use super::RepairArchiveError;
@@ -35,7 +35,7 @@ impl<'a> Recording<'a> {
     ) -> Self {
         let mut losses = catalog.losses(blocks);
         if was_lost || losses.is_incomplete() {
-            losses.absorb(&Catalog::losses_of_any(blocks, roots));
+            losses.absorb_earlier(Catalog::losses_of_any(blocks, roots));
         }
         let (held, held_at) = (store.catalogs(), store.final_catalog_place());
         Self { store, losses, now: store.world().clock.now(), held, held_at }
@@ -55,10 +55,13 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Notes that the end of the log is gone, which a hint had noted.
+    /// Notes that the end of the log is gone, which a hint had noted; unless a place is noted that ends with the same page.
     pub(super) fn note_lost_end(&mut self) {
-        if let Some(LostEnd { arena, range, page }) = self.store.lost_end() {
-            let id = PlaceId { arena, generation: None, range, may_hide_snapshots: true, page: Some(page) };
+        let Some(LostEnd { arena, range, page }) = self.store.lost_end() else { return };
+        let witness = Some(Witness::Page(page));
+        let is_end = |id: PlaceId| id.arena == arena && id.witness == witness && id.may_hide_snapshots;
+        if !self.losses.places().any(|place| is_end(place.id) && place.accepted.is_none()) {
+            let id = PlaceId { arena, generation: None, range, may_hide_snapshots: true, witness };
             self.losses.add_place(LostPlace { id, noticed: self.now, accepted: None });
         }
     }
@@ -73,12 +76,13 @@ impl<'a> Recording<'a> {
             lost.retain(|name, _| !superseded.contains(name));
             if self.losses.block_count().saturating_add(lost.len()) > BLOCKS_MAX {
                 // So many names are not kept: what they were is not known any more.
-                self.add_place(*id, loss.generation, LostRange { first: 0, last: None }, true);
+                let range = LostRange { first: 0, last: None };
+                self.add_place((*id, loss.generation), range, true, loss.whole);
                 continue;
             }
             lost.into_iter().for_each(|(name, size)| self.add_block(name, Some(size.into())));
-            for range in loss.ranges {
-                self.add_place(*id, loss.generation, range, self.may_hide_snapshots(*id, range));
+            for (range, witness) in loss.ranges {
+                self.add_place((*id, loss.generation), range, self.may_hide_snapshots(*id, range), witness);
             }
         }
         Ok(())
@@ -116,9 +120,15 @@ impl<'a> Recording<'a> {
 
     /// In a store that nobody else writes archives to, all that counts is reached from the catalog: there a place that hides no
     /// snapshot tells nothing that the snapshots do not tell.
-    fn add_place(&mut self, arena: ArenaId, generation: Option<u32>, range: LostRange, hides: bool) {
+    fn add_place(
+        &mut self,
+        (arena, generation): (ArenaId, Option<u32>),
+        range: LostRange,
+        hides: bool,
+        witness: Option<Witness>,
+    ) {
         if hides || self.store.may_have_foreign_roots() {
-            let id = PlaceId { arena, generation, range, may_hide_snapshots: hides, page: None };
+            let id = PlaceId { arena, generation, range, may_hide_snapshots: hides, witness };
             self.losses.add_place(LostPlace { id, noticed: self.now, accepted: None });
         }
     }
@@ -171,19 +181,20 @@ impl OnceRoots {
     }
 }
 
-/// Whether a copy knows what was in a lost place, and all of it can be had through `blocks`, which asks the copy.
+/// Whether a copy had named all that was in a lost place, which its witness proves, and all of it can be had through `blocks`, which
+/// asks the copy. Without a witness nothing tells whether the copy went the same way: the place stays noted.
 fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
-    if let Some(page) = place.page {
-        // A copy that has the last page has all that came before it.
-        let after = copy.arenas().map(|arenas| arenas.into_iter().filter(|id| *id >= place.arena));
-        let has_end = copy.has_page(place.arena, page).unwrap_or(false);
-        return has_end && after.is_ok_and(|mut after| after.all(|id| has_all_of(copy, id, blocks)));
+    let has_named = place.witness.is_some_and(|witness| copy.has_named(place.arena, place.range, &witness));
+    if !has_named {
+        return false;
     }
-    let has_place = copy.extent_of(place.arena).is_some_and(|there| {
-        let is_same = place.generation.is_none_or(|generation| generation == there.generation);
-        is_same && (there.is_sealed || place.range.last.is_some_and(|last| last < there.log_bytes))
-    });
-    has_place && has_all_of(copy, place.arena, blocks)
+    if !place.is_end_of_log() {
+        return has_all_of(copy, place.arena, blocks);
+    }
+    // What came after it may lie in later arenas as well.
+    let Ok(ids) = copy.arenas() else { return false };
+    let mut after = ids.into_iter().filter(|id| *id >= place.arena);
+    copy.is_unbroken_from(place.arena) && after.all(|id| has_all_of(copy, id, blocks))
 }
 
 /// Whether all that an arena of a copy names can be had.

@@ -37,7 +37,7 @@ fn block_text(block: &LostBlock) -> String {
 }
 
 fn place_text(place: &LostPlace) -> String {
-    let PlaceId { arena, generation, range, may_hide_snapshots, page } = place.id;
+    let PlaceId { arena, generation, range, may_hide_snapshots, .. } = place.id;
     let bytes = match range.last {
         Some(last) => format!("bytes {} to {last}", range.first),
         None => format!("from byte {} on", range.first),
@@ -47,7 +47,7 @@ fn place_text(place: &LostPlace) -> String {
         Some(generation) => format!(" (generation {generation})"),
     };
     let snapshots = if may_hide_snapshots { "blocks, and maybe snapshots," } else { "blocks" };
-    let end = if page.is_some() { "the end of the log: " } else { "" };
+    let end = if place.id.is_end_of_log() { "the end of the log: " } else { "" };
     format!(
         "{end}arena {arena}{generation}, {bytes}: {snapshots} that nothing names any more, since {}",
         moment::show(place.noticed)
@@ -99,7 +99,7 @@ pub(super) fn as_json(losses: &Losses) -> Value {
             "first": place.id.range.first,
             "last": place.id.range.last,
             "may_hide_snapshots": place.id.may_hide_snapshots,
-            "is_end_of_log": place.id.page.is_some(),
+            "is_end_of_log": place.id.is_end_of_log(),
             "noticed": moment::rfc3339(place.noticed),
         })
     };

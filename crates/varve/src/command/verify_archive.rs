@@ -10,8 +10,9 @@ use varve_block::visible;
 
 use super::{Outcome, place};
 use crate::arguments::{Arguments, WrongWords};
-use crate::progress_bar::{Shown, cancel_on_signal};
-use crate::{home, session, show};
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{home, say, session, show};
 
 /// Checks each of these archives, and says what is missing or damaged.
 pub(super) fn run(arguments: &Arguments, archives: &[OsString]) -> Result<Outcome> {
@@ -50,15 +51,14 @@ fn line_of(text: &OsString) -> Result<VacLine> {
 fn print(arguments: &Arguments, line: &VacLine, found: &VerifiedArchive, checked_bytes: u64) {
     if arguments.json {
         let harm: Vec<_> = found.harm.iter().map(harm_as_json).collect();
-        say!(
-            "{}",
+        say::record(
+            "verified_archive",
             json!({
-                "type": "verified_archive",
                 "archive": line.to_string(),
                 "files": found.file_count,
                 "checked_bytes": checked_bytes,
                 "harm": harm,
-            })
+            }),
         );
         return;
     }

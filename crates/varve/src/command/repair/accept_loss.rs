@@ -6,7 +6,7 @@ use varve_archive::{AcceptPlan, accept_losses, plan_to_accept};
 
 use super::super::{Outcome, losses};
 use crate::arguments::Arguments;
-use crate::session;
+use crate::{say, session};
 
 /// Prints the plan; with its name, carries it out.
 pub(super) fn run(arguments: &Arguments, name: Option<&str>) -> Result<Outcome> {
@@ -15,7 +15,7 @@ pub(super) fn run(arguments: &Arguments, name: Option<&str>) -> Result<Outcome> 
     let accepted = accept_losses(&store, name)?;
     store.close()?;
     if arguments.json {
-        say!("{}", json!({ "type": "accepted_loss", "plan": name, "lost": losses::as_json(&accepted) }));
+        say::record("accepted_loss", json!({ "plan": name, "lost": losses::as_json(&accepted) }));
     } else if !arguments.quiet {
         losses::print(&accepted);
         let what = losses::summary(&accepted).unwrap_or_else(|| "nothing is lost".into());
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: &Arguments, name: Option<&str>) -> Result<Outcome> 
 fn print_plan(arguments: &Arguments) -> Result<Outcome> {
     let AcceptPlan { losses, name } = plan_to_accept(&session::read_store(arguments)?)?;
     if arguments.json {
-        say!("{}", json!({ "type": "accept_loss_plan", "plan": name, "lost": losses::as_json(&losses) }));
+        say::record("accept_loss_plan", json!({ "plan": name, "lost": losses::as_json(&losses) }));
         return Ok(if losses.is_empty() { Outcome::Done } else { Outcome::Damage });
     }
     losses::print(&losses);

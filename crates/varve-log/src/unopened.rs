@@ -1,0 +1,124 @@
+//! An arena whose header is gone: nothing in it can be authenticated, but the headers of its records are not encrypted. They tell
+//! how far it went.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use crate::arena::{ArenaId, Granule};
+use crate::cipher::CODE_BYTES;
+use crate::footer::{FOOTER_BYTES, Footer, SEAL_CODE_BYTES};
+use crate::header::ARENA_HEADER_BYTES;
+use crate::page::EMPTY_PAGE_BYTES;
+use crate::read::{Log, ReadLogError};
+use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::sectors::SECTOR_GRANULES;
+
+/// How much is read at a time.
+const AHEAD_BYTES: u64 = 1 << 20;
+
+/// How far an arena went whose header is gone. Nothing vouches for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UnopenedEnd {
+    /// Where the last thing ends that may have been a clump, or may have named one, in bytes. Pages after it name nothing.
+    pub log_bytes: u64,
+    /// The code of the page that ends there. `None` if something else may have been there.
+    pub page: Option<[u8; CODE_BYTES]>,
+    /// The code of its seal, if it has one.
+    pub seal: Option<[u8; SEAL_CODE_BYTES]>,
+}
+
+impl Log {
+    /// How far an arena went, as far as that can be told without its header.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
+    pub fn unopened_end(&self, id: ArenaId) -> Result<UnopenedEnd, ReadLogError> {
+        let file_bytes = self.file_bytes(id)?;
+        let footer = self.unopened_footer(id, file_bytes)?;
+        let log_bytes = footer.as_ref().map_or(file_bytes, |footer| footer.log_bytes);
+        let mut end = UnopenedEnd { log_bytes, page: None, seal: footer.map(|footer| footer.seal_code) };
+        let mut headers = Headers { log: self, id, log_bytes, start: 0, buffer: Vec::new() };
+        let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64);
+        while let Some(granule) = place.filter(|granule| granule.byte_offset() < log_bytes) {
+            let step = match headers.read(granule)? {
+                Found::Record(header) if header.end() <= log_bytes => {
+                    if header.kind != RecordKind::Page || header.body_bytes > EMPTY_PAGE_BYTES {
+                        end.log_bytes = header.end();
+                        end.page = (header.kind == RecordKind::Page).then_some(header.code);
+                    }
+                    place = header.next();
+                    continue;
+                }
+                Found::Record(_) | Found::Nothing => 1,
+                Found::Withheld => SECTOR_GRANULES.saturating_sub(granule.0 % SECTOR_GRANULES),
+            };
+            // Anything may have been here, up to the next record that is more than a mark.
+            (end.log_bytes, end.page) = (log_bytes, None);
+            place = granule.0.checked_add(step).map(Granule);
+        }
+        Ok(end)
+    }
+
+    /// The seal, as it claims to be.
+    fn unopened_footer(&self, id: ArenaId, file_bytes: u64) -> Result<Option<Footer>, ReadLogError> {
+        let Some(start) = file_bytes.checked_sub(FOOTER_BYTES as u64) else { return Ok(None) };
+        let mut bytes = [0; FOOTER_BYTES];
+        match self.read_at(id, start, &mut bytes) {
+            Ok(()) => Ok(Footer::decode(&bytes, file_bytes, self.config().map).ok()),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What is at a place.
+enum Found {
+    Record(RecordHeader),
+    Nothing,
+    /// The disk does not give it.
+    Withheld,
+}
+
+/// A buffer over the records of an arena.
+struct Headers<'a> {
+    log: &'a Log,
+    id: ArenaId,
+    log_bytes: u64,
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl Headers<'_> {
+    fn read(&mut self, granule: Granule) -> Result<Found, ReadLogError> {
+        let offset = granule.byte_offset();
+        if self.held(offset).is_none() {
+            let left = self.log_bytes.saturating_sub(offset);
+            // One bad sector does not hide its neighbours.
+            let found = match self.fill(offset, left.min(AHEAD_BYTES)) {
+                Err(error) if error.is_unreadable() => {
+                    self.fill(offset, left.min(RECORD_HEADER_BYTES as u64))
+                }
+                other => other,
+            };
+            match found {
+                Ok(()) => {}
+                Err(error) if error.is_damage() => return Ok(Found::Withheld),
+                Err(error) => return Err(error),
+            }
+        }
+        let header = self.held(offset).and_then(|bytes| RecordHeader::decode(bytes, granule).ok());
+        Ok(header.map_or(Found::Nothing, Found::Record))
+    }
+
+    fn held(&self, offset: u64) -> Option<&[u8; RECORD_HEADER_BYTES]> {
+        let within = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.buffer.get(within..)?.first_chunk()
+    }
+
+    fn fill(&mut self, offset: u64, bytes: u64) -> Result<(), ReadLogError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer.resize(usize::try_from(bytes).unwrap_or_default(), 0);
+        self.log.read_at(self.id, offset, &mut buffer)?;
+        (self.start, self.buffer) = (offset, buffer);
+        Ok(())
+    }
+}
