@@ -183,9 +183,8 @@ impl Catalog {
                 continue;
             };
             let losses = Losses::read(blocks, decoded.losses.as_ref());
-            let is_whole = !losses.is_incomplete();
-            found.absorb_earlier(losses);
-            if is_whole {
+            found.absorb_earlier(&losses);
+            if !losses.is_cut() {
                 break;
             }
         }

@@ -91,15 +91,15 @@ struct Noted {
 }
 
 impl Noted {
-    /// Two notes of the same thing: noticed when it was noticed first, accepted if anybody has accepted it. What was lost once
-    /// more after that has not been accepted.
+    /// Takes in a note of the same thing. What was lost once more after somebody has accepted it has not been accepted. No times are
+    /// compared: clocks are set back.
     fn merge(&mut self, other: Self) {
-        let accepted = self.accepted.max(other.accepted);
-        *self = match accepted {
-            Some(time) if self.noticed.max(other.noticed) > time => {
-                Self { noticed: self.noticed.max(other.noticed), accepted: None }
+        *self = match (self.accepted, other.accepted) {
+            (Some(_), None) => other,
+            (None, Some(_)) => *self,
+            (accepted, others) => {
+                Self { noticed: self.noticed.min(other.noticed), accepted: accepted.max(others) }
             }
-            _ => Self { noticed: self.noticed.min(other.noticed), accepted },
         };
     }
 }
@@ -111,6 +111,8 @@ pub struct Losses {
     places: BTreeMap<PlaceId, Noted>,
     /// Whether more is lost, which this list does not tell: it was damaged itself, or there was too much.
     more: Option<Noted>,
+    /// Whether the list could not be read to its end just now: an earlier one may tell what was in it.
+    is_cut: bool,
 }
 
 /// What one record holds.
@@ -149,6 +151,7 @@ impl Losses {
         if !is_whole {
             // Whatever was accepted earlier: this is known only now.
             losses.more = Some(Noted { noticed: Timestamp(0), accepted: None });
+            losses.is_cut = true;
         }
         losses
     }
@@ -207,6 +210,11 @@ impl Losses {
         self.more.is_some()
     }
 
+    /// Whether an earlier list may tell what this one does not: it could not be read to its end.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// What nobody has accepted.
     #[must_use]
     pub fn unaccepted(&self) -> Self {
@@ -241,22 +249,18 @@ impl Losses {
         self.more.get_or_insert(noted).merge(noted);
     }
 
-    /// Adds all of another list.
-    pub(crate) fn absorb(&mut self, other: &Self) {
-        other.blocks().for_each(|block| self.add_block(block));
-        other.places().for_each(|place| self.add_place(place));
-        other.more.into_iter().for_each(|noted| self.add_more(noted));
-    }
-
-    /// Adds what an earlier list has told. Whoever has accepted that more is lost than this list tells has accepted what was noticed
-    /// until then.
-    pub(crate) fn absorb_earlier(&mut self, mut earlier: Self) {
-        if let Some(Noted { accepted: Some(time), .. }) = self.more {
-            earlier.notes().filter(|noted| noted.noticed <= time).for_each(|noted| {
-                noted.accepted = noted.accepted.or(Some(time));
-            });
-        }
-        self.absorb(&earlier);
+    /// Adds what only an earlier list tells, one that this list has taken the place of. What both have is as this one has it.
+    pub(crate) fn absorb_earlier(&mut self, earlier: &Self) {
+        let known = self.clone();
+        earlier
+            .blocks()
+            .filter(|block| !known.blocks.contains_key(&block.name))
+            .for_each(|block| self.add_block(block));
+        earlier
+            .places()
+            .filter(|place| !known.places.contains_key(&place.id))
+            .for_each(|place| self.add_place(place));
+        self.more = known.more.or(self.more).or(earlier.more);
     }
 
     fn notes(&mut self) -> impl Iterator<Item = &mut Noted> {
@@ -442,35 +446,35 @@ mod tests {
         losses.drop_readable(&store).unwrap();
         assert_eq!(losses.blocks().collect::<Vec<_>>(), [block(2)]);
         losses.accept(Timestamp(11));
-        losses.absorb(&Losses {
-            blocks: [block(2)].map(|one| (one.name, (None, NOTED))).into(),
-            ..Losses::default()
-        });
+        let mut earlier = Losses::default();
+        earlier.add_block(block(2));
+        losses.absorb_earlier(&earlier);
         let accepted = LostBlock { accepted: Some(Timestamp(11)), ..block(2) };
         assert_eq!(losses.blocks().collect::<Vec<_>>(), [accepted]);
         assert!(losses.unaccepted().is_empty());
-        // Lost once more, later: that is another loss.
-        losses.add_block(LostBlock { noticed: Timestamp(40), ..block(2) });
+        // Lost once more: that is another loss, whatever the clock says.
+        let again = LostBlock { noticed: Timestamp(4), ..block(2) };
+        losses.add_block(again);
+        assert_eq!(losses.unaccepted().blocks().collect::<Vec<_>>(), [again]);
+        losses.add_block(accepted);
         assert_eq!(losses.unaccepted().block_count(), 1);
     }
 
     #[test]
-    fn what_was_accepted_without_a_name_stays_accepted_when_an_earlier_list_names_it() {
-        let mut losses = Losses { more: Some(NOTED), ..Losses::default() };
-        losses.accept(Timestamp(20));
-        let mut earlier = Losses::default();
-        earlier.add_block(block(1));
+    fn an_earlier_list_tells_what_this_one_lacks_and_changes_nothing_else() {
+        let mut earlier =
+            Losses { more: Some(Noted { accepted: Some(Timestamp(9)), ..NOTED }), ..Losses::default() };
+        [1, 2].into_iter().for_each(|number| earlier.add_block(block(number)));
         earlier.add_place(LostPlace { accepted: None, ..place(300) });
-        losses.absorb_earlier(earlier.clone());
-        assert!(losses.unaccepted().is_empty(), "{losses:?}");
-        // What was noticed after that was not meant.
-        earlier.add_block(LostBlock { noticed: Timestamp(30), ..block(2) });
-        losses.absorb_earlier(earlier.clone());
-        assert_eq!(losses.unaccepted().block_count(), 1);
-        // Nor is anything accepted that nobody has accepted.
-        let mut open = Losses { more: Some(NOTED), ..Losses::default() };
-        open.absorb_earlier(earlier);
-        assert_eq!((open.unaccepted().block_count(), open.unaccepted().places().count()), (2, 1));
+        let mut losses = Losses { more: Some(NOTED), is_cut: true, ..Losses::default() };
+        losses.add_block(LostBlock { accepted: Some(Timestamp(8)), ..block(1) });
+        losses.absorb_earlier(&earlier);
+        let open = losses.unaccepted();
+        assert_eq!(open.blocks().collect::<Vec<_>>(), [block(2)]);
+        assert!(
+            open.places().count() == 1 && open.is_incomplete(),
+            "that this list was lost, nobody has accepted"
+        );
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::folder::{
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::last_night::LastNight;
-use crate::naming::{NameTaken, check_name};
 use crate::losses::Losses;
+use crate::naming::{NameTaken, check_name};
 use crate::progress::Progress;
 use crate::request::Request;
 use crate::snapshot::{Growth, Snapshot};

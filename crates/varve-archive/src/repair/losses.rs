@@ -34,8 +34,8 @@ impl<'a> Recording<'a> {
         roots: &[CatalogRoot],
     ) -> Self {
         let mut losses = catalog.losses(blocks);
-        if was_lost || losses.is_incomplete() {
-            losses.absorb_earlier(Catalog::losses_of_any(blocks, roots));
+        if was_lost || losses.is_cut() {
+            losses.absorb_earlier(&Catalog::losses_of_any(blocks, roots));
         }
         let (held, held_at) = (store.catalogs(), store.final_catalog_place());
         Self { store, losses, now: store.world().clock.now(), held, held_at }
