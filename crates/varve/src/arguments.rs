@@ -11,7 +11,6 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
-use varve_store::AuditShare;
 use varve_world::Timestamp;
 
 mod bench;
@@ -22,6 +21,7 @@ mod serve;
 mod snapshots;
 mod value;
 mod venti;
+mod verify;
 mod what_goes_in;
 mod which;
 
@@ -34,11 +34,11 @@ pub use serve::{Serve, TlsFiles};
 pub use snapshots::{AsChoice, GroupBy, Snapshots, Tag};
 pub use value::parse_name;
 use value::{
-    parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment,
-    parse_compression, parse_duration, parse_format, parse_index_memory, parse_parity, parse_sample,
-    parse_share, parse_size, parse_tag, parse_time,
+    parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,
+    parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag, parse_time,
 };
 pub use venti::{Copy, Import, Venti};
+pub use verify::{Repair, Verify};
 pub use what_goes_in::WhatGoesIn;
 pub use which::Which;
 
@@ -667,38 +667,6 @@ pub struct Restore {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Verify {
-    /// Check these archives of vac or vbackup instead, and read all of each: vac:SCORE, ext2:SCORE and the like, or .vac files
-    ///
-    /// Every block below the root is read; what is missing or damaged is named by its path. Works in a store, in a replica and at a Venti
-    /// server. An archive that it follows is not checked.
-    #[arg(value_name = "ARCHIVE", value_hint = ValueHint::AnyPath, conflicts_with_all = ["share", "since", "replica", "sample"])]
-    pub archives: Vec<OsString>,
-
-    /// Read and check every byte, past the page cache where the file system allows it
-    #[arg(long)]
-    pub data: bool,
-
-    /// Of the data read at most this share, such as 3%, and first what was read longest ago: so a full check is spread over nights
-    #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
-    pub share: Option<f64>,
-
-    /// Of the data read only what was not read and found whole within this time, such as 30d
-    #[arg(long, value_name = "AGE", value_parser = parse_age)]
-    pub since: Option<Duration>,
-
-    /// Check a replica, object by object, without trusting it
-    ///
-    /// With --store the replica is also compared with the store that it should be of.
-    #[arg(long, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
-    pub replica: Option<String>,
-
-    /// Read and check this share of the replica's data, drawn at random, such as 5%
-    #[arg(long, value_name = "PERCENT", requires = "replica", conflicts_with = "data", value_parser = parse_sample)]
-    pub sample: Option<varve_replica::Share>,
-}
-
-#[derive(Debug, Clone, Args)]
 pub struct Replicate {
     /// Where to: folders or URLs; all that are remembered if none is given
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
@@ -754,40 +722,6 @@ pub struct CloneStore {
     /// How many arenas are fetched at the same time [default: 8, and 4 from an FTP server]
     #[arg(short, long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
-}
-
-impl Verify {
-    /// What of the data is to be read, if any.
-    pub fn data_share(&self, now: Timestamp) -> Option<AuditShare> {
-        if !self.data && self.share.is_none() && self.since.is_none() {
-            return None;
-        }
-        let nanoseconds = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-        let not_since = self.since.map(|age| Timestamp(now.0.saturating_sub(nanoseconds(age))));
-        Some(AuditShare { not_since, share: self.share.unwrap_or(1.0) })
-    }
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct Repair {
-    /// Fetch lost blocks from this store, a copy with the same key; may be given several times
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
-    pub from: Vec<PathBuf>,
-
-    /// Read every byte first, even if damage is known already
-    #[arg(long)]
-    pub data: bool,
-
-    /// Only say what would be done
-    #[arg(long)]
-    pub plan: bool,
-
-    /// Say what is lost, and with the name of that plan: do not report it any more
-    ///
-    /// Without PLAN it prints what is lost and the name of the plan to forget it. With that name, `verify` and `repair` no longer report
-    /// it; the log keeps a note of it with the time. Snapshots that need what is lost stay harmed, and are reported.
-    #[arg(long, value_name = "PLAN", num_args = 0..=1, conflicts_with_all = ["from", "data", "plan"])]
-    pub accept_loss: Option<Option<String>>,
 }
 
 /// Words that are well formed one by one, and make no sense together. The exit status is then 2, as for words that no
