@@ -58,6 +58,28 @@ pub trait Files: Send + Sync {
         take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), ReadContentError>;
 
+    /// The same, around what is damaged: each range that cannot be had goes to `lost`, and what was handed over of it does not
+    /// count.
+    ///
+    /// # Errors
+    /// [`ReadContentError::Take`].
+    fn read_around(
+        &self,
+        file: &Node,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
+    ) -> Result<(), ReadContentError> {
+        match self.read(file, range.clone(), take) {
+            Ok(()) => Ok(()),
+            Err(error @ ReadContentError::Take(_)) => Err(error),
+            Err(damage) => {
+                lost(range, damage);
+                Ok(())
+            }
+        }
+    }
+
     /// Writes a file's content to a stream.
     ///
     /// # Errors

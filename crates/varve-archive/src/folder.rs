@@ -50,7 +50,10 @@ pub use news::{FileNews, NewsCounts, NoteNews};
 pub use options::FolderOptions;
 pub use outcome::{ArchiveFolderError, ArchivedFolder};
 pub use pages::FolderPages;
-pub use restore::{RestoreCounts, RestoreFolderError, RestoreOptions, restore_folder};
+pub use restore::{
+    Action, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter, RestoreFolderError,
+    RestoreOptions, plan_restore, read_back, restore_folder,
+};
 pub use sequence::FolderCounts;
 pub use single::StreamOwner;
 pub(crate) use single::{archive_stream, split};

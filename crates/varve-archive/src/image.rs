@@ -8,10 +8,12 @@ mod new_image;
 mod part;
 mod piece;
 mod read;
+mod read_back;
 mod restore;
 mod served;
 mod source;
 mod streams;
+mod unfinished_image;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};
 pub use cached_blocks::CachedBlocks;
@@ -19,6 +21,9 @@ pub use mounted::mounted_for_writing;
 pub use new_image::make_image;
 pub use part::ImagePart;
 pub use read::ImageReader;
-pub use restore::{ImageSink, RestoreImageError, fill_image, restore_image, write_image};
+pub use read_back::read_back_image;
+pub use restore::{
+    ImageOptions, ImageSink, RestoreImageError, fill_image, restore_image, write_image, write_image_around,
+};
 pub use served::{Place, PlaceError, ServedImage, Told, ToldRun};
 pub use source::{ImageSource, OpenSourceError, open_to_read};

@@ -241,6 +241,20 @@ impl Files for ImageFiles {
         }
     }
 
+    fn read_around(
+        &self,
+        file: &Node,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
+    ) -> Result<(), ReadContentError> {
+        match self.place(file) {
+            Some(Place::File(files, id)) => files.read_around(id, file.size, range, take, lost),
+            Some(Place::Raw(part)) => part.read_around(&*self.blocks, range, take, lost),
+            _ => Ok(()),
+        }
+    }
+
     fn write_to(
         &self,
         workers: &dyn Workers,

@@ -16,7 +16,9 @@
 mod archived;
 mod archived_bytes;
 mod catalog;
+mod compare;
 mod copy;
+mod damage;
 mod elsewhere;
 mod fields;
 mod files;
@@ -41,29 +43,33 @@ mod snapshot;
 mod snapshot_id;
 mod tags;
 mod take;
+mod unfinished;
 mod vac;
 mod venti_arenas;
 mod verify;
 
 pub use archived_bytes::allocated_bytes_in;
 pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
+pub use compare::Unlike;
 pub use copy::{CopySnapshotError, SnapshotCopier};
+pub use damage::DamageList;
 pub use elsewhere::Elsewhere;
 pub use fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
 pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
 pub use filter::SnapshotFilter;
 pub use folder::{
-    ArchiveFolderError, ArchivedFolder, Change, ExcludeRule, ExcludeRules, Excludes, ExcludesError,
+    Action, ArchiveFolderError, ArchivedFolder, Change, ExcludeRule, ExcludeRules, Excludes, ExcludesError,
     FOLDER_ROOT, FileNews, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeadsOut,
     LeftOutEntry, LeftOutOfFolder, LeftOutReason, ListNext, Listed, ListedPaths, LookupError, NewsCounts,
-    NoteNews, RestoreCounts, RestoreFolderError, RestoreOptions, RuleOrigin, StoredFiles, StreamOwner,
-    Surveyed, Watch, archive_folder, compare_folders, list, lookup, restore_folder, survey_folder,
-    wrong_in_pattern,
+    NoteNews, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter, RestoreFolderError,
+    RestoreOptions, RuleOrigin, StoredFiles, StreamOwner, Surveyed, Watch, archive_folder, compare_folders,
+    list, lookup, plan_restore, read_back, restore_folder, survey_folder, wrong_in_pattern,
 };
 pub use image::{
-    ArchiveImageError, ArchivedImage, CachedBlocks, ImagePart, ImageReader, ImageSink, ImageSource,
-    OpenSourceError, Place, PlaceError, RestoreImageError, ServedImage, Told, ToldRun, archive_image,
-    fill_image, image_shape, make_image, mounted_for_writing, open_to_read, restore_image, write_image,
+    ArchiveImageError, ArchivedImage, CachedBlocks, ImageOptions, ImagePart, ImageReader, ImageSink,
+    ImageSource, OpenSourceError, Place, PlaceError, RestoreImageError, ServedImage, Told, ToldRun,
+    archive_image, fill_image, image_shape, make_image, mounted_for_writing, open_to_read, read_back_image,
+    restore_image, write_image, write_image_around,
 };
 pub use inside::{ImageFiles, ListedVolume};
 pub use left_out::LeftOutRecord;

@@ -21,7 +21,7 @@ pub(crate) fn partial_names(name: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 }
 
 /// Gives what has the first name in a folder the second one, or exchanges the two.
-pub(crate) type Rename = dyn Fn(&OwnedFd, &[u8], &[u8], RenameFlags) -> Result<(), Errno>;
+pub(crate) type Rename<'a> = dyn Fn(&OwnedFd, &[u8], &[u8], RenameFlags) -> Result<(), Errno> + 'a;
 
 /// As the system does it.
 pub(crate) fn rename(folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<(), Errno> {
@@ -37,7 +37,7 @@ pub(crate) fn is_unknown_flag(error: Errno) -> bool {
 }
 
 /// Renames, and replaces nothing: [`Errno::EXIST`], if something has the name already.
-pub(crate) fn rename_new(folder: &OwnedFd, from: &[u8], to: &[u8], rename: &Rename) -> Result<(), Errno> {
+pub(crate) fn rename_new(folder: &OwnedFd, from: &[u8], to: &[u8], rename: &Rename<'_>) -> Result<(), Errno> {
     match rename(folder, from, to, RenameFlags::NOREPLACE) {
         // A file system that cannot promise not to replace: what was looked at last decides.
         Err(error) if is_unknown_flag(error) => {

@@ -104,6 +104,11 @@ impl Progress {
         }
     }
 
+    /// How many bytes are done.
+    pub(crate) fn bytes_done(&self) -> u64 {
+        self.bytes_done.load(Ordering::Relaxed)
+    }
+
     fn current(&self) -> MutexGuard<'_, Vec<u8>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,13 +4,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 use varve_archive::{
-    ArchiveImageError, ArchivedImage, ImagePart, ImageSource, Place, PlaceError, Progress, RestoreImageError,
-    ServedImage, Told, ToldRun, archive_image, restore_image, write_image,
+    ArchiveImageError, ArchivedImage, DamageList, ImageOptions, ImagePart, ImageSource, Place, PlaceError,
+    Progress, RestoreImageError, ServedImage, Told, ToldRun, archive_image, read_back_image, restore_image,
+    write_image, write_image_around,
 };
-use varve_block::MemoryBlockStore;
+use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers};
 
 const BLOCK_BYTES: u32 = 4096;
@@ -49,8 +51,7 @@ fn a_sparse_image_comes_back_sparse() {
     let image = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
     assert_eq!((image.entry.size(), image.changed_meanwhile), (9 * MIB + 5, false));
     let back = folder.path().join("back.img");
-    restore_image(&store, &InlineWorkers, &ImagePart::whole(&image.entry), &back, false, &Progress::new())
-        .unwrap();
+    restore(&store, &image, &back, false).unwrap();
     assert_eq!(fs::read(&back).unwrap(), fs::read(&path).unwrap());
     assert_eq!(contents(&store, &image), fs::read(&path).unwrap());
     let occupied = fs::metadata(&back).unwrap().blocks() * 512;
@@ -63,7 +64,8 @@ fn restore(
     to: &Path,
     overwrite: bool,
 ) -> Result<(), RestoreImageError> {
-    restore_image(store, &InlineWorkers, &ImagePart::whole(&image.entry), to, overwrite, &Progress::new())
+    let options = ImageOptions { overwrite, ..ImageOptions::default() };
+    restore_image(store, &InlineWorkers, &ImagePart::whole(&image.entry), to, options, &Progress::new())
 }
 
 #[test]
@@ -117,6 +119,172 @@ fn an_image_replaces_only_files_and_only_when_asked() {
         assert!(!fs::symlink_metadata(&other).unwrap().is_file());
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + others.len(), "nothing else is left there");
+}
+
+/// A store that knows the names of all blocks that were put, and can end an operation after so many reads.
+#[derive(Default)]
+struct Listing {
+    store: MemoryBlockStore,
+    names: Mutex<Vec<BlockName>>,
+    ends: Mutex<Option<(usize, Arc<Progress>)>>,
+}
+
+impl BlockStore for Listing {
+    fn score_bytes(&self) -> usize {
+        self.store.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.store.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        let (block_type, score) = (block.block_type, self.store.put(block)?);
+        self.names.lock().unwrap().push(BlockName { score, block_type });
+        Ok(score)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
+        if let Some((left, progress)) = &mut *self.ends.lock().unwrap() {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                progress.cancel();
+            }
+        }
+        self.store.get(name)
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.store.sync()
+    }
+}
+
+#[test]
+fn an_interrupted_image_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    let bytes: Vec<u8> = (0..12_000_000_u32).flat_map(|word| (word / 1000 * 7 + 1).to_le_bytes()).collect();
+    fs::write(&path, &bytes).unwrap();
+    let store = Listing::default();
+    let image = archive_image(
+        &store,
+        &InlineWorkers,
+        &ImageSource::open(&path).unwrap(),
+        BLOCK_BYTES,
+        &Progress::new(),
+    );
+    let part = ImagePart::whole(&image.unwrap().entry);
+    let back = folder.path().join("back.img");
+    let mut reads = Vec::new();
+    for _ in 0..100 {
+        let progress = Arc::new(Progress::new());
+        *store.ends.lock().unwrap() = Some((4000, Arc::clone(&progress)));
+        let before = store.store.get_count();
+        let options = ImageOptions { source: b"disk", note_bytes: 4 * MIB, ..ImageOptions::default() };
+        let restored = restore_image(&store, &RealWorkers::new(2), &part, &back, options, &progress);
+        reads.push(store.store.get_count() - before);
+        match restored {
+            Ok(()) => break,
+            Err(RestoreImageError::Unfinished { unfinished, .. }) => {
+                assert!(unfinished.is_file() && !back.exists());
+                // Whatever a crash leaves after what was noted does not count.
+                let file = File::options().write(true).open(&unfinished).unwrap();
+                file.write_all_at(&[7; 100], bytes.len() as u64 - 100).unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(fs::read(&back).unwrap() == bytes, "{reads:?}");
+    assert!(reads.len() > 2, "it was interrupted: {reads:?}");
+    let leaves = bytes.len() as u64 / u64::from(BLOCK_BYTES);
+    assert!(reads.iter().sum::<u64>() < 2 * leaves, "nothing is read again and again: {reads:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left there");
+}
+
+/// Each block of an image in turn is lost: everything else comes back, and what does not is listed.
+#[test]
+fn damage_takes_nothing_else_with_it() {
+    let (folder, path) = sparse_image();
+    let good = fs::read(&path).unwrap();
+    let archived = || {
+        let store = Listing::default();
+        let source = ImageSource::open(&path).unwrap();
+        let image = archive_image(&store, &InlineWorkers, &source, BLOCK_BYTES, &Progress::new()).unwrap();
+        (store, ImagePart::whole(&image.entry))
+    };
+    let count = archived().0.names.lock().unwrap().len();
+    for number in (0..count).step_by(count / 40 + 1).chain(count - 6..count) {
+        let (store, part) = archived();
+        let lost = store.names.lock().unwrap()[number];
+        assert!(store.store.lose(&lost));
+        let back = folder.path().join("back.img");
+        let refused = restore_image(
+            &store,
+            &InlineWorkers,
+            &part,
+            &back,
+            ImageOptions { source: b"x", ..ImageOptions::default() },
+            &Progress::new(),
+        );
+        assert!(matches!(refused, Err(RestoreImageError::Unfinished { .. })), "{refused:?}");
+        // What it has left is gone on with.
+        let damaged = DamageList::new();
+        let options = ImageOptions { source: b"x", damaged: Some(&damaged), ..ImageOptions::default() };
+        restore_image(&store, &InlineWorkers, &part, &back, options, &Progress::new()).unwrap();
+        let mut expected = good.clone();
+        damaged.for_each(|path, range| {
+            assert_eq!(path, Path::new(""));
+            assert!(range.start < range.end && range.end <= good.len() as u64, "{range:?}");
+            expected[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()].fill(0);
+        });
+        assert!(fs::read(&back).unwrap() == expected, "block {number}: {lost:?}");
+        assert!(!damaged.is_empty() && expected != good, "block {number}");
+        if lost.block_type.depth() == 0 {
+            // The same block stands for all places that have the same bytes, and for no others.
+            let block = usize::try_from(BLOCK_BYTES).unwrap();
+            let blocks = || good.chunks(block).zip(expected.chunks(block));
+            let first = blocks().find(|(good, back)| good != back).map(|(good, _)| good).unwrap();
+            assert!(blocks().all(|(good, back)| (good == back) == (good != first)), "block {number}");
+        }
+        read_back_image(&store, &part, &back, true, &Progress::new()).unwrap();
+        let again = DamageList::new();
+        let mut streamed = Vec::new();
+        write_image_around(
+            &store,
+            &RealWorkers::new(2),
+            &part,
+            &mut streamed,
+            Some(&again),
+            &Progress::new(),
+        )
+        .unwrap();
+        assert!(streamed == expected && again.bytes() == damaged.bytes());
+        fs::remove_file(&back).unwrap();
+    }
+}
+
+#[test]
+fn an_image_that_is_not_what_was_restored_is_found() {
+    let (folder, path) = sparse_image();
+    let store = MemoryBlockStore::new();
+    let image = archive(&store, &ImageSource::open(&path).unwrap()).unwrap();
+    let (part, back) = (ImagePart::whole(&image.entry), folder.path().join("back.img"));
+    restore(&store, &image, &back, false).unwrap();
+    let check = || read_back_image(&store, &part, &back, false, &Progress::new());
+    check().unwrap();
+    let file = File::options().write(true).open(&back).unwrap();
+    // In data, in a hole, at the end.
+    for place in [3, 2 * MIB + 17, 9 * MIB + 4] {
+        let mut byte = [0];
+        let old = File::open(&back).unwrap();
+        old.read_exact_at(&mut byte, place).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], place).unwrap();
+        let found = check().unwrap_err();
+        assert!(matches!(found, varve_archive::Unlike::Bytes { at } if at == place), "{found:?}");
+        file.write_all_at(&byte, place).unwrap();
+    }
+    file.set_len(9 * MIB).unwrap();
+    assert!(matches!(check(), Err(varve_archive::Unlike::Status { .. })));
 }
 
 /// Only root can have a device.

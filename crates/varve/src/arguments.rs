@@ -17,6 +17,7 @@ mod bench;
 mod boot;
 mod command_line;
 mod plan;
+mod restore;
 mod serve;
 mod snapshots;
 mod value;
@@ -30,6 +31,7 @@ pub use bench::{
 };
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use plan::{MakePlan, Sizes};
+pub use restore::Restore;
 pub use serve::{Serve, TlsFiles};
 pub use snapshots::{AsChoice, GroupBy, Snapshots, Tag};
 pub use value::parse_name;
@@ -201,6 +203,8 @@ pub enum Command {
     /// Find files by name in snapshots, inside disk images too
     Find(Find),
     /// Take an image, a folder or a part of it out of the archive
+    ///
+    /// A new destination appears when it is whole. If a restore is interrupted, or the disk is full, the same command goes on with it.
     #[command(after_help = INSIDE_HELP)]
     Restore(Restore),
     /// Check that everything is there and undamaged, here or at a replica
@@ -640,27 +644,6 @@ pub struct Find {
 
     /// Where to look: one snapshot, or a path in it: SNAPSHOT[:PATH]; all snapshots, newest first, if not given
     pub snapshot: Option<OsString>,
-
-    #[command(flatten)]
-    pub which: Which,
-}
-
-#[derive(Debug, Clone, Args)]
-pub struct Restore {
-    /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
-    pub snapshot: OsString,
-
-    /// Where to: a file, a folder or a block device; `there/` or `.` for its own name in that folder; `-` for standard output
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub destination: PathBuf,
-
-    /// Replace what is there
-    #[arg(long)]
-    pub overwrite: bool,
-
-    /// The format of the file that a disk image becomes: raw, qcow2, vmdk, vhdx, vdi or vhd; all but raw are made with QEMU's tools
-    #[arg(long, value_name = "FORMAT", default_value = "raw", value_parser = parse_format)]
-    pub format: ImageFormat,
 
     #[command(flatten)]
     pub which: Which,

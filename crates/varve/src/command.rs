@@ -41,6 +41,7 @@ use std::error::Error;
 
 use anyhow::Result;
 
+pub use self::restore::WouldChange;
 use crate::arguments::{Arguments, Command};
 use crate::exit_status;
 

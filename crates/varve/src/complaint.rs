@@ -12,22 +12,24 @@ use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 use crate::arguments::Command;
+use crate::command::WouldChange;
 use crate::secret::OpenToOthers;
 use crate::{exit_status, say, show};
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
-    print_with(error, || Some(STORE_FULL));
+    print_with(error, || Some(STORE_FULL), None);
 }
 
 /// The same for what a whole command has ended with.
 pub fn print_end(command: &Command, error: &Error) {
-    print_with(error, || when_full(command));
+    let is_damage = matches!(command, Command::Restore(_)) && exit_status::is_damage(error.as_ref());
+    print_with(error, || when_full(command), is_damage.then_some(KEEP_DAMAGED));
 }
 
-fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>) {
+fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, last: Option<&'static str>) {
     let full = || if is_full(error.as_ref()) { when_full() } else { None };
-    let hint = hint(error).or_else(full);
+    let hint = hint(error).or_else(full).or(last);
     let message = told(&with_causes(error.as_ref()));
     let fields = || {
         let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
@@ -82,8 +84,12 @@ fn told(text: &str) -> String {
 const STORE_FULL: &str =
     "nothing that was archived before is lost; make space and run the same command again";
 /// What may help where there is no room for what comes out of the archive.
-pub const DESTINATION_FULL: &str =
-    "the archive is as it was; make space where it is restored to, and run the same command again";
+pub const DESTINATION_FULL: &str = "the archive is as it was; make space where it is restored to, and the same command goes on where it stopped";
+/// What helps where something is damaged.
+pub const KEEP_DAMAGED: &str = "--keep-damaged restores all that can be read, and lists the rest; `varve repair --from COPY` may bring it back";
+/// What helps where something is there already, the way that changes least first.
+const EXISTS: &str = "--dry-run shows what would be done; --overwrite if-changed replaces what differs, and removes nothing; a / at the \
+                      end of the destination restores into that folder, under its own name";
 
 /// What may help a command that has met a full disk.
 fn when_full(command: &Command) -> Option<&'static str> {
@@ -170,16 +176,15 @@ fn hint(error: &Error) -> Option<&'static str> {
         if let Some(NotPermitted { permission: Permission::Destroy, .. }) = cause.downcast_ref() {
             return Some("give a key that `varve key list` shows as full");
         }
-        let is_there = matches!(cause.downcast_ref(), Some(RestoreFolderError::Exists { .. }))
+        let is_there = cause.is::<WouldChange>()
+            || matches!(cause.downcast_ref(), Some(RestoreFolderError::Exists { .. }))
             || matches!(cause.downcast_ref(), Some(RestoreImageError::Exists { .. }))
             || matches!(
                 cause.downcast_ref(),
                 Some(RestoreForeignError::Restore(RestoreImageError::Exists { .. }))
             );
         if is_there {
-            return Some(
-                "--overwrite replaces it; a / at the end of a folder's name restores into that folder",
-            );
+            return Some(EXISTS);
         }
         // Of what is to be replaced: the folder that it lies in is told by the system itself, and not by somebody between.
         let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;

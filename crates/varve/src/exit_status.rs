@@ -129,7 +129,7 @@ fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error +
             )*
         };
     }
-    boxed!(OpenError, ReadContentError, ReadFolderError);
+    boxed!(OpenError, ReadContentError, ReadFolderError, RestoreImageError);
     if let Some(ChooseIndexError::Config(inner)) = error.downcast_ref() {
         return Some(&**inner);
     }

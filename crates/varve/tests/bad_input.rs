@@ -261,7 +261,9 @@ fn a_full_disk_loses_nothing() {
     let full = sandbox.fails(1, ["restore", "big.img", "small/out"]);
     assert!(full.contains("No space left"), "{full}");
     assert!(full.contains("hint: the archive is as it was; make space where it is restored to"), "{full}");
-    assert_eq!(fs::read_dir(sandbox.path("small")).unwrap().count(), 0, "no half of it is left there");
+    assert!(full.contains("small/.out.varve-partial-0"), "where what is done lies: {full}");
+    assert!(!sandbox.path("small/out").exists(), "no half of it has the name");
+    fs::remove_file(sandbox.path("small/.out.varve-partial-0")).unwrap();
 
     fs::create_dir(sandbox.path("folder")).unwrap();
     fs::write(sandbox.path("folder/big"), noise(8, 4_000_000)).unwrap();
@@ -269,10 +271,11 @@ fn a_full_disk_loses_nothing() {
     let alone = sandbox.fails(1, ["restore", "folder:big", "small/out"]);
     assert!(alone.contains("No space left") && !alone.contains("No such file"), "{alone}");
     let among = sandbox.fails(1, ["restore", "folder", "small/out"]);
-    assert!(
-        among.contains("1 file or folder is missing") && among.contains("hint: the archive is"),
-        "{among}"
-    );
+    assert!(among.contains("No space left") && among.contains("hint: the archive is"), "{among}");
+    assert!(!sandbox.path("small/out").exists(), "nothing that lacks something has the name");
+    for left in fs::read_dir(sandbox.path("small")).unwrap().map(|left| left.unwrap().path()) {
+        if left.is_dir() { fs::remove_dir_all(left).unwrap() } else { fs::remove_file(left).unwrap() }
+    }
     fs::write(sandbox.path("small/fill"), noise(9, 1 << 20)).unwrap();
     let mut small = sandbox;
     small.set_store(small.path("small/store"));
@@ -393,7 +396,7 @@ impl Victim {
                     refused.push(id.clone());
                 }
             }
-            let run = harmed.run(["restore", id, "out", "--overwrite"]);
+            let run = harmed.run(["restore", id, "out", "--overwrite", "always"]);
             assert_eq!(run.code == Some(0), !refused.contains(id), "{what}: cat and restore disagree");
         }
         let (id, wanted) = &self.folder;
@@ -516,41 +519,50 @@ fn a_missing_newest_arena_is_found() {
     assert_eq!(victim.complaint(&outcome), None);
 }
 
-/// The store, what opens it, and what else belongs to it: an old folder is not removed with them in it.
+/// The store, what opens it, and what else belongs to it: whatever is asked for, nothing of it is removed, replaced or written into.
 #[test]
 fn nothing_is_replaced_that_holds_the_store() {
     let sandbox = Sandbox::encrypted();
-    fs::create_dir(sandbox.path("folder")).unwrap();
+    for folder in ["folder", "bare"] {
+        fs::create_dir(sandbox.path(folder)).unwrap();
+    }
     fs::write(sandbox.path("folder/file"), "text").unwrap();
-    sandbox.ok(["snapshot", "folder"]);
+    sandbox.ok(["snapshot", "folder", "bare"]);
     sandbox.snapshot_bytes("disk", b"an image");
     let replica = sandbox.path("usb/replica");
     fs::create_dir(sandbox.path("usb")).unwrap();
     sandbox.ok(["replicate", replica.to_str().unwrap(), "--remember"]);
     fs::create_dir_all(sandbox.path("cache/varve")).unwrap();
+    fs::write(sandbox.path("cache/varve/seen"), "what was seen").unwrap();
     let ids = sandbox.ids();
-    for (place, what) in [
-        (sandbox.path("."), "the store itself"),
-        (sandbox.store().to_path_buf(), "the store itself"),
-        (sandbox.path("usb"), "a replica"),
-        (sandbox.path("key"), "the key"),
-        (sandbox.path("cache"), "the cache"),
-    ] {
-        let place = place.canonicalize().unwrap();
+    let all = ["--overwrite", "always", "--delete", "--yes", "--replace-types"];
+    let refused = |what: &str, place: &str, code: i32| {
+        sandbox.fails(code, [&["restore"][..], &all, &[what, place]].concat())
+    };
+    let [store, key] = [sandbox.store(), &sandbox.path("key")].map(|path| path.canonicalize().unwrap());
+    for (place, what) in [(&store, "the store itself"), (&replica, "a replica"), (&key, "the key")] {
         for from in ["folder", "folder:file", "disk"] {
-            let refused = sandbox.fails(1, ["restore", "--overwrite", from, place.to_str().unwrap()]);
-            assert!(refused.contains(what), "{refused}");
+            let told = refused(from, place.to_str().unwrap(), 1);
+            assert!(told.contains(what), "{told}");
         }
     }
     // By another path.
     std::os::unix::fs::symlink(sandbox.path("."), sandbox.path("usb/link")).unwrap();
-    let by_link = sandbox.arg("usb/link/usb");
-    assert!(sandbox.fails(1, ["restore", "--overwrite", "folder", &by_link]).contains("a replica"));
-    assert!(sandbox.path("key").is_file() && replica.is_dir());
+    let by_link = sandbox.arg("usb/link/usb/replica/x");
+    assert!(refused("folder", &by_link, 1).contains("a replica"));
+    // In the folders above, an empty snapshot would remove everything.
+    for (place, kept) in [("usb", "usb/replica"), ("cache", "cache/varve"), ("", "key")] {
+        fs::write(sandbox.path(place).join("old"), "removed").unwrap();
+        let told = refused("bare", &sandbox.path(place).canonicalize().unwrap().to_string_lossy(), 3);
+        assert!(told.contains("must stay"), "{told}");
+        assert!(sandbox.path(kept).exists() && !sandbox.path(place).join("old").exists(), "{place}");
+    }
+    assert!(key.is_file() && replica.is_dir() && sandbox.path("cache/varve/seen").is_file());
     assert_eq!(sandbox.ids(), ids);
-    fs::create_dir(sandbox.path("other")).unwrap();
-    sandbox.ok(["restore", "--overwrite", "folder", &sandbox.arg("other")]);
     sandbox.ok(["verify", "--data"]);
+    // Nobody overwrites without saying how.
+    let around = store.parent().unwrap().to_str().unwrap().to_owned();
+    assert!(sandbox.fails(2, ["restore", "folder", &around, "--overwrite"]).contains("--overwrite"));
 }
 
 /// As `--exclude-file <(...)` of a shell: what is read is gone.

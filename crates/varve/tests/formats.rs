@@ -63,7 +63,7 @@ fn a_disk_is_the_same_in_every_format() {
         assert!(sandbox::bytes_on_disk(back.as_ref()) < 12 * MIB, "{format} takes room for its holes");
         let said = sandbox.fails(1, ["restore", "raw", &back, "--format", format]);
         assert!(said.contains("--overwrite"), "{said}");
-        sandbox.ok(["restore", "raw", &back, "--format", format, "--overwrite"]);
+        sandbox.ok(["restore", "raw", &back, "--format", format, "--overwrite", "always"]);
     }
     assert!(!sandbox.path("trap").exists());
     let left =

@@ -207,7 +207,7 @@ fn what_cannot_be_read_is_its_bytes() {
         ("disk:p3", bytes(37, 4)),
     ] {
         assert!(sandbox.run(["cat", path]).stdout == expected, "{path}");
-        sandbox.ok(["restore", "--overwrite", path, &sandbox.arg("back")]);
+        sandbox.ok(["restore", "--overwrite", "always", path, &sandbox.arg("back")]);
         assert!(fs::read(sandbox.path("back")).unwrap() == expected, "{path}");
     }
 }

@@ -87,7 +87,7 @@ fn into_a_folder_things_come_under_their_own_names() {
     assert_eq!(fs::read(sandbox.path("there/disk.img")).unwrap(), vec![7; 100_000]);
     for again in ["work:deep", "disk.img"] {
         let exists = sandbox.fails(1, ["restore", again, &there]);
-        assert!(exists.contains("exists") && exists.contains("hint: --overwrite"), "{exists}");
+        assert!(exists.contains("exists") && exists.contains("hint: --dry-run shows"), "{exists}");
     }
     // What exists is not entered unless its name says so.
     assert!(sandbox.fails(1, ["restore", "work", &sandbox.arg("there")]).contains("exists"));
@@ -212,7 +212,8 @@ fn says_what_came_out(sandbox: &Sandbox, first: &serde_json::Value) {
     assert_eq!(sandbox.ok(["restore", &letter, "said/quiet", "-q"]), "");
     let told = sandbox.json(["restore", &letter, "said/told"]).remove(0);
     let wanted = serde_json::json!({
-        "type": "restored", "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14, "problems": 0, "left_out": [],
+        "type": "restored", "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14,
+        "kept": 0, "attributes": 0, "deleted": 0, "problems": 0, "left_out": [],
     });
     assert_eq!(told, wanted);
 }
@@ -318,7 +319,7 @@ fn parts_come_out(sandbox: &Sandbox) {
     let refused = sandbox.fails(1, ["restore", "home@2026-05-01:letter.txt", &sandbox.arg("one")]);
     assert!(refused.contains("exists"), "{refused}");
     assert_eq!(fs::read_to_string(sandbox.path("one")).unwrap(), "Dear archive, once more\n");
-    sandbox.ok(["restore", "home@2026-05-01:letter.txt", &sandbox.arg("one"), "--overwrite"]);
+    sandbox.ok(["restore", "home@2026-05-01:letter.txt", &sandbox.arg("one"), "--overwrite", "always"]);
     assert_eq!(fs::read_to_string(sandbox.path("one")).unwrap(), "Dear archive,\n");
     let refused = sandbox.fails(1, ["restore", "home", &sandbox.arg("part")]);
     assert!(refused.contains("exists"), "{refused}");
@@ -347,7 +348,7 @@ fn standard_input_and_names() {
     fs::write(&image, "mine").unwrap();
     assert!(sandbox.fails(1, ["restore", "database", "out"]).contains("exists"));
     assert_eq!(fs::read(&image).unwrap(), b"mine");
-    sandbox.ok(["restore", "database", "out", "--overwrite"]);
+    sandbox.ok(["restore", "database", "out", "--overwrite", "always"]);
     assert!(fs::read(&image).unwrap() == bytes);
 }
 

@@ -404,6 +404,53 @@ fn each_line_on_the_second_home_is_followed() {
     assert!(left.is_empty(), "the page has no line for: {left:?}");
 }
 
+/// A disk and a folder with a damaged place in each come back but for that.
+#[test]
+fn what_can_be_read_is_taken_out_of_a_damaged_store() {
+    const TITLE: &str = "I need the data now, and it is damaged";
+    let sandbox = Sandbox::made_with(&["--clump-size", "64K"]);
+    let (disk, large) = (noise(1, 900_000), noise(2, 900_000));
+    sandbox.snapshot_bytes("disk", &disk);
+    fs::create_dir(sandbox.path("home")).unwrap();
+    fs::write(sandbox.path("home/large"), &large).unwrap();
+    fs::write(sandbox.path("home/letter"), "text").unwrap();
+    sandbox.ok(["snapshot", "home"]);
+    fs::remove_dir_all(sandbox.path("home")).unwrap();
+    copy_folder(sandbox.store(), &sandbox.path("copy"));
+    for (arena, share) in [(0, 40), (1, 50)] {
+        let arena = &sandbox.arenas()[arena];
+        write_at(arena, fs::metadata(arena).unwrap().len() * share / 100, b"rotten");
+    }
+    let hint = sandbox.fails(5, ["restore", "disk", "refused"]);
+    assert!(hint.contains("--keep-damaged"), "{hint}");
+    let commands = worst_day::commands_of(TITLE);
+    let (last, first) = commands.split_last().unwrap();
+    let mut said = String::new();
+    for command in first {
+        let run = sandbox.run(command.split_whitespace().skip(1));
+        assert_eq!(run.code, Some(5), "{command}: {}{}", run.text(), run.stderr);
+        said += &run.stderr;
+    }
+    for quote in worst_day::quotes_of(TITLE) {
+        assert!(said.contains(&quote), "{quote:?} is not in:\n{said}");
+    }
+    let differing = |path: &str, good: &[u8]| {
+        let back = fs::read(sandbox.path(path)).unwrap();
+        assert_eq!(back.len(), good.len(), "{path}");
+        assert!(back.iter().zip(good).all(|(back, good)| back == good || *back == 0), "{path}");
+        back.iter().zip(good).filter(|(back, good)| back != good).count()
+    };
+    for (path, good) in [("disk.img", &disk), ("raw.img", &disk), ("home/large", &large)] {
+        assert!((1..=3 * 65536).contains(&differing(path, good)), "{path}");
+    }
+    for list in ["disk.img.damaged", "home.damaged"] {
+        assert!(fs::read_to_string(sandbox.path(list)).unwrap().lines().count() > 1, "{list}");
+    }
+    sandbox.ok(["repair", "--data", "--from", "copy"]);
+    assert!(sandbox.ok(last.split_whitespace().skip(1)).contains("1 kept"), "one file of two is replaced");
+    assert_eq!(differing("home/large", &large), 0);
+}
+
 #[test]
 fn my_disk_died() {
     let elsewhere = tempfile::tempdir().unwrap();

@@ -1,63 +1,61 @@
-//! Restoring: what can be asked for, and what comes of it.
+//! Restoring: a tree of a snapshot is made at a new place, or merged into a folder that is there.
 //!
 //! ```text
-//! parent/ ─┬─ .NAME.varve-partial-0   <─ everything is made here, seen by its owner alone
-//!          └─ NAME                    <─ renamed to this once it is complete and survives power loss
+//! new place      parent/ ─┬─ .NAME.varve-partial-0   <─ everything is made here; an interrupted run is continued here
+//!                         └─ NAME                    <─ renamed to this once it is whole and durable
+//! empty folder   NAME/ ───── .NAME.varve-partial-0   <─ made here, and then moved up
+//! merge          NAME/… ──┬─ .FILE.varve-partial-0   <─ one file at a time
+//!                         └─ FILE                    <─ renamed to this once it is whole and durable
 //! ```
+//!
+//! All three take the same [steps], which are decided by the same [rules](decision). A plan shows them.
 
+mod apply;
 mod attributes;
+mod beside;
+mod decision;
+mod delete;
 mod destination;
+mod entry;
 mod files;
-mod replaced;
+mod guards;
+mod noting;
+mod options;
+mod plan;
+mod read_back;
+mod steps;
 mod tree;
 
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use varve_world::Workers;
-
-use self::attributes::Attributes;
-use self::destination::Destination;
-use self::files::FileWriter;
-use self::tree::TreeWriter;
-use super::pipeline;
-use super::watch::Watch;
-use crate::files::Files;
-use crate::node::{Node, NodeKind};
-
-/// How a node is restored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RestoreOptions<'a> {
-    /// Whether what is at the destination is replaced, a folder with all that it holds.
-    pub overwrite: bool,
-    /// Files and folders that must stay: nothing is replaced that one of them is, or is in. The store itself is such.
-    pub kept: &'a [PathBuf],
-    /// Whether owners and groups are restored, and the attributes that only root may set. Without, what would run as
-    /// somebody else loses its setuid and setgid bits.
-    pub owners: bool,
-}
-
-impl Default for RestoreOptions<'_> {
-    /// Overwrites nothing, and restores owners if the process may.
-    fn default() -> Self {
-        Self { overwrite: false, kept: &[], owners: rustix::process::geteuid().is_root() }
-    }
-}
+pub use self::apply::restore_folder;
+pub use self::decision::{Action, Reason};
+pub use self::options::{Overwrite, RestoreFilter, RestoreOptions};
+pub use self::plan::{PlanCounts, PlannedEntry, plan_restore};
+pub use self::read_back::read_back;
+use crate::node::NodeKind;
 
 /// How much was restored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoreCounts {
-    /// All that is not a folder.
+    /// Everything that was written and is not a folder.
     pub file_count: u64,
-    /// Folders.
+    /// Folders, those that were there before too.
     pub folder_count: u64,
-    /// Bytes in files, those in holes too; those of a file with several names once.
+    /// Bytes in files that were written, those in holes too; those of a file with several names once.
     pub bytes: u64,
+    /// Files, links and the like that were there and have stayed as they were.
+    pub kept_count: u64,
+    /// Those that were there and have got owner, mode, times or attributes.
+    pub attributes_count: u64,
+    /// What was removed because the snapshot does not have it.
+    pub deleted_count: u64,
     /// How many files or folders are missing, or lack something, or should be gone and are not.
     pub problem_count: u64,
-    /// Whether what was replaced is not all removed. One of the problems, too.
-    pub is_old_left: bool,
+    /// Whether nothing was removed, because not everything was restored.
+    pub is_delete_withheld: bool,
 }
 
 /// Why nothing was restored, or not to where it should be.
@@ -69,13 +67,19 @@ pub enum RestoreFolderError {
         /// The destination.
         path: PathBuf,
     },
-    /// What is there cannot be replaced: something is in it that must stay.
-    #[error("{} cannot be replaced: {} would be removed with it", path.display(), kept.display())]
+    /// What is there cannot be written into or replaced: it is, or holds, something that must stay.
+    #[error("{} cannot be written to or replaced: {} must stay", path.display(), kept.display())]
     Holds {
         /// The destination.
         path: PathBuf,
         /// What must stay.
         kept: PathBuf,
+    },
+    /// Another store is there.
+    #[error("{} is a Varve store, and nothing is restored into one", path.display())]
+    Store {
+        /// The store.
+        path: PathBuf,
     },
     /// What is there cannot be replaced: its removal would go on in another file system.
     #[error("{} cannot be replaced: a file system is mounted at {}; unmount it first, or restore elsewhere", path.display(), at.display())]
@@ -85,7 +89,7 @@ pub enum RestoreFolderError {
         /// Where the other one begins.
         at: PathBuf,
     },
-    /// A device, fifo or socket is there, and something else was to be restored.
+    /// Something of another kind is there.
     #[error("{} is a {there}, which is not replaced by a {kind}", path.display())]
     OtherKind {
         /// The destination.
@@ -95,7 +99,7 @@ pub enum RestoreFolderError {
         /// What was to be restored.
         kind: NodeKind,
     },
-    /// All is restored, as far as it was not reported, but could not get its name.
+    /// Everything is restored, but for what was reported, and could not get its name.
     #[error("what was restored cannot come to {}; it is complete, and stays at {}", path.display(), finished.display())]
     Unplaced {
         /// The destination.
@@ -119,42 +123,37 @@ pub enum RestoreFolderError {
         /// What the system says.
         source: io::Error,
     },
+    /// The disk was full, or gone. What was done so far serves the next run.
+    #[error("{}{}", not_written(path), unfinished_note(unfinished.as_ref()))]
+    Stopped {
+        /// The file at which it was; empty if it is all that is restored.
+        path: PathBuf,
+        /// Where the unfinished restore lies; `None`: each file of the destination is the old or the new one.
+        unfinished: Option<PathBuf>,
+        /// What the system says.
+        source: io::Error,
+    },
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
-    #[error("interrupted")]
-    Cancelled,
+    #[error("interrupted{}", unfinished_note(unfinished.as_ref()))]
+    Cancelled {
+        /// Where the unfinished restore lies; `None`: each file of the destination is the old or the new one.
+        unfinished: Option<PathBuf>,
+    },
 }
 
-/// Restores a node, and all below it, to `destination`; its own name does not matter.
-///
-/// The destination comes into being whole, and after it survives power loss, or not at all. What is missing in the store, what cannot
-/// be read in a file system, and what the system refuses, is reported and left out; the rest is restored. Holes come back as holes. Holds a bounded
-/// number of files whatever their size, and a path for each file that has several names.
-///
-/// # Errors
-/// [`RestoreFolderError`]: nothing has come into being, but for what [`RestoreFolderError::Unplaced`] names.
-pub fn restore_folder(
-    files: &dyn Files,
-    workers: &dyn Workers,
-    root: &Node,
-    destination: &Path,
-    options: RestoreOptions<'_>,
-    watch: Watch<'_>,
-) -> Result<RestoreCounts, RestoreFolderError> {
-    let destination = Destination::prepare(destination, root.kind, options)?;
-    let attributes = Attributes { owners: options.owners, may_inherit: root.kind != NodeKind::Folder };
-    let writer = FileWriter { files, watch, attributes };
-    let restored = pipeline::run(workers, &|job| writer.write(job), |pipeline| {
-        TreeWriter::new(files, &writer, pipeline, watch).write(root, &destination)
-    });
-    match restored {
-        Ok(counts) => {
-            let is_old_left = destination.put_in_place(counts.problem_count == 0, watch)?;
-            let problem_count = counts.problem_count + u64::from(is_old_left);
-            Ok(RestoreCounts { problem_count, is_old_left, ..counts })
-        }
-        Err(error) => {
-            destination.discard();
-            Err(error)
-        }
+fn not_written(path: &std::path::Path) -> String {
+    match path.as_os_str().is_empty() {
+        true => "it cannot be written".into(),
+        false => format!("{} cannot be written", path.display()),
+    }
+}
+
+fn unfinished_note(unfinished: Option<&PathBuf>) -> String {
+    match unfinished {
+        Some(path) => format!(
+            ": the restore is not finished; what is done is kept at {}, and the same command goes on from there",
+            path.display()
+        ),
+        None => ": the restore is not finished; every file is either the old or the new one".into(),
     }
 }

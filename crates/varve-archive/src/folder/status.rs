@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use varve_image::FileTime;
 use varve_world::Timestamp;
@@ -194,6 +194,8 @@ impl Names {
     }
 
     fn read_unsorted(&mut self, folder: impl AsFd) -> io::Result<()> {
+        // It may have been listed before, through this descriptor or a copy of it.
+        rustix::fs::seek(&folder, SeekFrom::Start(0))?;
         let mut buffer = [MaybeUninit::uninit(); NAMES_BUFFER_BYTES];
         let mut listing = RawDir::new(folder, &mut buffer);
         while let Some(listed) = listing.next() {

@@ -99,6 +99,17 @@ impl Files for StoredFiles<'_> {
         ImagePart::whole(&content).read(self.blocks, range, take)
     }
 
+    fn read_around(
+        &self,
+        file: &Node,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
+    ) -> Result<(), ReadContentError> {
+        let Some(content) = file.content else { return Ok(()) };
+        ImagePart::whole(&content).read_around(self.blocks, range, take, lost)
+    }
+
     fn write_to(
         &self,
         workers: &dyn Workers,

@@ -78,7 +78,7 @@ impl<'a> XattrPlace<'a> {
     }
 
     /// Takes one attribute away.
-    pub(super) fn remove(&self, name: &str) -> Result<(), Errno> {
+    pub(super) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
         match self {
             Self::Open(file) => rustix::fs::fremovexattr(file, name),
             Self::Named(path) => rustix::fs::lremovexattr(path, name),

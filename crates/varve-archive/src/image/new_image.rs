@@ -1,4 +1,4 @@
-//! The file of an image that is restored: it comes into place only when complete.
+//! The file of an image in another format that is restored: it comes into place only when complete, and is made anew after a failure.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileType, Metadata};
@@ -56,7 +56,7 @@ pub fn make_image<E: From<RestoreImageError>>(
     placed
 }
 
-fn word_for(there: FileType) -> &'static str {
+pub(super) fn word_for(there: FileType) -> &'static str {
     if there.is_dir() {
         "folder"
     } else if there.is_block_device() {

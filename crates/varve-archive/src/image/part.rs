@@ -64,16 +64,47 @@ impl ImagePart {
         range: Range<u64>,
         take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), ReadContentError> {
+        self.read_with(blocks, range, take, &mut |_, damage| Err(damage))
+    }
+
+    /// The same, around what is damaged: each range that cannot be had goes to `lost`.
+    ///
+    /// # Errors
+    /// [`ReadContentError::Take`].
+    pub(crate) fn read_around(
+        &self,
+        blocks: &dyn BlockStore,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
+    ) -> Result<(), ReadContentError> {
+        self.read_with(blocks, range, take, &mut |range, damage| {
+            lost(range, damage.into());
+            Ok(())
+        })
+    }
+
+    /// `lost` decides whether damage ends the read.
+    fn read_with(
+        &self,
+        blocks: &dyn BlockStore,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadTreeError) -> Result<(), ReadTreeError>,
+    ) -> Result<(), ReadContentError> {
         let reader = TreeReader::new(blocks, &self.entry);
         let mut cuts = self.cuts_of(reader, range);
         loop {
             let (mut batch, mut leaf_bytes) = (Vec::new(), 0);
             while leaf_bytes < BATCH_BYTES && batch.len() < BATCH_LEAF_COUNT_MAX {
-                let Some(cut) = cuts.next() else { break };
-                let cut = cut.map_err(ReadTreeError::from)?;
-                if cut.extent.leaf.is_some() {
-                    leaf_bytes += cut.extent.length;
-                    batch.push(cut);
+                match cuts.next() {
+                    None => break,
+                    Some(Err(LostCut { range, source })) => lost(range, source.into())?,
+                    Some(Ok(cut)) if cut.extent.leaf.is_some() => {
+                        leaf_bytes += cut.extent.length;
+                        batch.push(cut);
+                    }
+                    Some(Ok(_)) => {}
                 }
             }
             if batch.is_empty() {
@@ -81,7 +112,13 @@ impl ImagePart {
             }
             let extents: Vec<_> = batch.iter().map(|cut| cut.extent).collect();
             for (cut, leaf) in batch.iter().zip(reader.read_extents(&extents)) {
-                let bytes = cut.of(&leaf?);
+                let bytes = match leaf {
+                    Ok(leaf) => cut.of(&leaf),
+                    Err(damage) => {
+                        lost(cut.range(), damage)?;
+                        continue;
+                    }
+                };
                 if !bytes.is_empty() {
                     take(cut.offset, &bytes).map_err(ReadContentError::Take)?;
                 }
@@ -90,11 +127,7 @@ impl ImagePart {
     }
 
     /// The leaves and holes that it is made of, each cut to what belongs to it.
-    pub(crate) fn cuts<'a>(&self, reader: TreeReader<'a>) -> Cuts<'a> {
-        self.cuts_of(reader, 0..self.size())
-    }
-
-    fn cuts_of<'a>(&self, reader: TreeReader<'a>, range: Range<u64>) -> Cuts<'a> {
+    pub(crate) fn cuts_of<'a>(&self, reader: TreeReader<'a>, range: Range<u64>) -> Cuts<'a> {
         let mut passed = 0;
         let mut pieces = Vec::new();
         for piece in &self.pieces {
@@ -185,7 +218,26 @@ pub(crate) struct Cut {
     pub(crate) offset: u64,
 }
 
+/// What a part has of the bytes below a pointer block that cannot be read.
+#[derive(Debug)]
+pub(crate) struct LostCut {
+    /// Where they lie in the part.
+    pub(crate) range: Range<u64>,
+    pub(crate) source: ReadPointerError,
+}
+
 impl Cut {
+    /// So many zeros.
+    pub(crate) fn hole(range: Range<u64>) -> Self {
+        let (offset, length) = (range.start, range.end - range.start);
+        Self { extent: Extent { offset, length, leaf: None }, skipped: 0, length, offset }
+    }
+
+    /// Where it lies in the part.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.length
+    }
+
     /// What of the leaf's bytes belongs to the part. What is missing is zeros.
     pub(crate) fn of(&self, leaf: &Bytes) -> Bytes {
         let within = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(leaf.len());
@@ -201,7 +253,7 @@ pub(crate) struct Cuts<'a> {
 }
 
 impl Iterator for Cuts<'_> {
-    type Item = Result<Cut, ReadPointerError>;
+    type Item = Result<Cut, LostCut>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -210,9 +262,13 @@ impl Iterator for Cuts<'_> {
                 self.piece = Some((piece.clone(), begin, self.reader.extents(piece)));
                 continue;
             };
+            let within = |range: Range<u64>| {
+                let (from, to) = (range.start.max(piece.start), range.end.min(piece.end));
+                *begin + (from - piece.start)..*begin + (to.max(from) - piece.start)
+            };
             let extent = match extents.next() {
                 Some(Ok(extent)) => extent,
-                Some(Err(damage)) => return Some(Err(damage)),
+                Some(Err(source)) => return Some(Err(LostCut { range: within(source.range()), source })),
                 None => {
                     self.piece = None;
                     continue;

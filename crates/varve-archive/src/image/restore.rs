@@ -8,14 +8,17 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 use varve_block::BlockStore;
 use varve_tree::{ReadTreeError, TreeReader};
 use varve_world::{Task, Workers};
 
-use super::new_image::{self, make_image};
-use super::part::{Cut, Cuts, ImagePart};
+use super::new_image;
+use super::part::{Cut, Cuts, ImagePart, LostCut};
+use super::unfinished_image::{Noting, UnfinishedImage};
+use crate::damage::DamageList;
 use crate::files::ReadContentError;
 use crate::progress::Progress;
 
@@ -46,6 +49,29 @@ impl ImageSink for File {
         // already, of which there is nothing here. Only the sync at the end is a promise, so a refusal costs no more than time.
         let _ =
             fadvise(self, part.start, NonZeroU64::new(part.end.saturating_sub(part.start)), Advice::DontNeed);
+    }
+}
+
+/// How an image is restored.
+#[derive(Clone, Copy)]
+pub struct ImageOptions<'a> {
+    /// Whether a file that is there may be replaced, or a block device be written to.
+    pub overwrite: bool,
+    /// Names what is restored. An interrupted restore is continued only by one from the same source; with an empty one, by none.
+    pub source: &'a [u8],
+    /// After how many bytes the progress is made durable.
+    pub note_bytes: u64,
+    /// Takes the ranges that cannot be read, which then are zeros. `None`: damage ends the restore.
+    pub damaged: Option<&'a DamageList>,
+}
+
+/// See [`ImageOptions::note_bytes`]: some tens of seconds of work.
+const NOTE_BYTES: u64 = 8 << 30;
+
+impl Default for ImageOptions<'_> {
+    /// Overwrites nothing.
+    fn default() -> Self {
+        Self { overwrite: false, source: &[], note_bytes: NOTE_BYTES, damaged: None }
     }
 }
 
@@ -99,10 +125,19 @@ pub enum RestoreImageError {
     /// It was asked to stop.
     #[error("interrupted")]
     Cancelled,
+    /// Some of it is made, and serves the next run.
+    #[error("the restore is not finished; what is done is kept at {unfinished}, and the same command goes on from there", unfinished = unfinished.display())]
+    Unfinished {
+        /// Where it lies.
+        unfinished: PathBuf,
+        /// Why it ended.
+        source: Box<RestoreImageError>,
+    },
 }
 
 /// Restores an image, or a part of one, to a file, which is sparse where the image has zeros, comes into place only when complete, and
-/// can be read by its owner alone; or onto a block device that nothing else uses. `overwrite` allows either to replace what is there.
+/// can be read by its owner alone; or onto a block device that nothing else uses. A restore to a file that fails leaves what it has made
+/// beside the destination, and the next one from the same source goes on with that.
 ///
 /// # Errors
 /// [`RestoreImageError`].
@@ -111,18 +146,23 @@ pub fn restore_image(
     workers: &dyn Workers,
     image: &ImagePart,
     destination: &Path,
-    overwrite: bool,
+    options: ImageOptions<'_>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    if new_image::look_at(destination, overwrite)?.is_some_and(|there| there.is_block_device()) {
-        return restore_onto_device(blocks, workers, image, destination, progress);
+    let there = new_image::look_at(destination, options.overwrite)?;
+    if there.is_some_and(|there| there.is_block_device()) {
+        return restore_onto_device(blocks, workers, image, destination, options, progress);
     }
-    make_image(destination, overwrite, |file, _| {
-        let failed = |source| RestoreImageError::Write { path: destination.into(), source };
-        file.set_len(image.size()).map_err(failed)?;
-        let target = Target::Placed { file, writes_zeros: false };
-        restore_to(blocks, workers, image, target, destination, progress)
-    })
+    let new = UnfinishedImage::open(destination, there, options.source)?;
+    let written = new.begin(image.size()).and_then(|start| {
+        let noting = Noting::new(&new, start, options.note_bytes);
+        let target = Target::Placed { file: new.file(), writes_zeros: false, noting: Some(&noting) };
+        let job = ToRestore { image, start, damaged: options.damaged };
+        restore_to(blocks, workers, job, target, destination, progress)
+            .inspect_err(|_| noting.note())
+            .and_then(|()| new.complete(options.overwrite))
+    });
+    written.map_err(|source| new.stays(source))
 }
 
 fn restore_onto_device(
@@ -130,6 +170,7 @@ fn restore_onto_device(
     workers: &dyn Workers,
     image: &ImagePart,
     destination: &Path,
+    options: ImageOptions<'_>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     let failed = |source| RestoreImageError::Write { path: destination.into(), source };
@@ -147,12 +188,14 @@ fn restore_onto_device(
     if actual < image.size() {
         return Err(RestoreImageError::TooSmall { path: destination.into(), actual, needed: image.size() });
     }
-    let target = Target::Placed { file: &file, writes_zeros: true };
-    restore_to(blocks, workers, image, target, destination, progress)?;
+    let target = Target::Placed { file: &file, writes_zeros: true, noting: None };
+    let job = ToRestore { image, start: 0, damaged: options.damaged };
+    restore_to(blocks, workers, job, target, destination, progress)?;
     file.sync_all().map_err(failed)
 }
 
-/// Writes an image, or a part of one, to something that is all zeros, and of which `destination` is the name in messages.
+/// Writes an image, or a part of one, to something that is all zeros, and of which `destination` is the name in messages. With
+/// `damaged`, ranges that cannot be read stay zeros, and are added to it.
 ///
 /// # Errors
 /// [`RestoreImageError`].
@@ -160,12 +203,12 @@ pub fn fill_image(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
     image: &ImagePart,
-    into: &dyn ImageSink,
-    destination: &Path,
+    (into, destination): (&dyn ImageSink, &Path),
+    damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    let target = Target::Placed { file: into, writes_zeros: false };
-    restore_to(blocks, workers, image, target, destination, progress)
+    let target = Target::Placed { file: into, writes_zeros: false, noting: None };
+    restore_to(blocks, workers, ToRestore { image, start: 0, damaged }, target, destination, progress)
 }
 
 /// Writes an image, or a part of one, to a stream, in order.
@@ -179,23 +222,50 @@ pub fn write_image(
     into: &mut (dyn Write + Send),
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
+    write_image_around(blocks, workers, image, into, None, progress)
+}
+
+/// The same; with `damaged`, ranges that cannot be read come as zeros, and are added to it.
+///
+/// # Errors
+/// [`RestoreImageError`]; `into` has then got all bytes before the one that could not be had.
+pub fn write_image_around(
+    blocks: &dyn BlockStore,
+    workers: &dyn Workers,
+    image: &ImagePart,
+    into: &mut (dyn Write + Send),
+    damaged: Option<&DamageList>,
+    progress: &Progress,
+) -> Result<(), RestoreImageError> {
     let target = Target::Stream { into: Mutex::new(into), turn: Turn::default() };
-    restore_to(blocks, workers, image, target, Path::new("the output"), progress)
+    let job = ToRestore { image, start: 0, damaged };
+    restore_to(blocks, workers, job, target, Path::new("the output"), progress)
+}
+
+/// What is restored.
+#[derive(Clone, Copy)]
+struct ToRestore<'a> {
+    image: &'a ImagePart,
+    /// Everything before this is there already.
+    start: u64,
+    damaged: Option<&'a DamageList>,
 }
 
 fn restore_to(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
-    image: &ImagePart,
+    ToRestore { image, start, damaged }: ToRestore<'_>,
     target: Target<'_>,
     destination: &Path,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     progress.set_total(0, image.size());
+    progress.add_bytes_done(start);
     let reader = TreeReader::new(blocks, image.entry());
     let job = Job {
         reader,
-        claims: Mutex::new(Claims { number: 0, cuts: image.cuts(reader) }),
+        claims: Mutex::new(Claims { number: 0, cuts: image.cuts_of(reader, start..image.size()) }),
+        damaged,
         target,
         destination,
         progress,
@@ -212,6 +282,7 @@ fn restore_to(
 struct Job<'a, 'w> {
     reader: TreeReader<'a>,
     claims: Mutex<Claims<'a>>,
+    damaged: Option<&'a DamageList>,
     target: Target<'w>,
     destination: &'a Path,
     progress: &'a Progress,
@@ -226,7 +297,7 @@ struct Claims<'a> {
 /// Where the bytes go.
 enum Target<'a> {
     /// Anywhere, at any time. A new file is all zeros to begin with; a device is not.
-    Placed { file: &'a dyn ImageSink, writes_zeros: bool },
+    Placed { file: &'a dyn ImageSink, writes_zeros: bool, noting: Option<&'a Noting<'a>> },
     /// One batch after the other.
     Stream { into: Mutex<&'a mut (dyn Write + Send)>, turn: Turn },
 }
@@ -265,7 +336,13 @@ impl Job<'_, '_> {
                     bytes += cut.extent.leaf.map_or(0, |_| cut.extent.length);
                     batch.push(cut);
                 }
-                Some(Err(damage)) => return Some((claims.number, Err(ReadTreeError::from(damage).into()))),
+                Some(Err(LostCut { range, source })) => match self.damaged {
+                    Some(damaged) => {
+                        damaged.add(Path::new(""), range.clone());
+                        batch.push(Cut::hole(range));
+                    }
+                    None => return Some((claims.number, Err(ReadTreeError::from(source).into()))),
+                },
             }
         }
         if batch.is_empty() {
@@ -280,14 +357,21 @@ impl Job<'_, '_> {
             return Err(RestoreImageError::Cancelled);
         }
         let extents: Vec<_> = batch.iter().map(|cut| cut.extent).collect();
-        let leaves = self.reader.read_extents(&extents).into_iter().collect::<Result<Vec<_>, _>>()?;
-        let leaves: Vec<_> = batch.iter().zip(leaves).map(|(cut, leaf)| cut.of(&leaf)).collect();
+        let leaves = batch.iter().zip(self.reader.read_extents(&extents));
+        let leaves = leaves.map(|(cut, leaf)| self.leaf_or_hole(cut, leaf)).collect::<Result<Vec<_>, _>>()?;
         let failed = |source| RestoreImageError::Write { path: self.destination.into(), source };
         match &self.target {
-            Target::Placed { file, writes_zeros } => {
+            Target::Placed { file, writes_zeros, noting } => {
                 place(*file, *writes_zeros, batch, &leaves).map_err(failed)?;
                 if let (Some(first), Some(last)) = (batch.first(), batch.last()) {
-                    file.is_written(first.offset..last.offset + last.length);
+                    let range = first.offset..last.offset + last.length;
+                    file.is_written(range.clone());
+                    // What damage has left as zeros is met, and told, once more by the next run.
+                    let is_damaged =
+                        self.damaged.is_some_and(|damaged| damaged.touches(Path::new(""), &range));
+                    if let Some(noting) = noting.filter(|_| !is_damaged) {
+                        noting.add(range);
+                    }
                 }
             }
             Target::Stream { into, turn } => {
@@ -301,6 +385,17 @@ impl Job<'_, '_> {
         self.progress.add_bytes_read(leaves.iter().map(|leaf| leaf.len() as u64).sum());
         self.progress.add_bytes_done(batch.iter().map(|cut| cut.length).sum());
         Ok(())
+    }
+
+    fn leaf_or_hole(&self, cut: &Cut, leaf: Result<Bytes, ReadTreeError>) -> Result<Bytes, ReadTreeError> {
+        match (leaf, self.damaged) {
+            (Ok(leaf), _) => Ok(cut.of(&leaf)),
+            (Err(_), Some(damaged)) => {
+                damaged.add(Path::new(""), cut.range());
+                Ok(Bytes::new())
+            }
+            (Err(damage), None) => Err(damage),
+        }
     }
 
     fn pass_turn(&self, number: u64) {
@@ -322,7 +417,7 @@ impl Turn {
 }
 
 /// Writes neighbouring leaves in one go.
-fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[Cut], leaves: &[bytes::Bytes]) -> io::Result<()> {
+fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[Cut], leaves: &[Bytes]) -> io::Result<()> {
     let mut run = Vec::new();
     let mut run_offset = 0;
     for (cut, leaf) in batch.iter().zip(leaves) {
@@ -347,7 +442,7 @@ fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[Cut], leaves: &[byte
     file.write_all_at(&run, run_offset)
 }
 
-fn stream(into: &mut dyn Write, batch: &[Cut], leaves: &[bytes::Bytes]) -> io::Result<()> {
+fn stream(into: &mut dyn Write, batch: &[Cut], leaves: &[Bytes]) -> io::Result<()> {
     for (cut, leaf) in batch.iter().zip(leaves) {
         into.write_all(leaf)?;
         io::copy(&mut io::Read::take(io::repeat(0), cut.length - leaf.len() as u64), into)?;

@@ -17,6 +17,9 @@ use crate::progress::Progress;
 
 /// How much of a file is read at a time.
 const READ_BYTES: u64 = 1 << 20;
+/// How much is read at a time where something is damaged: no file system known here has smaller blocks of data, but for some that are
+/// nearly gone.
+const AROUND_BYTES: u64 = 4096;
 /// So many names of one folder are held, and no more.
 const CHILD_COUNT_MAX: usize = 4 << 20;
 /// So much of what is wrong with a folder is told, and no more.
@@ -126,25 +129,74 @@ impl VolumeFiles {
         range: Range<u64>,
         take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), ReadContentError> {
+        self.read_with(id, size, range, take, &mut |_, damage| Err(damage))
+    }
+
+    /// The same, around what is damaged, in steps of [`AROUND_BYTES`]. If the places of the data cannot be read, everything from there
+    /// on is lost.
+    pub(super) fn read_around(
+        &self,
+        id: FileId,
+        size: u64,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
+    ) -> Result<(), ReadContentError> {
+        self.read_with(id, size, range, take, &mut |range, damage| {
+            lost(range, damage);
+            Ok(())
+        })
+    }
+
+    /// `lost` decides whether damage ends the read.
+    fn read_with(
+        &self,
+        id: FileId,
+        size: u64,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadContentError) -> Result<(), ReadContentError>,
+    ) -> Result<(), ReadContentError> {
         let end = range.end.min(size);
         let mut offset = range.start;
         let mut buffer = Vec::new();
+        // Where small steps end that go around damage.
+        let mut careful_until = 0;
         while offset < end {
-            let Some(data) = self.files.next_data(id, offset)? else { return Ok(()) };
+            let data = match self.files.next_data(id, offset) {
+                Ok(Some(data)) => data,
+                Ok(None) => return Ok(()),
+                Err(damage) => return lost(offset..end, damage.into()),
+            };
             offset = offset.max(data.start);
             let data_end = data.end.min(end);
             if data_end <= offset && offset < end {
-                return Err(damaged(format!("its data at {offset} end before they begin")));
+                return lost(offset..end, damaged(format!("its data at {offset} end before they begin")));
             }
             while offset < data_end {
-                let length = (data_end - offset).min(READ_BYTES);
+                let is_careful = offset < careful_until;
+                let step = if is_careful { AROUND_BYTES - offset % AROUND_BYTES } else { READ_BYTES };
+                let length = (data_end - offset).min(step);
                 buffer.resize(usize::try_from(length).expect("at most 1 MiB"), 0);
-                let count = self.files.read_at(id, offset, &mut buffer)?;
-                let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
-                    return Err(damaged(format!("it has {size} bytes and ends at {offset}")));
-                };
-                take(offset, bytes).map_err(ReadContentError::Take)?;
-                offset += bytes.len() as u64;
+                match self.files.read_at(id, offset, &mut buffer) {
+                    Ok(count) => {
+                        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+                            let what = format!("it has {size} bytes and ends at {offset}");
+                            return lost(offset..end, damaged(what));
+                        };
+                        take(offset, bytes).map_err(ReadContentError::Take)?;
+                        offset += bytes.len() as u64;
+                    }
+                    Err(damage) if is_careful => {
+                        lost(offset..offset + length, damage.into())?;
+                        offset += length;
+                    }
+                    Err(damage) => {
+                        // An empty range is no loss, but lets the caller end the read.
+                        lost(offset..offset, damage.into())?;
+                        careful_until = offset + length;
+                    }
+                }
             }
         }
         Ok(())

@@ -216,6 +216,16 @@ impl Files for VacFiles<'_> {
         self.stored.read(file, range, take)
     }
 
+    fn read_around(
+        &self,
+        file: &Node,
+        range: Range<u64>,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
+    ) -> Result<(), ReadContentError> {
+        self.stored.read_around(file, range, take, lost)
+    }
+
     fn write_to(
         &self,
         workers: &dyn Workers,

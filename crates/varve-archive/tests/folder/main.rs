@@ -5,6 +5,7 @@ mod format;
 mod hostile;
 mod look;
 mod restore;
+mod restore_model;
 mod round_trip;
 mod sample;
 mod selection;

@@ -136,6 +136,15 @@ pub struct Description {
 }
 
 impl Description {
+    pub fn is_folder(&self) -> bool {
+        FileType::from_raw_mode(self.file_type_and_mode) == FileType::Directory
+    }
+
+    /// As it is without its hard links.
+    pub fn forget_other_names(&mut self) {
+        self.link_count = 1;
+    }
+
     pub fn is_file(&self) -> bool {
         FileType::from_raw_mode(self.file_type_and_mode) == FileType::RegularFile
     }

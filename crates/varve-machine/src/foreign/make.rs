@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::json;
-use varve_archive::{ImagePart, Progress, RestoreImageError, ServedImage, fill_image, make_image};
+use varve_archive::{
+    DamageList, ImagePart, Progress, RestoreImageError, ServedImage, fill_image, make_image,
+};
 use varve_block::{BlockStore, visible};
 use varve_world::Workers;
 
@@ -48,7 +50,8 @@ pub enum RestoreForeignError {
     },
 }
 
-/// Restores an image to a file in a format that QEMU knows. It comes into place only when complete. A size that is no whole number of
+/// Restores an image to a file in a format that QEMU knows. It comes into place only when complete, and a failure leaves nothing to go on
+/// with. With `damaged`, ranges that cannot be read are zeros, and are added to it. A size that is no whole number of
 /// sectors is rounded up to one.
 ///
 /// # Errors
@@ -59,6 +62,7 @@ pub fn restore_foreign(
     image: &ImagePart,
     (destination, format): (&Path, ImageFormat),
     overwrite: bool,
+    damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreForeignError> {
     if fs::metadata(destination).is_ok_and(|existing| existing.file_type().is_block_device()) {
@@ -69,7 +73,7 @@ pub fn restore_foreign(
         let partial = std::path::absolute(partial)
             .map_err(|source| RestoreImageError::Write { path: destination.into(), source })?;
         make(&partial, format, image.size())?;
-        fill(blocks, workers, image, (&partial, format), progress)
+        fill(blocks, workers, image, (&partial, format), damaged, progress)
     })
 }
 
@@ -98,6 +102,7 @@ fn fill(
     workers: &dyn Workers,
     image: &ImagePart,
     (partial, format): (&Path, ImageFormat),
+    damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreForeignError> {
     let failed = |source| OpenForeignError::Connect { path: partial.into(), source };
@@ -114,7 +119,7 @@ fn fill(
             needed,
         });
     }
-    fill_image(blocks, workers, image, &disk, partial, progress)?;
+    fill_image(blocks, workers, image, (&disk, partial), damaged, progress)?;
     disk.flush().map_err(failed)?;
     drop(disk);
     Ok(server.finish(partial)?)

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use varve_archive::{
-    CachedBlocks, Files, ImageFiles, ImagePart, LeftOutRecord, LookupError, Node, Snapshot, SnapshotContent,
-    StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup,
+    CachedBlocks, Files, ImageFiles, ImagePart, LeftOutRecord, LookupError, Node, NodeKind, Snapshot,
+    SnapshotContent, StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup,
 };
 use varve_block::{BlockStore, visible};
 use varve_replica::Healing;
@@ -109,6 +109,13 @@ pub(super) enum Content<'a> {
     Raw(ImagePart),
     /// A file or a folder, wherever it lies.
     Node { files: Box<dyn Files + 'a>, node: Box<Node> },
+}
+
+impl Content<'_> {
+    /// Whether it is a folder with files in it.
+    pub(super) fn is_folder(&self) -> bool {
+        matches!(self, Self::Node { node, .. } if node.kind == NodeKind::Folder)
+    }
 }
 
 impl Place<'_> {

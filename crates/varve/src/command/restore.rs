@@ -1,6 +1,12 @@
 //! `varve restore` and `varve cat`
 
-use std::io::ErrorKind;
+mod damaged;
+mod image;
+mod kept;
+mod plan;
+mod targets;
+
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,82 +15,145 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{
-    ImagePart, NodeKind, Problem, Progress, RestoreCounts, RestoreFolderError, RestoreOptions, Tree, Watch,
-    restore_folder, restore_image, write_image,
+    DamageList, Files, Node, NodeKind, Overwrite, Problem, Progress, RestoreCounts, RestoreFilter,
+    RestoreFolderError, RestoreOptions, Tree, Watch, read_back, restore_folder,
 };
-use varve_machine::{ImageFormat, restore_foreign};
-use varve_replica::{Healing, Remembered};
-use varve_world::{RealStorage, Workers};
+use varve_machine::ImageFormat;
+use varve_replica::Healing;
+use varve_world::Workers;
 
+use self::image::Image;
+use self::kept::Kept;
+pub use self::plan::WouldChange;
+use self::targets::{OUTPUT, targets};
 use super::Outcome;
 use super::choice::Choice;
-use super::place::{Content, Place};
+use super::place::{Content, Place, What};
 use super::taken::{left_out_json, left_out_lines};
 use crate::arguments::{Arguments, Cat, Restore, WrongWords};
-use crate::home::{self, Home};
 use crate::progress_bar::Shown;
 use crate::reading::Reading;
-use crate::roots::Roots;
 use crate::say::Output;
 use crate::signals::cancel_on_signal;
-use crate::{complaint, exit_status, healing, replica_home, say, show, target};
+use crate::{complaint, exit_status, healing, say, show};
 
-/// Where a store keeps the list of the folders that its index is spread over, a path a line.
-const INDEX_PLACES: &str = "index/places";
-
-pub(super) fn run(arguments: &Arguments, words: &Restore) -> Result<Outcome> {
+pub(super) fn run(arguments: &Arguments, restore: &Restore) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
-    let place = Choice::new(arguments, archive.snapshots(), &words.which).place(&words.snapshot)?;
-    let words = &Restore { destination: below_folder(&words.destination, &place), ..words.clone() };
-    let kept = Kept::of(arguments)?;
-    kept.refuse(&words.destination, words.overwrite)?;
+    let blocks = archive.blocks();
+    let filter = RestoreFilter::new(&restore.includes, &restore.excludes)?;
+    let kept = Kept::of(arguments)?.with_paths();
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(&place.name(), &progress, arguments.quiet);
-    let blocks = archive.blocks();
-    let kept = kept.paths();
-    let from = Origin { blocks: &blocks, workers: archive.workers(), kept: &kept };
-    let restored = restore(from, &place, words, &progress);
-    drop(shown);
-    healing::report_lost(arguments, &blocks);
-    let restored =
-        restored.with_context(|| format!("{} was not restored", show::name(words.snapshot.as_bytes())))?;
-    Ok(restored.map_or(Outcome::Done, |restored| tell(arguments, &place, &words.destination, &restored)))
+    let choice = Choice::new(arguments, archive.snapshots(), &restore.which);
+    let mut places = Vec::new();
+    for text in &restore.snapshots {
+        let place = choice.place(text)?;
+        let content = place.content(&blocks).with_context(|| not_restored(text))?;
+        places.push((place, content));
+    }
+    let targets = targets(restore, &places)?;
+    let mut outcome = Outcome::Done;
+    for (((place, content), target), text) in places.iter().zip(&targets).zip(&restore.snapshots) {
+        if target != Path::new(OUTPUT) {
+            kept.0.refuse(target)?;
+        }
+        let damaged = DamageList::new();
+        let from = Origin {
+            arguments,
+            blocks: &blocks,
+            workers: archive.workers(),
+            kept: &kept.1,
+            filter: &filter,
+            damaged: Some(&damaged),
+        };
+        let shown = Shown::start(&place.name(), &progress, arguments.quiet || restore.dry_run);
+        let restored = restore_one(from, (place, content), restore, target, &progress);
+        drop(shown);
+        healing::report_lost(arguments, &blocks);
+        let restored = restored.with_context(|| not_restored(text));
+        if !damaged.is_empty() {
+            damaged::report(arguments, target, &damaged);
+        }
+        if let Some(restored) = restored? {
+            outcome = outcome.max(tell(arguments, place, target, &restored));
+        }
+        if !damaged.is_empty() {
+            outcome = outcome.max(Outcome::Damage);
+        }
+    }
+    Ok(outcome)
 }
 
-pub(super) fn cat(arguments: &Arguments, words: &Cat) -> Result<Outcome> {
+fn not_restored(text: &std::ffi::OsStr) -> String {
+    format!("{} was not restored", show::name(text.as_bytes()))
+}
+
+pub(super) fn cat(arguments: &Arguments, cat: &Cat) -> Result<Outcome> {
     let archive = Reading::open(arguments)?;
-    let place = Choice::new(arguments, archive.snapshots(), &words.which).place(&words.snapshot)?;
+    let place = Choice::new(arguments, archive.snapshots(), &cat.which).place(&cat.snapshot)?;
     let blocks = archive.blocks();
-    let from = Origin { blocks: &blocks, workers: archive.workers(), kept: &[] };
-    let whole = Restore {
-        snapshot: words.snapshot.clone(),
-        destination: "-".into(),
-        overwrite: false,
-        format: ImageFormat::Raw,
-        which: words.which.clone(),
+    let from = Origin {
+        arguments,
+        blocks: &blocks,
+        workers: archive.workers(),
+        kept: &[],
+        filter: &RestoreFilter::ALL,
+        damaged: None,
     };
-    let written = restore(from, &place, &whole, &Progress::new());
+    let whole = Restore {
+        snapshots: vec![cat.snapshot.clone()],
+        destination: OUTPUT.into(),
+        overwrite: None,
+        dry_run: false,
+        includes: Vec::new(),
+        excludes: Vec::new(),
+        delete: false,
+        yes: false,
+        replace_types: false,
+        verify: false,
+        keep_damaged: false,
+        format: ImageFormat::Raw,
+        which: cat.which.clone(),
+    };
+    let content = place.content(&blocks);
+    let written = content.and_then(|content| {
+        restore_one(from, (&place, &content), &whole, Path::new(OUTPUT), &Progress::new())
+    });
     healing::report_lost(arguments, &blocks);
     written.map(|_| Outcome::Done)
 }
 
-/// What came out of the archive, and lies somewhere else now.
+/// Something that came out of the archive, and lies somewhere else now.
 struct Restored {
-    /// What it is.
     kind: String,
     counts: RestoreCounts,
-    /// The worst that was met on the way.
-    outcome: Outcome,
+    /// Whether something is missing because the archive is damaged.
+    is_damaged: bool,
+}
+
+/// What is restored from, and how.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    arguments: &'a Arguments,
+    blocks: &'a Arc<Healing>,
+    workers: &'a dyn Workers,
+    /// What must stay, whatever is replaced.
+    kept: &'a [PathBuf],
+    filter: &'a RestoreFilter,
+    /// Takes what cannot be read, if that is asked for.
+    damaged: Option<&'a DamageList>,
 }
 
 /// Says what was restored, and what is missing of it.
 fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
-    let &Restored { ref kind, counts, outcome } = restored;
-    match counts.problem_count - u64::from(counts.is_old_left) {
+    let Restored { kind, counts, is_damaged } = restored;
+    match counts.problem_count {
         0 => {}
         1 => remark!("varve: 1 file or folder is missing, or lacks something"),
         several => remark!("varve: {several} files or folders are missing, or lack something"),
+    }
+    if counts.is_delete_withheld {
+        remark!("varve: nothing was removed, as not everything is restored");
     }
     if arguments.json {
         let mut value = json!({
@@ -93,201 +162,183 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
             "files": counts.file_count,
             "folders": counts.folder_count,
             "bytes": counts.bytes,
+            "kept": counts.kept_count,
+            "attributes": counts.attributes_count,
+            "deleted": counts.deleted_count,
             "problems": counts.problem_count,
             "left_out": left_out_json(place.left_out()),
         });
         show::put_name(&mut value, "path", destination.as_os_str().as_bytes());
         say::record("restored", value);
     } else if !arguments.quiet {
-        let held = match counts.folder_count {
-            0 => String::new(),
-            folders => {
-                format!(
-                    " in {} and {}",
-                    show::count(counts.file_count, "file"),
-                    show::count(folders, "folder")
-                )
-            }
-        };
         let destination = show::name(destination.as_os_str().as_bytes());
-        say!("restored to {destination}: {}{held}", show::bytes(counts.bytes));
+        say!("restored to {destination}: {}{}", show::bytes(counts.bytes), counted(counts));
         left_out_lines(place.left_out(), false).iter().for_each(|line| say!("{line}"));
     }
-    if counts.problem_count > 0 { outcome.max(Outcome::Gaps) } else { outcome }
-}
-
-/// Where a destination leads: one that can only be a folder, such as `.` or `there/`, holds what is restored, under its own name.
-fn below_folder(destination: &Path, place: &Place<'_>) -> PathBuf {
-    let is_folder = destination.file_name().is_none() || destination.as_os_str().as_bytes().ends_with(b"/");
-    let name = place.name();
-    let own = place.path.file_name().or_else(|| Path::new(&name).file_name());
-    match own.filter(|_| is_folder) {
-        Some(own) => destination.join(own),
-        None => destination.to_owned(),
+    match (is_damaged, counts.problem_count) {
+        (true, _) => Outcome::Damage,
+        (false, 0) => Outcome::Done,
+        (false, _) => Outcome::Gaps,
     }
 }
 
-/// What this program must not take away, nor write into: the store, what opens it, and what this machine knows of it.
-struct Kept {
-    /// The store's folder, and those of its replicas: whatever is written into them would be taken for a part of them.
-    folders: Vec<(&'static str, PathBuf)>,
-    /// The rest.
-    others: Vec<(&'static str, PathBuf)>,
-}
-
-impl Kept {
-    fn of(arguments: &Arguments) -> Result<Self> {
-        let (mut folders, mut others) = (Vec::new(), Vec::new());
-        match home::of(arguments)? {
-            Home::Folder(store) => {
-                let storage = RealStorage::new(&store);
-                // A list that makes no sense is complained of by whoever needs it.
-                let targets =
-                    Remembered::read(&storage).map(|remembered| remembered.targets).unwrap_or_default();
-                folders.extend(
-                    targets
-                        .iter()
-                        .filter_map(|text| Some(("a replica of the store", target::folder_of(text)?))),
-                );
-                let list = std::fs::read_to_string(store.join(INDEX_PLACES)).unwrap_or_default();
-                for place in list.lines().map(Path::new).filter(|place| place.is_absolute()) {
-                    others.push(("a part of the index", place.join("index")));
-                    others.push(("a part of the index", place.join("varve-index")));
-                }
-                folders.insert(0, ("the store itself", store));
-            }
-            Home::Replica(text) => {
-                folders.extend(
-                    target::folder_of(&text).map(|folder| ("the replica that it comes from", folder)),
-                );
-            }
-            Home::Venti(_) => {}
+fn counted(counts: &RestoreCounts) -> String {
+    let mut text = match counts.folder_count {
+        0 => String::new(),
+        folders => {
+            format!(" in {} and {}", show::count(counts.file_count, "file"), show::count(folders, "folder"))
         }
-        others.extend(arguments.key_file.clone().map(|file| ("the key", file)));
-        others.extend(arguments.roots.clone().map(|file| ("the catalog's roots", file)));
-        others.extend(Roots::folder().map(|folder| ("the catalogs' roots", folder)));
-        others.extend(replica_home::cache_folder(arguments).map(|folder| ("the cache", folder)));
-        Ok(Self { folders, others })
-    }
-
-    fn all(&self) -> impl Iterator<Item = &(&'static str, PathBuf)> {
-        self.folders.iter().chain(&self.others)
-    }
-
-    fn paths(&self) -> Vec<PathBuf> {
-        self.all().map(|(_, path)| path.clone()).collect()
-    }
-
-    /// Nothing is restored into the folders, and nothing is replaced that any of it is, or is in.
-    fn refuse(&self, destination: &Path, overwrite: bool) -> Result<()> {
-        if destination == Path::new("-") {
-            return Ok(());
+    };
+    for (count, what) in [
+        (counts.kept_count, "kept"),
+        (counts.attributes_count, "given attributes"),
+        (counts.deleted_count, "deleted"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
         }
-        let Ok(absolute) = std::path::absolute(destination) else { return Ok(()) };
-        for (what, folder) in &self.folders {
-            if home::leads_into(&absolute, folder) {
-                bail!("{} is in {what}: restore it elsewhere", destination.display());
-            }
-        }
-        // A link is replaced itself, and not what it leads to.
-        let replaced = absolute.parent().and_then(|parent| parent.canonicalize().ok());
-        let replaced = replaced.zip(absolute.file_name()).map(|(parent, name)| parent.join(name));
-        let Some(replaced) = replaced.filter(|_| overwrite) else { return Ok(()) };
-        for (what, path) in self.all() {
-            if path.canonicalize().is_ok_and(|path| path.starts_with(&replaced)) {
-                bail!(
-                    "{} cannot be replaced: {what} would be removed with it ({}); restore elsewhere",
-                    destination.display(),
-                    path.display()
-                );
-            }
-        }
-        Ok(())
     }
+    text
 }
 
-/// What is restored from, and who does it.
-#[derive(Clone, Copy)]
-struct Origin<'a> {
-    blocks: &'a Arc<Healing>,
-    workers: &'a dyn Workers,
-    /// What must stay, whatever is replaced.
-    kept: &'a [PathBuf],
-}
-
-/// Restores what is at a place. `None`: it went to standard output, and nothing is to be said of it.
-fn restore(
+/// Restores what is at a place. `None`: it went to standard output, or was only planned, and nothing is to be said of it.
+fn restore_one(
     from: Origin<'_>,
-    place: &Place<'_>,
-    words: &Restore,
+    (place, content): (&Place<'_>, &Content<'_>),
+    restore: &Restore,
+    destination: &Path,
     progress: &Progress,
 ) -> Result<Option<Restored>> {
-    let Restore { destination, overwrite, format, .. } = words;
-    let (files, node) = match place.content(from.blocks)? {
-        Content::Disk(disk) => return restore_bytes(from, &disk.raw(), words, progress),
-        Content::Raw(part) => return restore_bytes(from, &part, words, progress),
-        Content::Node { files, node } => (files, node),
+    let source = source_of(place, restore);
+    let (files, node) = match content {
+        Content::Disk(disk) => {
+            return restore_image(from, (place, &disk.raw(), &source), restore, destination, progress);
+        }
+        Content::Raw(part) => {
+            return restore_image(from, (place, part, &source), restore, destination, progress);
+        }
+        Content::Node { files, node } => (&**files, &**node),
     };
-    if *format != ImageFormat::Raw {
+    if restore.format != ImageFormat::Raw {
         bail!(WrongWords("--format is for disk images: this is no image".into()));
     }
-    if destination != Path::new("-") {
-        let tree = Tree { files: &*files, root: &node };
-        return restore_node(from, tree, destination, *overwrite, progress).map(Some);
+    if destination != Path::new(OUTPUT) {
+        let options = RestoreOptions {
+            overwrite: restore.overwrite.map(Overwrite::from),
+            replace_types: restore.replace_types,
+            delete: restore.delete,
+            filter: from.filter,
+            kept: from.kept,
+            source: &source,
+            damaged: from.damaged.filter(|_| restore.keep_damaged),
+            ..RestoreOptions::default()
+        };
+        return restore_tree(from, Tree { files, root: node }, restore, (destination, options), progress);
     }
     if node.kind != NodeKind::File {
         let name = place.name();
         let what = if place.path.as_os_str().is_empty() { Path::new(&name) } else { place.path };
         bail!("{what:?} is a {}: only a file can be written to standard output", node.kind);
     }
-    if let Some(trouble) = files.trouble(&node).filter(|trouble| trouble.lacks_all) {
+    if let Some(trouble) = files.trouble(node).filter(|trouble| trouble.lacks_all) {
         return Err(anyhow::Error::from_boxed(trouble.error))
             .with_context(|| format!("{:?} has no content", place.path));
     }
-    files.write_to(from.workers, &node, &mut Output::new(), progress)?;
+    match from.damaged.filter(|_| restore.keep_damaged) {
+        None => files.write_to(from.workers, node, &mut Output::new(), progress)?,
+        Some(damaged) => write_around(files, node, damaged)?,
+    }
     Ok(None)
 }
 
-fn restore_bytes(
-    from: Origin<'_>,
-    image: &ImagePart,
-    words: &Restore,
-    progress: &Progress,
-) -> Result<Option<Restored>> {
-    let Origin { blocks, workers, .. } = from;
-    let Restore { destination, overwrite, format, .. } = words;
-    match (*format, destination == Path::new("-")) {
-        (ImageFormat::Raw, true) => {
-            write_image(&**blocks, workers, image, &mut Output::new(), progress)?;
-            return Ok(None);
-        }
-        (ImageFormat::Raw, false) => {
-            restore_image(&**blocks, workers, image, destination, *overwrite, progress)?;
-        }
-        (_, true) => bail!(WrongWords("an image can be restored with --format only to a file".into())),
-        (format, false) => {
-            restore_foreign(&**blocks, workers, image, (destination, format), *overwrite, progress)?;
-        }
-    }
-    let counts = RestoreCounts { file_count: 1, bytes: image.size(), ..RestoreCounts::default() };
-    Ok(Some(Restored { kind: "image".into(), counts, outcome: Outcome::Done }))
+/// What a restore is of, so that only one of the same goes on with it.
+fn source_of(place: &Place<'_>, restore: &Restore) -> Vec<u8> {
+    let patterns = format!("{:?} {:?} {:?}", restore.includes, restore.excludes, restore.format);
+    [place.what.id().as_bytes(), b":", place.path.as_os_str().as_bytes(), b"\0", patterns.as_bytes()].concat()
 }
 
-fn restore_node(
+fn restore_image(
+    from: Origin<'_>,
+    (place, part, source): (&Place<'_>, &varve_archive::ImagePart, &[u8]),
+    restore: &Restore,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<Option<Restored>> {
+    let time = match place.what {
+        What::Snapshot(snapshot) => Some(snapshot.time),
+        What::Vac(_) => None,
+    };
+    let image = Image { part, time, source };
+    image::check(restore, destination)?;
+    if restore.dry_run {
+        let decision = image::decide(from, &image, restore, destination, progress)?;
+        plan::show_one(from.arguments, destination, part.size(), decision);
+        return Ok(None);
+    }
+    image::restore_bytes(from, &image, restore, destination, progress)
+}
+
+/// Writes a file to standard output, with zeros for what cannot be read.
+fn write_around(files: &dyn Files, node: &Node, damaged: &DamageList) -> Result<()> {
+    let mut output = Output::new();
+    let mut written = 0;
+    files.read_around(
+        node,
+        0..node.size,
+        &mut |offset, bytes| {
+            std::io::copy(
+                &mut std::io::Read::take(std::io::repeat(0), offset.saturating_sub(written)),
+                &mut output,
+            )?;
+            output.write_all(bytes)?;
+            written = offset + bytes.len() as u64;
+            Ok(())
+        },
+        &mut |range, _| damaged.add(Path::new(""), range),
+    )?;
+    std::io::copy(
+        &mut std::io::Read::take(std::io::repeat(0), node.size.saturating_sub(written)),
+        &mut output,
+    )?;
+    Ok(())
+}
+
+fn restore_tree(
     from: Origin<'_>,
     tree: Tree<'_>,
-    destination: &Path,
-    overwrite: bool,
+    restore: &Restore,
+    (destination, options): (&Path, RestoreOptions<'_>),
     progress: &Progress,
-) -> Result<Restored> {
-    let options = RestoreOptions { overwrite, kept: from.kept, ..RestoreOptions::default() };
+) -> Result<Option<Restored>> {
+    if restore.dry_run {
+        plan::show_plan(from.arguments, tree, destination, options)?;
+        return Ok(None);
+    }
+    if restore.delete {
+        plan::consent_to_delete(from.arguments, restore, tree, destination, options)?;
+    }
+    let (mut counts, is_damaged) = write_tree(from, tree, (destination, options), progress)?;
+    if restore.verify {
+        let report = |problem: Problem| complaint::report_problem(&problem);
+        let watch = Watch { progress, report: &report };
+        let (_, unlike) = read_back(tree.files, from.workers, tree.root, destination, options, watch)
+            .with_context(|| format!("{} cannot be read back", destination.display()))?;
+        counts.problem_count += unlike;
+    }
+    Ok(Some(Restored { kind: tree.root.kind.to_string(), counts, is_damaged }))
+}
+
+fn write_tree(
+    from: Origin<'_>,
+    tree: Tree<'_>,
+    (destination, options): (&Path, RestoreOptions<'_>),
+    progress: &Progress,
+) -> Result<(RestoreCounts, bool)> {
     let is_folder = tree.root.kind == NodeKind::Folder;
     // Of a file by itself, what it lacks may be why nothing came of it.
     let of_file = Mutex::new(Vec::new());
-    let is_full = AtomicBool::new(false);
     let is_damaged = AtomicBool::new(false);
     let report = |problem: Problem| {
-        is_full.fetch_or(complaint::is_full(&*problem.error), Ordering::Relaxed);
         is_damaged.fetch_or(exit_status::is_damage(&*problem.error), Ordering::Relaxed);
         match is_folder {
             true => complaint::report_problem(&problem),
@@ -297,8 +348,12 @@ fn restore_node(
     let watch = Watch { progress, report: &report };
     let restored = restore_folder(tree.files, from.workers, tree.root, destination, options, watch);
     let of_file = of_file.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let is_damaged = is_damaged.into_inner();
     let counts = match restored {
         Ok(counts) => counts,
+        Err(RestoreFolderError::Exists { .. }) if is_folder && destination.is_dir() => {
+            bail!(plan::would_change(tree, destination, options)?)
+        }
         Err(error) => {
             let is_absent = matches!(&error, RestoreFolderError::Destination { source, .. } if source.kind() == ErrorKind::NotFound);
             return match of_file.into_iter().next().filter(|_| is_absent) {
@@ -308,13 +363,12 @@ fn restore_node(
             };
         }
     };
-    for problem in &of_file {
-        complaint::report_problem(problem);
+    for problem in of_file {
+        let path = if problem.path.as_os_str().is_empty() { destination.to_path_buf() } else { problem.path };
+        complaint::report_problem(&Problem { path, error: problem.error });
     }
-    let mut outcome = if is_damaged.into_inner() { Outcome::Damage } else { Outcome::Done };
-    if is_full.into_inner() {
-        remark!("hint: {}", complaint::DESTINATION_FULL);
-        outcome = outcome.max(Outcome::Failed);
+    if is_damaged {
+        remark!("hint: {}", complaint::KEEP_DAMAGED);
     }
-    Ok(Restored { kind: tree.root.kind.to_string(), counts, outcome })
+    Ok((counts, is_damaged))
 }

@@ -3,10 +3,12 @@
 //! The order matters: a change of owner takes away setuid bits and capabilities, and a write changes the time.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
+use rustix::io::Errno;
 
+use super::super::status::Status;
 use super::super::xattrs::XattrPlace;
 use crate::node::{Node, NodeKind, Xattr};
 
@@ -16,7 +18,11 @@ const RUN_AS_BITS: u16 = 0o6000;
 const XATTRS_FOR_ALL: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
 
 /// What anything may get from the folder that it is made in.
-pub(super) const INHERITED_BY_ALL: &str = "system.posix_acl_access";
+pub(super) const INHERITED_BY_ALL: &[u8] = b"system.posix_acl_access";
+/// What the system itself gives to files, and nobody restores.
+const XATTRS_OF_SYSTEM: &[u8] = b"security.";
+/// But this.
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// Which attributes are restored.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +34,11 @@ pub(super) struct Attributes {
 
 impl Attributes {
     /// To an open file or folder. The first error that is met is returned; what can be given is given.
-    pub(super) fn give_open(self, file: impl AsFd, node: &Node) -> io::Result<()> {
+    pub(super) fn give_open(self, file: impl AsFd, node: &Node, has_times: bool) -> io::Result<()> {
         let owned = self.owner(node).map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(&file, uid, gid));
         let attributed = self.give_xattrs(&XattrPlace::open(&file), node);
         let permitted = rustix::fs::fchmod(&file, self.mode(node));
-        let timed = rustix::fs::futimens(&file, &times(node));
+        let timed = if has_times { rustix::fs::futimens(&file, &times(node)) } else { Ok(()) };
         owned?;
         attributed?;
         permitted?;
@@ -47,13 +53,50 @@ impl Attributes {
         let attributed = self.give_xattrs(&XattrPlace::named(folder, name), node);
         let permitted = match node.kind {
             NodeKind::SymbolicLink => Ok(()),
-            _ => rustix::fs::chmodat(folder, name, self.mode(node), AtFlags::empty()),
+            _ => chmod_named(folder, name, self.mode(node)),
         };
         let timed = rustix::fs::utimensat(folder, name, &times(node), flags);
         owned?;
         attributed?;
         permitted?;
         Ok(timed?)
+    }
+
+    /// To an open file or folder that was there before: what it has and the node has not is taken away.
+    pub(super) fn give_existing(self, file: impl AsFd, node: &Node) -> io::Result<()> {
+        let place = XattrPlace::open(&file);
+        let mut taken = Ok(());
+        for xattr in place.read()?.iter().filter(|xattr| self.is_extra(xattr, node)) {
+            taken = taken.and(place.remove(&xattr.name));
+        }
+        self.give_open(&file, node, true)?;
+        Ok(taken?)
+    }
+
+    /// Whether something that was there before has all that would be given to it, but for its times.
+    pub(super) fn are_given(self, folder: &OwnedFd, name: &[u8], node: &Node, status: &Status) -> bool {
+        let has_mode = node.kind == NodeKind::SymbolicLink
+            || Mode::from_raw_mode(u32::from(status.mode)) == self.mode(node);
+        let has_owner = self.owner(node).is_none_or(|(uid, gid)| {
+            uid.is_none_or(|uid| uid.as_raw() == status.uid)
+                && gid.is_none_or(|gid| gid.as_raw() == status.gid)
+        });
+        if !has_mode || !has_owner {
+            return false;
+        }
+        let Ok(there) = XattrPlace::named(folder, name).read() else { return false };
+        let is_there = |xattr: &Xattr| there.binary_search(xattr).is_ok();
+        node.xattrs.iter().filter(|xattr| self.is_given(xattr)).all(is_there)
+            && !there.iter().any(|xattr| self.is_extra(xattr, node))
+    }
+
+    fn is_given(self, xattr: &Xattr) -> bool {
+        self.owners || XATTRS_FOR_ALL.iter().any(|prefix| xattr.name.starts_with(prefix))
+    }
+
+    fn is_extra(self, xattr: &Xattr, node: &Node) -> bool {
+        let is_of_system = xattr.name.starts_with(XATTRS_OF_SYSTEM) && xattr.name != CAPABILITY;
+        self.is_given(xattr) && !is_of_system && !node.xattrs.iter().any(|own| own.name == xattr.name)
     }
 
     /// `None`: stays with whoever restores.
@@ -76,13 +119,22 @@ impl Attributes {
             // Most have none, and some file systems know of none.
             let _ = place.remove(INHERITED_BY_ALL);
         }
-        let is_for_all = |xattr: &&Xattr| XATTRS_FOR_ALL.iter().any(|prefix| xattr.name.starts_with(prefix));
         let mut given = Ok(());
-        for xattr in node.xattrs.iter().filter(|xattr| self.owners || is_for_all(xattr)) {
+        for xattr in node.xattrs.iter().filter(|xattr| self.is_given(xattr)) {
             given = given.and(place.write(xattr));
         }
         given
     }
+}
+
+/// Sets the mode of something that is not opened. A link that somebody has put in its place meanwhile is not followed.
+fn chmod_named(folder: &OwnedFd, name: &[u8], mode: Mode) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let pinned = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&pinned)?.st_mode) == FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    rustix::fs::chmodat(CWD, format!("/proc/self/fd/{}", pinned.as_raw_fd()), mode, AtFlags::empty())
 }
 
 fn times(node: &Node) -> Timestamps {

@@ -1,47 +1,45 @@
-//! The place that is restored to, and the one beside it where it is made.
+//! The place that is restored to: what is there, and how what is made comes there.
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::super::status::kind_of;
-use super::super::watch::Watch;
-use super::replaced::{Hindrance, Kept};
+use super::super::status::{Names, Status};
+use super::attributes::Attributes;
+use super::beside::{self, Over, PlaceError};
+use super::decision::{Action, Decision, Policy, Reason, There, decide};
+use super::guards::{Guards, Hindrance};
 use super::{RestoreFolderError, RestoreOptions};
-use crate::node::NodeKind;
-use crate::partial::{self, Rename, exists, is_unknown_flag, partial_names, rename_new};
+use crate::node::{Node, NodeKind};
+use crate::partial::{self, exists, rename_new};
+use crate::unfinished::{Made, Noted, Unfinished, is_unfinished_name};
 
+/// A path that is restored to, and the folder that it is in.
 pub(super) struct Destination {
     path: PathBuf,
     parent: OwnedFd,
     name: Vec<u8>,
-    partial_name: Vec<u8>,
-    overwrite: bool,
-    kept: Kept,
 }
 
-/// Why what was made did not get its name.
-#[derive(Debug, thiserror::Error)]
-enum ReplaceError {
-    #[error("what is there cannot be replaced")]
-    Rename(#[from] io::Error),
-    /// On a file system that cannot exchange the two.
-    #[error("what was there is at {} now, and cannot be put back", aside.display())]
-    NotPutBack { aside: PathBuf, source: io::Error },
+/// What is at a destination.
+pub(super) enum Situation {
+    /// Nothing.
+    Free,
+    /// A folder that holds nothing, or only what an interrupted restore has left.
+    Empty(OwnedFd),
+    /// A folder with something in it, in the place of a folder.
+    Folder(OwnedFd),
+    /// Something else, and what becomes of it.
+    Entry(Decision),
 }
 
 impl Destination {
-    /// Finds a name that is free, and makes the folder if it is to be one. What would be replaced is looked at first.
-    pub(super) fn prepare(
-        path: &Path,
-        kind: NodeKind,
-        options: RestoreOptions<'_>,
-    ) -> Result<Self, RestoreFolderError> {
+    /// Opens the folder that the destination is in.
+    pub(super) fn open(path: &Path) -> Result<Self, RestoreFolderError> {
         let Some(name) = path.file_name().map(|name| name.as_bytes().to_vec()) else {
             return Err(RestoreFolderError::NoName { path: path.to_path_buf() });
         };
@@ -50,263 +48,351 @@ impl Destination {
             Some(parent) => parent,
             None => Path::new("/"),
         };
-        let failed = |source: Errno| failed(path, source.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = rustix::fs::openat(CWD, parent, flags, Mode::empty()).map_err(failed)?;
-        let kept = Kept::new(options.kept);
-        let overwrite = options.overwrite;
-        let mut destination =
-            Self { path: path.to_path_buf(), parent, name, partial_name: Vec::new(), overwrite, kept };
-        if exists(&destination.parent, &destination.name).map_err(failed)? {
-            if !overwrite {
-                return Err(RestoreFolderError::Exists { path: path.to_path_buf() });
+        let parent = rustix::fs::openat(CWD, parent, flags, Mode::empty())
+            .map_err(|error| failed(path, error.into()))?;
+        Ok(Self { path: path.to_path_buf(), parent, name })
+    }
+
+    /// Looks at what is there. Changes nothing.
+    pub(super) fn look(
+        &self,
+        root: &Node,
+        options: &RestoreOptions<'_>,
+        guards: &Guards,
+    ) -> Result<Situation, RestoreFolderError> {
+        let status = match Status::of_name(&self.parent, &self.name) {
+            Ok(status) => status,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Situation::Free),
+            Err(error) => return Err(self.failed(error)),
+        };
+        if root.kind == NodeKind::Folder {
+            match self.open_folder(&status) {
+                Ok(Some(folder)) => return self.look_into(folder, options, guards),
+                Ok(None) => {}
+                Err(error) => return Err(self.failed(error.into())),
             }
-            destination.check_kind(kind)?;
-            destination.look_through()?;
         }
-        destination.choose_partial_name(kind).map_err(failed)?;
-        Ok(destination)
+        let decision = self.decide(root, options, guards, &status);
+        Ok(Situation::Entry(decision))
     }
 
-    /// The folder in which everything is made.
-    pub(super) fn parent(&self) -> &OwnedFd {
-        &self.parent
+    /// The folder that is there; through a link too, as somebody has named it.
+    fn open_folder(&self, status: &Status) -> Result<Option<OwnedFd>, Errno> {
+        if !matches!(status.kind, Some(NodeKind::Folder | NodeKind::SymbolicLink)) {
+            return Ok(None);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.parent, self.name.as_slice(), flags, Mode::empty()) {
+            Ok(folder) => Ok(Some(folder)),
+            Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// The name under which it is made. Taken already if it is a folder's.
-    pub(super) fn partial_name(&self) -> &[u8] {
-        &self.partial_name
+    fn look_into(
+        &self,
+        folder: OwnedFd,
+        options: &RestoreOptions<'_>,
+        guards: &Guards,
+    ) -> Result<Situation, RestoreFolderError> {
+        guards.check_folder(&folder, &self.path).map_err(|hindrance| self.hindered(hindrance))?;
+        let (mut names, read) = Names::read(&folder);
+        read.map_err(|error| self.failed(error))?;
+        let mut is_empty = true;
+        while let Some((name, _)) = names.next() {
+            is_empty &= is_unfinished_name(name, &self.name);
+        }
+        let is_free = is_empty
+            || Unfinished::is_placing(&folder, &self.name, options.source)
+                .map_err(|error| self.failed(error.into()))?;
+        Ok(if is_free { Situation::Empty(folder) } else { Situation::Folder(folder) })
+    }
+
+    /// What becomes of something that is no folder, or in the place of something that is none.
+    fn decide(
+        &self,
+        root: &Node,
+        options: &RestoreOptions<'_>,
+        guards: &Guards,
+        status: &Status,
+    ) -> Decision {
+        let Some(overwrite) = options.overwrite else { return (Action::Skip, Reason::Exists) };
+        let number = rustix::fs::makedev(status.id.file_system.major, status.id.file_system.minor);
+        if let Some(kept) = guards.find((number, status.id.inode)) {
+            return (Action::Skip, Reason::MustStay(kept.to_path_buf()));
+        }
+        let node = Node { name: self.name.clone(), link_group: None, ..root.clone() };
+        let attributes = Attributes { owners: options.owners, may_inherit: true };
+        let there = There {
+            status,
+            is_trusted: true,
+            has_target: &|| {
+                let target = rustix::fs::readlinkat(&self.parent, self.name.as_slice(), Vec::new());
+                target.is_ok_and(|target| target.to_bytes() == node.target)
+            },
+            has_attributes: &|| attributes.are_given(&self.parent, &node.name, &node, status),
+        };
+        let decision = decide(Policy::Merge(overwrite), options.replace_types, &node, Some(&there));
+        match decision {
+            (Action::Replace, Reason::OtherKind(NodeKind::Folder)) => {
+                match guards.look_through(&self.parent, &self.name, &self.path, &|_, _| false) {
+                    Ok(()) => decision,
+                    Err(hindrance) => (Action::Skip, hindrance.reason()),
+                }
+            }
+            decision => decision,
+        }
+    }
+
+    /// Gives what is there owner, mode, times and attributes.
+    pub(super) fn give_attributes(&self, root: &Node, attributes: Attributes) -> io::Result<()> {
+        match root.kind {
+            NodeKind::File => {
+                attributes.give_existing(super::super::status::open_file(&self.parent, &self.name)?, root)
+            }
+            _ => attributes.give_named(&self.parent, &self.name, root),
+        }
+    }
+
+    /// Where a new file or folder is made: beside the destination.
+    pub(super) fn begin(self, made: Made, source: &[u8], over: Over) -> Result<New, RestoreFolderError> {
+        let folder = rustix::io::dup(&self.parent).map_err(|error| self.failed(error.into()))?;
+        let unfinished =
+            Unfinished::open(folder, &self.name, made, source).map_err(|error| self.failed(error.into()))?;
+        Ok(New { to: Whither::Beside { over }, unfinished, destination: self })
+    }
+
+    /// The same below an empty folder: it may be all of a file system, or all that this user can write to.
+    pub(super) fn begin_below(self, folder: OwnedFd, source: &[u8]) -> Result<New, RestoreFolderError> {
+        let below = rustix::io::dup(&folder).map_err(|error| self.failed(error.into()))?;
+        let unfinished = Unfinished::open(below, &self.name, Made::Folder, source)
+            .map_err(|error| self.failed(error.into()))?;
+        Ok(New { to: Whither::Into { folder }, unfinished, destination: self })
+    }
+
+    /// A partial name for something that is made at once, and the folder in which it is made.
+    pub(super) fn make_at_once(
+        &self,
+        make: impl FnOnce(OwnedFd, &[u8]) -> bool,
+        over: Over,
+        guards: &Guards,
+    ) -> Result<Option<PlaceError>, RestoreFolderError> {
+        let failed = |error: Errno| self.failed(error.into());
+        let mut free = None;
+        for name in partial::partial_names(&self.name) {
+            if !exists(&self.parent, &name).map_err(failed)? {
+                free = Some(name);
+                break;
+            }
+        }
+        let Some(partial) = free else { return Err(failed(Errno::EXIST)) };
+        if !make(rustix::io::dup(&self.parent).map_err(failed)?, &partial) {
+            return Err(failed(Errno::NOENT));
+        }
+        rustix::fs::syncfs(&self.parent).map_err(failed)?;
+        match beside::place(&self.parent, (&partial, &self.name), over, (guards, &self.path)) {
+            Ok(()) => {}
+            Err(error @ PlaceError::NotRemoved(_)) => return Ok(Some(error)),
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(&self.parent, partial.as_slice(), AtFlags::empty());
+                return Err(self.not_placed(error));
+            }
+        }
+        rustix::fs::fsync(&self.parent).map_err(failed)?;
+        Ok(None)
+    }
+
+    fn not_placed(&self, error: PlaceError) -> RestoreFolderError {
+        match error {
+            PlaceError::Rename(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                RestoreFolderError::Exists { path: self.path.clone() }
+            }
+            error => self.failed(io::Error::other(error)),
+        }
     }
 
     pub(super) fn failed(&self, source: io::Error) -> RestoreFolderError {
         failed(&self.path, source)
     }
 
-    /// Makes what was restored durable, and gives it its name. What it replaces is removed only if it `is_whole`. Returns whether something
-    /// is left of that.
-    pub(super) fn put_in_place(self, is_whole: bool, watch: Watch<'_>) -> Result<bool, RestoreFolderError> {
-        let synced = rustix::fs::syncfs(&self.parent);
-        let replaces = synced.and_then(|()| Ok(self.overwrite && exists(&self.parent, &self.name)?));
-        let replaces = match replaces {
-            Ok(replaces) => replaces,
-            Err(error) => {
-                self.discard();
-                return Err(self.failed(error.into()));
+    /// Why what is there stays.
+    pub(super) fn refused(&self, root: &Node, reason: Reason) -> RestoreFolderError {
+        let path = self.path.clone();
+        match reason {
+            Reason::Exists => RestoreFolderError::Exists { path },
+            Reason::MustStay(kept) => RestoreFolderError::Holds { path, kept },
+            Reason::Mount => RestoreFolderError::Mounted { at: path.clone(), path },
+            Reason::Store => RestoreFolderError::Store { path },
+            Reason::OtherKind(there) => RestoreFolderError::OtherKind { path, there, kind: root.kind },
+            reason => self.failed(io::Error::other(reason.to_string())),
+        }
+    }
+
+    fn hindered(&self, hindrance: Hindrance) -> RestoreFolderError {
+        let path = self.path.clone();
+        match hindrance {
+            Hindrance::Kept { kept } => RestoreFolderError::Holds { path, kept },
+            Hindrance::Mount { at } => RestoreFolderError::Mounted { path, at },
+            Hindrance::Store { at } => RestoreFolderError::Store { path: at },
+            hindrance => self.failed(io::Error::other(hindrance)),
+        }
+    }
+}
+
+/// Something that is being made, and comes to the destination once it is whole.
+pub(super) struct New {
+    destination: Destination,
+    unfinished: Unfinished,
+    to: Whither,
+}
+
+enum Whither {
+    /// It takes the destination's name.
+    Beside { over: Over },
+    /// What is in it is moved up into the destination.
+    Into { folder: OwnedFd },
+}
+
+impl New {
+    pub(super) fn unfinished(&self) -> &Unfinished {
+        &self.unfinished
+    }
+
+    /// Whether an earlier run has made all of it, and was moving it to its place.
+    pub(super) fn is_made(&self) -> bool {
+        self.unfinished.noted().is_placing
+    }
+
+    /// Where what is made lies until it is whole.
+    pub(super) fn partial_path(&self) -> PathBuf {
+        match &self.to {
+            Whither::Beside { .. } => {
+                self.unfinished.path_in(self.destination.path.parent().unwrap_or(Path::new("")))
+            }
+            Whither::Into { .. } => self.unfinished.path_in(&self.destination.path),
+        }
+    }
+
+    pub(super) fn failed(&self, source: io::Error) -> RestoreFolderError {
+        self.destination.failed(source)
+    }
+
+    /// Opens the folder that is made.
+    pub(super) fn open_folder(&self) -> Result<OwnedFd, RestoreFolderError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (folder, name) = (self.unfinished.folder(), self.unfinished.name());
+        rustix::fs::chmodat(folder, name, Mode::RWXU, AtFlags::empty())
+            .and_then(|()| rustix::fs::openat(folder, name, flags, Mode::empty()))
+            .map_err(|error| self.failed(error.into()))
+    }
+
+    /// Makes what was restored durable, and gives it its name. `root` is what it is to be. Returns what is left of what it has
+    /// replaced, and the folder that it was moved into, if it was.
+    pub(super) fn put_in_place(
+        self,
+        root: &Node,
+        attributes: Attributes,
+        guards: &Guards,
+    ) -> Result<(Option<PlaceError>, Option<OwnedFd>), RestoreFolderError> {
+        let failed = |error: Errno| self.failed(error.into());
+        rustix::fs::syncfs(self.unfinished.folder()).map_err(failed)?;
+        let not_removed = match &self.to {
+            Whither::Beside { over } => self.take_name(*over, guards)?,
+            Whither::Into { folder } => {
+                self.move_up(folder, root, attributes)?;
+                None
             }
         };
-        let replaced = if replaces { Some(self.replace()?) } else { self.take_name().map(|()| None)? };
-        // It has its name now, whatever becomes of it when the power fails: nothing is taken away any more.
-        rustix::fs::fsync(&self.parent).map_err(|error| self.failed(error.into()))?;
-        let Some(old_name) = replaced else { return Ok(false) };
-        let old_path = self.beside(&old_name);
-        if !is_whole {
-            watch.report(&old_path, KeptAside);
-            return Ok(true);
-        }
-        match self.kept.remove(&self.parent, &old_name, &old_path) {
-            Ok(()) => Ok(false),
-            Err(hindrance) => {
-                watch.report(&old_path, NotRemoved { source: hindrance });
-                Ok(true)
-            }
-        }
+        rustix::fs::fsync(self.unfinished.folder()).map_err(failed)?;
+        self.unfinished.forget();
+        let into = match self.to {
+            Whither::Beside { .. } => None,
+            Whither::Into { folder } => Some(folder),
+        };
+        Ok((not_removed, into))
     }
 
-    /// Takes away what was made. Whatever resists stays, under a name that says what it is.
-    pub(super) fn discard(&self) {
-        let _ = self.kept.remove(&self.parent, &self.partial_name, &self.beside(&self.partial_name));
+    /// Removes what was made.
+    pub(super) fn discard(&self, guards: &Guards) {
+        let (folder, name) = (self.unfinished.folder(), self.unfinished.name());
+        let _ = guards.remove(folder, name, &self.partial_path());
+        self.unfinished.forget();
     }
 
-    /// A device that somebody has named by mistake is not replaced by a file.
-    fn check_kind(&self, kind: NodeKind) -> Result<(), RestoreFolderError> {
-        let stat = rustix::fs::statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| self.failed(error.into()))?;
-        match kind_of(FileType::from_raw_mode(stat.st_mode)) {
-            Some(NodeKind::File | NodeKind::Folder | NodeKind::SymbolicLink) => Ok(()),
-            Some(there) if there != kind => {
-                Err(RestoreFolderError::OtherKind { path: self.path.clone(), there, kind })
-            }
-            _ => Ok(()),
+    fn take_name(&self, over: Over, guards: &Guards) -> Result<Option<PlaceError>, RestoreFolderError> {
+        let (destination, partial) = (&self.destination, self.unfinished.name());
+        if over == Over::Tree {
+            // Much can have happened since the work began.
+            guards
+                .look_through(&destination.parent, &destination.name, &destination.path, &|_, _| false)
+                .map_err(|hindrance| self.unplaced(destination.hindered(hindrance)))?;
+        }
+        let names = (partial, destination.name.as_slice());
+        match beside::place(&destination.parent, names, over, (guards, &destination.path)) {
+            Ok(()) => Ok(None),
+            Err(error @ PlaceError::NotRemoved(_)) => Ok(Some(error)),
+            // Something has come there meanwhile. The work is worth too much to be thrown away because of a name.
+            Err(error) => Err(self.unplaced(error)),
         }
     }
 
-    /// Whether what is there can be taken away without harm to anything else.
-    fn look_through(&self) -> Result<(), RestoreFolderError> {
-        let path = || self.path.clone();
-        self.kept.look_through(&self.parent, &self.name, &self.path).map_err(|hindrance| match hindrance {
-            Hindrance::Kept { kept } => RestoreFolderError::Holds { path: path(), kept },
-            Hindrance::Mount { at } => RestoreFolderError::Mounted { path: path(), at },
-            hindrance @ Hindrance::System { .. } => self.failed(io::Error::other(hindrance)),
-        })
-    }
-
-    fn choose_partial_name(&mut self, kind: NodeKind) -> Result<(), Errno> {
-        for name in partial_names(&self.name) {
-            let taken = if kind == NodeKind::Folder {
-                rustix::fs::mkdirat(&self.parent, name.as_slice(), Mode::RWXU)
-            } else {
-                exists(&self.parent, &name).and_then(|exists| if exists { Err(Errno::EXIST) } else { Ok(()) })
-            };
-            if taken != Err(Errno::EXIST) {
-                self.partial_name = name;
-                return taken;
-            }
+    /// Moves everything that was made up into the folder that was there, and gives that what the snapshot's folder has. If this
+    /// is interrupted, the next run goes on with it.
+    fn move_up(
+        &self,
+        folder: &OwnedFd,
+        root: &Node,
+        attributes: Attributes,
+    ) -> Result<(), RestoreFolderError> {
+        let failed = |error: Errno| self.failed(error.into());
+        let noted = Noted { is_placing: true, ..self.unfinished.noted().clone() };
+        self.unfinished.note(&noted).map_err(|error| self.failed(error))?;
+        let made = self.open_folder()?;
+        let (mut names, read) = Names::read(&made);
+        read.map_err(|error| self.failed(error))?;
+        while let Some((name, kind)) = names.next() {
+            let moved = move_to(&made, folder, name, kind);
+            moved.map_err(|error| self.unplaced(io::Error::from(error)))?;
         }
-        Err(Errno::EXIST)
+        let name = self.unfinished.name();
+        rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR).map_err(failed)?;
+        // Before the folder gets its time, and a mode that may close it to this user.
+        self.unfinished.forget();
+        attributes.give_existing(folder, root).map_err(|error| self.failed(error))
     }
 
-    /// Gives what was made a name that nothing had.
-    fn take_name(&self) -> Result<(), RestoreFolderError> {
-        match rename_new(&self.parent, &self.partial_name, &self.name, &partial::rename) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => {
-                self.discard();
-                Err(RestoreFolderError::Exists { path: self.path.clone() })
-            }
-            // Nothing was made: what was to be restored is left out.
-            Err(Errno::NOENT) => Err(self.failed(Errno::NOENT.into())),
-            Err(error) => Err(self.unplaced(io::Error::from(error))),
-        }
-    }
-
-    /// Gives what was made the name of what is there, which is looked at once more: much can have happened since the work began.
-    /// Returns the name of what was replaced.
-    fn replace(&self) -> Result<Vec<u8>, RestoreFolderError> {
-        if !exists(&self.parent, &self.partial_name).map_err(|error| self.failed(error.into()))? {
-            return Err(self.failed(Errno::NOENT.into()));
-        }
-        self.look_through().map_err(|error| self.unplaced(error))?;
-        exchange(&self.parent, &self.partial_name, &self.name, &partial::rename).map_err(|error| {
-            self.unplaced(match error {
-                ExchangeError::Rename(error) => ReplaceError::Rename(error.into()),
-                ExchangeError::NotPutBack { aside, error } => {
-                    ReplaceError::NotPutBack { aside: self.beside(&aside), source: error.into() }
-                }
-            })
-        })
-    }
-
-    /// The work is done, and is worth too much to be thrown away because of a name.
     fn unplaced(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> RestoreFolderError {
         RestoreFolderError::Unplaced {
-            path: self.path.clone(),
-            finished: self.beside(&self.partial_name),
+            path: self.destination.path.clone(),
+            finished: self.partial_path(),
             source: source.into(),
         }
     }
-
-    fn beside(&self, name: &[u8]) -> PathBuf {
-        self.path.with_file_name(OsStr::from_bytes(name))
-    }
 }
 
-/// What was there before is still there, or some of it.
-#[derive(Debug, thiserror::Error)]
-#[error("what was replaced is not all removed")]
-struct NotRemoved {
-    source: Hindrance,
-}
-
-/// What was there before stays: a full disk, or damage, must not cost that as well.
-#[derive(Debug, thiserror::Error)]
-#[error("this is what was there before: it stays, as not everything was restored")]
-struct KeptAside;
-
-/// Why two names were not exchanged.
-#[derive(Debug, PartialEq, Eq)]
-enum ExchangeError {
-    /// Both are as they were.
-    Rename(Errno),
-    /// What had the second name has this one.
-    NotPutBack { aside: Vec<u8>, error: Errno },
-}
-
-/// Gives `from` the name `to`, and returns the name that what was there has got. At no moment does anything cease to be.
-fn exchange(folder: &OwnedFd, from: &[u8], to: &[u8], rename: &Rename) -> Result<Vec<u8>, ExchangeError> {
-    match rename(folder, from, to, RenameFlags::EXCHANGE) {
-        Ok(()) => return Ok(from.to_vec()),
-        // In two steps then, where the file system knows no better. For a moment nothing has the name.
-        Err(error) if is_unknown_flag(error) => {}
-        Err(error) => return Err(ExchangeError::Rename(error)),
-    }
-    let mut moved = Err(Errno::EXIST);
-    let mut aside = Vec::new();
-    for name in partial_names(to) {
-        moved = rename_new(folder, to, &name, rename);
-        aside = name;
-        if moved != Err(Errno::EXIST) {
-            break;
+/// Moves something to another folder of the same file system, and replaces nothing. A folder that is closed to this user is opened for
+/// the moment: a move changes what it says of the folder that it is in.
+fn move_to(from: &OwnedFd, to: &OwnedFd, name: &[u8], kind: Option<NodeKind>) -> Result<(), Errno> {
+    let rename = |_: &OwnedFd, _: &[u8], _: &[u8], flags: rustix::fs::RenameFlags| match flags.is_empty() {
+        true => rustix::fs::renameat(from, name, to, name),
+        false => rustix::fs::renameat_with(from, name, to, name, flags),
+    };
+    match rename_new(to, name, name, &rename) {
+        Err(Errno::ACCESS) if kind != Some(NodeKind::File) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let pinned = rustix::fs::openat(from, name, flags, Mode::empty())?;
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(&pinned)?.st_mode & 0o7777);
+            rustix::fs::chmodat(from, name, mode | Mode::RWXU, AtFlags::empty())?;
+            let moved = rename_new(to, name, name, &rename);
+            let now_in = if moved.is_ok() { to.as_fd() } else { from.as_fd() };
+            rustix::fs::chmodat(now_in, name, mode, AtFlags::empty())?;
+            moved
         }
-    }
-    moved.map_err(ExchangeError::Rename)?;
-    let Err(error) = rename_new(folder, from, to, rename) else { return Ok(aside) };
-    match rename_new(folder, &aside, to, rename) {
-        Ok(()) => Err(ExchangeError::Rename(error)),
-        Err(_) => Err(ExchangeError::NotPutBack { aside, error }),
+        moved => moved,
     }
 }
 
 fn failed(path: &Path, source: io::Error) -> RestoreFolderError {
     RestoreFolderError::Destination { path: path.to_path_buf(), source }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    /// A folder with an old and a new one in it.
-    fn old_and_new() -> (tempfile::TempDir, OwnedFd) {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, content) in [("name", "old"), (".name.varve-partial-0", "new")] {
-            fs::create_dir(folder.path().join(name)).unwrap();
-            fs::write(folder.path().join(name).join("file"), content).unwrap();
-        }
-        let opened = fs::File::open(folder.path()).unwrap().into();
-        (folder, opened)
-    }
-
-    fn content(folder: &tempfile::TempDir, name: &[u8]) -> String {
-        fs::read_to_string(folder.path().join(OsStr::from_bytes(name)).join("file")).unwrap()
-    }
-
-    const NAME: &[u8] = b"name";
-    const PARTIAL: &[u8] = b".name.varve-partial-0";
-
-    #[test]
-    fn a_file_system_that_knows_no_flags_replaces_in_steps() {
-        for unknown in [Errno::INVAL, Errno::NOSYS] {
-            let (folder, opened) = old_and_new();
-            let plain = move |folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags| {
-                if flags.is_empty() { partial::rename(folder, from, to, flags) } else { Err(unknown) }
-            };
-            let old_name = exchange(&opened, PARTIAL, NAME, &plain).unwrap();
-            assert_eq!((content(&folder, NAME), content(&folder, &old_name)), ("new".into(), "old".into()));
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_replaced_is_put_back() {
-        let (folder, opened) = old_and_new();
-        // The new one cannot be moved.
-        let stuck = |folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags| match flags {
-            RenameFlags::EXCHANGE => Err(Errno::INVAL),
-            _ if from == PARTIAL => Err(Errno::BUSY),
-            _ => partial::rename(folder, from, to, flags),
-        };
-        assert_eq!(exchange(&opened, PARTIAL, NAME, &stuck), Err(ExchangeError::Rename(Errno::BUSY)));
-        assert_eq!((content(&folder, NAME), content(&folder, PARTIAL)), ("old".into(), "new".into()));
-        // Nor can the old one be put back.
-        let lost = |folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags| match flags {
-            RenameFlags::EXCHANGE => Err(Errno::INVAL),
-            _ if to == NAME => Err(Errno::IO),
-            _ => partial::rename(folder, from, to, flags),
-        };
-        let not_put_back = exchange(&opened, PARTIAL, NAME, &lost);
-        let Err(ExchangeError::NotPutBack { aside, error: Errno::IO }) = not_put_back else {
-            panic!("{not_put_back:?}")
-        };
-        assert_eq!((content(&folder, &aside), content(&folder, PARTIAL)), ("old".into(), "new".into()));
-    }
 }

@@ -14,20 +14,24 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, Mode};
 
 use super::super::pipeline::Pipeline;
-use super::super::read::JoinName;
+use super::super::status::open_file;
 use super::super::watch::Watch;
-use super::attributes::INHERITED_BY_ALL;
-use super::destination::Destination;
+use super::RestoreCounts;
+use super::beside::{self, Over, PlaceError};
+use super::decision::{Action, Decision, Policy, Reason};
+use super::entry::{can_be_copied, make_node, open_beneath, open_folder, remove_inherited};
 use super::files::{
-    AttributesLacking, FileToWrite, FileWriter, Job, TargetFolder, WriteFileError, Written, part_bytes,
+    AttributesLacking, FileToWrite, FileWriter, Job, LargeFile, Placing, TargetFolder, WriteFileError,
+    Written, part_bytes,
 };
-use super::{RestoreCounts, RestoreFolderError};
-use crate::files::{Files, Nodes};
+use super::noting::Noting;
+use super::options::Overwrite;
+use super::steps::{At, Rules, Step, Steps, Wanted, comes_after};
 use crate::node::{Node, NodeKind};
+use crate::unfinished::Unfinished;
 
 /// How many files are written by one job, at most.
 const JOB_FILE_COUNT_MAX: usize = 128;
@@ -37,25 +41,25 @@ const JOB_BYTES: u64 = 2 << 20;
 const WAITING_COUNT_MAX: usize = 16 << 10;
 /// How many folders may be open for what waits, besides those that the walk is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
-/// What a folder may hand down to what is made in it.
-const INHERITED_XATTRS: [&str; 2] = ["system.posix_acl_default", INHERITED_BY_ALL];
+/// What the owner of a folder needs to make something in it.
+const OWNER_BITS: u16 = 0o700;
 
 pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Vec<Written>>;
 
 enum Event {
     /// A file that is being written, and the group that it is the first of.
-    Awaited { link_group: Option<u64> },
+    Awaited { path: PathBuf, link_group: Option<u64>, large: Option<Arc<LargeFile>> },
     /// A file that is written, or left out.
-    Done,
+    Done { path: PathBuf },
     /// Another name of a file that came before.
-    Link { folder: Arc<TargetFolder>, node: Node },
+    Link { folder: Arc<TargetFolder>, path: PathBuf, node: Box<Node>, over: Over },
     /// The end of a folder.
-    Close { folder: Arc<TargetFolder>, node: Node },
+    Close { at: At, node: Box<Node>, action: Action },
 }
 
 /// A folder of which some is left out.
 #[derive(Debug, thiserror::Error)]
-#[error("what else it held cannot be read, and is left out")]
+#[error("the remaining entries are unreadable, and are left out")]
 struct FolderCutShort {
     source: crate::node_list::ReadFolderError,
 }
@@ -68,12 +72,31 @@ struct NotLinked {
     source: io::Error,
 }
 
+/// An entry that something at the destination keeps from being restored.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not restored: {reason}")]
+struct Skipped {
+    reason: Reason,
+}
+
+/// The work ended early: it was cancelled, or nothing more can be written.
+pub(super) struct Stopped;
+
+/// How a tree is written.
+#[derive(Clone, Copy)]
+pub(super) struct TreeTarget<'a> {
+    pub(super) rules: Rules<'a>,
+    /// Where progress is noted. Then nobody looks into the tree before it is done.
+    pub(super) unfinished: Option<&'a Unfinished>,
+    pub(super) note_bytes: u64,
+}
+
 pub(super) struct TreeWriter<'a> {
-    files: &'a dyn Files,
     writer: &'a FileWriter<'a>,
     pipeline: &'a FilePipeline<'a>,
     watch: Watch<'a>,
-    stack: Vec<(Arc<TargetFolder>, Node, Nodes<'a>)>,
+    target: TreeTarget<'a>,
+    noting: Option<Noting<'a>>,
     events: VecDeque<Event>,
     /// How many events have left the queue.
     passed_count: u64,
@@ -83,22 +106,25 @@ pub(super) struct TreeWriter<'a> {
     linked: BTreeMap<u64, PathBuf>,
     root: Option<Arc<TargetFolder>>,
     folder_token: Arc<()>,
+    depth: usize,
     counts: RestoreCounts,
 }
 
 impl<'a> TreeWriter<'a> {
     pub(super) fn new(
-        files: &'a dyn Files,
         writer: &'a FileWriter<'a>,
         pipeline: &'a FilePipeline<'a>,
         watch: Watch<'a>,
+        target: TreeTarget<'a>,
     ) -> Self {
         Self {
-            files,
             writer,
             pipeline,
             watch,
-            stack: Vec::new(),
+            target,
+            noting: target
+                .unfinished
+                .map(|unfinished| Noting::new(unfinished, target.note_bytes, watch.progress)),
             events: VecDeque::new(),
             passed_count: 0,
             job: Vec::new(),
@@ -106,56 +132,91 @@ impl<'a> TreeWriter<'a> {
             linked: BTreeMap::new(),
             root: None,
             folder_token: Arc::new(()),
+            depth: 0,
             counts: RestoreCounts::default(),
         }
     }
 
-    /// Makes everything under the destination's unfinished name.
-    pub(super) fn write(
+    /// Makes a folder with everything in it. `action` is what becomes of the folder itself.
+    pub(super) fn write_folder(
         mut self,
         root: &Node,
-        destination: &Destination,
-    ) -> Result<RestoreCounts, RestoreFolderError> {
-        let root = Node { name: destination.partial_name().to_vec(), ..root.clone() };
-        let parent = destination.parent();
-        if root.kind == NodeKind::Folder {
-            let descriptor =
-                open_folder(parent, &root.name).map_err(|error| destination.failed(error.into()))?;
-            for name in INHERITED_XATTRS {
-                // Most have none, and some file systems know of none.
-                let _ = rustix::fs::fremovexattr(&descriptor, name);
-            }
-            let folder = self.enter(root, descriptor, PathBuf::new());
-            self.root = Some(folder);
-        } else {
-            let parent = rustix::io::dup(parent).map_err(|error| destination.failed(error.into()))?;
-            let folder = self.target_folder(parent, PathBuf::new());
-            self.visit(&folder, Node { link_group: None, ..root });
+        (descriptor, is_new, action): (OwnedFd, bool, Action),
+    ) -> Result<RestoreCounts, Stopped> {
+        if is_new {
+            remove_inherited(&descriptor);
         }
-        while let Some((folder, _, nodes)) = self.stack.last_mut() {
-            if self.watch.progress.is_cancelled() {
-                return Err(RestoreFolderError::Cancelled);
+        let folder = self.target_folder(descriptor, PathBuf::new());
+        self.root = Some(Arc::clone(&folder));
+        let at = if is_new { At::New(folder) } else { At::There(folder) };
+        let mut steps = Steps::new(self.writer.files, self.target.rules, Wanted::Writes, (root, at, action));
+        while let Some(step) = steps.next_step() {
+            if self.writer.is_stopped() {
+                break;
             }
-            let folder = Arc::clone(folder);
-            match nodes.next() {
-                Some(Ok(node)) => self.visit(&folder, node),
-                Some(Err(source)) => self.report(&folder.path, FolderCutShort { source }),
-                None => {
-                    if let Some((folder, node, _)) = self.stack.pop() {
-                        self.events.push_back(Event::Close { folder, node });
+            self.depth = steps.depth();
+            match step {
+                Step::Entry { at, path, node, decision } => {
+                    if let Some(entered) = self.visit(&at, path, *node, decision) {
+                        steps.enter(entered);
                     }
                 }
+                Step::CutShort { path, source } => self.report(&path, FolderCutShort { source }),
+                Step::Leave { at, node, action } => {
+                    self.events.push_back(Event::Close { at, node, action });
+                }
+                Step::Extra { .. } => {}
             }
             self.advance();
         }
+        self.finish()
+    }
+
+    /// Makes a file under the name of what is unfinished.
+    pub(super) fn write_file(
+        mut self,
+        root: &Node,
+        unfinished: &Unfinished,
+    ) -> Result<RestoreCounts, Stopped> {
+        let Ok(parent) = rustix::io::dup(unfinished.folder()) else { return Err(Stopped) };
+        let folder = self.target_folder(parent, PathBuf::new());
+        let bytes = unfinished.noted().large.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let node = Node { link_group: None, name: unfinished.name().to_vec(), ..root.clone() };
+        if !self.report_trouble(Path::new(""), root) {
+            self.make_file(folder, PathBuf::new(), node, Placing::GoOn { bytes });
+        }
+        self.finish()
+    }
+
+    /// Makes anything but a file or a folder under this name.
+    pub(super) fn write_special(mut self, root: &Node, parent: OwnedFd, name: &[u8]) -> RestoreCounts {
+        let folder = self.target_folder(parent, PathBuf::new());
+        let node = Node { link_group: None, name: name.to_vec(), ..root.clone() };
+        if !self.report_trouble(Path::new(""), root) {
+            self.make_special(&folder, Path::new(""), &node, None);
+        }
+        self.counts
+    }
+
+    fn finish(mut self) -> Result<RestoreCounts, Stopped> {
         self.submit_job();
         self.advance();
         // The parts of a large file that were never handed out are never done.
-        while !self.events.is_empty() && !self.watch.progress.is_cancelled() {
+        while !self.events.is_empty() && !self.writer.is_stopped() {
             self.pipeline.help_or_wait();
             self.advance();
         }
-        if self.watch.progress.is_cancelled() { Err(RestoreFolderError::Cancelled) } else { Ok(self.counts) }
+        if !self.writer.is_stopped() {
+            return Ok(self.counts);
+        }
+        // What is queued ends at once now.
+        while self.pipeline.help_or_wait() {}
+        for written in self.pipeline.take_done().into_iter().flatten() {
+            self.settle(&written);
+        }
+        self.pass_front();
+        self.note();
+        Err(Stopped)
     }
 
     /// Does what is no longer waited for, and waits while too much is.
@@ -165,10 +226,11 @@ impl<'a> TreeWriter<'a> {
                 self.settle(&written);
             }
             self.pass_front();
+            self.note_if_due();
             let open_count = Arc::strong_count(&self.folder_token) - 1;
-            let is_much = self.events.len() > WAITING_COUNT_MAX
-                || open_count > self.stack.len() + OPEN_FOLDER_COUNT_MAX;
-            if !is_much {
+            let is_much =
+                self.events.len() > WAITING_COUNT_MAX || open_count > self.depth + OPEN_FOLDER_COUNT_MAX;
+            if !is_much || self.writer.is_stopped() {
                 return;
             }
             self.submit_job();
@@ -182,82 +244,245 @@ impl<'a> TreeWriter<'a> {
         while self.events.front().is_some_and(|event| !matches!(event, Event::Awaited { .. })) {
             self.passed_count += 1;
             match self.events.pop_front() {
-                Some(Event::Link { folder, node }) => self.link(folder, node),
-                Some(Event::Close { folder, node }) => self.close(&folder, &node),
-                _ => {}
+                Some(Event::Link { folder, path, node, over }) => {
+                    self.link(folder, &path, *node, over);
+                    self.pass(path);
+                }
+                Some(Event::Done { path }) => self.pass(path),
+                Some(Event::Close { at, node, action }) => self.close(&at, &node, action),
+                Some(Event::Awaited { .. }) | None => {}
             }
         }
     }
 
-    fn settle(&mut self, written: &Written) {
-        self.counts.problem_count += u64::from(written.has_problem);
-        if let Some(bytes) = written.bytes {
-            self.counts.file_count += 1;
-            self.counts.bytes += bytes;
+    fn pass(&mut self, path: PathBuf) {
+        if let Some(noting) = &mut self.noting {
+            noting.pass(path);
         }
+    }
+
+    fn note_if_due(&mut self) {
+        if self.noting.as_mut().is_some_and(|noting| noting.is_due(self.watch.progress)) {
+            self.note();
+        }
+    }
+
+    fn note(&self) {
+        let large = match self.events.front() {
+            Some(Event::Awaited { large: Some(large), .. }) => {
+                Some((large.path().to_path_buf(), large.written_bytes()))
+            }
+            _ => None,
+        };
+        if let Some(noting) = &self.noting {
+            noting.note(large);
+        }
+    }
+
+    fn settle(&mut self, written: &Written) {
         let place =
             usize::try_from(written.number - self.passed_count).expect("an awaited event is in the queue");
-        let event = std::mem::replace(&mut self.events[place], Event::Done);
-        if let (None, Event::Awaited { link_group: Some(group) }) = (written.bytes, event) {
+        if written.bytes.is_none() && self.writer.is_stopped() {
+            // It may not have been begun: the next run writes it.
+            return;
+        }
+        self.count(written);
+        let event = &mut self.events[place];
+        let Event::Awaited { path, link_group, .. } = event else { return };
+        let (path, link_group) = (std::mem::take(path), *link_group);
+        *event = Event::Done { path };
+        if let (None, Some(group)) = (written.bytes, link_group) {
             // The next name of the file is made by itself.
             self.linked.remove(&group);
         }
     }
 
-    fn visit(&mut self, folder: &Arc<TargetFolder>, node: Node) {
-        let path = folder.path.join_name(&node.name);
-        if let Some(trouble) = self.files.trouble(&node) {
-            self.report(&path, trouble.error);
-            if trouble.lacks_all {
-                return;
+    fn count(&mut self, written: &Written) {
+        self.counts.problem_count += u64::from(written.has_problem);
+        if let Some(bytes) = written.bytes {
+            self.counts.file_count += 1;
+            self.counts.bytes += bytes;
+        }
+    }
+
+    /// Takes a step. Returns the folder that the walk is to enter.
+    fn visit(&mut self, at: &At, path: PathBuf, node: Node, (action, reason): Decision) -> Option<At> {
+        self.report_trouble(&path, &node);
+        let parent = Arc::clone(at.folder()?);
+        match (action, reason) {
+            (Action::Skip, Reason::NotArchived) => None,
+            (Action::Skip | Action::Delete, reason) => {
+                self.report(&path, Skipped { reason });
+                None
+            }
+            (action, reason) if node.kind == NodeKind::Folder => {
+                self.visit_folder(&parent, &path, &node, (action, reason))
+            }
+            (Action::Keep, reason) => {
+                self.counts.kept_count += 1;
+                self.watch.progress.add_files_done(1);
+                if let (Reason::Equal, Some(group)) = (reason, node.link_group) {
+                    self.linked.entry(group).or_insert(path);
+                }
+                None
+            }
+            (Action::Attributes, _) => {
+                self.give_existing(&parent, &path, &node);
+                if let Some(group) = node.link_group {
+                    self.linked.entry(group).or_insert(path);
+                }
+                None
+            }
+            (Action::Create | Action::Replace, reason) => {
+                self.visit_file(parent, path, node, &reason);
+                None
             }
         }
-        if node.kind == NodeKind::Folder {
-            return self.visit_folder(folder, node, path);
-        }
+    }
+
+    fn visit_file(&mut self, parent: Arc<TargetFolder>, path: PathBuf, node: Node, reason: &Reason) {
+        let over = match reason {
+            Reason::Missing => Over::Nothing,
+            Reason::OtherKind(NodeKind::Folder) => Over::Tree,
+            _ => Over::File,
+        };
+        let placing = match self.placing(&parent, &path, &node, over) {
+            Ok(placing) => placing,
+            Err(error) => return self.report_system(&path, error),
+        };
         if let Some(group) = node.link_group {
             if self.linked.contains_key(&group) {
-                self.events.push_back(Event::Link { folder: Arc::clone(folder), node });
+                let over = if let Placing::Beside(over) = placing { over } else { Over::Nothing };
+                let node = Box::new(node);
+                self.events.push_back(Event::Link { folder: parent, path, node, over });
                 return;
             }
-            self.linked.insert(group, path);
+            self.linked.insert(group, path.clone());
         }
-        self.make(Arc::clone(folder), node);
+        match node.kind {
+            NodeKind::File => self.make_file(parent, path, node, placing),
+            _ => {
+                let over = if let Placing::Beside(over) = placing { Some(over) } else { None };
+                self.make_special(&parent, &path, &node, over);
+            }
+        }
     }
 
-    fn visit_folder(&mut self, parent: &Arc<TargetFolder>, node: Node, path: PathBuf) {
-        let made = rustix::fs::mkdirat(&parent.descriptor, node.name.as_slice(), Mode::RWXU)
-            .and_then(|()| open_folder(&parent.descriptor, &node.name));
+    /// How something comes to its place. What an unfinished run has left of it is removed, or gone on with.
+    fn placing(
+        &self,
+        parent: &TargetFolder,
+        path: &Path,
+        node: &Node,
+        over: Over,
+    ) -> Result<Placing, io::Error> {
+        let rules = self.target.rules;
+        if rules.policy != Policy::Continue {
+            return Ok(Placing::Beside(over));
+        }
+        let Some(unfinished) = self.target.unfinished else { return Ok(Placing::Direct) };
+        if let Some((large, bytes)) = &unfinished.noted().large
+            && large == path
+            && node.kind == NodeKind::File
+            && over == Over::File
+        {
+            return Ok(Placing::GoOn { bytes: (*bytes).min(node.size) });
+        }
+        if over != Over::Nothing {
+            rules.guards.remove(&parent.descriptor, &node.name, path).map_err(io::Error::other)?;
+        }
+        // What an earlier run has noted as durable must be so again before anything says it is there.
+        let is_noted = rules.trusted.is_some_and(|trusted| !comes_after(path, trusted));
+        Ok(if is_noted { Placing::Beside(Over::Nothing) } else { Placing::Direct })
+    }
+
+    fn visit_folder(
+        &mut self,
+        parent: &Arc<TargetFolder>,
+        path: &Path,
+        node: &Node,
+        (action, reason): Decision,
+    ) -> Option<At> {
+        let made = match (action, reason) {
+            (Action::Create, _) => self.make_folder(parent, node),
+            (Action::Replace, _) => self.replace_by_folder(parent, path, node),
+            _ => return self.open_existing(parent, path, node),
+        };
         match made {
             Ok(descriptor) => {
-                self.enter(node, descriptor, path);
+                self.watch.progress.set_current(path);
+                Some(At::New(self.target_folder(descriptor, path.to_path_buf())))
             }
-            Err(error) => self.report(&path, WriteFileError::from(error)),
+            Err(error) => {
+                self.report_system(path, error);
+                None
+            }
         }
     }
 
-    fn enter(&mut self, node: Node, descriptor: OwnedFd, path: PathBuf) -> Arc<TargetFolder> {
-        self.watch.progress.set_current(&path);
-        let folder = self.target_folder(descriptor, path);
-        let nodes = self.files.nodes(&node);
-        self.stack.push((Arc::clone(&folder), node, nodes));
-        folder
+    fn make_folder(&self, parent: &TargetFolder, node: &Node) -> io::Result<OwnedFd> {
+        rustix::fs::mkdirat(&parent.descriptor, node.name.as_slice(), Mode::RWXU)?;
+        let descriptor = open_folder(&parent.descriptor, &node.name)?;
+        if self.target.unfinished.is_none() {
+            self.begin_folder(&descriptor, node);
+        }
+        Ok(descriptor)
+    }
+
+    /// Gives a new folder of a merge what it has, but for its time, before anything is in it: if the work is interrupted, the next run takes
+    /// it for one that was there. An error is met, and reported, once more at its end.
+    fn begin_folder(&self, descriptor: &OwnedFd, node: &Node) {
+        remove_inherited(descriptor);
+        let open_to_owner = Node { mode: node.mode | OWNER_BITS, ..node.clone() };
+        let _ = self.writer.attributes.give_open(descriptor, &open_to_owner, false);
+    }
+
+    fn replace_by_folder(&mut self, parent: &TargetFolder, path: &Path, node: &Node) -> io::Result<OwnedFd> {
+        let (folder, guards) = (&parent.descriptor, self.target.rules.guards);
+        let partial = beside::make(&node.name, |name| rustix::fs::mkdirat(folder, name, Mode::RWXU))?;
+        match beside::place(folder, (&partial, &node.name), Over::Tree, (guards, path)) {
+            Ok(()) => {}
+            Err(error @ PlaceError::NotRemoved(_)) => self.report(path, error),
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(folder, partial.as_slice(), AtFlags::REMOVEDIR);
+                return Err(io::Error::other(error));
+            }
+        }
+        let descriptor = open_folder(folder, &node.name)?;
+        self.begin_folder(&descriptor, node);
+        Ok(descriptor)
+    }
+
+    fn open_existing(&mut self, parent: &TargetFolder, path: &Path, node: &Node) -> Option<At> {
+        let (folder, rules) = (&parent.descriptor, self.target.rules);
+        let opened = match rules.policy {
+            Policy::Merge(_) => rules.guards.enter(folder, &node.name, path).map_err(|hindrance| {
+                let reason = hindrance.reason();
+                self.report(path, Skipped { reason });
+            }),
+            // It may have been closed to everybody by the run that made it.
+            Policy::Continue => {
+                rustix::fs::chmodat(folder, node.name.as_slice(), Mode::RWXU, AtFlags::empty())
+                    .and_then(|()| open_folder(folder, &node.name))
+                    .map_err(|error| self.report_system(path, error.into()))
+            }
+        };
+        let descriptor = opened.ok()?;
+        self.watch.progress.set_current(path);
+        Some(At::There(self.target_folder(descriptor, path.to_path_buf())))
     }
 
     fn target_folder(&self, descriptor: OwnedFd, path: PathBuf) -> Arc<TargetFolder> {
         Arc::new(TargetFolder { descriptor, path, _token: Arc::clone(&self.folder_token) })
     }
 
-    /// Makes anything but a folder.
-    fn make(&mut self, folder: Arc<TargetFolder>, node: Node) {
-        if node.kind != NodeKind::File {
-            return self.make_special(&folder, &node);
-        }
+    fn make_file(&mut self, folder: Arc<TargetFolder>, path: PathBuf, node: Node, placing: Placing) {
         let number = self.passed_count + self.events.len() as u64;
-        self.events.push_back(Event::Awaited { link_group: node.link_group });
-        let file = FileToWrite { number, folder, node };
+        let awaited = Event::Awaited { path: path.clone(), link_group: node.link_group, large: None };
+        self.events.push_back(awaited);
+        let file = FileToWrite { number, folder, node, placing, path };
         let size = file.node.size;
-        if size > part_bytes(size) {
+        if size > part_bytes(size) || matches!(placing, Placing::GoOn { bytes: 1.. }) {
             self.submit_job();
             match self.writer.open_large(file) {
                 Ok(large) => self.submit_parts(large, size),
@@ -272,16 +497,24 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    fn submit_parts(&mut self, large: super::files::LargeFile, size: u64) {
+    fn submit_parts(&mut self, large: LargeFile, size: u64) {
         let file = Arc::new(large);
-        let (part_bytes, mut start) = (part_bytes(size), 0);
-        while start < size && !self.watch.progress.is_cancelled() {
+        if let Some(Event::Awaited { large, .. }) = self.events.back_mut() {
+            *large = Some(Arc::clone(&file));
+        }
+        let (part_bytes, mut start) = (part_bytes(size), file.start().min(size));
+        if start == size {
+            let written = self.writer.end_large(&file);
+            return self.settle(&written);
+        }
+        while start < size && !self.writer.is_stopped() {
             let end = size.min(start.saturating_add(part_bytes));
             self.pipeline.submit(Job::Part { file: Arc::clone(&file), range: start..end });
             start = end;
             for written in self.pipeline.take_done().into_iter().flatten() {
                 self.settle(&written);
             }
+            self.note_if_due();
         }
     }
 
@@ -292,86 +525,144 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    fn make_special(&mut self, folder: &TargetFolder, node: &Node) {
-        let (parent, name) = (&folder.descriptor, node.name.as_slice());
-        let device = node.device.map_or(0, |device| rustix::fs::makedev(device.major, device.minor));
-        let mknod = |file_type| rustix::fs::mknodat(parent, name, file_type, Mode::RUSR | Mode::WUSR, device);
-        let made = match node.kind {
-            NodeKind::SymbolicLink => rustix::fs::symlinkat(node.target.as_slice(), parent, name),
-            NodeKind::CharacterDevice => mknod(FileType::CharacterDevice),
-            NodeKind::BlockDevice => mknod(FileType::BlockDevice),
-            NodeKind::Fifo => mknod(FileType::Fifo),
-            NodeKind::Socket => mknod(FileType::Socket),
-            NodeKind::File | NodeKind::Folder => unreachable!("these are made elsewhere"),
+    /// Makes anything but a file or a folder: under its name, or beside it if something else may look there.
+    fn make_special(&mut self, folder: &TargetFolder, path: &Path, node: &Node, over: Option<Over>) {
+        let parent = &folder.descriptor;
+        let made = match over {
+            None => make_node(parent, &node.name, node).map(|()| node.name.clone()),
+            Some(_) => beside::make(&node.name, |name| make_node(parent, name, node)),
         };
-        if let Err(error) = made {
-            if let Some(group) = node.link_group {
-                self.linked.remove(&group);
+        let name = match made {
+            Ok(name) => name,
+            Err(error) => {
+                if let Some(group) = node.link_group {
+                    self.linked.remove(&group);
+                }
+                return self.report_system(path, error.into());
             }
-            return self.report(&folder.path.join_name(name), WriteFileError::from(error));
+        };
+        let given = self.writer.attributes.give_named(parent, &name, node);
+        if self.place(folder, path, (&name, &node.name), over) {
+            self.count_file();
+        } else if let Some(group) = node.link_group {
+            self.linked.remove(&group);
         }
-        self.count_file();
-        if let Err(source) = self.writer.attributes.give_named(parent, name, node) {
-            self.report(&folder.path.join_name(name), AttributesLacking { source });
+        if let Err(source) = given {
+            self.report(path, AttributesLacking { source });
+        }
+    }
+
+    /// Gives what was made beside its place its name. Returns whether it has it.
+    fn place(
+        &mut self,
+        folder: &TargetFolder,
+        path: &Path,
+        (partial, name): (&[u8], &[u8]),
+        over: Option<Over>,
+    ) -> bool {
+        let Some(over) = over else { return true };
+        let guards = self.target.rules.guards;
+        match beside::place(&folder.descriptor, (partial, name), over, (guards, path)) {
+            Ok(()) => true,
+            Err(error @ PlaceError::NotRemoved(_)) => {
+                self.report(path, error);
+                true
+            }
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(&folder.descriptor, partial, AtFlags::empty());
+                self.report(path, WriteFileError::Place(error));
+                false
+            }
         }
     }
 
     /// Gives a file another name; makes it, where the one that came before it is left out.
-    fn link(&mut self, folder: Arc<TargetFolder>, node: Node) {
+    fn link(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: Over) {
         let first = node.link_group.and_then(|group| self.linked.get(&group)).cloned();
-        let (Some(first), Some(root)) = (first, &self.root) else {
+        let (Some(first), Some(root)) = (first, self.root.clone()) else {
             if let Some(group) = node.link_group {
-                self.linked.insert(group, folder.path.join_name(&node.name));
+                self.linked.insert(group, path.to_path_buf());
             }
-            return self.make_now(folder, node);
+            return self.make_now(folder, path, node, over);
         };
-        let linked = open_beneath(root, first.parent().unwrap_or(Path::new(""))).and_then(|first_folder| {
-            let name = first.file_name().unwrap_or_default();
-            rustix::fs::linkat(
-                &first_folder,
-                name,
-                &folder.descriptor,
-                node.name.as_slice(),
-                AtFlags::empty(),
-            )
+        let over_any = self.is_beside().then_some(over);
+        let linked = open_beneath(&root, first.parent().unwrap_or(Path::new(""))).and_then(|first_folder| {
+            let first_name = first.file_name().unwrap_or_default();
+            let link = |name: &[u8]| {
+                rustix::fs::linkat(&first_folder, first_name, &folder.descriptor, name, AtFlags::empty())
+            };
+            match over_any {
+                None => link(&node.name).map(|()| node.name.clone()),
+                Some(_) => beside::make(&node.name, link),
+            }
         });
         match linked {
-            Ok(()) => self.count_file(),
-            Err(error) if can_be_copied(error) => {
-                let path = folder.path.join_name(&node.name);
-                self.report(&path, NotLinked { first: first.clone(), source: error.into() });
-                // Those that come after it are names of this one, where that can be had: the first may have as many as it can.
-                node.link_group.map(|group| self.linked.insert(group, path));
-                self.make_now(folder, node);
+            Ok(name) => {
+                if self.place(&folder, path, (&name, &node.name), over_any) {
+                    self.count_file();
+                }
             }
-            Err(error) => self.report(&folder.path.join_name(&node.name), WriteFileError::from(error)),
+            Err(error) if can_be_copied(error) => {
+                self.report(path, NotLinked { first: first.clone(), source: error.into() });
+                // Those that come after it are names of this one, where that can be had: the first may have as many as it can.
+                node.link_group.map(|group| self.linked.insert(group, path.to_path_buf()));
+                self.make_now(folder, path, node, over);
+            }
+            Err(error) => self.report_system(path, error.into()),
         }
+    }
+
+    /// Whether what is made comes to its place by a rename.
+    fn is_beside(&self) -> bool {
+        self.target.rules.policy != Policy::Continue
     }
 
     /// Makes something whose turn is now: those that come after it do not wait for it.
-    fn make_now(&mut self, folder: Arc<TargetFolder>, node: Node) {
+    fn make_now(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: Over) {
+        let over = self.is_beside().then_some(over);
         if node.kind != NodeKind::File {
-            return self.make_special(&folder, &node);
+            return self.make_special(&folder, path, &node, over);
         }
         let link_group = node.link_group;
-        for written in self.writer.write(Job::Files(vec![FileToWrite { number: 0, folder, node }])) {
-            self.counts.problem_count += u64::from(written.has_problem);
-            match written.bytes {
-                Some(bytes) => {
-                    self.counts.file_count += 1;
-                    self.counts.bytes += bytes;
-                }
-                None => {
-                    link_group.map(|group| self.linked.remove(&group));
-                }
+        let placing = over.map_or(Placing::Direct, Placing::Beside);
+        let file = FileToWrite { number: 0, folder, node, placing, path: path.to_path_buf() };
+        for written in self.writer.write(Job::Files(vec![file])) {
+            self.count(&written);
+            if written.bytes.is_none() {
+                link_group.map(|group| self.linked.remove(&group));
             }
         }
     }
 
-    fn close(&mut self, folder: &TargetFolder, node: &Node) {
+    /// Gives a file that stays what it lacks.
+    fn give_existing(&mut self, parent: &TargetFolder, path: &Path, node: &Node) {
+        let (folder, attributes) = (&parent.descriptor, self.writer.attributes);
+        let given = match node.kind {
+            NodeKind::File => {
+                open_file(folder, &node.name).and_then(|file| attributes.give_existing(&file, node))
+            }
+            _ => attributes.give_named(folder, &node.name, node),
+        };
+        match given {
+            Ok(()) => self.counts.attributes_count += 1,
+            Err(source) => self.report(path, AttributesLacking { source }),
+        }
+        self.watch.progress.add_files_done(1);
+    }
+
+    fn close(&mut self, at: &At, node: &Node, action: Action) {
         self.counts.folder_count += 1;
         self.watch.progress.add_files_done(1);
-        if let Err(source) = self.writer.attributes.give_open(&folder.descriptor, node) {
+        let Some(folder) = at.folder() else { return };
+        let attributes = self.writer.attributes;
+        let is_left_alone =
+            matches!(self.target.rules.policy, Policy::Merge(Overwrite::IfNewer | Overwrite::Never));
+        let given = match at {
+            At::New(_) => attributes.give_open(&folder.descriptor, node, true),
+            _ if is_left_alone && action == Action::Keep => Ok(()),
+            _ => attributes.give_existing(&folder.descriptor, node),
+        };
+        if let Err(source) = given {
             self.report(&folder.path, AttributesLacking { source });
         }
     }
@@ -381,32 +672,22 @@ impl<'a> TreeWriter<'a> {
         self.watch.progress.add_files_done(1);
     }
 
+    /// Reports what the snapshot lacks of a node. Returns whether it lacks all.
+    fn report_trouble(&mut self, path: &Path, node: &Node) -> bool {
+        let Some(trouble) = self.writer.files.trouble(node) else { return false };
+        self.report(path, trouble.error);
+        trouble.lacks_all
+    }
+
+    /// Reports what the system says, unless it says that nothing more can be written.
+    fn report_system(&mut self, path: &Path, error: io::Error) {
+        if let Some(source) = self.writer.goes_on_after(path, error) {
+            self.report(path, WriteFileError::System { source });
+        }
+    }
+
     fn report(&mut self, path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) {
         self.counts.problem_count += 1;
         self.watch.report(path, error);
     }
-}
-
-fn open_folder(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(parent, name, flags, Mode::empty())
-}
-
-/// Whether a link that was refused leaves a way to have the file: it has too many names, or the first one cannot be reached any more,
-/// in a folder that is closed already and lets nobody through, or the file system has no links.
-fn can_be_copied(error: Errno) -> bool {
-    matches!(
-        error,
-        Errno::ACCESS | Errno::MLINK | Errno::PERM | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS
-    )
-}
-
-/// Opens a folder step by step, through no symbolic link.
-fn open_beneath(root: &TargetFolder, path: &Path) -> Result<OwnedFd, Errno> {
-    let mut folder = rustix::io::dup(&root.descriptor)?;
-    for name in path {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        folder = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
-    }
-    Ok(folder)
 }

@@ -1,6 +1,7 @@
-//! What a destination held before: looked through before it is replaced, and taken away after.
+//! What a restore must neither write into nor remove: the store and what opens it, any other store, and mounted file systems.
 //!
-//! Both go from folder to folder within one mount and through no symbolic link: what is mounted there, or must stay, is never touched.
+//! A tree that is replaced is looked through first, and removed after. Both go from folder to folder within one mount and through no
+//! symbolic link.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,17 +15,25 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use super::super::status::Names;
+use super::decision::Reason;
 use crate::node::NodeKind;
 
 /// Device and inode.
 type Id = (u64, u64);
 
+/// The files whose presence makes a folder a Varve store.
+const STORE_CONFIG: &[u8] = b"config.toml";
+const STORE_ARENAS: &[u8] = b"arenas";
+
 /// Files and folders that must stay, whatever is replaced: known by what they are, so that no link or bind mount hides one.
-pub(super) struct Kept {
+pub(super) struct Guards {
     ids: BTreeMap<Id, PathBuf>,
     /// Whether any of them is no folder, so that files have to be looked at too.
     has_files: bool,
 }
+
+/// Tells which paths of a tree must stay although nothing guards them.
+pub(super) type Excluded<'a> = &'a dyn Fn(&Path, bool) -> bool;
 
 /// Why a tree cannot be taken away.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +42,11 @@ pub(super) enum Hindrance {
     Kept { kept: PathBuf },
     #[error("a file system is mounted at {}", at.display())]
     Mount { at: PathBuf },
-    #[error("{} is in the way", path.display())]
+    #[error("{} is a Varve store", at.display())]
+    Store { at: PathBuf },
+    #[error("{} is excluded", at.display())]
+    Excluded { at: PathBuf },
+    #[error("{} cannot be looked at or removed", path.display())]
     System { path: PathBuf, source: io::Error },
 }
 
@@ -51,7 +64,20 @@ struct Frame {
     names: Names,
 }
 
-impl Kept {
+impl Hindrance {
+    /// Why an entry of a restore is left alone.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Kept { kept } => Reason::MustStay(kept.clone()),
+            Self::Mount { .. } => Reason::Mount,
+            Self::Store { .. } => Reason::Store,
+            Self::Excluded { .. } => Reason::Excluded,
+            Self::System { source, .. } => Reason::Unreadable(source.to_string()),
+        }
+    }
+}
+
+impl Guards {
     /// Those of these that are there.
     pub(super) fn new(paths: &[PathBuf]) -> Self {
         let mut kept = Self { ids: BTreeMap::new(), has_files: false };
@@ -65,17 +91,54 @@ impl Kept {
         kept
     }
 
-    /// Finds what keeps `name`, and all below it, from being removed, as far as that can be told. `path` is what it is called in messages.
-    pub(super) fn look_through(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<(), Hindrance> {
-        self.walk(parent, name, path, Deed::Look)
+    /// Opens an existing folder that something may be written into or removed from.
+    pub(super) fn enter(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<OwnedFd, Hindrance> {
+        let failed = |source: Errno| Hindrance::System { path: path.into(), source: source.into() };
+        let opened = open_in_mount(parent, name).map_err(|error| match error {
+            Errno::XDEV => Hindrance::Mount { at: path.into() },
+            error => failed(error),
+        })?;
+        self.check_folder(&opened, path)?;
+        Ok(opened)
+    }
+
+    /// Whether something may be written into an open folder.
+    pub(super) fn check_folder(&self, folder: &OwnedFd, path: &Path) -> Result<(), Hindrance> {
+        let failed = |source: Errno| Hindrance::System { path: path.into(), source: source.into() };
+        self.check(&rustix::fs::fstat(folder).map_err(failed)?)?;
+        if is_store(folder) { Err(Hindrance::Store { at: path.into() }) } else { Ok(()) }
+    }
+
+    /// The file or folder that must stay and has this number, if there is one.
+    pub(super) fn find(&self, id: Id) -> Option<&Path> {
+        self.ids.get(&id).map(PathBuf::as_path)
+    }
+
+    /// Finds what keeps `name`, and all below it, from being removed, as far as that can be told. `path` is what it is called in messages,
+    /// and what `excluded` is asked for.
+    pub(super) fn look_through(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+        path: &Path,
+        excluded: Excluded<'_>,
+    ) -> Result<(), Hindrance> {
+        self.walk(parent, name, path, Deed::Look, excluded)
     }
 
     /// Removes `name` and all below it, or of that what can be removed; the first hindrance is returned.
     pub(super) fn remove(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<(), Hindrance> {
-        self.walk(parent, name, path, Deed::Remove)
+        self.walk(parent, name, path, Deed::Remove, &|_, _| false)
     }
 
-    fn walk(&self, parent: &OwnedFd, name: &[u8], path: &Path, deed: Deed) -> Result<(), Hindrance> {
+    fn walk(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+        path: &Path,
+        deed: Deed,
+        excluded: Excluded<'_>,
+    ) -> Result<(), Hindrance> {
         let mut stack: Vec<Frame> = Vec::new();
         let mut first_met = Ok(());
         let mut met =
@@ -100,9 +163,11 @@ impl Kept {
                 let Some(frame) = stack.last_mut() else { return first_met };
                 if let Some((name, kind)) = frame.names.next() {
                     let (name, path) = (name.to_vec(), frame.path.join(OsStr::from_bytes(name)));
-                    break self
-                        .meet(&frame.folder, &name, &path, kind, deed)
-                        .map(|folder| (folder, name, path));
+                    let met = self.meet(&frame.folder, &name, &path, kind, deed);
+                    break met.and_then(|folder| match excluded(&path, folder.is_some()) {
+                        true => Err(Hindrance::Excluded { at: path }),
+                        false => Ok((folder, name, path)),
+                    });
                 }
                 let Some(Frame { folder, name, path, .. }) = stack.pop() else { return first_met };
                 drop(folder);
@@ -144,6 +209,9 @@ impl Kept {
         match open_in_mount(folder, name) {
             Ok(opened) => {
                 self.check(&rustix::fs::fstat(&opened).map_err(failed)?)?;
+                if deed == Deed::Look && is_store(&opened) {
+                    return Err(Hindrance::Store { at: path.into() });
+                }
                 Ok(Some(opened))
             }
             Err(Errno::NOENT) => Ok(None),
@@ -162,6 +230,15 @@ impl Kept {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a folder is a Varve store, or a replica of one.
+fn is_store(folder: &OwnedFd) -> bool {
+    let is_there = |name: &[u8], kind: FileType| {
+        rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == kind)
+    };
+    is_there(STORE_CONFIG, FileType::RegularFile) && is_there(STORE_ARENAS, FileType::Directory)
 }
 
 fn id_of(stat: &Stat) -> Id {

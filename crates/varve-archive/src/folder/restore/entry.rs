@@ -1,0 +1,61 @@
+//! Single entries of a folder: made and opened by one name, and never through a symbolic link.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::attributes::INHERITED_BY_ALL;
+use super::files::TargetFolder;
+use crate::node::{Node, NodeKind};
+
+/// What a folder may hand down to what is made in it.
+const INHERITED_XATTRS: [&[u8]; 2] = [b"system.posix_acl_default", INHERITED_BY_ALL];
+
+/// Makes anything but a file or a folder.
+pub(super) fn make_node(parent: &OwnedFd, name: &[u8], node: &Node) -> Result<(), Errno> {
+    let device = node.device.map_or(0, |device| rustix::fs::makedev(device.major, device.minor));
+    let mknod = |file_type| rustix::fs::mknodat(parent, name, file_type, Mode::RUSR | Mode::WUSR, device);
+    match node.kind {
+        NodeKind::SymbolicLink => rustix::fs::symlinkat(node.target.as_slice(), parent, name),
+        NodeKind::CharacterDevice => mknod(FileType::CharacterDevice),
+        NodeKind::BlockDevice => mknod(FileType::BlockDevice),
+        NodeKind::Fifo => mknod(FileType::Fifo),
+        NodeKind::Socket => mknod(FileType::Socket),
+        NodeKind::File | NodeKind::Folder => unreachable!("these are made elsewhere"),
+    }
+}
+
+/// Takes away what a new folder has got from the one that it was made in.
+pub(super) fn remove_inherited(folder: &OwnedFd) {
+    for name in INHERITED_XATTRS {
+        // Most have none, and some file systems know of none.
+        let _ = rustix::fs::fremovexattr(folder, name);
+    }
+}
+
+/// Opens a folder, through no symbolic link.
+pub(super) fn open_folder(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// Whether a link that was refused leaves a way to have the file: it has too many names, or the first one cannot be reached any more,
+/// in a folder that is closed already and lets nobody through, or the file system has no links.
+pub(super) fn can_be_copied(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::ACCESS | Errno::MLINK | Errno::PERM | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS
+    )
+}
+
+/// Opens a folder step by step, through no symbolic link.
+pub(super) fn open_beneath(root: &TargetFolder, path: &Path) -> Result<OwnedFd, Errno> {
+    let mut folder = rustix::io::dup(&root.descriptor)?;
+    for name in path {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        folder = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+    }
+    Ok(folder)
+}

@@ -1,0 +1,167 @@
+//! What a restore would do, entry by entry. Nothing is changed, and nothing is held of what was shown.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::RestoreFolderError;
+use super::attributes::Attributes;
+use super::decision::{Action, Decision, Policy, Reason};
+use super::destination::{Destination, Situation};
+use super::files::TargetFolder;
+use super::guards::Guards;
+use super::options::{Overwrite, RestoreOptions};
+use super::steps::{At, Rules, Step, Steps, Wanted};
+use crate::files::Files;
+use crate::node::{Node, NodeKind};
+
+/// An entry of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedEntry {
+    /// From the root of what is restored on; empty for the root.
+    pub path: PathBuf,
+    /// What it is in the snapshot, or there if the snapshot does not have it.
+    pub kind: Option<NodeKind>,
+    /// How many bytes are written.
+    pub bytes: u64,
+    /// What becomes of it.
+    pub action: Action,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// How many entries of a plan have each action.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlanCounts {
+    /// Made.
+    pub create: u64,
+    /// Put in the place of something.
+    pub replace: u64,
+    /// Left as they are, but for owner, mode, times or attributes.
+    pub attributes: u64,
+    /// Left as they are.
+    pub keep: u64,
+    /// Removed.
+    pub delete: u64,
+    /// Not restored, or not removed, although they should be.
+    pub skip: u64,
+    /// How many bytes are written.
+    pub bytes: u64,
+    /// Whether the destination is there and has something in it.
+    pub is_merge: bool,
+}
+
+impl PlanCounts {
+    /// How many entries change anything that is there.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.create + self.replace + self.attributes + self.delete
+    }
+
+    fn add(&mut self, entry: &PlannedEntry) {
+        let count = match entry.action {
+            Action::Create => &mut self.create,
+            Action::Replace => &mut self.replace,
+            Action::Attributes => &mut self.attributes,
+            Action::Keep => &mut self.keep,
+            Action::Delete => &mut self.delete,
+            Action::Skip => &mut self.skip,
+        };
+        *count += 1;
+        self.bytes += entry.bytes;
+    }
+}
+
+/// Shows what [`restore_folder`](super::restore_folder) would do with the same words, in the order in which it would. Without
+/// [`overwrite`](RestoreOptions::overwrite), a folder that is there is shown as [`Overwrite::IfChanged`] would treat it.
+///
+/// # Errors
+/// [`RestoreFolderError`]: nothing can be restored there.
+pub fn plan_restore(
+    files: &dyn Files,
+    root: &Node,
+    destination: &Path,
+    options: RestoreOptions<'_>,
+    show: &mut dyn FnMut(&PlannedEntry),
+) -> Result<PlanCounts, RestoreFolderError> {
+    let guards = Guards::new(options.kept);
+    let destination = Destination::open(destination)?;
+    let mut plan = Plan { counts: PlanCounts::default(), show };
+    let (at, decision) = match destination.look(root, &options, &guards)? {
+        Situation::Free | Situation::Empty(_) => (At::Absent, (Action::Create, Reason::Missing)),
+        Situation::Folder(descriptor) => {
+            plan.counts.is_merge = true;
+            let folder = TargetFolder { descriptor, path: PathBuf::new(), _token: Arc::new(()) };
+            (At::There(Arc::new(folder)), (Action::Keep, Reason::Exists))
+        }
+        Situation::Entry(decision) => {
+            plan.counts.is_merge = true;
+            (At::Absent, decision)
+        }
+    };
+    let overwrite = options.overwrite.unwrap_or(Overwrite::IfChanged);
+    let rules = Rules {
+        policy: Policy::Merge(overwrite),
+        replace_types: options.replace_types,
+        filter: options.filter,
+        guards: &guards,
+        attributes: Attributes { owners: options.owners, may_inherit: true },
+        trusted: None,
+    };
+    let is_entered = root.kind == NodeKind::Folder && decision.0 != Action::Skip;
+    plan.entry(PathBuf::new(), root, decision.clone());
+    if is_entered {
+        let wanted = if options.delete { Wanted::WritesAndDeletes } else { Wanted::Writes };
+        plan.walk(Steps::new(files, rules, wanted, (root, at, decision.0)), &guards);
+    }
+    Ok(plan.counts)
+}
+
+struct Plan<'s> {
+    counts: PlanCounts,
+    show: &'s mut dyn FnMut(&PlannedEntry),
+}
+
+impl Plan<'_> {
+    fn walk(&mut self, mut steps: Steps<'_>, guards: &Guards) {
+        while let Some(step) = steps.next_step() {
+            match step {
+                Step::Entry { at, path, node, decision } => {
+                    let action = decision.0;
+                    if node.kind == NodeKind::Folder && action != Action::Skip {
+                        let folder = match action {
+                            Action::Keep | Action::Attributes => open(&at, &path, &node, guards),
+                            _ => None,
+                        };
+                        steps.enter(folder.map_or(At::Absent, |folder| At::There(Arc::new(folder))));
+                    }
+                    self.entry(path, &node, decision);
+                }
+                Step::Extra { path, kind, decision: (action, reason), .. } => {
+                    self.add(PlannedEntry { path, kind, bytes: 0, action, reason });
+                }
+                Step::CutShort { path, source } => {
+                    let reason = Reason::Unreadable(source.to_string());
+                    let kind = Some(NodeKind::Folder);
+                    self.add(PlannedEntry { path, kind, bytes: 0, action: Action::Skip, reason });
+                }
+                Step::Leave { .. } => {}
+            }
+        }
+    }
+
+    fn entry(&mut self, path: PathBuf, node: &Node, (action, reason): Decision) {
+        let is_written = matches!(action, Action::Create | Action::Replace);
+        let bytes = if is_written { node.size } else { 0 };
+        self.add(PlannedEntry { path, kind: Some(node.kind), bytes, action, reason });
+    }
+
+    fn add(&mut self, entry: PlannedEntry) {
+        self.counts.add(&entry);
+        (self.show)(&entry);
+    }
+}
+
+fn open(at: &At, path: &Path, node: &Node, guards: &Guards) -> Option<TargetFolder> {
+    let descriptor = guards.enter(&at.folder()?.descriptor, &node.name, path).ok()?;
+    Some(TargetFolder { descriptor, path: path.to_path_buf(), _token: Arc::new(()) })
+}

@@ -1,0 +1,174 @@
+//! Reading back what was restored, and comparing it with the snapshot.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
+use varve_world::Workers;
+
+use super::super::pipeline;
+use super::super::read::JoinName;
+use super::super::status::{Status, open_file, open_folder};
+use super::super::watch::Watch;
+use super::options::RestoreOptions;
+use crate::compare::{Unlike, compare_bytes, compare_zeros};
+use crate::files::{Files, ReadContentError};
+use crate::node::{Node, NodeKind};
+
+/// Reads everything back from the disk that [`restore_folder`](super::restore_folder) has written to `destination`, past the page cache
+/// where the system allows it, and reports what differs. What the options keep out, and what is damaged, is not looked at. Returns
+/// how many files were compared, and how many problems there are.
+///
+/// # Errors
+/// The destination cannot be opened.
+pub fn read_back(
+    files: &dyn Files,
+    workers: &dyn Workers,
+    root: &Node,
+    destination: &Path,
+    options: RestoreOptions<'_>,
+    watch: Watch<'_>,
+) -> io::Result<(u64, u64)> {
+    let counts = Mutex::new((0, 0));
+    let check = Check { files, options, watch, counts: &counts };
+    if root.kind == NodeKind::Folder {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(CWD, destination, flags, Mode::empty())?;
+        pipeline::run(workers, &|file: FileToCheck| check.file(&file), |pipeline| {
+            check.folder(folder, root, &|file| {
+                pipeline.submit(file);
+                drop(pipeline.take_done());
+            });
+            while pipeline.help_or_wait() {}
+        });
+    } else if root.kind == NodeKind::File {
+        check.file(&FileToCheck { file: File::open(destination)?, path: PathBuf::new(), node: root.clone() });
+    }
+    Ok(counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+struct FileToCheck {
+    file: File,
+    path: PathBuf,
+    node: Node,
+}
+
+struct Check<'a> {
+    files: &'a dyn Files,
+    options: RestoreOptions<'a>,
+    watch: Watch<'a>,
+    counts: &'a Mutex<(u64, u64)>,
+}
+
+impl Check<'_> {
+    /// Everything in a folder.
+    fn folder(&self, root: OwnedFd, node: &Node, submit: &dyn Fn(FileToCheck)) {
+        let filter = self.options.filter;
+        let mut stack = vec![(root, PathBuf::new(), self.files.nodes(node), filter.is_all())];
+        while let Some((folder, path, nodes, is_included)) = stack.last_mut() {
+            if self.watch.progress.is_cancelled() {
+                return;
+            }
+            let Some(node) = nodes.next() else {
+                stack.pop();
+                continue;
+            };
+            // What cannot be read of the snapshot was reported when it was restored.
+            let Ok(node) = node else { continue };
+            let (path, is_folder) = (path.join_name(&node.name), node.kind == NodeKind::Folder);
+            let lacks_all = self.files.trouble(&node).is_some_and(|trouble| trouble.lacks_all);
+            if filter.excludes(&path, is_folder) || lacks_all {
+                continue;
+            }
+            let is_included = *is_included || filter.includes(&path, is_folder);
+            if is_folder {
+                match open_folder(&*folder, &node.name) {
+                    Ok(below) => stack.push((below, path, self.files.nodes(&node), is_included)),
+                    Err(error) if is_included => self.unlike(&path, Unlike::Read(error)),
+                    Err(_) => {}
+                }
+            } else if is_included {
+                match self.entry(folder, &node) {
+                    Ok(Some(file)) => submit(FileToCheck { file, path, node }),
+                    Ok(None) => self.count(false),
+                    Err(unlike) => self.unlike(&path, unlike),
+                }
+            }
+        }
+    }
+
+    /// What can be told without reading. Returns a file whose content is to be compared.
+    fn entry(&self, folder: &OwnedFd, node: &Node) -> Result<Option<File>, Unlike> {
+        let status = Status::of_name(folder, &node.name).map_err(Unlike::Read)?;
+        let differs = |what| Err(Unlike::Status { what });
+        match node.kind {
+            _ if status.kind != Some(node.kind) => differs("the kind"),
+            NodeKind::File if status.size != node.size => differs("the size"),
+            NodeKind::File => Ok(Some(open_file(folder, &node.name).map_err(Unlike::Read)?.into())),
+            NodeKind::SymbolicLink => {
+                let target = rustix::fs::readlinkat(folder, node.name.as_slice(), Vec::new());
+                let target = target.map_err(|error| Unlike::Read(error.into()))?;
+                if target.to_bytes() == node.target { Ok(None) } else { differs("the target") }
+            }
+            NodeKind::CharacterDevice | NodeKind::BlockDevice if Some(status.device) != node.device => {
+                differs("the device")
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn file(&self, file: &FileToCheck) {
+        match self.compare(file) {
+            Ok(()) => self.count(false),
+            Err(unlike) => self.unlike(&file.path, unlike),
+        }
+        self.watch.progress.add_files_done(1);
+    }
+
+    fn compare(&self, file: &FileToCheck) -> Result<(), Unlike> {
+        let FileToCheck { file, node, .. } = file;
+        // What is written and synced is dropped from the page cache by this, so that it is read from the disk.
+        let _ = fadvise(file, 0, None, Advice::DontNeed);
+        let mut passed = 0;
+        let mut unlike = None;
+        let mut take = |offset: u64, bytes: &[u8]| {
+            if self.watch.progress.is_cancelled() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let found = compare_zeros(file, passed..offset).and_then(|()| compare_bytes(file, offset, bytes));
+            passed = offset + bytes.len() as u64;
+            match found {
+                Ok(()) => Ok(()),
+                Err(found) => {
+                    unlike = Some(found);
+                    Err(io::ErrorKind::Other.into())
+                }
+            }
+        };
+        // A range that was damaged when it was restored is a hole. One that is damaged only now shows as bytes that differ.
+        let read = match self.options.damaged {
+            None => self.files.read(node, 0..node.size, &mut take),
+            Some(_) => self.files.read_around(node, 0..node.size, &mut take, &mut |_, _| {}),
+        };
+        match (unlike, read) {
+            (Some(unlike), _) => Err(unlike),
+            (None, Ok(())) => compare_zeros(file, passed..node.size),
+            (None, Err(ReadContentError::Take(_))) => Ok(()),
+            (None, Err(error)) => Err(Unlike::Content(Box::new(error))),
+        }
+    }
+
+    fn unlike(&self, path: &Path, unlike: Unlike) {
+        self.count(true);
+        self.watch.report(path, unlike);
+    }
+
+    fn count(&self, is_problem: bool) {
+        let mut counts = self.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        counts.0 += 1;
+        counts.1 += u64::from(is_problem);
+    }
+}

@@ -1,0 +1,547 @@
+//! The steps of a restore, in order: the snapshot's tree beside what is at the destination, one entry after the other.
+//!
+//! A plan shows the steps, and a restore takes them: both go by the same decisions. Nothing is held but the folders that the walk
+//! is in, the names of their entries where something may be removed, and a number for each file with several names.
+//!
+//! ```text
+//! snapshot  a/   a/one   a/two            b
+//! there     a/           a/two   a/three  b
+//! steps     keep create  replace delete   keep  ·  and a leave step after the last entry of each folder
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::super::read::JoinName;
+use super::super::status::{FileId, Names, Status};
+use super::attributes::Attributes;
+use super::decision::{Action, Decision, Policy, Reason, There, decide, decide_link};
+use super::files::TargetFolder;
+use super::guards::Guards;
+use super::options::RestoreFilter;
+use crate::files::{Files, Nodes};
+use crate::node::{Node, NodeKind};
+use crate::node_list::ReadFolderError;
+
+/// Which steps are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// What is written.
+    Writes,
+    /// What is removed, too.
+    WritesAndDeletes,
+}
+
+/// What all decisions go by.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) policy: Policy,
+    pub(super) replace_types: bool,
+    pub(super) filter: &'a RestoreFilter,
+    pub(super) guards: &'a Guards,
+    pub(super) attributes: Attributes,
+    /// Up to which path an earlier run has made everything durable. For [`Policy::Continue`].
+    pub(super) trusted: Option<&'a Path>,
+}
+
+/// A folder of the destination, as far as the walk has it.
+#[derive(Clone)]
+pub(super) enum At {
+    /// It is not there, and nothing in it.
+    Absent,
+    /// It was made by this run, and is empty.
+    New(Arc<TargetFolder>),
+    /// It was there before.
+    There(Arc<TargetFolder>),
+}
+
+impl At {
+    pub(super) fn folder(&self) -> Option<&Arc<TargetFolder>> {
+        match self {
+            Self::Absent => None,
+            Self::New(folder) | Self::There(folder) => Some(folder),
+        }
+    }
+
+    /// What may hold entries from before.
+    fn there(&self) -> Option<&Arc<TargetFolder>> {
+        match self {
+            Self::There(folder) => Some(folder),
+            _ => None,
+        }
+    }
+}
+
+/// One step.
+pub(super) enum Step {
+    /// An entry of the snapshot. A folder that is not skipped has to be [entered](Steps::enter), or all below it is passed over.
+    Entry { at: At, path: PathBuf, node: Box<Node>, decision: Decision },
+    /// Something that is there, and not in the snapshot. A folder comes after all that is in it.
+    Extra { folder: Arc<TargetFolder>, path: PathBuf, kind: Option<NodeKind>, decision: Decision },
+    /// Some of a folder cannot be read.
+    CutShort { path: PathBuf, source: ReadFolderError },
+    /// The end of a folder that was entered.
+    Leave { at: At, node: Box<Node>, action: Action },
+}
+
+pub(super) struct Steps<'a> {
+    files: &'a dyn Files,
+    rules: Rules<'a>,
+    wanted: Wanted,
+    frames: Vec<Frame<'a>>,
+    /// An entry that is included, while the folders on the way to it are entered.
+    held: Option<Box<Node>>,
+    /// A folder that was returned, and may be entered.
+    offered: Option<Offered>,
+    /// Of each file with several names: which file it is, if it was there and stays.
+    groups: BTreeMap<u64, Option<FileId>>,
+    /// Those files.
+    claimed: BTreeSet<FileId>,
+}
+
+enum Offered {
+    /// It is to come on top of the others.
+    New { node: Box<Node>, path: PathBuf, is_included: bool, action: Action },
+    /// It is among them already.
+    Pending { index: usize, action: Action },
+}
+
+/// A folder that the walk is in.
+struct Frame<'a> {
+    node: Box<Node>,
+    path: PathBuf,
+    nodes: Nodes<'a>,
+    /// `None`: nobody knows yet whether anything in it is included.
+    at: Option<At>,
+    action: Action,
+    /// Whether all below it is included.
+    is_included: bool,
+    extras: Extras,
+}
+
+/// What is in a folder and not in the snapshot's.
+enum Extras {
+    /// Nobody asks.
+    Ignored,
+    /// The snapshot's entries are being passed.
+    Collecting {
+        names: Names,
+        found: Vec<(Vec<u8>, Option<NodeKind>)>,
+        peeked: Option<(Vec<u8>, Option<NodeKind>)>,
+    },
+    /// They are returned one by one. `keeps`: one of them stays.
+    Returning { found: std::vec::IntoIter<(Vec<u8>, Option<NodeKind>)>, is_extra: bool, keeps: bool },
+}
+
+impl<'a> Steps<'a> {
+    /// `root` is at `at`, which is made or opened already.
+    pub(super) fn new(
+        files: &'a dyn Files,
+        rules: Rules<'a>,
+        wanted: Wanted,
+        (root, at, action): (&Node, At, Action),
+    ) -> Self {
+        let mut steps = Self {
+            files,
+            rules,
+            wanted,
+            frames: Vec::new(),
+            held: None,
+            offered: None,
+            groups: BTreeMap::new(),
+            claimed: BTreeSet::new(),
+        };
+        let is_included = rules.filter.is_all();
+        steps.push(Box::new(root.clone()), PathBuf::new(), Some(at), is_included, action);
+        steps
+    }
+
+    /// How many folders the walk is in.
+    pub(super) fn depth(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Goes into the folder that was returned last.
+    pub(super) fn enter(&mut self, at: At) {
+        match self.offered.take() {
+            Some(Offered::New { node, path, is_included, action }) => {
+                self.push(node, path, Some(at), is_included, action);
+            }
+            Some(Offered::Pending { index, action }) => {
+                self.frames[index].extras = self.extras_of(&at);
+                self.frames[index].at = Some(at);
+                self.frames[index].action = action;
+            }
+            None => unreachable!("only a folder that was returned is entered"),
+        }
+    }
+
+    pub(super) fn next_step(&mut self) -> Option<Step> {
+        match self.offered.take() {
+            Some(Offered::Pending { index, .. }) => {
+                // Nobody went in: what is below it is passed over.
+                self.frames.truncate(index);
+                self.held = None;
+            }
+            Some(Offered::New { .. }) | None => {}
+        }
+        loop {
+            if let Some(held) = self.held.take() {
+                match self.frames.iter().position(|frame| frame.at.is_none()) {
+                    Some(index) => {
+                        self.held = Some(held);
+                        return Some(self.offer_pending(index));
+                    }
+                    None => match self.entry(held) {
+                        Some(step) => return Some(step),
+                        None => continue,
+                    },
+                }
+            }
+            let frame = self.frames.last_mut()?;
+            match frame.nodes.next() {
+                Some(Ok(node)) => {
+                    frame.extras.pass(&node.name);
+                    if self.takes_part(&node) {
+                        self.held = Some(Box::new(node));
+                    }
+                }
+                Some(Err(source)) => {
+                    // What cannot be read may be what is there.
+                    frame.extras = Extras::Ignored;
+                    let path = frame.path.clone();
+                    return Some(Step::CutShort { path, source });
+                }
+                None => {
+                    if let Some(step) = self.next_extra() {
+                        return Some(step);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether an entry of the innermost folder takes part. A folder that is not included, but may hold something that is, waits.
+    fn takes_part(&mut self, node: &Node) -> bool {
+        let Some(frame) = self.frames.last() else { return false };
+        let (path, is_folder) = (frame.path.join_name(&node.name), node.kind == NodeKind::Folder);
+        let filter = self.rules.filter;
+        if filter.excludes(&path, is_folder) {
+            return false;
+        }
+        if frame.is_included || filter.includes(&path, is_folder) {
+            return true;
+        }
+        if is_folder {
+            self.push(Box::new(node.clone()), path, None, false, Action::Keep);
+        }
+        false
+    }
+
+    fn push(&mut self, node: Box<Node>, path: PathBuf, at: Option<At>, is_included: bool, action: Action) {
+        let nodes = self.files.nodes(&node);
+        let extras = at.as_ref().map_or(Extras::Ignored, |at| self.extras_of(at));
+        self.frames.push(Frame { node, path, nodes, at, action, is_included, extras });
+    }
+
+    fn extras_of(&self, at: &At) -> Extras {
+        let Some(folder) = at.there().filter(|_| self.wanted == Wanted::WritesAndDeletes) else {
+            return Extras::Ignored;
+        };
+        // Names that cannot be read are not removed.
+        let (names, _) = Names::read(&folder.descriptor);
+        Extras::Collecting { names, found: Vec::new(), peeked: None }
+    }
+
+    /// Offers a folder that waited until something in it was included.
+    fn offer_pending(&mut self, index: usize) -> Step {
+        let at = self.frames[index - 1].at.clone().unwrap_or(At::Absent);
+        let node = self.frames[index].node.clone();
+        let path = self.frames[index].path.clone();
+        let decision = self.decide(&at, &path, &node);
+        self.offered = Some(Offered::Pending { index, action: decision.0 });
+        Step::Entry { at, path, node, decision }
+    }
+
+    fn entry(&mut self, node: Box<Node>) -> Option<Step> {
+        let frame = self.frames.last()?;
+        let (at, path) = (frame.at.clone()?, frame.path.join_name(&node.name));
+        let is_included =
+            frame.is_included || self.rules.filter.includes(&path, node.kind == NodeKind::Folder);
+        let decision = self.decide(&at, &path, &node);
+        if node.kind == NodeKind::Folder && decision.0 != Action::Skip {
+            self.offered = Some(Offered::New {
+                node: node.clone(),
+                path: path.clone(),
+                is_included,
+                action: decision.0,
+            });
+        }
+        Some(Step::Entry { at, path, node, decision })
+    }
+
+    fn decide(&mut self, at: &At, path: &Path, node: &Node) -> Decision {
+        let rules = self.rules;
+        if self.files.trouble(node).is_some_and(|trouble| trouble.lacks_all) {
+            return (Action::Skip, Reason::NotArchived);
+        }
+        let status = match at.there().map(|folder| Status::of_name(&folder.descriptor, &node.name)) {
+            None => None,
+            Some(Ok(status)) => Some(status),
+            Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Some(Err(error)) => return (Action::Skip, Reason::Unreadable(error.to_string())),
+        };
+        let decision = match (at.there(), &status) {
+            (Some(folder), Some(status)) => self.decide_there(folder, path, node, status),
+            _ => decide(rules.policy, rules.replace_types, node, None),
+        };
+        self.note_group(node, &decision, status.as_ref());
+        decision
+    }
+
+    fn decide_there(&self, folder: &TargetFolder, path: &Path, node: &Node, status: &Status) -> Decision {
+        let rules = self.rules;
+        if rules.policy != Policy::Continue
+            && let Some(kept) = rules.guards.find(number(status.id))
+        {
+            return (Action::Skip, Reason::MustStay(kept.to_path_buf()));
+        }
+        let known = node.link_group.and_then(|group| self.groups.get(&group));
+        let decision = match known {
+            Some(first) => {
+                let is_same = *first == Some(status.id);
+                decide_link(rules.policy, rules.replace_types, node, status, is_same)
+            }
+            None => {
+                let target = || rustix::fs::readlinkat(&folder.descriptor, node.name.as_slice(), Vec::new());
+                let there = There {
+                    status,
+                    is_trusted: rules.trusted.is_some_and(|trusted| !comes_after(path, trusted)),
+                    has_target: &|| target().is_ok_and(|target| target.to_bytes() == node.target),
+                    has_attributes: &|| {
+                        rules.attributes.are_given(&folder.descriptor, &node.name, node, status)
+                    },
+                };
+                decide(rules.policy, rules.replace_types, node, Some(&there))
+            }
+        };
+        match decision {
+            (Action::Keep | Action::Attributes, Reason::Equal | Reason::AttributesDiffer)
+                if known.is_none() && node.link_group.is_some() && self.claimed.contains(&status.id) =>
+            {
+                (Action::Replace, Reason::Linked)
+            }
+            // Other names of it would change as well.
+            (Action::Attributes, _)
+                if node.kind != NodeKind::Folder
+                    && status.link_count > 1
+                    && rules.policy != Policy::Continue =>
+            {
+                (Action::Replace, Reason::Linked)
+            }
+            (Action::Replace, Reason::OtherKind(NodeKind::Folder)) => {
+                let excluded = |path: &Path, is_folder: bool| !self.may_go(path, is_folder);
+                let looked = rules.guards.look_through(&folder.descriptor, &node.name, path, &excluded);
+                looked.map_or_else(|hindrance| (Action::Skip, hindrance.reason()), |()| decision)
+            }
+            (Action::Keep | Action::Attributes, _) if node.kind == NodeKind::Folder => {
+                let entered = match rules.policy {
+                    Policy::Continue => Ok(()),
+                    Policy::Merge(_) => rules.guards.enter(&folder.descriptor, &node.name, path).map(drop),
+                };
+                entered.map_or_else(|hindrance| (Action::Skip, hindrance.reason()), |()| decision)
+            }
+            decision => decision,
+        }
+    }
+
+    /// Whether something may be removed that lies in a folder which is replaced.
+    fn may_go(&self, path: &Path, is_folder: bool) -> bool {
+        let filter = self.rules.filter;
+        let mut ancestors = path.ancestors();
+        let is_included = filter.includes(path, is_folder)
+            || ancestors.any(|path| !path.as_os_str().is_empty() && filter.includes(path, true));
+        !filter.excludes(path, is_folder) && is_included
+    }
+
+    /// Notes which file the first of several names is of.
+    fn note_group(&mut self, node: &Node, (action, reason): &Decision, status: Option<&Status>) {
+        let Some(group) = node.link_group.filter(|_| node.kind != NodeKind::Folder) else { return };
+        match (action, reason) {
+            (Action::Create | Action::Replace, _) => {
+                self.groups.entry(group).or_insert(None);
+            }
+            (Action::Keep | Action::Attributes, Reason::Equal | Reason::AttributesDiffer) => {
+                let id = status.map(|status| status.id);
+                if let std::collections::btree_map::Entry::Vacant(vacant) = self.groups.entry(group) {
+                    vacant.insert(id);
+                    self.claimed.extend(id);
+                }
+            }
+            // It is not what the snapshot has, and no further name may lead to it.
+            _ => {}
+        }
+    }
+
+    /// What comes after the last entry of the innermost folder.
+    fn next_extra(&mut self) -> Option<Step> {
+        let frame = self.frames.last_mut()?;
+        frame.extras.end_of_entries();
+        let next = match &mut frame.extras {
+            Extras::Returning { found, .. } => found.next(),
+            _ => None,
+        };
+        match (next, frame.at.as_ref().and_then(At::there).cloned()) {
+            (Some((name, kind)), Some(folder)) => self.extra(&folder, &name, kind),
+            _ => self.leave(),
+        }
+    }
+
+    /// Something that the snapshot does not have. `None`: it is a folder, which was entered.
+    fn extra(&mut self, folder: &Arc<TargetFolder>, name: &[u8], kind: Option<NodeKind>) -> Option<Step> {
+        let frame = self.frames.last()?;
+        let path = frame.path.join_name(name);
+        let kept = |steps: &mut Self, reason| {
+            steps.keep_above();
+            let (folder, path) = (Arc::clone(folder), path.clone());
+            let action = if reason == Reason::Excluded { Action::Keep } else { Action::Skip };
+            Some(Step::Extra { folder, path, kind, decision: (action, reason) })
+        };
+        let status = match Status::of_name(&folder.descriptor, name) {
+            Ok(status) => status,
+            Err(error) => return kept(self, Reason::Unreadable(error.to_string())),
+        };
+        let is_folder = status.kind == Some(NodeKind::Folder);
+        let filter = self.rules.filter;
+        let is_included = frame.is_included || filter.includes(&path, is_folder);
+        if filter.excludes(&path, is_folder) || (!is_included && !is_folder) {
+            return kept(self, Reason::Excluded);
+        }
+        if let Some(stays) = self.rules.guards.find(number(status.id)) {
+            let reason = Reason::MustStay(stays.to_path_buf());
+            return kept(self, reason);
+        }
+        if !is_folder {
+            let decision = (Action::Delete, Reason::NotInSnapshot);
+            return Some(Step::Extra { folder: Arc::clone(folder), path, kind: status.kind, decision });
+        }
+        match self.rules.guards.enter(&folder.descriptor, name, &path) {
+            Ok(descriptor) => {
+                self.push_extra(descriptor, name, path, is_included);
+                None
+            }
+            Err(hindrance) => {
+                let reason = hindrance.reason();
+                kept(self, reason)
+            }
+        }
+    }
+
+    fn push_extra(&mut self, descriptor: OwnedFd, name: &[u8], path: PathBuf, is_included: bool) {
+        let (mut names, read) = Names::read(&descriptor);
+        let mut found = Vec::new();
+        while let Some((name, kind)) = names.next() {
+            found.push((name.to_vec(), kind));
+        }
+        let folder = Arc::new(TargetFolder { descriptor, path: path.clone(), _token: Arc::new(()) });
+        self.frames.push(Frame {
+            node: Box::new(Node::new(name.to_vec(), NodeKind::Folder)),
+            path,
+            nodes: Box::new(std::iter::empty()),
+            at: Some(At::There(folder)),
+            action: Action::Delete,
+            is_included,
+            extras: Extras::Returning {
+                found: found.into_iter(),
+                is_extra: true,
+                keeps: read.is_err() || !is_included,
+            },
+        });
+    }
+
+    /// The folder that the walk is in cannot be removed.
+    fn keep_above(&mut self) {
+        if let Some(Frame { extras: Extras::Returning { keeps, .. }, .. }) = self.frames.last_mut() {
+            *keeps = true;
+        }
+    }
+
+    fn leave(&mut self) -> Option<Step> {
+        let frame = self.frames.pop()?;
+        let Extras::Returning { is_extra: true, keeps, .. } = frame.extras else {
+            let at = frame.at?;
+            return Some(Step::Leave { at, node: frame.node, action: frame.action });
+        };
+        let parent = self.frames.last()?.at.as_ref().and_then(At::there).cloned()?;
+        let decision = if keeps {
+            self.keep_above();
+            (Action::Keep, if frame.is_included { Reason::NotEmptied } else { Reason::Excluded })
+        } else {
+            (Action::Delete, Reason::NotInSnapshot)
+        };
+        Some(Step::Extra { folder: parent, path: frame.path, kind: Some(NodeKind::Folder), decision })
+    }
+}
+
+impl Extras {
+    /// Comes to an entry of the snapshot: the names before it are only there.
+    fn pass(&mut self, name: &[u8]) {
+        let Self::Collecting { names, found, peeked } = self else { return };
+        loop {
+            let next = peeked.take().or_else(|| names.next().map(|(name, kind)| (name.to_vec(), kind)));
+            match next {
+                Some(next) if next.0.as_slice() < name => found.push(next),
+                Some(next) if next.0.as_slice() == name => return,
+                next => {
+                    *peeked = next;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Everything that is left is only there.
+    fn end_of_entries(&mut self) {
+        if let Self::Collecting { names, found, peeked } = self {
+            found.extend(peeked.take());
+            while let Some((name, kind)) = names.next() {
+                found.push((name.to_vec(), kind));
+            }
+            let found = std::mem::take(found).into_iter();
+            *self = Self::Returning { found, is_extra: false, keeps: false };
+        }
+    }
+}
+
+/// Whether a path comes after another one in the order of the walk: name by name, and what is in a folder after the folder.
+pub(super) fn comes_after(path: &Path, other: &Path) -> bool {
+    let names = |path: &Path| path.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
+    names(path) > names(other)
+}
+
+/// As the system numbers files in `stat`.
+fn number(id: FileId) -> (u64, u64) {
+    (rustix::fs::makedev(id.file_system.major, id.file_system.minor), id.inode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_come_in_the_order_of_the_walk() {
+        let ordered = ["", "a", "a/b", "a/b/c", "a/b c", "a b", "b"];
+        for (place, path) in ordered.iter().enumerate() {
+            for (other_place, other) in ordered.iter().enumerate() {
+                assert_eq!(
+                    comes_after(Path::new(path), Path::new(other)),
+                    place > other_place,
+                    "{path} {other}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Reading back an image that was restored, and comparing it.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::path::Path;
+
+use rustix::fs::{Advice, fadvise};
+use varve_block::BlockStore;
+
+use super::part::ImagePart;
+use crate::compare::{Unlike, compare_bytes, compare_zeros};
+use crate::files::ReadContentError;
+use crate::progress::Progress;
+
+/// Reads a raw image, or a part of one, back from a file or a block device, past the page cache where the system allows it. With
+/// `keeps_damaged`, ranges that cannot be read from the store are not looked at.
+///
+/// # Errors
+/// [`Unlike`] names the first difference.
+pub fn read_back_image(
+    blocks: &dyn BlockStore,
+    image: &ImagePart,
+    destination: &Path,
+    keeps_damaged: bool,
+    progress: &Progress,
+) -> Result<(), Unlike> {
+    let mut file = File::open(destination).map_err(Unlike::Read)?;
+    let size = file.seek(SeekFrom::End(0)).map_err(Unlike::Read)?;
+    let is_file = file.metadata().map_err(Unlike::Read)?.is_file();
+    if size < image.size() || (is_file && size > image.size()) {
+        return Err(Unlike::Status { what: "the size" });
+    }
+    // What is synced is dropped from the page cache by this, so that it is read from the disk.
+    let _ = fadvise(&file, 0, None, Advice::DontNeed);
+    let mut passed = 0;
+    let mut unlike = None;
+    let mut take = |offset: u64, bytes: &[u8]| {
+        if progress.is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let found = compare_zeros(&file, passed..offset).and_then(|()| compare_bytes(&file, offset, bytes));
+        passed = offset + bytes.len() as u64;
+        found.map_err(|found| {
+            unlike = Some(found);
+            io::ErrorKind::Other.into()
+        })
+    };
+    let read = match keeps_damaged {
+        false => image.read(blocks, 0..image.size(), &mut take),
+        true => image.read_around(blocks, 0..image.size(), &mut take, &mut |_, _| {}),
+    };
+    match (unlike, read) {
+        (Some(unlike), _) => Err(unlike),
+        (None, Ok(())) => compare_zeros(&file, passed..image.size()),
+        (None, Err(ReadContentError::Take(error))) => Err(Unlike::Read(error)),
+        (None, Err(error)) => Err(Unlike::Content(Box::new(error))),
+    }
+}

@@ -1,0 +1,133 @@
+//! The file of a raw image while it is restored: an interrupted restore goes on where it stopped.
+
+use std::fs::{File, FileType};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::new_image::word_for;
+use super::restore::RestoreImageError;
+use crate::partial::{self, rename_new};
+use crate::unfinished::{Made, Noted, Unfinished, WrittenRanges};
+
+/// A file that only its owner sees into: a disk holds everybody's secrets.
+pub(super) struct UnfinishedImage {
+    unfinished: Unfinished,
+    file: File,
+    destination: PathBuf,
+    name: Vec<u8>,
+}
+
+impl UnfinishedImage {
+    /// Begins, or goes on with what an earlier run has left. `there` is what is at the destination.
+    pub(super) fn open(
+        destination: &Path,
+        there: Option<FileType>,
+        source: &[u8],
+    ) -> Result<Self, RestoreImageError> {
+        if let Some(there) = there.filter(|there| !there.is_file()) {
+            return Err(RestoreImageError::NotAFile { path: destination.into(), what: word_for(there) });
+        }
+        let opened = || -> Result<Self, Errno> {
+            let name = destination.file_name().ok_or(Errno::ISDIR)?.as_bytes().to_vec();
+            let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+            let unfinished = Unfinished::open(folder, &name, Made::File, source)?;
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(unfinished.folder(), unfinished.name(), flags, Mode::empty())?;
+            Ok(Self { unfinished, file: file.into(), destination: destination.into(), name })
+        };
+        opened().map_err(|error| RestoreImageError::Write { path: destination.into(), source: error.into() })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the file its size. Returns up to where it is written.
+    pub(super) fn begin(&self, size: u64) -> Result<u64, RestoreImageError> {
+        let start = self.unfinished.noted().large.as_ref().map_or(0, |(_, bytes)| (*bytes).min(size));
+        // What comes after the bytes that are known may be anything.
+        let sized = self.file.set_len(start).and_then(|()| self.file.set_len(size));
+        sized.map(|()| start).map_err(|source| self.failed(source))
+    }
+
+    /// Makes it durable, and gives it its name.
+    pub(super) fn complete(&self, overwrite: bool) -> Result<(), RestoreImageError> {
+        self.file.sync_all().map_err(|error| self.failed(error))?;
+        let (folder, from, to) = (self.unfinished.folder(), self.unfinished.name(), self.name.as_slice());
+        let placed = if overwrite {
+            rustix::fs::renameat(folder, from, folder, to)
+        } else {
+            rename_new(folder, from, to, &partial::rename)
+        };
+        match placed {
+            Err(Errno::EXIST) => return Err(RestoreImageError::Exists { path: self.destination.clone() }),
+            placed => placed.map_err(|error| self.failed(error.into()))?,
+        }
+        self.unfinished.forget();
+        rustix::fs::fsync(folder).map_err(|error| self.failed(error.into()))
+    }
+
+    /// What happened to it, and where what is made of it lies.
+    pub(super) fn stays(&self, source: RestoreImageError) -> RestoreImageError {
+        let folder = self.destination.parent().unwrap_or(Path::new(""));
+        let unfinished = self.unfinished.path_in(folder);
+        RestoreImageError::Unfinished { unfinished, source: Box::new(source) }
+    }
+
+    fn failed(&self, source: std::io::Error) -> RestoreImageError {
+        RestoreImageError::Write { path: self.destination.clone(), source }
+    }
+}
+
+/// Notes from time to time how much of a file is durable.
+pub(super) struct Noting<'a> {
+    image: &'a UnfinishedImage,
+    written: Mutex<WrittenRanges>,
+    /// Up to where it was noted.
+    noted: Mutex<u64>,
+    note_bytes: u64,
+}
+
+impl<'a> Noting<'a> {
+    pub(super) fn new(image: &'a UnfinishedImage, start: u64, note_bytes: u64) -> Self {
+        Self { image, written: Mutex::new(WrittenRanges::up_to(start)), noted: Mutex::new(start), note_bytes }
+    }
+
+    /// A range is written.
+    pub(super) fn add(&self, range: Range<u64>) {
+        let end = {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.add(range);
+            written.end()
+        };
+        // While another thread notes, this one goes on.
+        if let Ok(mut noted) = self.noted.try_lock()
+            && end.saturating_sub(*noted) >= self.note_bytes
+        {
+            self.sync_and_note(end);
+            *noted = end;
+        }
+    }
+
+    /// Notes all that is written.
+    pub(super) fn note(&self) {
+        let end = self.written.lock().unwrap_or_else(PoisonError::into_inner).end();
+        let _noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sync_and_note(end);
+    }
+
+    /// Where that fails, what was noted before stays true.
+    fn sync_and_note(&self, end: u64) {
+        if self.image.file.sync_data().is_ok() {
+            let noted = Noted { large: Some((PathBuf::new(), end)), ..Noted::default() };
+            let _ = self.image.unfinished.note(&noted);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Plans of restores, as they are shown, and consent to what they would remove.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use varve_archive::{Action, PlanCounts, PlannedEntry, Reason, RestoreOptions, Tree, plan_restore};
+
+use crate::arguments::{Arguments, Restore};
+use crate::{say, show};
+
+/// How many entries a refusal lists.
+const LISTED_MAX: usize = 20;
+
+/// What is at a destination would be changed, and nobody has said that it may.
+#[derive(Debug)]
+pub struct WouldChange {
+    path: PathBuf,
+    count: u64,
+    listed: Vec<String>,
+}
+
+impl std::fmt::Display for WouldChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = show::name(self.path.as_os_str().as_bytes());
+        match self.count {
+            0 => write!(f, "{path} exists, and has all that would be restored"),
+            1 => write!(f, "{path} exists, and 1 entry in it would change:"),
+            several => write!(f, "{path} exists, and {several} entries in it would change:"),
+        }?;
+        for line in &self.listed {
+            write!(f, "\n{line}")?;
+        }
+        match self.count.saturating_sub(self.listed.len() as u64) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+impl std::error::Error for WouldChange {}
+
+/// Lists what a restore into a folder would change, if that was allowed.
+pub(super) fn would_change(
+    tree: Tree<'_>,
+    destination: &Path,
+    options: RestoreOptions<'_>,
+) -> Result<WouldChange> {
+    let mut listed = Vec::new();
+    let mut show = |entry: &PlannedEntry| {
+        if is_change(entry.action) && listed.len() < LISTED_MAX {
+            listed.push(line(Path::new(""), entry));
+        }
+    };
+    let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
+    Ok(WouldChange { path: destination.to_path_buf(), count: counts.changes(), listed })
+}
+
+fn is_change(action: Action) -> bool {
+    !matches!(action, Action::Keep | Action::Skip)
+}
+
+/// Shows the whole plan.
+pub(super) fn show_plan(
+    arguments: &Arguments,
+    tree: Tree<'_>,
+    destination: &Path,
+    options: RestoreOptions<'_>,
+) -> Result<()> {
+    let mut show = |entry: &PlannedEntry| print(arguments, destination, entry);
+    let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
+    print_counts(arguments, destination, &counts);
+    Ok(())
+}
+
+/// Shows the plan of a single file that is no part of a folder.
+pub(super) fn show_one(arguments: &Arguments, destination: &Path, bytes: u64, decision: (Action, Reason)) {
+    let (action, reason) = decision;
+    let is_written = matches!(action, Action::Create | Action::Replace);
+    let bytes = if is_written { bytes } else { 0 };
+    let mut counts = PlanCounts { bytes, ..PlanCounts::default() };
+    match action {
+        Action::Create => counts.create = 1,
+        Action::Replace => counts.replace = 1,
+        Action::Skip => counts.skip = 1,
+        _ => counts.keep = 1,
+    }
+    print(arguments, destination, &PlannedEntry { path: PathBuf::new(), kind: None, bytes, action, reason });
+    print_counts(arguments, destination, &counts);
+}
+
+fn print(arguments: &Arguments, destination: &Path, entry: &PlannedEntry) {
+    if arguments.json {
+        let mut value = json!({
+            "action": entry.action.to_string(),
+            "kind": entry.kind.map(|kind| kind.to_string()),
+            "bytes": entry.bytes,
+            "reason": entry.reason.to_string(),
+        });
+        put_path(&mut value, "path", &entry.path);
+        put_path(&mut value, "destination", destination);
+        say::item("restore_plan", value);
+    } else {
+        list!("{}", line(destination, entry));
+    }
+}
+
+fn line(destination: &Path, entry: &PlannedEntry) -> String {
+    let path = match entry.path.as_os_str().is_empty() {
+        true if destination.as_os_str().is_empty() => PathBuf::from("."),
+        true => destination.to_path_buf(),
+        false => destination.join(&entry.path),
+    };
+    let path = show::name(path.as_os_str().as_bytes());
+    format!("{:<10}  {path}  ({})", entry.action.to_string(), entry.reason)
+}
+
+fn print_counts(arguments: &Arguments, destination: &Path, counts: &PlanCounts) {
+    if arguments.json {
+        let mut value = json!({
+            "create": counts.create,
+            "replace": counts.replace,
+            "attributes": counts.attributes,
+            "keep": counts.keep,
+            "delete": counts.delete,
+            "skip": counts.skip,
+            "bytes": counts.bytes,
+        });
+        put_path(&mut value, "destination", destination);
+        say::item("restore_plan_summary", value);
+        return;
+    }
+    let part = |count: u64, what: &str| (count > 0).then(|| format!("{count} to {what}"));
+    let parts: Vec<String> = [
+        part(counts.create, "create"),
+        part(counts.replace, "replace"),
+        part(counts.attributes, "give attributes"),
+        part(counts.delete, "delete"),
+        (counts.keep > 0).then(|| format!("{} kept", counts.keep)),
+        (counts.skip > 0).then(|| format!("{} skipped", counts.skip)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    list!("{}; {} to write; nothing was changed", parts.join(", "), show::bytes(counts.bytes));
+}
+
+fn put_path(value: &mut Value, field: &str, path: &Path) {
+    show::put_name(value, field, path.as_os_str().as_bytes());
+}
+
+/// Shows what would be removed, and asks for consent.
+pub(super) fn consent_to_delete(
+    arguments: &Arguments,
+    restore: &Restore,
+    tree: Tree<'_>,
+    destination: &Path,
+    options: RestoreOptions<'_>,
+) -> Result<()> {
+    let mut show = |entry: &PlannedEntry| {
+        let is_shown = entry.action == Action::Delete && !arguments.quiet;
+        match is_shown {
+            true if arguments.json => print(arguments, destination, entry),
+            true => remark!("{}", line(destination, entry)),
+            false => {}
+        }
+    };
+    let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
+    if counts.delete == 0 || restore.yes {
+        return Ok(());
+    }
+    let what = match counts.delete {
+        1 => "1 file or folder".into(),
+        several => format!("{several} files and folders"),
+    };
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() || !std::io::stderr().is_terminal() {
+        bail!("{what} would be removed, and nobody can be asked: nothing was changed; --yes is the consent");
+    }
+    let mut answer = String::new();
+    write!(std::io::stderr(), "Restore, and remove {what}? [y/N] ")?;
+    stdin.lock().read_line(&mut answer)?;
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => bail!("nothing was changed"),
+    }
+}

@@ -1,0 +1,61 @@
+//! Where each of the things that are restored goes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::super::place::{Content, Place};
+use crate::arguments::{Restore, WrongWords};
+use crate::show;
+
+/// Standard output.
+pub(super) const OUTPUT: &str = "-";
+
+/// The destination of each place, in order. Makes the folder for several.
+pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) -> Result<Vec<PathBuf>> {
+    let destination = &restore.destination;
+    if destination == Path::new(OUTPUT) && (restore.dry_run || restore.verify) {
+        bail!(WrongWords("--dry-run and --verify need a destination that can be read".into()));
+    }
+    if let [(place, content)] = places {
+        return Ok(vec![target_of_one(destination, place, content)]);
+    }
+    if destination == Path::new(OUTPUT) {
+        bail!(WrongWords("only one thing can be written to standard output".into()));
+    }
+    let mut names = BTreeSet::new();
+    for (place, _) in places {
+        let name = own_name(place).with_context(|| format!("{} has no name of its own", place.name()))?;
+        if !names.insert(name.clone()) {
+            let name = show::name(name.as_os_str().as_bytes());
+            bail!(WrongWords(format!("two of them are called {name}: restore them one by one")));
+        }
+    }
+    if !restore.dry_run && !destination.is_dir() {
+        fs::create_dir(destination).with_context(|| format!("cannot make {}", destination.display()))?;
+    }
+    Ok(places.iter().filter_map(|(place, _)| Some(destination.join(own_name(place)?))).collect())
+}
+
+/// A destination that can only be a folder, such as `.` or `there/`, gets what is restored under its own name. So does any folder that is
+/// there, unless a folder is restored: that is merged into it.
+fn target_of_one(destination: &Path, place: &Place<'_>, content: &Content<'_>) -> PathBuf {
+    if destination == Path::new(OUTPUT) {
+        return destination.to_owned();
+    }
+    let is_written_as_folder =
+        destination.file_name().is_none() || destination.as_os_str().as_bytes().ends_with(b"/");
+    let goes_into = is_written_as_folder || (!content.is_folder() && destination.is_dir());
+    match own_name(place).filter(|_| goes_into) {
+        Some(own) => destination.join(own),
+        None => destination.to_owned(),
+    }
+}
+
+fn own_name(place: &Place<'_>) -> Option<PathBuf> {
+    let name = place.name();
+    place.path.file_name().or_else(|| Path::new(&name).file_name()).map(PathBuf::from)
+}
