@@ -166,7 +166,8 @@ impl FileReader<'_> {
         for file in job {
             let FileToRead { number, folder, mut node, seen, earlier } = file;
             let place = read.nodes.len();
-            match self.read_file(&folder, &mut node, &seen, &mut small, place) {
+            let mut reported_bytes = 0;
+            match self.read_file(&folder, &mut node, &seen, (&mut small, place), &mut reported_bytes) {
                 Ok(read_bytes) => {
                     read.read_count += 1;
                     read.read_bytes += read_bytes;
@@ -184,7 +185,7 @@ impl FileReader<'_> {
                 }
             }
             self.watch.progress.add_files_done(1);
-            self.watch.progress.add_bytes_done(node.size);
+            self.watch.progress.add_bytes_done(node.size.saturating_sub(reported_bytes));
             read.nodes.push((number, node));
             before.push((folder, earlier));
         }
@@ -198,14 +199,15 @@ impl FileReader<'_> {
         Ok(read)
     }
 
-    /// Returns how many bytes were read. The content of a small file waits in `small`.
+    /// Returns how many bytes were read. The content of a small file waits in `small`. Counts in `reported_bytes` what of
+    /// a large file is already reported as done.
     fn read_file(
         &self,
         folder: &SourceFolder,
         node: &mut Node,
         seen: &Status,
-        small: &mut SmallFiles,
-        place: usize,
+        (small, place): (&mut SmallFiles, usize),
+        reported_bytes: &mut u64,
     ) -> Result<u64, ReadError> {
         if self.watch.progress.is_cancelled() {
             return Err(ReadError::Cancelled);
@@ -234,7 +236,7 @@ impl FileReader<'_> {
             small.read(&file, opened.size, place)?
         } else {
             self.watch.progress.set_current(&folder.path.join_name(&node.name));
-            let (entry, read_bytes) = self.read_large(&file, &opened)?;
+            let (entry, read_bytes) = self.read_large(&file, &opened, reported_bytes)?;
             node.content = entry;
             read_bytes
         };
@@ -272,7 +274,12 @@ impl FileReader<'_> {
     }
 
     /// Streams a file, hole by hole and piece by piece, up to the size that it had when it was opened.
-    fn read_large(&self, file: &OwnedFd, opened: &Status) -> Result<(Option<Entry>, u64), ReadError> {
+    fn read_large(
+        &self,
+        file: &OwnedFd,
+        opened: &Status,
+        reported_bytes: &mut u64,
+    ) -> Result<(Option<Entry>, u64), ReadError> {
         let mut content = FileTree::new(self.blocks, self.vac, self.cutting);
         let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];
         let may_have_holes = opened.allocated_bytes < opened.size;
@@ -290,6 +297,9 @@ impl FileReader<'_> {
                 let wanted = buffer.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
                 let filled = read_full(file, &mut buffer[..wanted], content.bytes_written())?;
                 content.write(&buffer[..filled])?;
+                let done = content.bytes_written();
+                self.watch.progress.add_bytes_done(done - *reported_bytes);
+                *reported_bytes = done;
                 read_bytes += filled as u64;
                 rest -= filled as u64;
                 if filled < wanted {
