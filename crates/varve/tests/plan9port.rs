@@ -90,7 +90,7 @@ fn a_server_that_is_not_ours_is_a_store() {
     assert!(ask(&["diff", first, "home"]).contains("M below/small"));
     ask(&["restore", "home", &sandbox.arg("out")]);
     assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("home")));
-    ask(&["restore", "disk", &sandbox.arg("out.raw")]);
+    ask(&["restore", "disk.raw", &sandbox.arg("out.raw")]);
     assert!(fs::read(sandbox.path("out.raw")).unwrap() == fs::read(&image).unwrap());
     assert!(ask(&["verify"]).contains("all is well: 3 snapshots"));
     assert!(ask(&["verify", "--data"]).contains("read and checked"));
