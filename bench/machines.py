@@ -60,7 +60,7 @@ class Machines:
         self.key.chmod(0o600)
         write_noise(self.disk, self.disk_bytes)
         run(self.varve("init"))
-        run(self.varve("snapshot", self.disk, "--name", "disk"))
+        run(self.varve("snapshot", self.disk, "--as", "image", "--name", "disk"))
 
     def take(self, name: str, round_number: int) -> list[Pair]:
         """One round."""

@@ -79,7 +79,9 @@ class Varve(Tool):
         return [Command(["head", "-c", "32", "/dev/urandom"], stdout=place.key), Command(["chmod", "600", str(place.key)]), self.varve(place, "init")]
 
     def snapshot(self, place: Place, source: Path, number: int) -> Command:
-        return self.varve(place, "snapshot", source, "--name", "bench")
+        # Random bytes are no disk; they are measured as one.
+        form = ("--as", "image") if source.is_file() else ()
+        return self.varve(place, "snapshot", source, *form, "--name", "bench")
 
     def restore(self, place: Place, source: Path, number: int, folder: Path) -> Command:
         return self.varve(place, "restore", "bench", folder / source.name)

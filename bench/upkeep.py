@@ -93,7 +93,7 @@ class Upkeep:
             for _ in range(self.source_bytes >> 20):
                 source.write(os.urandom(1 << 20))
         run(self.varve("init", "--arena-size", self.arena_size))
-        run(self.varve("snapshot", self.source))
+        run(self.varve("snapshot", self.source, "--as", "image"))
 
     def take(self, name: str, round_number: int) -> list[Pair]:
         """One round."""
@@ -218,7 +218,7 @@ class Upkeep:
                 for _ in range(self.source_bytes >> 22):
                     into.write(whole.read(1 << 20))
             run(self.varve("init", "--arena-size", self.arena_size, store=quarter))
-            run(self.varve("snapshot", part, store=quarter))
+            run(self.varve("snapshot", part, "--as", "image", store=quarter))
             remove(part)
         small, _ = self.mend(quarter, round_number)
         large, whole = self.mend(self.store, round_number)
@@ -253,7 +253,7 @@ class Upkeep:
             run(self.varve("init", *words, store=store))
             make_warm(self.source)
             os.sync()
-            cost = run(self.varve("snapshot", self.source, store=store), then_sync=self.work)
+            cost = run(self.varve("snapshot", self.source, "--as", "image", store=store), then_sync=self.work)
             remove(store)
             return cost
 

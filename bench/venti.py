@@ -199,7 +199,7 @@ class Venti:
             file.flush()
             os.fsync(file.fileno())
         run(self.varve(store, "init", "--plaintext", "--score", "sha1", "--block-size", BLOCK_BYTES))
-        seconds = run(self.varve(store, "snapshot", source), then_sync=store).seconds
+        seconds = run(self.varve(store, "snapshot", source, "--as", "image"), then_sync=store).seconds
         remove(store)
         return seconds
 
