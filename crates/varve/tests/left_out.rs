@@ -4,17 +4,15 @@
 mod makers;
 mod sandbox;
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use makers::pair::{PLACES, Place, Round, Sweep};
 use makers::{MAKERS, Maker, VOLUME_BYTES, maker};
 use sandbox::{Sandbox, has, noise, tool};
-use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 /// A Linux partition and swap, as `make-days` has them; and swap that was made such.
@@ -201,275 +199,85 @@ fn what_is_read_only_once_is_kept_whole() {
     assert!(output.stderr.contains("give a file or a device"), "{}", output.stderr);
 }
 
-/// Where a volume lies: it is the disk, or the one partition of a disk with a table of this type.
-const PLACES: [Option<(&str, &str)>; 6] = [
-    None,
-    Some(("dos", "82")),
-    Some(("dos", "83")),
-    Some(("gpt", "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F")),
-    Some(("gpt", "0FC63DAF-8483-4772-8E79-3D69D8477DE4")),
-    Some(("gpt", "6A898CC3-1DD2-11B2-99A6-080020736631")),
-];
-
-/// A content that was made over another, with data of its own in the middle of it, on a disk.
-struct Pair {
-    name: String,
-    /// What is in it now.
-    new: &'static str,
-    volume: PathBuf,
-    disk: PathBuf,
-    volume_at: u64,
-}
-
-impl Pair {
-    /// Bytes of the volume that may come back as zeros: swap, by its header, and blocks that e2fsprogs calls free.
-    fn droppable(&self) -> Vec<Range<u64>> {
-        match self.new {
-            "swap" => {
-                let header = read(&self.volume, 0, 4096);
-                assert_eq!((&header[4086..], &header[1024..1028]), (&b"SWAPSPACE2"[..], &[1, 0, 0, 0][..]));
-                let last = u64::from(u32::from_le_bytes(header[1028..1032].try_into().unwrap()));
-                std::iter::once(4096..(last + 1) * 4096).collect()
-            }
-            "ext2" | "ext3" => free_of_ext(&self.volume),
-            "ext4" => {
-                let mut found = free_of_ext(&self.volume);
-                found.extend(swap_file_of_ext(&self.volume));
-                found
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Compares what came back, and returns how many bytes are zeros instead.
-    fn check(&self, restored: &Path) -> u64 {
-        const STEP: u64 = 1024;
-        let (size, droppable) = (fs::metadata(&self.disk).unwrap().len(), self.droppable());
-        assert_eq!(fs::metadata(restored).unwrap().len(), size, "{}", self.name);
-        let mut dropped = 0;
-        for at in (0..size).step_by(1 << 20) {
-            let length = (size - at).min(1 << 20);
-            let (one, other) = (read(&self.disk, at, length), read(restored, at, length));
-            if one == other {
-                continue;
-            }
-            for ((one, other), place) in one.chunks(1024).zip(other.chunks(1024)).zip((at..).step_by(1024)) {
-                if one == other {
-                    continue;
-                }
-                let inside = place.checked_sub(self.volume_at).unwrap();
-                let is_droppable =
-                    droppable.iter().any(|range| range.start <= inside && inside + STEP <= range.end);
-                assert!(
-                    is_zero(other) && is_droppable,
-                    "{}: byte {inside} of the volume was lost",
-                    self.name
-                );
-                dropped += STEP;
-            }
-        }
-        dropped
-    }
-}
-
-/// What `dumpe2fs` calls free, in bytes.
-fn free_of_ext(volume: &Path) -> Vec<Range<u64>> {
-    let text = output("dumpe2fs", &[volume.to_str().unwrap()]);
-    let block: u64 = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Block size:")?.trim().parse().ok())
-        .expect("a size of blocks");
-    let lists = text.lines().filter_map(|line| line.trim().strip_prefix("Free blocks: "));
-    let ranges = lists.flat_map(|list| list.split(", ")).filter(|range| !range.is_empty());
-    let bytes = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        first.trim().parse::<u64>().unwrap() * block..(last.trim().parse::<u64>().unwrap() + 1) * block
-    };
-    ranges.map(bytes).collect()
-}
-
-/// The blocks of `/swapfile` behind its first page, as `debugfs` says.
-fn swap_file_of_ext(volume: &Path) -> Vec<Range<u64>> {
-    let text = output("debugfs", &["-R", "stat swapfile", volume.to_str().unwrap()]);
-    let block =
-        if output("dumpe2fs", &["-h", volume.to_str().unwrap()]).contains("Block size:               1024") {
-            1024
-        } else {
-            4096
-        };
-    let list = text.split("EXTENTS:\n").nth(1).unwrap_or_default();
-    let ranges = list.split(", ").filter_map(|extent| {
-        let (logical, physical) = extent.trim().strip_prefix('(')?.split_once("):")?;
-        let first: u64 = logical.split('-').next()?.parse().ok()?;
-        let (from, to) = physical.split_once('-').unwrap_or((physical, physical));
-        let skipped = (4096_u64 / block).saturating_sub(first);
-        Some((from.parse::<u64>().ok()? + skipped) * block..(to.trim().parse::<u64>().ok()? + 1) * block)
-    });
-    ranges.filter(|range| !range.is_empty()).collect()
-}
-
-fn output(program: &str, words: &[&str]) -> String {
-    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    let output = Command::new(program).args(words).env("PATH", path).output().unwrap();
-    assert!(output.status.success(), "{program} {words:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn copy_sparse(from: &Path, to: &Path) {
-    tool("cp", ["--sparse=always".as_ref(), from.as_os_str(), to.as_os_str()]);
-}
-
-/// Makes all pairs with one old content. Makers that fail here are named.
-fn make_pairs(
-    folder: &Path,
-    old: &'static Maker,
-    news: &[&'static Maker],
-    places: &[Option<(&str, &str)>],
-    skipped: &mut BTreeSet<String>,
-) -> Vec<Pair> {
-    let (work, base) = (folder.join("work"), folder.join("base"));
-    fs::create_dir_all(&work).unwrap();
-    File::create(&base).unwrap().set_len(VOLUME_BYTES).unwrap();
-    let write = |path: &Path, offset: u64, bytes: &[u8]| {
-        File::options().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
-    };
-    if old.name != "nothing" {
-        for (seed, mib) in [(4, 20), (5, 60), (6, 110)] {
-            write(&base, mib * MIB, &noise(seed, 1 << 20));
-        }
-    }
-    if let Err(reason) = old.make(&base, &work) {
-        skipped.insert(format!("{}: {}", old.name, reason.trim()));
-        return Vec::new();
-    }
-    let mut pairs = Vec::new();
-    for (number, new) in news.iter().enumerate() {
-        let volume = folder.join(format!("volume{number}"));
-        copy_sparse(&base, &volume);
-        if let Err(reason) = new.make(&volume, &work) {
-            skipped.insert(format!("{}: {}", new.name, reason.trim()));
-            continue;
-        }
-        // Data, where no maker has put anything: whoever lives there now has it.
-        for (seed, mib) in [(1, 10), (2, 40), (3, 100)] {
-            let place = mib * MIB;
-            if new.name != "nothing"
-                && !new.name.starts_with("ext")
-                && is_zero(&read(&volume, place, 256 << 10))
-            {
-                write(&volume, place, &noise(seed, 256 << 10));
-            }
-        }
-        for (at, place) in places.iter().enumerate() {
-            let (disk, volume_at) = match place {
-                None => (folder.join(format!("disk{number}")), 0),
-                Some(_) => (folder.join(format!("disk{number}-{at}")), MIB),
-            };
-            match place {
-                None => copy_sparse(&volume, &disk),
-                Some((label, kind)) => {
-                    File::create(&disk).unwrap().set_len(VOLUME_BYTES + 2 * MIB).unwrap();
-                    let sectors = VOLUME_BYTES / 512;
-                    let table = format!("label: {label}\nstart=2048, size={sectors}, type={kind}\n");
-                    fs::write(folder.join("table"), table).unwrap();
-                    let line = format!("sfdisk -q {} < {}", disk.display(), folder.join("table").display());
-                    tool("sh", ["-c", &line]);
-                    let copy = [
-                        format!("if={}", volume.display()),
-                        format!("of={}", disk.display()),
-                        "bs=1M".into(),
-                        "seek=1".into(),
-                        "conv=notrunc,sparse".into(),
-                        "status=none".into(),
-                    ];
-                    tool("dd", copy);
-                }
-            }
-            let name =
-                format!("{} over {}, in {}", new.name, old.name, place.map_or("no table", |place| place.1));
-            let new = if new.name == "nothing" { old.name } else { new.name };
-            pairs.push(Pair { name, new, volume: volume.clone(), disk, volume_at });
-        }
-    }
-    pairs
-}
-
-/// Archives pairs, restores each, and compares. Returns for each how many bytes were left out.
-fn archive_pairs(sandbox: &Sandbox, pairs: &[Pair], more: &[&str]) -> Vec<u64> {
-    let disks = pairs.iter().map(|pair| pair.disk.to_str().unwrap());
-    let words = ["snapshot", "--as", "image"].into_iter().chain(more.iter().copied()).chain(disks);
-    let lines: Vec<Value> = sandbox.json(words).into_iter().filter(|line| line["id"].is_string()).collect();
-    assert_eq!(lines.len(), pairs.len());
-    let restored = sandbox.path("restored");
-    let check = |(pair, line): (&Pair, Value)| {
-        sandbox.ok(["restore", line["id"].as_str().unwrap(), restored.to_str().unwrap()]);
-        let dropped = pair.check(&restored);
-        fs::remove_file(&restored).unwrap();
-        let left_out = line["left_out_bytes"].as_u64().unwrap();
-        assert!(dropped <= left_out, "{}: {line}", pair.name);
-        left_out
-    };
-    pairs.iter().zip(lines).map(check).collect()
-}
-
-/// An old content, the new ones that are made over it, and where.
-type Round = (&'static Maker, Vec<&'static Maker>, Vec<Option<(&'static str, &'static str)>>);
-
-/// Which pairs are tried: with `VARVE_PAIRS=all` every one, else those whose remains have led astray before.
+/// Which pairs are tried: with `VARVE_PAIRS=all` every one, else those whose remains have led astray before. The remains of one
+/// content are made once for several others, and these at once on each of the workers.
 fn chosen(usable: &[&'static Maker]) -> Vec<Round> {
+    const NEWS_MAX: usize = 8;
+    let rounds = |old: &'static Maker, news: &[&'static Maker], places: &'static [Place]| {
+        let some = |news: &[&'static Maker]| Round { old, news: news.to_vec(), places };
+        news.chunks(NEWS_MAX).map(some).collect::<Vec<_>>()
+    };
     if std::env::var("VARVE_PAIRS").is_ok_and(|which| which == "all") {
-        let all = |old: &&'static Maker| (*old, usable.to_vec(), PLACES.to_vec());
-        return usable.iter().map(all).collect();
+        return usable.iter().flat_map(|old| rounds(old, usable, &PLACES)).collect();
     }
     let known = ["swap", "ext2", "ext3", "ext4"];
-    let proven = usable.iter().filter(|new| known.contains(&new.name)).copied().collect();
-    vec![
-        (maker("nothing"), proven, PLACES.to_vec()),
-        (maker("swap"), usable.to_vec(), PLACES[..2].to_vec()),
-        (maker("ext4"), usable.to_vec(), PLACES[..1].to_vec()),
+    let proven: Vec<_> = usable.iter().filter(|new| known.contains(&new.name)).copied().collect();
+    [
+        rounds(maker("nothing"), &proven, &PLACES),
+        rounds(maker("swap"), usable, &PLACES[..2]),
+        rounds(maker("ext4"), usable, &PLACES[..1]),
     ]
+    .concat()
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "two workers, each with a store of its own")]
 fn nothing_is_lost_of_anything_that_was_made_over_something_else() {
+    const WORKERS: usize = 2;
     if !["mke2fs", "dumpe2fs", "debugfs", "sfdisk", "mkswap"].into_iter().all(has) {
         eprintln!("skipped: pairs of contents, which need e2fsprogs, sfdisk and mkswap");
         return;
     }
-    let mut skipped = BTreeSet::new();
+    let mut sweep = Sweep::default();
     let mut usable = Vec::new();
     for maker in MAKERS {
         match maker.missing() {
             None => usable.push(maker),
-            Some(reason) => drop(skipped.insert(format!("{}: {reason}", maker.name))),
+            Some(reason) => sweep.skip(format!("{}: {reason}", maker.name), "all pairs"),
         }
     }
-    for (old, news, places) in chosen(&usable) {
-        let sandbox = Sandbox::encrypted();
-        let folder = sandbox.path("pairs");
-        fs::create_dir(&folder).unwrap();
-        let pairs = make_pairs(&folder, old, &news, &places, &mut skipped);
-        for (more, is_free) in [(&[][..], false), (&["--skip-free"][..], true)] {
-            let left_out = archive_pairs(&sandbox, &pairs, more);
-            for (pair, left_out) in pairs.iter().zip(left_out) {
-                let agrees = |types: &[&str]| {
-                    pair.name.ends_with("no table") || types.iter().any(|kind| pair.name.ends_with(kind))
-                };
-                let expected = match pair.new {
-                    "swap" => agrees(&["82", "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F"]),
-                    "ext4" => agrees(&["83", "0FC63DAF-8483-4772-8E79-3D69D8477DE4"]),
-                    "ext2" | "ext3" => is_free && agrees(&["83", "0FC63DAF-8483-4772-8E79-3D69D8477DE4"]),
-                    _ => false,
-                };
-                // Where nothing was before, real proof is not doubted; elsewhere remains may contradict.
-                if old.name == "nothing" || !expected {
-                    assert_eq!(left_out > 0, expected, "{}, {more:?}: {left_out} bytes", pair.name);
+    let (rounds, sweep) = (Mutex::new(chosen(&usable)), Mutex::new(sweep));
+    std::thread::scope(|threads| {
+        for _ in 0..WORKERS {
+            threads.spawn(|| {
+                loop {
+                    let (next, left) = {
+                        let mut rounds = rounds.lock().unwrap();
+                        (rounds.pop(), rounds.len())
+                    };
+                    let Some(round) = next else { break };
+                    round.run(&Sandbox::encrypted(), &sweep);
+                    eprintln!("over {}; {left} rounds are left", round.old.name);
                 }
-            }
+            });
         }
+    });
+    let sweep = sweep.into_inner().unwrap();
+    eprintln!("{sweep}");
+    assert!(sweep.lost().is_empty(), "{:#?}", sweep.lost());
+    assert!(sweep.disks() > 0);
+}
+
+#[test]
+fn superblocks_of_md_that_are_written_here_are_those_that_mdadm_reads() {
+    if !has("mdadm") {
+        eprintln!("skipped: superblocks of md, which need mdadm");
+        return;
     }
-    for reason in skipped {
-        eprintln!("skipped: {reason}");
+    let sandbox = Sandbox::empty();
+    for version in ["0.90", "1.0", "1.1", "1.2"] {
+        let volume = sandbox.path(version);
+        File::create(&volume).unwrap().set_len(VOLUME_BYTES).unwrap();
+        maker(&format!("md {version} (its superblock)")).make(&volume, &sandbox.path("")).unwrap();
+        let read = makers::output("mdadm", &["--examine", volume.to_str().unwrap()]);
+        let value = |name: &str| {
+            let line =
+                read.lines().find_map(|line| line.trim().strip_prefix(name)?.trim().strip_prefix(": "));
+            line.unwrap_or_else(|| panic!("{version}: no {name} in {read}"))
+        };
+        assert!(value("Version").starts_with(version), "{read}");
+        assert!(value("Checksum").ends_with("- correct"), "{read}");
+        assert_eq!(value("Raid Level"), "raid1", "{read}");
     }
 }
 

@@ -1,4 +1,6 @@
-//! Makers of file systems, swap and containers: what a user may put on a disk, over what was there before.
+//! Makers of file systems, swap, containers and partition tables, each of which a user may put over the remains of another.
+
+pub mod pair;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,8 +9,8 @@ use std::process::Command;
 
 use crate::sandbox::{has, is_root};
 
-/// All volumes have this size: what the makers ask for at least.
-pub const VOLUME_BYTES: u64 = 128 << 20;
+/// The size of all volumes. ZFS and F2FS need 64 MiB, and Btrfs has a second superblock there.
+pub const VOLUME_BYTES: u64 = 72 << 20;
 
 /// Makes one kind of content.
 pub struct Maker {
@@ -24,7 +26,7 @@ enum How {
     Shell(&'static str),
     /// The same, which only root can do.
     RootShell(&'static str),
-    /// The bytes that a kernel would write, as its documentation has them.
+    /// The bytes that a kernel would write, as its documentation has them: this kernel may lack that driver.
     Written(fn(&File)),
 }
 
@@ -45,7 +47,8 @@ pub const MAKERS: &[Maker] = &[
          mke2fs -q -F -t ext4 -b 4096 -d $2/tree $1 && \
          for set in 'mode 0100600' 'uid 0'; do debugfs -w -R \"set_inode_field swapfile $set\" $1; done",
     ),
-    shell("btrfs", &["mkfs.btrfs"], "mkfs.btrfs -q -f $1"),
+    // Data and metadata together, because it is small.
+    shell("btrfs", &["mkfs.btrfs"], "mkfs.btrfs -q -f --mixed $1"),
     // The three settings take away a limit of 300 MB.
     shell("xfs", &["mkfs.xfs"], "TEST_DIR=t TEST_DEV=t QA_CHECK_FS=t mkfs.xfs -q -f $1"),
     shell("f2fs", &["mkfs.f2fs"], "mkfs.f2fs -q -f $1"),
@@ -94,8 +97,10 @@ pub const MAKERS: &[Maker] = &[
     shell("gfs2", &["mkfs.gfs2"], "mkfs.gfs2 -q -O -p lock_nolock -J 8 $1"),
     shell("ocfs2", &["mkfs.ocfs2"], "mkfs.ocfs2 -q -F -x -M local -J size=4M $1"),
     shell("bcache", &["make-bcache", "wipefs"], "wipefs -q -a $1 && make-bcache -B $1"),
-    shell("DRBD 8", &["drbdmeta"], "drbdmeta --force 0 v08 $1 internal create-md"),
-    shell("DRBD 9", &["drbdmeta"], "drbdmeta --force 0 v09 $1 internal create-md 1"),
+    // drbdmeta refuses a volume whose file system it would cut off at its end. A user then shrinks or wipes that file system; here
+    // the metadata of an empty volume is put behind it. That is a bitmap, a log and a superblock, 40 KiB together.
+    shell("DRBD 8", &["drbdmeta"], DRBD_8),
+    shell("DRBD 9", &["drbdmeta"], DRBD_9),
     // These write a file of their own; a real one writes no other blocks than those that are not zeros.
     shell(
         "ufs1",
@@ -108,10 +113,31 @@ pub const MAKERS: &[Maker] = &[
         "mkdir -p $2/e && makefs -t ffs -o version=2 -s 64m $2/made $2/e && dd if=$2/made of=$1 bs=4K conv=notrunc,sparse",
     ),
     shell("jfs", &["mkfs.jfs"], "mkfs.jfs -q $1"),
-    shell("nilfs2", &["mkfs.nilfs2"], "mkfs.nilfs2 -q -f -B 1024 $1"),
+    shell("nilfs2", &["mkfs.nilfs2"], "mkfs.nilfs2 -q -f -B 256 $1"),
     shell("reiserfs", &["mkfs.reiserfs"], "mkfs.reiserfs -q -f -f $1"),
     shell("udf", &["mkudffs"], "mkudffs $1"),
+    // An image is written to a disk as it is, zeros too.
+    shell(
+        "iso9660",
+        &["genisoimage"],
+        "mkdir -p $2/e && genisoimage -quiet -o $2/made $2/e && dd if=$2/made of=$1 bs=4K conv=notrunc",
+    ),
+    shell(
+        "squashfs",
+        &["mksquashfs"],
+        "mkdir -p $2/e && rm -f $2/made && mksquashfs $2/e $2/made -quiet && dd if=$2/made of=$1 bs=4K conv=notrunc",
+    ),
+    shell("GPT", &["sfdisk"], "echo 'start=2048, size=8192, type=L' | sfdisk -q --wipe never --label gpt $1"),
+    shell("MBR", &["sfdisk"], "echo 'start=2048, size=8192, type=L' | sfdisk -q --wipe never --label dos $1"),
 ];
+
+/// `-` is no device of DRBD, so that nothing is locked.
+const DRBD_8: &str = "rm -f $2/made && truncate -s $(stat -c %s $1) $2/made && \
+     drbdmeta --force - v08 $2/made internal create-md && at=$(($(stat -c %s $1) / 4096 - 10)) && \
+     dd if=$2/made of=$1 bs=4K skip=$at seek=$at conv=notrunc";
+const DRBD_9: &str = "rm -f $2/made && truncate -s $(stat -c %s $1) $2/made && \
+     drbdmeta --force - v09 $2/made internal create-md 1 && at=$(($(stat -c %s $1) / 4096 - 10)) && \
+     dd if=$2/made of=$1 bs=4K skip=$at seek=$at conv=notrunc";
 
 pub fn maker(name: &str) -> &'static Maker {
     MAKERS.iter().find(|maker| maker.name == name).unwrap()
@@ -153,6 +179,14 @@ impl Maker {
     }
 }
 
+/// What a tool prints, which must succeed.
+pub fn output(program: &str, args: &[&str]) -> String {
+    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(program).args(args).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// The four labels of a vdev: the list of names, and uberblocks in each slot. The first 8 KiB stay as they were.
 fn zfs_labels(file: &File) {
     for label in [0, 256 << 10, VOLUME_BYTES - (512 << 10), VOLUME_BYTES - (256 << 10)] {
@@ -164,12 +198,27 @@ fn zfs_labels(file: &File) {
     }
 }
 
-/// The superblock of version 0.90: 32-bit words, 64 KiB before the end.
+/// The superblock of version 0.90: 1024 words of 32 bits, 64 KiB before the end.
 fn md_old(file: &File) {
     let size_kib = u32::try_from((VOLUME_BYTES - (64 << 10)) >> 10).unwrap();
-    let words: [u32; 16] =
-        [0xa92b_4efc, 0, 90, 0, 0, 0x1234, 1_700_000_000, 1, size_kib, 2, 2, 0, 0, 5, 6, 7];
+    // Magic, version, the array's UUID in words 5, 13, 14 and 15, level 1, two disks.
+    let head: [u32; 16] = [0xa92b_4efc, 0, 90, 0, 0, 0x1234, 1_700_000_000, 1, size_kib, 2, 2, 0, 0, 5, 6, 7];
+    let mut words = [0_u32; 1024];
+    words[..16].copy_from_slice(&head);
+    // Its state: changed when, clean, and how many disks are active, working, failed, spare.
+    words[32..38].copy_from_slice(&[1_700_000_000, 1, 2, 2, 0, 0]);
+    // The disks: number, major, minor, role, active and in sync.
+    words[128..133].copy_from_slice(&[0, 8, 1, 0, 6]);
+    words[160..165].copy_from_slice(&[1, 8, 2, 1, 6]);
+    words[992..997].copy_from_slice(&[0, 8, 1, 0, 6]);
+    words[38] = folded_sum(&words);
     file.write_all_at(&words.map(u32::to_le_bytes).concat(), VOLUME_BYTES - (64 << 10)).unwrap();
+}
+
+/// The sum of all words, with what has overflowed added to it once.
+fn folded_sum(words: &[u32]) -> u32 {
+    let sum: u64 = words.iter().copied().map(u64::from).sum();
+    u32::try_from((sum & 0xffff_ffff) + (sum >> 32)).unwrap()
 }
 
 /// The superblock of version 1, wherever it lies.
@@ -183,9 +232,8 @@ fn md(file: &File, place: u64) {
     put(92, &2_u32.to_le_bytes());
     put(128, &2048_u64.to_le_bytes());
     put(144, &(place >> 9).to_le_bytes());
-    let sum: u64 =
-        block.chunks_exact(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap()))).sum();
-    let sum = u32::try_from((sum & 0xffff_ffff) + (sum >> 32)).unwrap();
-    block[216..220].copy_from_slice(&sum.to_le_bytes());
+    let words: Vec<_> =
+        block.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
+    block[216..220].copy_from_slice(&folded_sum(&words).to_le_bytes());
     file.write_all_at(&block, place).unwrap();
 }
