@@ -535,7 +535,7 @@ impl Night<'_> {
         for part in found.parts() {
             if let Some(reason) = &part.kept_because {
                 let (what, volume) = (&part.what, &part.volume);
-                (self.watch.warn)(&format!("{}: {what} of {volume} is kept: {reason}", path.display()));
+                (self.watch.warn)(&format!("{}: kept: {what} of {volume}: {reason}", path.display()));
             }
         }
         Ok(found)

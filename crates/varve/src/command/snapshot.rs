@@ -250,7 +250,7 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
     let found = LeftOut::find(disk, wanted);
     for part in found.parts() {
         if let Some(reason) = &part.kept_because {
-            remark!("varve: {}: {} of {} is kept: {reason}", image.path().display(), part.what, part.volume);
+            remark!("varve: {}: kept: {} of {}: {reason}", image.path().display(), part.what, part.volume);
         }
     }
     Ok(found)
