@@ -1,12 +1,12 @@
-"""Repeats the papers' experiments on this machine, and writes their tables and plots into docs/experiments.md.
+"""Repeats the papers' experiments on this machine, and writes their tables and plots into docs/evidence/experiments.md.
 
   script/experiments                 everything: half an hour on a quiet machine, needs 5 GB of disk
   script/experiments PART...         only these; script/experiments --list names them
   script/experiments --quick         a hundredth of the data, and nothing is written to docs/: does it run at all?
   script/experiments --render        measures nothing; writes tables and plots of what was measured before
-  script/experiments --from DIR      the same with what was measured in another checkout: its folder docs/experiments
+  script/experiments --from DIR      the same with what was measured in another checkout: its folder docs/evidence/experiments
 
-What was measured is kept in docs/experiments/, one file a part. Tables go into docs/experiments.md, between the lines that name them; plots beside
+What was measured is kept in docs/evidence/experiments/, one file a part. Tables go into docs/evidence/experiments.md, between the lines that name them; plots beside
 what was measured. A machine that does nothing else meanwhile gives better figures: a part takes some minutes at the most, so each can be run when it is quiet.
 A part that fails leaves nothing of an earlier run behind, and the others are run all the same. Tables that lack something are named at the end, and
 the exit status is 1 then.
@@ -69,14 +69,14 @@ def main() -> int:
     if unknown:
         print(f"no part {unknown[0]!r}; there are: {', '.join(parts)}", file=sys.stderr)
         return 2
-    docs = chosen.data / "docs" if chosen.quick else ROOT / "docs"
+    docs = chosen.data / "docs" if chosen.quick else ROOT / "docs" / "evidence"
     results = docs / "experiments"
     results.mkdir(parents=True, exist_ok=True)
     failed = []
     if chosen.take:
         there = [name for name in parts if (chosen.take / f"{name}.json").is_file()]
         if not there:
-            print(f"{chosen.take}: nothing was measured there; name the folder docs/experiments of another checkout", file=sys.stderr)
+            print(f"{chosen.take}: nothing was measured there; name the folder docs/evidence/experiments of another checkout", file=sys.stderr)
             return 2
         for name in there:
             (results / f"{name}.json").write_bytes((chosen.take / f"{name}.json").read_bytes())

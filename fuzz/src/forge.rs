@@ -1,4 +1,4 @@
-//! A writer of arenas that knows the key and writes whatever it likes, from `docs/format.md` alone. Without encryption, so that only the
+//! A writer of arenas that knows the key and writes whatever it likes, from `docs/internals/format.md` alone. Without encryption, so that only the
 //! codes have to be right.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-"""The numbers that are printed in docs/format.md are right: each is read out of the page, and computed or read anew."""
+"""The numbers that are printed in docs/internals/format.md are right: each is read out of the page, and computed or read anew."""
 from __future__ import annotations
 
 import hashlib

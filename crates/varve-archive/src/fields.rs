@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A number within a field is a varint: unsigned LEB128 of at most 10 bytes. A signed number `n` is the varint of
-//! `(n << 1) ^ (n >> 63)`. `docs/format.md` says which fields there are, section 5.
+//! `(n << 1) ^ (n >> 63)`. `docs/internals/format.md` says which fields there are, section 5.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// The longest varint, in bytes.

@@ -1,4 +1,4 @@
-//! A snapshot as the catalog keeps it. `docs/format.md`, section 5.
+//! A snapshot as the catalog keeps it. `docs/internals/format.md`, section 5.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::borrow::Cow;

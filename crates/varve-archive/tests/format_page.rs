@@ -1,4 +1,4 @@
-//! The examples in `docs/format.md` are what the program makes: a change of the format that the page does not have fails here. The stores are made with a
+//! The examples in `docs/internals/format.md` are what the program makes: a change of the format that the page does not have fails here. The stores are made with a
 //! fixed clock and randomness that can be read in the bytes: each draw repeats one number, which is 17 more than that of the draw before.
 
 use std::fmt::Write as _;
@@ -150,7 +150,7 @@ fn encrypted() -> MemoryStorage {
 struct Page(String);
 
 fn page() -> Page {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/format.md");
     Page(std::fs::read_to_string(path).unwrap())
 }
 
@@ -205,7 +205,11 @@ fn dump(bytes: &[u8]) -> String {
 #[track_caller]
 fn is_printed(called: &str, made: &[u8]) {
     let printed = page().bytes(called);
-    assert!(printed == made, "docs/format.md has other bytes under {called:?} than these:\n{}", dump(made));
+    assert!(
+        printed == made,
+        "docs/internals/format.md has other bytes under {called:?} than these:\n{}",
+        dump(made)
+    );
 }
 
 // ---- the tests

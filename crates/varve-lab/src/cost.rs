@@ -81,7 +81,7 @@ impl std::ops::Add for Cost {
     }
 }
 
-/// What the engine is made of. `docs/format.md` and `docs/decisions` have these numbers.
+/// What the engine is made of. `docs/internals/format.md` and `docs/decisions` have these numbers.
 pub(crate) mod engine {
     /// A directory page names so many blocks.
     pub(crate) const PAGE_BLOCKS: f64 = 4096.0;

@@ -1,6 +1,6 @@
 //! Appending: the one writer of a log.
 //!
-//! The order of writes, and why each may be cut short anywhere, is told in `docs/durability.md`.
+//! The order of writes, and why each may be cut short anywhere, is told in `docs/internals/durability.md`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The keys that a log works with. `docs/format.md`, section 1, has how each comes from the master key.
+//! The keys that a log works with. `docs/internals/format.md`, section 1, has how each comes from the master key.
 
 use std::sync::Arc;
 

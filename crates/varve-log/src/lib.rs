@@ -8,7 +8,7 @@
 //! An *arena* is a bounded, append-only file. A *clump* holds the bytes of one or several blocks, compressed and encrypted
 //! together. A directory *page* names the blocks of the clumps before it; whatever follows the last page was never
 //! acknowledged. A full arena is *sealed*: a code over all its pages, which cover their clumps, ends it.
-//! `docs/format.md` has the bytes, section 3.
+//! `docs/internals/format.md` has the bytes, section 3.
 //!
 //! What must always be true:
 //! - Nothing that is read is believed before its code has been checked: [`DirectoryPage`] and [`FrameContent`] exist only for

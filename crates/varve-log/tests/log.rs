@@ -815,9 +815,10 @@ fn two_sessions_share_no_nonce() {
 fn the_vectors_in_the_format_page_are_what_the_log_computes() {
     let vector = |called: &str| {
         let begin = format!("{called} = ");
-        let value =
-            include_str!("../../../docs/format.md").lines().find_map(|line| line.strip_prefix(&begin));
-        value.unwrap_or_else(|| panic!("docs/format.md has no vector {called:?}"))
+        let value = include_str!("../../../docs/internals/format.md")
+            .lines()
+            .find_map(|line| line.strip_prefix(&begin));
+        value.unwrap_or_else(|| panic!("docs/internals/format.md has no vector {called:?}"))
     };
     let counting: [u8; 32] = std::array::from_fn(|n| n as u8);
     assert_eq!(vector("BLAKE3 of abc"), blake3::hash(b"abc").to_hex().as_str());

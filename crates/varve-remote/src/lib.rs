@@ -1,6 +1,6 @@
 //! Storage elsewhere: what keeps whole objects under names, on another disk or on somebody else's machine.
 //!
-//! [`open`] turns a URL into a [`Target`]: a folder, an S3-compatible store, SFTP, FTP or WebDAV; `docs/remotes.md` tells what
+//! [`open`] turns a URL into a [`Target`]: a folder, an S3-compatible store, SFTP, FTP or WebDAV; `docs/guide/remotes.md` tells what
 //! each of them promises.
 //!
 //! ```text

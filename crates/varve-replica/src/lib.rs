@@ -5,7 +5,7 @@
 //! arenas/N.G/OFFSET-BEFORE-END  …  arenas/N.G/OFFSET-BEFORE-seal-END an arena, one segment after the other
 //! ```
 //!
-//! `docs/format.md`, section 6, has the names; `docs/replication.md` has the promises.
+//! `docs/internals/format.md`, section 6, has the names; `docs/guide/replicas.md` has the promises.
 //!
 //! What must always be true:
 //! - Nothing is uploaded before it is durable here and every code in it was checked: damage is never replicated.

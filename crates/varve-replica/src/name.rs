@@ -1,4 +1,4 @@
-//! What a replica's objects are called. `docs/format.md`, section 6.
+//! What a replica's objects are called. `docs/internals/format.md`, section 6.
 //!
 //! ```text
 //! arenas/0000000007.0/000000000000-77d0…-8f3c…       from offset 0 of arena 7, generation 0, to the record of the second code

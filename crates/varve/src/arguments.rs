@@ -310,7 +310,7 @@ pub struct Init {
     /// How it is told that a block is there already: by its hash; or byte by byte, where no hash is believed and blocks are named by their place
     ///
     /// By value, nothing is taken for a duplicate before it has been read and compared, so nothing depends on a hash having no collisions, and reading
-    /// asks no index. It cannot have write-only keys, cannot speak to Venti's clients, and does not heal by archiving again: docs/by-value.md.
+    /// asks no index. It cannot have write-only keys, cannot speak to Venti's clients, and does not heal by archiving again: docs/guide/by-value.md.
     #[arg(long, value_enum, default_value = "hash")]
     pub compare: CompareChoice,
 

@@ -1,5 +1,5 @@
 //! The variables of the environment that this program reads. The man pages list them; a test holds the list, the sources and
-//! `docs/environment.md` together.
+//! `docs/guide/environment.md` together.
 
 /// Each with what it means.
 pub const VARIABLES: [(&str, &str); 25] = [

@@ -1,4 +1,4 @@
-//! Exit statuses: how a command ended, for scripts. `docs/exit-status.md` promises them for ever.
+//! Exit statuses: how a command ended, for scripts. `docs/guide/exit-status.md` promises them for ever.
 
 use std::error::Error;
 use std::fmt;

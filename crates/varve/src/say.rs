@@ -77,7 +77,7 @@ fn form() -> Form {
     FORM.get().copied().unwrap_or(Form::Text)
 }
 
-/// Prints a result for programs: an object, with its type. `docs/json` has the schema of each type.
+/// Prints a result for programs: an object, with its type. `docs/guide/json` has the schema of each type.
 pub fn record(kind: &str, fields: Value) {
     result(format_args!("{}", typed(kind, fields)));
 }

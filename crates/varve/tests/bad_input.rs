@@ -597,7 +597,7 @@ fn nothing_that_is_said_works_on_a_terminal_or_looks_like_a_line_of_ours() {
     }
 }
 
-/// Every exit status that `docs/exit-status.md` promises, by a command that ends with it.
+/// Every exit status that `docs/guide/exit-status.md` promises, by a command that ends with it.
 #[test]
 fn each_end_has_its_exit_status() {
     let mut sandbox = Sandbox::encrypted();

@@ -1,4 +1,4 @@
-//! A disk that does not give a sector, ever: what else there is can be read, nothing is written over it, and what `docs/recovery.md` says
+//! A disk that does not give a sector, ever: what else there is can be read, nothing is written over it, and what `docs/guide/recovery.md` says
 //! leads back. The page is read, and followed.
 //!
 //! Needs FUSE: as root, or with `fusermount3`.

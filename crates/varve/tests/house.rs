@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A crate may use only crates on lower floors. A new crate or edge is a design change: it also moves the table in
-/// `docs/architecture.md`.
+/// `docs/internals/architecture.md`.
 const FLOORS: [(&str, u32); 18] = [
     ("varve", 6),
     ("varve-machine", 5),
@@ -28,7 +28,7 @@ const FLOORS: [(&str, u32); 18] = [
     ("varve-world", 0),
 ];
 
-/// What these files describe are hints: a reader of the format may delete them, so `docs/format.md` does not have their bytes.
+/// What these files describe are hints: a reader of the format may delete them, so `docs/internals/format.md` does not have their bytes.
 const HINTS: [&str; 13] = [
     "varve-archive/src/last_night.rs",
     "varve-index/src/checkpoint.rs",
@@ -137,7 +137,7 @@ fn crates_use_only_lower_floors() {
             "a crate has its folder's name"
         );
         let Some(own) = floor(&name) else {
-            findings.push(format!("{name} has no floor: see docs/architecture.md"));
+            findings.push(format!("{name} has no floor: see docs/internals/architecture.md"));
             continue;
         };
         for dependency in dependencies(&manifest) {
@@ -184,7 +184,7 @@ fn format_tables<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<String>> {
 
 #[test]
 fn the_format_says_what_the_code_says() {
-    let format = format_tables(text(&root().join("docs/format.md")).lines());
+    let format = format_tables(text(&root().join("docs/internals/format.md")).lines());
     let mut findings = Vec::new();
     let mut table_count = 0;
     for source in crates().into_values().flat_map(|folder| sources(&folder)) {
@@ -200,7 +200,7 @@ fn the_format_says_what_the_code_says() {
                 let is_new = |row: &&String| !format.iter().flatten().any(|known| known == *row);
                 let rows: Vec<_> = table.iter().filter(is_new).map(|row| format!("\n  {row}")).collect();
                 findings.push(format!(
-                    "crates/{place}: docs/format.md has no table like the one here; it lacks these rows:{}",
+                    "crates/{place}: docs/internals/format.md has no table like the one here; it lacks these rows:{}",
                     rows.concat()
                 ));
             }
@@ -213,7 +213,7 @@ fn the_format_says_what_the_code_says() {
 /// Code that leads a reader to a part of the format names one that is there.
 #[test]
 fn the_format_has_the_parts_that_the_code_names() {
-    let page = text(&root().join("docs/format.md"));
+    let page = text(&root().join("docs/internals/format.md"));
     let has = |heading: &str| page.lines().any(|line| line.starts_with(heading));
     let (mut findings, mut named_count) = (Vec::new(), 0);
     for source in crates().into_values().flat_map(|folder| sources(&folder)) {
@@ -226,7 +226,8 @@ fn the_format_has_the_parts_that_the_code_names() {
             for heading in section.into_iter().chain(appendix) {
                 named_count += 1;
                 if !has(&heading) {
-                    findings.push(format!("{}: docs/format.md has no {heading:?}", source.display()));
+                    findings
+                        .push(format!("{}: docs/internals/format.md has no {heading:?}", source.display()));
                 }
             }
         }
@@ -245,7 +246,7 @@ fn a_file_tells_one_story() {
 
 #[test]
 fn the_architecture_names_every_crate() {
-    let page = text(&root().join("docs/architecture.md"));
+    let page = text(&root().join("docs/internals/architecture.md"));
     let rows: Vec<Vec<&str>> = page.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
     let mut findings = Vec::new();
     for name in crates().into_keys() {
@@ -254,14 +255,15 @@ fn the_architecture_names_every_crate() {
         let in_the_house = |row: &Vec<&str>| row.get(1..3) == Some(&[floor.as_str(), quoted.as_str()]);
         if !rows.iter().any(in_the_house) {
             findings.push(format!(
-                "docs/architecture.md: no row for {name} on floor {floor} in the table of the house"
+                "docs/internals/architecture.md: no row for {name} on floor {floor} in the table of the house"
             ));
         }
         if !page
             .lines()
             .any(|line| line.trim_start_matches('#').trim_start().starts_with(&format!("**{quoted}**")))
         {
-            findings.push(format!("docs/architecture.md: no paragraph that begins with **{quoted}**"));
+            findings
+                .push(format!("docs/internals/architecture.md: no paragraph that begins with **{quoted}**"));
         }
     }
     report(&findings);
@@ -281,15 +283,15 @@ fn decisions_are_numbered_without_gaps() {
     report(&findings);
 }
 
-/// The program prints no type of JSON that the schema and `docs/json.md` do not have, and they have no others.
+/// The program prints no type of JSON that the schema and `docs/guide/json.md` do not have, and they have no others.
 #[test]
 fn what_programs_read_is_documented() {
     let schema: serde_json::Value =
-        serde_json::from_str(&text(&root().join("docs/json/varve.schema.json"))).unwrap();
+        serde_json::from_str(&text(&root().join("docs/guide/json/varve.schema.json"))).unwrap();
     let listed = schema["oneOf"].as_array().unwrap().iter();
     let documented: BTreeSet<_> =
         listed.map(|one| one["$ref"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()).collect();
-    let page = text(&root().join("docs/json.md"));
+    let page = text(&root().join("docs/guide/json.md"));
     let mut printed = BTreeSet::new();
     for path in sources(&root().join("crates/varve")) {
         let source = text(&path);
@@ -307,7 +309,10 @@ fn what_programs_read_is_documented() {
     findings.extend(documented.difference(&printed).map(|name| format!("{name} is printed nowhere")));
     let is_named = |name: &&String| page.contains(&format!("`{name}`"));
     findings.extend(
-        documented.iter().filter(|name| !is_named(name)).map(|name| format!("docs/json.md lacks {name}")),
+        documented
+            .iter()
+            .filter(|name| !is_named(name))
+            .map(|name| format!("docs/guide/json.md lacks {name}")),
     );
     report(&findings);
 }
@@ -315,7 +320,7 @@ fn what_programs_read_is_documented() {
 /// Every variable of the environment that a source reads is on one page, and in the list that the man pages show.
 #[test]
 fn the_environment_is_documented() {
-    let page = text(&root().join("docs/environment.md"));
+    let page = text(&root().join("docs/guide/environment.md"));
     let on_page: BTreeSet<_> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))

@@ -1,4 +1,4 @@
-//! The worst days, followed as `docs/recovery.md` has them: the page is read, and what it says is done.
+//! The worst days, followed as `docs/guide/recovery.md` has them: the page is read, and what it says is done.
 
 mod sandbox;
 mod worst_day;

@@ -97,7 +97,7 @@ impl Report {
         }
     }
 
-    /// The report, as `docs/reliability.md` has it.
+    /// The report, as `docs/internals/reliability.md` has it.
     pub fn text(&self, elapsed: Duration) -> String {
         let mut text = String::new();
         let operations = self.sum.operations();

@@ -81,7 +81,8 @@ fn every_word_is_understood() {
 
 #[test]
 fn the_example_in_the_documents_is_one() {
-    let example = Configuration::from_text(include_str!("../../../../docs/proxies.example.toml")).unwrap();
+    let example =
+        Configuration::from_text(include_str!("../../../../docs/guide/proxies.example.toml")).unwrap();
     assert_eq!(example.serve(), "ahead");
     assert_eq!(example.store("all"), Some(&Described::Shards { stores: vec!["one".into(), "two".into()] }));
 }

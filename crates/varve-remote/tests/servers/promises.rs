@@ -54,10 +54,10 @@ fn name(text: &str) -> FileName {
     FileName::new(text).unwrap()
 }
 
-/// The table in `docs/remotes.md` says what is measured here.
+/// The table in `docs/guide/remotes.md` says what is measured here.
 #[test]
 fn promises_are_those_of_the_page() {
-    let page = include_str!("../../../../docs/remotes.md");
+    let page = include_str!("../../../../docs/guide/remotes.md");
     for kind in kinds::all() {
         let promised = kind.fresh().capabilities();
         let yes_or_no = |is: bool| if is { "yes" } else { "no" };
@@ -68,7 +68,7 @@ fn promises_are_those_of_the_page() {
             yes_or_no(promised.ranges)
         );
         let rows = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-        assert!(rows.into_iter().any(|line| line.starts_with(&row)), "docs/remotes.md lacks: {row}");
+        assert!(rows.into_iter().any(|line| line.starts_with(&row)), "docs/guide/remotes.md lacks: {row}");
     }
 }
 

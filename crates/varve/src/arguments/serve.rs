@@ -37,7 +37,7 @@ A proxy is served in the place of a store: a Venti server, or several, behind a 
                                                              writes are done at once, and go on while the server is there
   varve serve --venti localhost --shard venti://one --shard venti://two
                                                              two servers as one
-  varve serve --venti localhost --proxies proxies.toml       whatever the file describes (docs/venti.md)
+  varve serve --venti localhost --proxies proxies.toml       whatever the file describes (docs/guide/venti.md)
   varve -s venti://far serve --nfs 127.0.0.1:11111 --look-aside /var/cache/varve
                                                              the snapshots whose blocks are there";
 

@@ -1,4 +1,4 @@
-//! Holds each line of `--json` to `docs/json/varve.schema.json`. Understands the part of JSON Schema that is used there, and refuses
+//! Holds each line of `--json` to `docs/guide/json/varve.schema.json`. Understands the part of JSON Schema that is used there, and refuses
 //! every other keyword. Stricter than the schema in one way: a field that it does not list is an error.
 
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json/varve.schema.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/json/varve.schema.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 });
 
@@ -23,10 +23,10 @@ pub fn check_line(line: &Value) {
     let name = line["type"].as_str().unwrap_or_else(|| panic!("it has no type: {line}"));
     assert!(
         types().iter().any(|known| known == name),
-        "docs/json/varve.schema.json has no type {name}: {line}"
+        "docs/guide/json/varve.schema.json has no type {name}: {line}"
     );
     if let Err(wrong) = check(line, &SCHEMA["$defs"][name]) {
-        panic!("not as docs/json/varve.schema.json says: {wrong}\n{line}");
+        panic!("not as docs/guide/json/varve.schema.json says: {wrong}\n{line}");
     }
 }
 

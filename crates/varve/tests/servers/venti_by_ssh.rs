@@ -1,4 +1,4 @@
-//! A Venti door that other machines reach through SSH, as docs/venti.md tells.
+//! A Venti door that other machines reach through SSH, as docs/guide/venti.md tells.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

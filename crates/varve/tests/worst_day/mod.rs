@@ -1,4 +1,4 @@
-//! `docs/recovery.md` as something that can be followed: its commands, its table, and what it says that the program answers.
+//! `docs/guide/recovery.md` as something that can be followed: its commands, its table, and what it says that the program answers.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::sandbox::{Run, Sandbox, manifest, noise, sample_folder};
 
-const PAGE: &str = include_str!("../../../../docs/recovery.md");
+const PAGE: &str = include_str!("../../../../docs/guide/recovery.md");
 
 /// A line of the page's table.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::exit_status;
 /// When these pages were last looked through as a whole: that of the release.
 const DATE: &str = "November 2026";
 
-/// The statuses of `docs/exit-status.md`.
+/// The statuses of `docs/guide/exit-status.md`.
 const STATUSES: [(u8, &str); 9] = [
     (exit_status::DONE, "all that was asked for is done"),
     (exit_status::FAILED, "it failed"),
