@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// How many ranges are told apart. From then on a new one is joined with the one before it in its file.
 const RANGE_COUNT_MAX: usize = 1 << 20;
@@ -33,7 +34,7 @@ impl DamageList {
         if range.is_empty() {
             return;
         }
-        let mut ranges = self.ranges();
+        let mut ranges = self.ranges.lock();
         let Ranges { files, count } = &mut *ranges;
         let file = files.entry(path.to_path_buf()).or_default();
         *count -= file.len();
@@ -44,40 +45,36 @@ impl DamageList {
     /// Whether everything could be read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ranges().files.is_empty()
+        self.ranges.lock().files.is_empty()
     }
 
     /// How many bytes are damaged, in all files together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let ranges = self.ranges();
+        let ranges = self.ranges.lock();
         ranges.files.values().flatten().map(|(start, end)| end - start).sum()
     }
 
     /// How many ranges there are, and in how many files.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
-        let ranges = self.ranges();
+        let ranges = self.ranges.lock();
         (ranges.count, ranges.files.len())
     }
 
     /// Whether a range of a file touches one that is damaged.
     #[must_use]
     pub fn touches(&self, path: &Path, range: &Range<u64>) -> bool {
-        let ranges = self.ranges();
+        let ranges = self.ranges.lock();
         let before = |file: &BTreeMap<u64, u64>| file.range(..range.end).next_back().map(|(_, end)| *end);
         ranges.files.get(path).and_then(before).is_some_and(|end| end > range.start)
     }
 
     /// Shows all ranges, file by file, in order.
     pub fn for_each(&self, mut show: impl FnMut(&Path, Range<u64>)) {
-        for (path, file) in &self.ranges().files {
+        for (path, file) in &self.ranges.lock().files {
             file.iter().for_each(|(start, end)| show(path, *start..*end));
         }
-    }
-
-    fn ranges(&self) -> MutexGuard<'_, Ranges> {
-        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

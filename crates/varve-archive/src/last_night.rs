@@ -13,8 +13,9 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use varve_store::{LogMark, OwnFileError, Store};
 use zeroize::Zeroizing;
 
@@ -97,7 +98,7 @@ impl LastNight {
         kept.size = node.size;
         kept.xattrs.clone_from(&node.xattrs);
         let row = kept.encode().into_boxed_slice();
-        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.0.next.lock();
         let bytes = next.bytes.saturating_add(row.len()).saturating_add(HASH_BYTES + 4);
         if bytes <= ROWS_BYTES_MAX {
             next.bytes = bytes;
@@ -111,7 +112,7 @@ impl LastNight {
     /// [`RememberError`].
     pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), RememberError> {
         let mark = store.mark()?;
-        let mut next = self.0.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.0.next.lock();
         next.rows.sort_unstable();
         let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes.saturating_add(HEAD_BYTES)));
         contents.extend_from_slice(mark.as_bytes());

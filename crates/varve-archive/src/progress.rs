@@ -4,7 +4,8 @@ use std::error::Error;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Counted up by whoever works, and looked at by whoever waits. The totals are 0 as long as they are not known.
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ impl Progress {
 
     /// Says what is being worked on.
     pub fn set_current(&self, path: &Path) {
-        let mut current = self.current();
+        let mut current = self.current.lock();
         current.clear();
         current.extend_from_slice(path.as_os_str().as_bytes());
     }
@@ -100,17 +101,13 @@ impl Progress {
             files_total: value(&self.files_total),
             files_done: value(&self.files_done),
             problem_count: value(&self.problem_count),
-            current: PathBuf::from(std::ffi::OsStr::from_bytes(&self.current())),
+            current: PathBuf::from(std::ffi::OsStr::from_bytes(&self.current.lock())),
         }
     }
 
     /// How many bytes are done.
     pub(crate) fn bytes_done(&self) -> u64 {
         self.bytes_done.load(Ordering::Relaxed)
-    }
-
-    fn current(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,7 +142,7 @@ impl ProblemList {
 
     /// Takes one more. Callable from many threads.
     pub fn report(&self, problem: Problem) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.lock();
         problems.1 += 1;
         if problems.0.len() < self.kept_max {
             problems.0.push(problem);
@@ -155,6 +152,6 @@ impl ProblemList {
     /// Those that were kept, in the order in which they were met, and how many there were.
     #[must_use]
     pub fn into_problems(self) -> (Vec<Problem>, u64) {
-        self.problems.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.problems.into_inner()
     }
 }

@@ -13,9 +13,9 @@ mod losses;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::{
@@ -460,7 +460,7 @@ struct Mended<'a> {
 impl Mended<'_> {
     /// How many blocks came from a source.
     fn into_fetched_count(self) -> Result<u64, PutError> {
-        match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match self.failure.into_inner() {
             Some(error) => Err(error),
             None => Ok(self.fetched_count.into_inner()),
         }
@@ -483,7 +483,7 @@ impl Mended<'_> {
         match self.store.put_back(&[(*name, bytes.clone())]) {
             Ok(stored_count) => drop(self.fetched_count.fetch_add(stored_count, Ordering::Relaxed)),
             Err(error) => {
-                self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                self.failure.lock().get_or_insert(error);
             }
         }
         Some(bytes)

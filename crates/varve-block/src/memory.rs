@@ -1,9 +1,9 @@
 //! A block store in memory: the simplest thing that keeps the contract, and what trees are tested on.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use crate::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
@@ -24,13 +24,13 @@ impl MemoryBlockStore {
     /// How many blocks it holds.
     #[must_use]
     pub fn block_count(&self) -> usize {
-        self.blocks().len()
+        self.blocks.lock().len()
     }
 
     /// The sizes of all its blocks, summed.
     #[must_use]
     pub fn stored_bytes(&self) -> usize {
-        self.blocks().values().map(Bytes::len).sum()
+        self.blocks.lock().values().map(Bytes::len).sum()
     }
 
     /// How many blocks were asked for so far.
@@ -41,17 +41,13 @@ impl MemoryBlockStore {
 
     /// Forgets a block, as damage would. Returns whether it was there.
     pub fn lose(&self, name: &BlockName) -> bool {
-        self.blocks().remove(name).is_some()
+        self.blocks.lock().remove(name).is_some()
     }
 
     /// Every block's name, in order.
     #[must_use]
     pub fn names(&self) -> Vec<BlockName> {
-        self.blocks().keys().copied().collect()
-    }
-
-    fn blocks(&self) -> std::sync::MutexGuard<'_, BTreeMap<BlockName, Bytes>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.lock().keys().copied().collect()
     }
 }
 
@@ -70,13 +66,13 @@ impl BlockStore for MemoryBlockStore {
         }
         let score = Score::from(*blake3::hash(block.bytes).as_bytes());
         let name = BlockName { score, block_type: block.block_type };
-        self.blocks().entry(name).or_insert_with(|| Bytes::copy_from_slice(block.bytes));
+        self.blocks.lock().entry(name).or_insert_with(|| Bytes::copy_from_slice(block.bytes));
         Ok(score)
     }
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         self.get_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.blocks().get(name).cloned().ok_or(GetError::NotFound { name: *name })
+        self.blocks.lock().get(name).cloned().ok_or(GetError::NotFound { name: *name })
     }
 
     fn sync(&self) -> Result<(), SyncError> {

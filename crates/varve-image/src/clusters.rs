@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::FileSystemError;
 use crate::fields::{u16_at, u32_at};
@@ -219,7 +221,7 @@ impl Clusters {
     }
 
     fn remembered(&self, first: u32) -> Option<Chain> {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let place = known.iter().position(|(start, _)| *start == first)?;
         let found = known.remove(place)?;
         let chain = Arc::clone(&found.1);
@@ -228,15 +230,11 @@ impl Clusters {
     }
 
     fn remember(&self, first: u32, chain: &Chain) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         if known.len() == CHAIN_COUNT_MAX {
             known.pop_front();
         }
         known.push_back((first, Arc::clone(chain)));
-    }
-
-    fn known(&self) -> MutexGuard<'_, VecDeque<(u32, Chain)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

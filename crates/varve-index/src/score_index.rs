@@ -1,7 +1,6 @@
 //! The index of a store, of whichever kind it is.
 
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-
+use parking_lot::{RwLock, RwLockReadGuard};
 use varve_block::{Fingerprint, LogAddress};
 
 use crate::{DiskIndex, Found, IndexFull, MemoryIndex, Near};
@@ -46,7 +45,7 @@ impl ScoreIndex {
     pub fn insert_all(&self, entries: &[(Fingerprint, LogAddress)]) -> Result<u64, IndexFull> {
         match self {
             Self::Memory(index) => {
-                let mut index = index.write().unwrap_or_else(PoisonError::into_inner);
+                let mut index = index.write();
                 let mut added = 0;
                 for (fingerprint, address) in entries {
                     added += u64::from(index.insert(*fingerprint, *address)?);
@@ -112,5 +111,5 @@ impl From<DiskIndex> for ScoreIndex {
 }
 
 fn read(index: &RwLock<MemoryIndex>) -> RwLockReadGuard<'_, MemoryIndex> {
-    index.read().unwrap_or_else(PoisonError::into_inner)
+    index.read()
 }

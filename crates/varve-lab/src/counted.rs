@@ -1,8 +1,9 @@
 //! Counts what the engine asks of its disk.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use varve_world::{FileLock, FileName, LockError, Storage};
 
@@ -54,11 +55,7 @@ impl CountedStorage {
     /// What was asked since this was asked last.
     #[must_use]
     pub fn take(&self) -> DiskWork {
-        std::mem::take(&mut self.state().work)
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.state.lock().work)
     }
 }
 
@@ -69,7 +66,7 @@ impl Storage for CountedStorage {
 
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
         let start = self.inner.append(file, bytes)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.work.writes += 1;
         state.work.written_bytes += bytes.len() as u64;
         state.move_to(file, start, bytes.len() as u64);
@@ -78,7 +75,7 @@ impl Storage for CountedStorage {
 
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.inner.overwrite(file, offset, bytes)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.work.writes += 1;
         state.work.written_bytes += bytes.len() as u64;
         state.move_to(file, offset, bytes.len() as u64);
@@ -87,7 +84,7 @@ impl Storage for CountedStorage {
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.inner.read_at(file, offset, into)?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.work.reads += 1;
         state.work.read_bytes += into.len() as u64;
         state.move_to(file, offset, into.len() as u64);
@@ -107,12 +104,12 @@ impl Storage for CountedStorage {
     }
 
     fn sync(&self, file: &FileName) -> io::Result<()> {
-        self.state().work.syncs += 1;
+        self.state.lock().work.syncs += 1;
         self.inner.sync(file)
     }
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        self.state().work.syncs += 1;
+        self.state.lock().work.syncs += 1;
         self.inner.sync_folder(folder)
     }
 

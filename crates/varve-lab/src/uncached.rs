@@ -6,9 +6,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use varve_world::{
     FileLock, FileName, LockError, PAGE_BYTES, PageBuffer, RealStorage, Storage, open_uncached,
 };
@@ -46,13 +47,9 @@ impl UncachedStorage {
         self.is_direct.load(Ordering::Relaxed)
     }
 
-    fn open_files(&self) -> MutexGuard<'_, BTreeMap<FileName, Arc<File>>> {
-        self.open_files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// `None` where there is no direct access.
     fn open(&self, name: &FileName) -> io::Result<Option<Arc<File>>> {
-        if let Some(open) = self.open_files().get(name) {
+        if let Some(open) = self.open_files.lock().get(name) {
             return Ok(Some(Arc::clone(open)));
         }
         let path = self.root.join(name.as_str());
@@ -61,7 +58,7 @@ impl UncachedStorage {
             return Ok(None);
         };
         let file = Arc::new(file);
-        let mut open_files = self.open_files();
+        let mut open_files = self.open_files.lock();
         if open_files.len() >= OPEN_FILES_MAX {
             open_files.clear();
         }
@@ -70,12 +67,12 @@ impl UncachedStorage {
     }
 
     fn forget(&self, name: &FileName) {
-        self.open_files().remove(name);
+        self.open_files.lock().remove(name);
     }
 
     /// Lends memory that begins and ends with a page.
     fn with_buffer<T>(&self, bytes: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
-        let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffers = || self.buffers.lock();
         let mut memory = buffers().pop().unwrap_or_default();
         if memory.len() < bytes {
             memory.resize(bytes);

@@ -6,8 +6,9 @@
 //!
 //! A key is wiped when it is let go, and its place is given again; a page is unlocked when the last key of it is gone.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::locked::LockedMemory;
@@ -51,7 +52,7 @@ pub(crate) struct KeptKey {
 impl KeyShelf {
     /// Copies a key to locked memory. The original is the caller's to wipe.
     pub(crate) fn keep(&self, key: &[u8; KEY_BYTES]) -> KeptKey {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.pages.lock();
         for page in pages.iter().filter_map(Weak::upgrade) {
             if let Some(place) = page.put(key) {
                 return KeptKey { page, place };
@@ -66,13 +67,9 @@ impl KeyShelf {
 }
 
 impl Page {
-    fn inside(&self) -> MutexGuard<'_, PageInside> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a key in, and says where it is; `None` if there is no room.
     fn put(&self, key: &[u8; KEY_BYTES]) -> Option<usize> {
-        let mut inside = self.inside();
+        let mut inside = self.0.lock();
         let place = (!inside.taken).trailing_zeros() as usize;
         inside.keys.0.get_mut(place)?.copy_from_slice(key);
         inside.taken |= 1 << place;
@@ -83,14 +80,14 @@ impl Page {
 impl KeptKey {
     /// Lets `using` have the key for a moment, from a copy that is wiped then.
     pub(crate) fn with<T>(&self, using: impl FnOnce(&[u8; KEY_BYTES]) -> T) -> T {
-        let key = Zeroizing::new(self.page.inside().keys.0[self.place]);
+        let key = Zeroizing::new(self.page.0.lock().keys.0[self.place]);
         using(&key)
     }
 }
 
 impl Drop for KeptKey {
     fn drop(&mut self) {
-        let mut inside = self.page.inside();
+        let mut inside = self.page.0.lock();
         inside.keys.0[self.place].zeroize();
         inside.taken &= !(1 << self.place);
     }
@@ -113,11 +110,11 @@ mod tests {
         for (number, kept) in kept.iter().enumerate() {
             kept.with(|found| assert_eq!(*found, key(number)));
         }
-        let pages = shelf.pages.lock().unwrap().clone();
+        let pages = shelf.pages.lock().clone();
         assert_eq!(pages.len(), 3000_usize.div_ceil(KEYS_PER_PAGE));
         assert_eq!(size_of::<Keys>(), 4096, "a page has nothing but keys");
         if LockedMemory::<Keys>::default().is_locked() {
-            assert!(pages.iter().all(|page| page.upgrade().unwrap().inside().keys.is_locked()));
+            assert!(pages.iter().all(|page| page.upgrade().unwrap().0.lock().keys.is_locked()));
         } else {
             eprintln!("skipped: memory cannot be locked here (ulimit -l)");
         }
@@ -131,7 +128,7 @@ mod tests {
         let [first, second, third] = [1, 2, 3].map(|number| shelf.keep(&key(number)));
         let (page, place) = (Arc::clone(&second.page), second.place);
         drop(second);
-        assert_eq!(page.inside().keys.0[place], [0; KEY_BYTES]);
+        assert_eq!(page.0.lock().keys.0[place], [0; KEY_BYTES]);
         let fourth = shelf.keep(&key(4));
         assert_eq!((fourth.place, Arc::ptr_eq(&fourth.page, &page)), (place, true));
         for (kept, number) in [(&first, 1), (&third, 3), (&fourth, 4)] {

@@ -2,8 +2,8 @@
 //! syncs next is told that all is well, though their blocks may have been among it.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use varve_world::is_out_of_descriptors;
 
 /// Why nothing becomes durable any more, if that is so.
@@ -13,7 +13,7 @@ pub(crate) struct SyncFailure(Mutex<Option<String>>);
 impl SyncFailure {
     /// Carries out a sync, unless one has failed. One at a time: a failure is known here before anybody else may ask the system.
     pub(crate) fn unless_failed(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let mut failure = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failure = self.0.lock();
         if let Some(reason) = &*failure {
             return Err(io::Error::other(format!("an earlier sync has failed: {reason}")));
         }

@@ -9,8 +9,9 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use varve_archive::{ImageReader, Place, PlaceError, ServedImage, Told, ToldRun};
 use varve_image::{LeftOut, Ranges, ReadAt};
 
@@ -22,7 +23,7 @@ pub(crate) fn left_out_before(earlier: ImageReader, block_bytes: u32) -> io::Res
     let earlier = Arc::new(Attentive { reader: earlier, failure: Mutex::default() });
     let possible = LeftOut::ever_possible(Arc::clone(&earlier) as _);
     // Whoever looks for something to leave out takes what cannot be read for nothing of the kind.
-    if let Some(failure) = earlier.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(failure) = earlier.failure.lock().take() {
         return Err(failure);
     }
     let mut left_out = Ranges::default();
@@ -60,7 +61,7 @@ impl ReadAt for Attentive {
             && error.kind() != io::ErrorKind::UnexpectedEof
         {
             let again = io::Error::new(error.kind(), error.to_string());
-            self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(again);
+            self.failure.lock().get_or_insert(again);
         }
         read
     }

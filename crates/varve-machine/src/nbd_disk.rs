@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use varve_archive::{ImageSink, Place, PlaceError, ServedImage, Told, ToldRun};
 use varve_nbd::{
     BASE_ALLOCATION, BLOCK_ZERO, Chunk, ClientNegotiation, Command, CommandFlags, Connected, Extent, Replies,
@@ -101,7 +101,7 @@ impl NbdDisk {
     /// Does something with a connection that nobody else uses meanwhile. One that has failed is not used again.
     fn with_connection<T>(&self, work: impl FnOnce(&mut Connection) -> io::Result<T>) -> io::Result<T> {
         let mut connection = {
-            let mut connections = lock(&self.connections);
+            let mut connections = self.connections.lock();
             loop {
                 if let Some(idle) = connections.idle.pop() {
                     break idle;
@@ -109,11 +109,11 @@ impl NbdDisk {
                 if connections.open_count == 0 {
                     return Err(io::Error::new(io::ErrorKind::NotConnected, "every connection has failed"));
                 }
-                connections = self.returned.wait(connections).unwrap_or_else(PoisonError::into_inner);
+                self.returned.wait(&mut connections);
             }
         };
         let done = work(&mut connection);
-        let mut connections = lock(&self.connections);
+        let mut connections = self.connections.lock();
         if done.is_ok() {
             connections.idle.push(connection);
         } else {
@@ -131,7 +131,7 @@ impl ServedImage for NbdDisk {
     }
 
     fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         if offset < told.start || told.runs.last().is_none_or(|run| run.end <= offset) {
             let start = offset / u64::from(self.alignment) * u64::from(self.alignment);
             let has_changes = self.has_changes;
@@ -442,10 +442,6 @@ fn late(error: io::Error) -> io::Error {
 
 fn wrong(said: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, said)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use varve_archive::{
     Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, LeftOutRecord, Machine, NameTaken,
     Place, PlaceError, Progress, Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError,
@@ -219,7 +220,7 @@ pub fn archive_night(
     let qmp = Arc::new(Mutex::new(qmp));
     let taken = night.run(&qmp);
     let Night { archived, scratch, .. } = night;
-    match clean_up(&mut lock(&qmp), store, &planned, &archived) {
+    match clean_up(&mut qmp.lock(), store, &planned, &archived) {
         // A machine that is paused keeps the files open until it goes on: their room need not wait for that. If one cannot be
         // cut short, it still goes then.
         Ok(()) => scratch.iter().for_each(|file| drop(file.set_len(0))),
@@ -371,12 +372,12 @@ impl Night<'_> {
         let mut agent =
             self.options.agent.as_deref().map(|path| Agent::connect(path, patience)).transpose()?;
         let drives: Vec<_> = self.planned.iter().map(|planned| &planned.drive).collect();
-        let point = prepare(&mut lock(qmp), self.store, &drives, &self.options.scratch)?;
+        let point = prepare(&mut qmp.lock(), self.store, &drives, &self.options.scratch)?;
         self.scratch.clone_from(&point.scratch);
-        let time = self.hold(&mut lock(qmp), &point, agent.as_mut())?;
+        let time = self.hold(&mut qmp.lock(), &point, agent.as_mut())?;
         let mut disks = Vec::new();
         for (number, planned) in self.planned.iter().enumerate() {
-            disks.push(self.open(&mut lock(qmp), &point, number, planned)?);
+            disks.push(self.open(&mut qmp.lock(), &point, number, planned)?);
         }
         for ((planned, name), (disk, scratch)) in
             self.planned.iter().zip(&names).zip(disks.into_iter().zip(point.scratch))
@@ -590,7 +591,7 @@ impl ServedImage for HeldDisk {
 
     fn held_still(&self) -> io::Result<bool> {
         let is_held =
-            Point::is_held(self.store, &mut lock(&self.qmp), self.drive_count).map_err(io::Error::other)?;
+            Point::is_held(self.store, &mut self.qmp.lock(), self.drive_count).map_err(io::Error::other)?;
         if is_held {
             return Ok(true);
         }
@@ -625,8 +626,4 @@ fn clean_up(
         }
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,11 @@
 //! The threads of the proxies: the one place of this crate where there are any, and where time passes.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::buffer::{Step, WriteBuffer};
 use crate::read_ahead::ReadAhead;
@@ -59,7 +61,7 @@ impl Pace {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let needed = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
         let needed = Duration::from_nanos(u64::try_from(needed).unwrap_or(u64::MAX));
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = self.next.lock();
         let begun = (*next).max(started);
         *next = begun.checked_add(needed).unwrap_or(begun);
         next.saturating_duration_since(now())

@@ -9,10 +9,11 @@
 //!   behind.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_store::Store;
 use varve_world::World;
@@ -141,21 +142,13 @@ impl BoundedStore {
     /// How many bytes it takes now.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.read().used()
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, Segments> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Segments> {
-        self.segments.write().unwrap_or_else(PoisonError::into_inner)
+        self.segments.read().used()
     }
 
     /// Puts blocks into the newest segment, but for those that are in one of the newer half.
     fn put_fresh(&self, blocks: &[(BlockName, &[u8])]) -> Result<(), PutError> {
         loop {
-            let segments = self.read();
+            let segments = self.segments.read();
             let Some(newest) = segments.live.last().filter(|newest| newest.bytes() < self.segment_bytes)
             else {
                 drop(segments);
@@ -191,7 +184,7 @@ impl BoundedStore {
     /// Drops the oldest segments until there is room for one more, and begins that.
     fn turn(&self) -> Result<(), PutError> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| PutError::Failed { source };
-        let mut segments = self.write();
+        let mut segments = self.segments.write();
         if segments.live.last().is_some_and(|newest| newest.bytes() < self.segment_bytes) {
             return Ok(());
         }
@@ -255,7 +248,7 @@ impl BlockStore for BoundedStore {
     }
 
     fn sync(&self) -> Result<(), SyncError> {
-        let newest = self.read().live.last().cloned();
+        let newest = self.segments.read().live.last().cloned();
         newest.map_or(Ok(()), |newest| newest.store.sync())
     }
 
@@ -273,7 +266,7 @@ impl BlockStore for BoundedStore {
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
-        let segments: Vec<Arc<Segment>> = self.read().live.iter().rev().cloned().collect();
+        let segments: Vec<Arc<Segment>> = self.segments.read().live.iter().rev().cloned().collect();
         let old_from = segments.len().div_ceil(2);
         let missing = |name: &BlockName| GetError::NotFound { name: *name };
         let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();

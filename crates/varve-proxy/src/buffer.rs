@@ -28,11 +28,12 @@ mod trickle;
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, RwLock};
 use varve_block::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError, with_causes,
 };
@@ -172,10 +173,6 @@ impl From<PutError> for NotPut {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn put_failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> PutError {
     PutError::Failed { source: error.into() }
 }
@@ -254,8 +251,8 @@ impl WriteBuffer {
     #[must_use]
     pub fn status(&self) -> BufferStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let troubles: Vec<String> = self.ways.iter().filter_map(|way| lock(&way.trouble).clone()).collect();
-        let segments = self.read();
+        let troubles: Vec<String> = self.ways.iter().filter_map(|way| way.trouble.lock().clone()).collect();
+        let segments = self.segments.read();
         BufferStatus {
             waiting_bytes: segments.used(),
             bytes_max: self.settings.bytes_max,
@@ -266,7 +263,7 @@ impl WriteBuffer {
             refused_writes: get(&self.counters.refused_writes),
             blocked_ways: troubles.len() as u64,
             trouble: (!troubles.is_empty()).then(|| troubles.join("; ")),
-            fault: lock(&self.fault).clone(),
+            fault: self.fault.lock().clone(),
         }
     }
 
@@ -276,17 +273,9 @@ impl WriteBuffer {
         self.ways.len()
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Segments> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Segments> {
-        self.segments.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// From here on nothing is taken, and no sync succeeds.
     fn note_fault(&self, text: &str) {
-        let mut fault = lock(&self.fault);
+        let mut fault = self.fault.lock();
         if fault.is_none() {
             tracing::error!(
                 reason = text,
@@ -297,7 +286,7 @@ impl WriteBuffer {
     }
 
     fn check_fault(&self) -> Result<(), String> {
-        match &*lock(&self.fault) {
+        match &*self.fault.lock() {
             Some(fault) => Err(format!("the write buffer could not write, and does not try again: {fault}")),
             None => Ok(()),
         }
@@ -305,7 +294,7 @@ impl WriteBuffer {
 
     /// What is told to whoever finds no room for what goes this way.
     fn full(&self, segments: &Segments, way: usize) -> Full {
-        let trouble = lock(&self.ways[way].trouble).clone();
+        let trouble = self.ways[way].trouble.lock().clone();
         Full { used: segments.used_by(way), bytes_max: segments.room_of(way), trouble }
     }
 
@@ -313,7 +302,7 @@ impl WriteBuffer {
     fn try_put(&self, way: usize, blocks: &[Named<'_>]) -> Result<(), NotPut> {
         loop {
             self.check_fault().map_err(|reason| PutError::ReadOnly { reason })?;
-            let segments = self.read();
+            let segments = self.segments.read();
             let mut fresh = Vec::with_capacity(blocks.len());
             for (block, name) in blocks {
                 if !is_waiting(&segments.closed, block, name)? {
@@ -348,7 +337,7 @@ impl WriteBuffer {
                 }
                 put?;
                 open.bytes.fetch_add(added, Ordering::SeqCst);
-                lock(&open.first_put).get_or_insert_with(|| self.world.clock.now());
+                open.first_put.lock().get_or_insert_with(|| self.world.clock.now());
                 return Ok(());
             }
             drop(segments);
@@ -360,7 +349,7 @@ impl WriteBuffer {
     fn turn(&self, way: usize) -> Result<(), NotPut> {
         // While others can still read and write; what comes after that is little.
         self.sync_open(way).map_err(put_failed)?;
-        let mut segments = self.write();
+        let mut segments = self.segments.write();
         if segments.open[way].as_ref().is_some_and(|open| open.bytes() < self.segment_bytes) {
             // Somebody else has done it meanwhile.
             return Ok(());
@@ -392,7 +381,7 @@ impl WriteBuffer {
 
     /// Makes what is in the open segment of a way durable.
     fn sync_open(&self, way: usize) -> Result<(), SyncError> {
-        let open = self.read().open[way].clone();
+        let open = self.segments.read().open[way].clone();
         let Some(open) = open else { return Ok(()) };
         open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))
     }
@@ -428,7 +417,7 @@ impl WriteBuffer {
     /// Waits until there may be room, for a while.
     fn wait_for_room(&self) {
         let (mutex, told) = &self.room;
-        drop(told.wait_timeout(lock(mutex), LOOK_AGAIN));
+        told.wait_for(&mut mutex.lock(), LOOK_AGAIN);
     }
 
     /// Puts what goes each way; what finds no room waits for it, and the rest does not.
@@ -448,7 +437,7 @@ impl WriteBuffer {
             let mut still = Vec::new();
             for (way, blocks) in waiting {
                 match self.try_put(way, &blocks) {
-                    Ok(()) => *lock(&self.ways[way].full_since) = None,
+                    Ok(()) => *self.ways[way].full_since.lock() = None,
                     Err(NotPut::Put(error)) => return Err(error),
                     Err(NotPut::Full(found)) => {
                         full = Some((way, found));
@@ -461,7 +450,7 @@ impl WriteBuffer {
             if place.is_none() {
                 place = Waiting::begin(&self.waiting);
             }
-            let full_since = *lock(&self.ways[way].full_since).get_or_insert_with(|| self.world.clock.now());
+            let full_since = *self.ways[way].full_since.lock().get_or_insert_with(|| self.world.clock.now());
             if place.is_none() || self.is_too_long_ago(started) || self.is_too_long_ago(full_since) {
                 self.counters.refused_writes.fetch_add(1, Ordering::Relaxed);
                 return Err(put_failed(full));
@@ -533,7 +522,7 @@ impl BlockStore for WriteBuffer {
     fn sync(&self) -> Result<(), SyncError> {
         let open: Vec<Arc<Segment>> = {
             // What a segment had that is closed by now was made durable then, or that is the fault.
-            let segments = self.read();
+            let segments = self.segments.read();
             self.check_fault().map_err(|text| SyncError { source: text.into() })?;
             segments.open.iter().flatten().cloned().collect()
         };
@@ -569,7 +558,7 @@ impl BlockStore for WriteBuffer {
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
         // What is removed meanwhile is at the target, which is asked last.
-        let segments: Vec<Arc<Segment>> = self.read().live().cloned().collect();
+        let segments: Vec<Arc<Segment>> = self.segments.read().live().cloned().collect();
         let missing = |name: &BlockName| GetError::NotFound { name: *name };
         let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();
         for segment in &segments {
@@ -599,7 +588,7 @@ impl BlockStore for WriteBuffer {
     }
 
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        let segments: Vec<Arc<Segment>> = self.read().live().cloned().collect();
+        let segments: Vec<Arc<Segment>> = self.segments.read().live().cloned().collect();
         let mut present = vec![false; names.len()];
         for segment in &segments {
             for (present, is_there) in present.iter_mut().zip(segment.store.has_batch(names)?) {

@@ -19,11 +19,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_venti::WireType;
 
@@ -154,7 +155,7 @@ impl ReadAhead {
     /// Fetches some of what is in the queue. Says whether there was anything.
     pub fn step(&self) -> bool {
         let names: Vec<BlockName> = {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             let mut names = Vec::new();
             while names.len() < STEP_BLOCKS
                 && let Some((_, name)) = queue.waiting.pop_first()
@@ -190,14 +191,14 @@ impl ReadAhead {
 
     /// Waits until there is something to fetch; `false` once nothing more will come.
     pub fn wait(&self) -> bool {
-        let idle = |queue: &mut Queue| queue.waiting.is_empty() && !queue.is_over;
-        let queue = self.told.wait_while(self.queue(), idle).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue.lock();
+        self.told.wait_while(&mut queue, |queue| queue.waiting.is_empty() && !queue.is_over);
         !queue.is_over
     }
 
     /// Nothing more is to be fetched ahead.
     pub fn end(&self) {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.is_over = true;
         queue.waiting.clear();
         queue.places.clear();
@@ -219,7 +220,7 @@ impl ReadAhead {
         }
         let empty = self.source.empty_score();
         let mut is_any = false;
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         if queue.is_over {
             return;
         }
@@ -236,21 +237,16 @@ impl ReadAhead {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A block that is in memory, or on its way there.
     fn near(&self, name: &BlockName) -> Option<Bytes> {
         let key = as_on_the_wire(name);
         if let Some(block) = self.memory.get(&key) {
             return Some(block);
         }
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         queue.take(&key);
         while queue.on_the_way.contains(&key) {
-            let waited = self.told.wait_timeout(queue, LOOK_AGAIN);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.told.wait_for(&mut queue, LOOK_AGAIN);
         }
         drop(queue);
         self.memory.get(&key)
@@ -265,7 +261,7 @@ struct Arrival<'a> {
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        let mut queue = self.ahead.queue();
+        let mut queue = self.ahead.queue.lock();
         for name in self.names {
             queue.on_the_way.remove(&as_on_the_wire(name));
         }

@@ -3,9 +3,9 @@
 //! Which ones go depends on nothing but what was asked.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_block::BlockName;
 
 /// What it costs to remember a block, its bytes aside.
@@ -37,7 +37,7 @@ impl RecentBlocks {
     }
 
     pub(crate) fn get(&self, name: &BlockName) -> Option<Bytes> {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         let Kept { blocks, by_use, use_count, .. } = &mut *kept;
         let (block, last_use) = blocks.get_mut(name)?;
         by_use.remove(last_use);
@@ -48,7 +48,7 @@ impl RecentBlocks {
     }
 
     pub(crate) fn has(&self, name: &BlockName) -> bool {
-        self.kept().blocks.contains_key(name)
+        self.kept.lock().blocks.contains_key(name)
     }
 
     pub(crate) fn insert(&self, name: BlockName, block: &Bytes) {
@@ -57,7 +57,7 @@ impl RecentBlocks {
         }
         // A slice of something larger would keep all of it.
         let block = Bytes::copy_from_slice(block);
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         kept.use_count += 1;
         let now = kept.use_count;
         kept.bytes += weight(&block);
@@ -72,10 +72,6 @@ impl RecentBlocks {
                 kept.bytes -= weight(&gone);
             }
         }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,10 +13,11 @@ mod range;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_world::{Task, Workers};
 
@@ -316,7 +317,7 @@ impl Part {
     }
 
     fn sync(&self) -> Result<(), SyncError> {
-        let _gate: MutexGuard<'_, ()> = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let _gate: MutexGuard<'_, ()> = self.gate.lock();
         if !self.is_dirty.swap(false, Ordering::SeqCst) {
             return Ok(());
         }

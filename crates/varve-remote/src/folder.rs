@@ -10,9 +10,10 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 use varve_world::FileName;
@@ -71,10 +72,6 @@ impl FolderTarget {
     #[must_use]
     pub fn at_pace(self, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
         Self { up, down, ..self }
-    }
-
-    fn leftovers(&self) -> MutexGuard<'_, Vec<String>> {
-        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, name: &FileName) -> PathBuf {
@@ -248,7 +245,7 @@ impl FolderTarget {
         match self.walk(folder, &mut listing) {
             Ok(()) => {
                 if folder.is_empty() {
-                    *self.leftovers() = listing.dead_leftovers();
+                    *self.leftovers.lock() = listing.dead_leftovers();
                 }
                 Ok(listing)
             }
@@ -439,7 +436,7 @@ impl Target for FolderTarget {
     }
 
     fn remove_leftovers(&self) -> usize {
-        let dead = std::mem::take(&mut *self.leftovers());
+        let dead = std::mem::take(&mut *self.leftovers.lock());
         dead.iter().filter(|path| fs::remove_file(self.root.join(path)).is_ok()).count()
     }
 }

@@ -10,9 +10,10 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use suppaftp::types::{FileType, Mode};
 use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
 use varve_world::FileName;
@@ -80,7 +81,7 @@ impl Ftp {
         let mut connection = self.connection()?;
         let outcome = call(&mut connection);
         if !matches!(outcome, Err(Trouble::Passing(..))) {
-            let mut free = self.free();
+            let mut free = self.free.lock();
             if free.len() < FREE_COUNT_MAX {
                 free.push(connection);
             }
@@ -88,13 +89,9 @@ impl Ftp {
         outcome
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn connection(&self) -> Result<Connection, Trouble> {
         loop {
-            let Some(mut connection) = self.free().pop() else { return self.connect() };
+            let Some(mut connection) = self.free.lock().pop() else { return self.connect() };
             if !connection.is_doubtful {
                 return Ok(connection);
             }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_world::FileName;
 
 use crate::target::{Capabilities, Object, PutMode, Target, TargetError};
@@ -26,13 +27,9 @@ impl MemoryTarget {
     /// Puts an object in place or takes it away, as an attacker or a careless copy would.
     pub fn set(&self, name: &FileName, contents: Option<Bytes>) {
         match contents {
-            Some(contents) => self.objects().insert(name.clone(), contents),
-            None => self.objects().remove(name),
+            Some(contents) => self.objects.lock().insert(name.clone(), contents),
+            None => self.objects.lock().remove(name),
         };
-    }
-
-    fn objects(&self) -> MutexGuard<'_, BTreeMap<FileName, Bytes>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -48,7 +45,7 @@ impl Target for MemoryTarget {
     }
 
     fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
-        let mut objects = self.objects();
+        let mut objects = self.objects.lock();
         if mode == PutMode::Create && objects.contains_key(name) {
             return Err(TargetError::Exists { name: name.clone() });
         }
@@ -57,7 +54,7 @@ impl Target for MemoryTarget {
     }
 
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
-        let objects = self.objects();
+        let objects = self.objects.lock();
         let contents = objects.get(name).ok_or_else(|| TargetError::NotFound { name: name.clone() })?;
         let (Ok(start), Ok(end)) = (usize::try_from(range.start), usize::try_from(range.end)) else {
             return Err(TargetError::Short { name: name.clone(), end: range.end });
@@ -71,7 +68,7 @@ impl Target for MemoryTarget {
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let is_inside = |name: &FileName| name.as_str().starts_with(&prefix);
-        let objects = self.objects();
+        let objects = self.objects.lock();
         let found = objects.iter().filter(|(name, _)| is_inside(name));
         Ok(found
             .map(|(name, contents)| Object { name: name.clone(), bytes: contents.len() as u64 })
@@ -79,7 +76,11 @@ impl Target for MemoryTarget {
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
-        self.objects().remove(name).map(|_| ()).ok_or_else(|| TargetError::NotFound { name: name.clone() })
+        self.objects
+            .lock()
+            .remove(name)
+            .map(|_| ())
+            .ok_or_else(|| TargetError::NotFound { name: name.clone() })
     }
 }
 

@@ -1,7 +1,8 @@
 //! How many bytes a second may go over the line.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::edge;
 
@@ -42,7 +43,7 @@ impl Pace {
     #[expect(clippy::cast_precision_loss, reason = "a rate need not be exact in its fifteenth digit")]
     fn take_at(&self, bytes: usize, now: Instant) -> Duration {
         let rate = self.bytes_per_second as f64;
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = self.bucket.lock();
         let passed = now.saturating_duration_since(bucket.filled_at).as_secs_f64();
         bucket.filled_at = now.max(bucket.filled_at);
         bucket.tokens = (bucket.tokens + passed * rate).min(rate / 4.0) - bytes as f64;

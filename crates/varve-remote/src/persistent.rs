@@ -3,10 +3,10 @@
 use std::fmt;
 use std::io;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_world::FileName;
 
 use crate::listing::Listing;
@@ -184,7 +184,7 @@ impl<H: Home> Persistent<H> {
             let mut listing = Listing::default();
             self.home.list(folder, &mut listing)?;
             if folder.is_empty() {
-                *self.leftovers() = listing.dead_leftovers();
+                *self.leftovers.lock() = listing.dead_leftovers();
             }
             Ok(listing)
         });
@@ -197,10 +197,6 @@ impl<H: Home> Persistent<H> {
                 TargetError::Failed { what: what(), source }
             }
         })
-    }
-
-    fn leftovers(&self) -> MutexGuard<'_, Vec<String>> {
-        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether an object has these contents.
@@ -315,7 +311,7 @@ impl<H: Home> Target for Persistent<H> {
 
     fn remove_leftovers(&self) -> usize {
         let mut removed_count = 0;
-        for path in std::mem::take(&mut *self.leftovers()) {
+        for path in std::mem::take(&mut *self.leftovers.lock()) {
             match self.home.remove_leftover(&path) {
                 Ok(()) | Err(Trouble::NotFound) => removed_count += 1,
                 // It may stay: nobody sees it, and the next listing finds it again.
@@ -352,8 +348,8 @@ mod tests {
         }
 
         fn meet<T>(&self, act: impl FnOnce() -> Result<T, TargetError>) -> Result<T, Trouble> {
-            *self.calls.lock().unwrap() += 1;
-            let mut script = self.script.lock().unwrap();
+            *self.calls.lock() += 1;
+            let mut script = self.script.lock();
             if let Some((done, trouble)) = (!script.is_empty()).then(|| script.remove(0)) {
                 if done {
                     drop(act());
@@ -431,7 +427,7 @@ mod tests {
     }
 
     fn calls(target: &Persistent<Moody>) -> u32 {
-        *target.home.calls.lock().unwrap()
+        *target.home.calls.lock()
     }
 
     #[test]
@@ -443,7 +439,7 @@ mod tests {
         let error = target.get(&FileName::new("x").unwrap(), 0..1).unwrap_err();
         let said = varve_block::with_causes(&error);
         assert!(said.contains("interrupted before it was tried again: gone for now"), "{said}");
-        assert_eq!(*target.home.calls.lock().unwrap(), 1);
+        assert_eq!(*target.home.calls.lock(), 1);
     }
 
     #[test]

@@ -4,11 +4,12 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Status};
+use parking_lot::Mutex;
 use reqwest::header::HOST;
 use reqwest::{Method, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -116,13 +117,13 @@ impl PlainConnections {
 
     fn take_idle(&self) -> Option<TcpStream> {
         let now = edge::now();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.retain(|(since, _)| now.saturating_duration_since(*since) < IDLE_MAX);
         idle.pop().map(|(_, connection)| connection)
     }
 
     fn keep(&self, connection: TcpStream) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((edge::now(), connection));
+        self.idle.lock().push((edge::now(), connection));
     }
 }
 

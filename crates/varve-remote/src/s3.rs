@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -22,6 +22,7 @@ use object_store::aws::{
 };
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::{RetryConfig, StaticCredentialProvider};
+use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE};
 use reqwest::{Method, Request, StatusCode};
@@ -271,7 +272,7 @@ impl S3 {
 
     /// Whether the server honours `If-None-Match: *` when an object is put.
     async fn puts_are_exclusive(&self) -> Result<bool, Trouble> {
-        if let Some(known) = self.honoured().by_puts {
+        if let Some(known) = self.honoured.lock().by_puts {
             return Ok(known);
         }
         let key = self.key(PROBE);
@@ -290,13 +291,13 @@ impl S3 {
                 _ => drop(answer.success()?),
             }
         }
-        self.honoured().by_puts = Some(honoured);
+        self.honoured.lock().by_puts = Some(honoured);
         Ok(honoured)
     }
 
     /// The same for the completion of an upload in parts; the object of the other probe is there.
     async fn completions_are_exclusive(&self) -> Result<bool, Trouble> {
-        if let Some(known) = self.honoured().by_completions {
+        if let Some(known) = self.honoured.lock().by_completions {
             return Ok(known);
         }
         let mut honoured = false;
@@ -315,12 +316,8 @@ impl S3 {
                 return Err(answer.trouble());
             }
         }
-        self.honoured().by_completions = Some(honoured);
+        self.honoured.lock().by_completions = Some(honoured);
         Ok(honoured)
-    }
-
-    fn honoured(&self) -> std::sync::MutexGuard<'_, Honoured> {
-        self.honoured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn put_small(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), Trouble> {

@@ -1,8 +1,9 @@
 //! Buffers that are used again: to touch fresh memory for the first time costs more than to copy into it what a fast line brings.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_world::PageBuffer;
 
 /// No more than so much is kept. Readers give one back for each that they take, so that a few are enough for many of them.
@@ -26,7 +27,7 @@ impl SpareBuffers {
         if byte_count <= SHORT_BYTES_MAX {
             return Buffer { bytes: PageBuffer::with_capacity(byte_count), home: None };
         }
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = self.0.lock().pop();
         let bytes = spare.unwrap_or_else(|| PageBuffer::with_capacity(byte_count));
         Buffer { bytes, home: Some(Arc::clone(self)) }
     }
@@ -48,7 +49,7 @@ impl AsRef<[u8]> for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let Some(home) = &self.home else { return };
-        let mut spare = home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = home.0.lock();
         let kept: usize = spare.iter().map(PageBuffer::capacity).sum();
         if kept + self.bytes.capacity() <= SPARE_BYTES_MAX {
             let mut bytes = std::mem::take(&mut self.bytes);
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn no_more_are_kept_than_a_few() {
         let home = Arc::new(SpareBuffers::default());
-        let kept = || home.0.lock().unwrap().iter().map(PageBuffer::capacity).sum::<usize>();
+        let kept = || home.0.lock().iter().map(PageBuffer::capacity).sum::<usize>();
         let used: Vec<_> = (0..9).map(|_| home.take(10 << 20)).collect();
         drop(used);
         assert_eq!(kept(), 60 << 20);

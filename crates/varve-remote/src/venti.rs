@@ -20,10 +20,10 @@ mod tls;
 mod unsynced;
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_block::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError, with_causes,
 };
@@ -111,7 +111,7 @@ impl VentiStore {
     pub fn connect(address: Address, options: VentiOptions) -> Result<Self, VentiError> {
         let store = Self::connect_later(address, options);
         let first = store.open()?;
-        lock(&store.idle).push(first);
+        store.idle.lock().push(first);
         Ok(store)
     }
 
@@ -137,7 +137,7 @@ impl VentiStore {
 
     fn open(&self) -> Result<Connection, VentiError> {
         let number = {
-            let mut count = lock(&self.connection_count);
+            let mut count = self.connection_count.lock();
             *count += 1;
             *count
         };
@@ -159,7 +159,7 @@ impl VentiStore {
 
     /// How the server broke the protocol, if that was a short while ago.
     fn recent_breach(&self) -> Option<ClientError> {
-        let breach = lock(&self.breach);
+        let breach = self.breach.lock();
         let (at, error) = breach.as_ref()?;
         (at.elapsed() < self.options.breach_pause).then(|| error.clone())
     }
@@ -174,7 +174,7 @@ impl VentiStore {
         }
         let answer = self.ask_until_answered(ask);
         if let Some(breach) = answer.as_ref().err().and_then(VentiError::breach) {
-            *lock(&self.breach) = Some((edge::now(), breach.clone()));
+            *self.breach.lock() = Some((edge::now(), breach.clone()));
         }
         answer
     }
@@ -187,12 +187,12 @@ impl VentiStore {
         let mut attempt = 1;
         let mut stale = 0;
         loop {
-            let idle = lock(&self.idle).pop();
+            let idle = self.idle.lock().pop();
             let was_idle = idle.is_some();
             let asked = idle.map_or_else(|| self.open(), Ok).and_then(|mut connection| {
                 let answer = ask(&mut connection)?;
                 // The oldest stays first: it tells that the server has lived as long.
-                let mut idle = lock(&self.idle);
+                let mut idle = self.idle.lock();
                 let place = idle.partition_point(|other| other.number() < connection.number());
                 idle.insert(place, connection);
                 Ok(answer)
@@ -231,7 +231,7 @@ impl VentiStore {
     }
 
     fn make_durable(&self) -> Result<(), VentiError> {
-        let taken = std::mem::take(&mut *lock(&self.unsynced));
+        let taken = std::mem::take(&mut *self.unsynced.lock());
         let synced = self.try_again(|connection| {
             // A server that was started again has perhaps lost what the one before it had only acknowledged.
             if connection.number() > taken.first_connection() {
@@ -256,7 +256,7 @@ impl VentiStore {
             }
         });
         if synced.is_err() {
-            lock(&self.unsynced).put_back(taken);
+            self.unsynced.lock().put_back(taken);
         }
         synced
     }
@@ -327,7 +327,7 @@ impl BlockStore for VentiStore {
         }
         // Before anything is acknowledged: a server that was started again since is found out.
         // The first connection of all cannot be later than what it has written.
-        let connection_count = (*lock(&self.connection_count)).max(1);
+        let connection_count = (*self.connection_count.lock()).max(1);
         let answers = self.write_all(&writes).map_err(|error| self.put_failed(error))?;
         let own = Score::sha1_of_each(writes.iter().map(|(_, data)| &**data));
         let mut scores = own.into_iter().zip(answers).map(|(own, answer)| check_written(own, answer));
@@ -342,7 +342,7 @@ impl BlockStore for VentiStore {
             named.push(score.map_err(|error| self.refused(block, error))?);
         }
         let is_much = {
-            let mut unsynced = lock(&self.unsynced);
+            let mut unsynced = self.unsynced.lock();
             unsynced.add(writes, connection_count);
             unsynced.byte_count() > UNSYNCED_BYTES_MAX
         };
@@ -445,10 +445,6 @@ impl VentiStore {
 fn has_hung_up(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The score of a block that was written, if the server says the same.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use varve_block::BlockName;
 use varve_log::{
     ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
@@ -195,26 +195,26 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
     let failed: Mutex<Option<AuditError>> = Mutex::default();
     let work = || {
         loop {
-            let Some((id, assembly, seed)) = locked(&next).next() else { return };
+            let Some((id, assembly, seed)) = next.lock().next() else { return };
             if observer.is_cancelled() {
-                locked(&failed).get_or_insert(AuditError::Cancelled);
+                failed.lock().get_or_insert(AuditError::Cancelled);
             }
-            if locked(&failed).is_some() {
+            if failed.lock().is_some() {
                 return;
             }
             let mut arena = ArenaAudit { id, assembly, audit: Audit::default() };
             match arena.run(audited, share, &SeededRandom::new(seed)) {
-                Ok(()) => drop(locked(&done).insert(id, arena)),
-                Err(error) => drop(locked(&failed).get_or_insert(error)),
+                Ok(()) => drop(done.lock().insert(id, arena)),
+                Err(error) => drop(failed.lock().get_or_insert(error)),
             }
             observer.add_done(assembly.bytes());
         }
     };
     world.workers.run_all((0..world.workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = failed.into_inner() {
         return Err(error);
     }
-    for arena in done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
+    for arena in done.into_inner().into_values() {
         audit.add(arena.audit);
     }
     for Damage { arena, offset, kind, blocks } in audited.store.check_order()? {
@@ -222,10 +222,6 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
         audit.findings.push(Finding { arena: Some(arena), offset, object: None, kind, blocks });
     }
     Ok(audit)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn about_object(object: Option<FileName>, kind: FindingKind) -> Finding {

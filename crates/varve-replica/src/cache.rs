@@ -5,9 +5,10 @@
 //! go first. Several processes may use one cache: a file that is gone was not there.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_block::to_hex;
 use varve_world::{FileName, Storage};
 
@@ -95,13 +96,9 @@ impl RangeCache {
         Self { storage, block_count_max, inside: Mutex::new(inside) }
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn get(&self, object: &FileName, block: u64) -> Option<Bytes> {
         let key = Key::new(object, block);
-        let turn = *self.inside().turns.get(&key)?;
+        let turn = *self.inside.lock().turns.get(&key)?;
         let read = self.storage.read_whole(&file(turn, key), BLOCK_BYTES + HASH_BYTES as u64);
         let whole = read.ok().filter(|bytes| {
             bytes
@@ -119,7 +116,7 @@ impl RangeCache {
 
     pub(crate) fn put(&self, object: &FileName, block: u64, bytes: &[u8]) {
         let key = Key::new(object, block);
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         if inside.turns.contains_key(&key) {
             return;
         }
@@ -131,19 +128,19 @@ impl RangeCache {
         }
         let contents = [blake3::hash(bytes).as_bytes(), bytes].concat();
         // Known only once it is there: what another thread drops for want of room must not appear after that.
-        if self.storage.append(&file, &contents).is_err() || !self.inside().note(turn, key) {
+        if self.storage.append(&file, &contents).is_err() || !self.inside.lock().note(turn, key) {
             // Best effort: at worst the next command finds a file to drop.
             drop(self.storage.remove(&file));
             return;
         }
-        let excess = self.inside().excess(self.block_count_max);
+        let excess = self.inside.lock().excess(self.block_count_max);
         for turn in excess {
             self.drop_turn(turn);
         }
     }
 
     fn drop_turn(&self, turn: u64) {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         let Some(key) = inside.keys.remove(&turn) else { return };
         if inside.turns.get(&key) == Some(&turn) {
             inside.turns.remove(&key);
@@ -203,7 +200,7 @@ mod tests {
             }
         };
         RealWorkers::new(4).run_all((0..4).map(|hand| Box::new(move || fill(hand)) as Task<'_>).collect());
-        let (kept, known) = (storage.names(), cache.inside());
+        let (kept, known) = (storage.names(), cache.inside.lock());
         assert_eq!(kept.len(), 3, "{kept:?}");
         assert!(kept.iter().filter_map(parse).all(|(turn, key)| known.keys.get(&turn) == Some(&key)));
     }

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
@@ -185,7 +186,7 @@ struct Outcome {
 fn bring_all(hand: &Hand<'_>, workers: &dyn Workers, arenas: Vec<(&ArenaId, &Assembly)>) -> Outcome {
     let (next, outcome) = (Mutex::new(arenas.into_iter()), Mutex::new(Outcome::default()));
     let count = |id: ArenaId, placed: Result<Brought, CloneError>| {
-        let mut outcome = locked(&outcome);
+        let mut outcome = outcome.lock();
         match placed {
             Ok(Brought { bytes, fetched_bytes, damage, .. }) => {
                 outcome.cloned.fetched_bytes += fetched_bytes;
@@ -201,8 +202,8 @@ fn bring_all(hand: &Hand<'_>, workers: &dyn Workers, arenas: Vec<(&ArenaId, &Ass
         // An arena becomes durable while the next one is fetched: so neither the disk nor the line waits for the other.
         let mut checked: Option<(ArenaId, Brought)> = None;
         loop {
-            let has_failed = locked(&outcome).error.is_some();
-            let taken = if has_failed { None } else { locked(&next).next() };
+            let has_failed = outcome.lock().error.is_some();
+            let taken = if has_failed { None } else { next.lock().next() };
             let brought = taken.map(|(id, assembly)| (*id, hand.bring(*id, assembly)));
             if let Some((id, before)) = checked.take() {
                 count(id, hand.place(id, before));
@@ -215,11 +216,7 @@ fn bring_all(hand: &Hand<'_>, workers: &dyn Workers, arenas: Vec<(&ArenaId, &Ass
         }
     };
     workers.run_all((0..workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
-    outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    outcome.into_inner()
 }
 
 /// A view of `storage` in which a file that is not whole yet has its own name.

@@ -1,9 +1,10 @@
 //! Two homes, one lost block: what cannot be read here is read from a replica, and noted, to be healed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_store::Store;
 
@@ -47,7 +48,7 @@ impl Healing {
 
     /// The blocks that a replica had and the store had not, or had damaged, since this was last asked: to be healed.
     pub fn take_lost(&self) -> Vec<BlockName> {
-        std::mem::take(&mut *self.lost()).into_iter().collect()
+        std::mem::take(&mut *self.lost.lock()).into_iter().collect()
     }
 
     /// Stores blocks again in `store`, which is open to be written: those of `names` that it cannot read and a replica has, but for
@@ -75,10 +76,6 @@ impl Healing {
         Ok(healed_count)
     }
 
-    fn lost(&self) -> MutexGuard<'_, BTreeSet<BlockName>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks the replicas for those that failed here.
     fn fall_back(&self, names: &[BlockName], results: &mut [Result<Bytes, GetError>]) {
         if results.iter().all(Result::is_ok) {
@@ -98,7 +95,7 @@ impl Healing {
             for (place, found) in wanted.into_iter().zip(replica.get_batch(&asked)) {
                 let Ok(bytes) = found else { continue };
                 let name = names[place];
-                let mut lost = self.lost();
+                let mut lost = self.lost.lock();
                 if lost.len() < LOST_MAX && lost.insert(name) {
                     tracing::warn!(block = %name, "a block could not be read here; a replica has it");
                 }

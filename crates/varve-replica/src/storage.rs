@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_log::ArenaId;
 use varve_store::{IndexKind, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage};
@@ -108,7 +109,7 @@ impl ReplicaStorage {
 
     /// How much more is worth fetching behind what is missing from `block` on.
     fn ahead_blocks(&self, object: &FileName, block: u64, missing: u64) -> u64 {
-        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readers = self.readers.lock();
         if readers.len() >= READERS_MAX && !readers.contains_key(object) {
             readers.pop_first();
         }

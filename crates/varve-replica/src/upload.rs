@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{PutMode, Target, TargetError};
 use varve_world::{FileLock, FileName, LockError, Task, Workers};
@@ -73,7 +74,7 @@ impl ReplicationPlan {
         };
         let tasks = (0..workers.width()).map(|_| Box::new(|| upload.work()) as Task<'_>);
         workers.run_all(tasks.collect());
-        let state = upload.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let state = upload.state.into_inner();
         if let Some(error) = state.failed {
             return Err(error);
         }
@@ -179,7 +180,7 @@ impl Upload<'_> {
         while let Some(number) = self.take() {
             let put = &self.segments[number];
             let outcome = self.put(put);
-            let mut state = self.state();
+            let mut state = self.state.lock();
             match outcome {
                 Ok(Outcome::Put) => {
                     state.put.push(number);
@@ -199,10 +200,6 @@ impl Upload<'_> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn finish(&self, mut state: MutexGuard<'_, State>, number: usize) {
         state.finished[number] = true;
         while state.finished.get(state.finished_count).is_some_and(|finished| *finished) {
@@ -215,7 +212,7 @@ impl Upload<'_> {
     /// The next segment to be put, once all is there that has to be there before it.
     fn take(&self) -> Option<usize> {
         loop {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if self.observer.is_cancelled() {
                 state.failed.get_or_insert(ReplicateError::Cancelled);
                 self.changed.notify_all();
@@ -227,7 +224,7 @@ impl Upload<'_> {
             state.next += 1;
             let put = &self.segments[number];
             while state.failed.is_none() && state.finished_count < self.there_before[number] {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut state);
             }
             if state.failed.is_some() {
                 return None;
@@ -261,12 +258,12 @@ impl Upload<'_> {
 
     /// The records of an arena, read again: a plan of a whole store would not fit into memory with them.
     fn records(&self, id: ArenaId) -> Result<Arc<ArenaRecords>, ReadLogError> {
-        if let Some(records) = self.state().records.get(&id) {
+        if let Some(records) = self.state.lock().records.get(&id) {
             return Ok(Arc::clone(records));
         }
         let opened = self.source.log.open_arena(id)?;
         let records = Arc::new(ArenaRecords::read(self.source.log, &opened)?);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.records.insert(id, Arc::clone(&records));
         if state.records.len() > RECORDS_KEPT {
             state.records.pop_first();

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use varve_image::{Child, FileId, FileStatus, FileSystem, FileSystemError, Xattr};
 
 use crate::Served;
@@ -43,10 +44,10 @@ impl Bounded {
     /// Asks for something, and notes the files that it is about.
     fn ask<T>(&self, file: FileId, act: impl FnOnce(&dyn Served, &dyn Fn(FileId)) -> T) -> T {
         let note = |file: FileId| {
-            self.known().young.insert(file);
+            self.known.lock().young.insert(file);
         };
         let answer = {
-            let _asking = self.asking.read().unwrap_or_else(PoisonError::into_inner);
+            let _asking = self.asking.read();
             note(file);
             act(&*self.files, &note)
         };
@@ -54,17 +55,13 @@ impl Bounded {
         answer
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn forget_old(&self) {
-        if self.known().young.len() < self.half {
+        if self.known.lock().young.len() < self.half {
             return;
         }
         // Whoever is asking now makes room when done: here nobody waits, as one who asks may be asking from within.
-        let Ok(_alone) = self.asking.try_write() else { return };
-        let mut known = self.known();
+        let Some(_alone) = self.asking.try_write() else { return };
+        let mut known = self.known.lock();
         let young = std::mem::take(&mut known.young);
         let old = std::mem::replace(&mut known.old, young);
         for file in old.difference(&known.old).filter(|file| **file != self.files.root()) {
@@ -160,7 +157,7 @@ mod tests {
 
     impl Thousand {
         fn known(&self) -> usize {
-            self.shown.lock().unwrap().len()
+            self.shown.lock().len()
         }
     }
 
@@ -174,7 +171,7 @@ mod tests {
         }
 
         fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
-            if file != self.root() && !self.shown.lock().unwrap().contains(&file) {
+            if file != self.root() && !self.shown.lock().contains(&file) {
                 return Err(FileSystemError::Absent { what: "file".into() });
             }
             Ok(FileStatus {
@@ -200,7 +197,7 @@ mod tests {
             visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
         ) -> Result<(), FileSystemError> {
             for number in first + 2..1002 {
-                self.shown.lock().unwrap().insert(FileId(number));
+                self.shown.lock().insert(FileId(number));
                 if visit(child(number)).is_break() {
                     break;
                 }
@@ -210,7 +207,7 @@ mod tests {
 
         fn child(&self, _: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
             let number = std::str::from_utf8(name).unwrap().parse().unwrap();
-            self.shown.lock().unwrap().insert(FileId(number));
+            self.shown.lock().insert(FileId(number));
             Ok(Some(child(number)))
         }
 
@@ -227,7 +224,7 @@ mod tests {
         }
 
         fn forget(&self, file: FileId) {
-            assert!(self.shown.lock().unwrap().remove(&file), "{file:?} was never shown");
+            assert!(self.shown.lock().remove(&file), "{file:?} was never shown");
         }
     }
 

@@ -2,9 +2,10 @@
 //! who say nothing would keep everybody away.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -55,12 +56,8 @@ impl Places {
         }
     }
 
-    fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn free(self: &Arc<Self>) -> Option<Place> {
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         if guests.here.len() >= self.max {
             return None;
         }
@@ -73,7 +70,7 @@ impl Places {
 
     /// Asks who has done nothing for longest to leave.
     fn ask_one(&self) {
-        let mut guests = self.guests();
+        let mut guests = self.guests.lock();
         let staying = guests.here.values_mut().filter(|guest| !guest.is_asked);
         let Some(idlest) = staying.min_by_key(|guest| guest.active_at) else { return };
         if idlest.active_at.elapsed() >= BUSY {
@@ -86,7 +83,7 @@ impl Places {
 impl Place {
     /// Notes that the client has done something.
     pub(crate) fn note_activity(&self) {
-        if let Some(guest) = self.places.guests().here.get_mut(&self.number) {
+        if let Some(guest) = self.places.guests.lock().here.get_mut(&self.number) {
             guest.active_at = Instant::now();
         }
     }
@@ -103,7 +100,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.guests().here.remove(&self.number);
+        self.places.guests.lock().here.remove(&self.number);
         self.places.one_left.notify_one();
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 use crate::draw::Draw;
@@ -128,7 +129,7 @@ impl Disk {
     }
 
     pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock()
     }
 
     /// Makes a call: `act` is told what strikes it, and does what is left of it then.

@@ -180,8 +180,8 @@ impl TreeCopier<'_> {
 #[allow(clippy::cast_possible_truncation)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
 
+    use parking_lot::Mutex;
     use proptest::prelude::*;
     use varve_block::{
         Block, BlockKind, BlockName, BlockType, GetError, MemoryBlockStore, PlacedName, SyncError,
@@ -207,7 +207,7 @@ mod tests {
         }
 
         fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-            let mut blocks = self.0.lock().unwrap();
+            let mut blocks = self.0.lock();
             let mut name = [block.block_type.to_byte(); 24];
             name[..8].copy_from_slice(&(blocks.len() as u64).to_le_bytes());
             let score = Score::try_from(name.as_slice()).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         }
 
         fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-            self.0.lock().unwrap().get(&name.score).cloned().ok_or(GetError::NotFound { name: *name })
+            self.0.lock().get(&name.score).cloned().ok_or(GetError::NotFound { name: *name })
         }
 
         fn sync(&self) -> Result<(), SyncError> {
@@ -311,13 +311,13 @@ mod tests {
         let mut bytes = content(&[(false, 600_000, 3)]);
         let first = fixed(&from, &bytes);
         let first_copy = copied(&from, &first, &to);
-        let (all, block_count) = (from.get_count(), to.0.lock().unwrap().len());
+        let (all, block_count) = (from.get_count(), to.0.lock().len());
         assert!(all > 1000);
         bytes[300_000] ^= 1;
         let second = fixed(&from, &bytes);
         copy_tree(&from, &second, &to, Some((&first, &first_copy)), &mut |_| true).unwrap();
         assert!(from.get_count() - all < 30, "{}", from.get_count() - all);
-        assert!(to.0.lock().unwrap().len() - block_count < 10);
+        assert!(to.0.lock().len() - block_count < 10);
     }
 
     #[test]

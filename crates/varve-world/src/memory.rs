@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::storage::{FileLock, FileName, LockError, Storage};
 
@@ -32,28 +34,28 @@ impl MemoryStorage {
     /// The files' names, in order.
     #[must_use]
     pub fn names(&self) -> BTreeSet<FileName> {
-        self.inside().files.keys().cloned().collect()
+        self.inside.lock().files.keys().cloned().collect()
     }
 
     /// A file's contents; `None` when there is no such file.
     #[must_use]
     pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
-        self.inside().files.get(file).cloned()
+        self.inside.lock().files.get(file).cloned()
     }
 
     /// Puts a file's contents in place, as an attacker or a failing disk would.
     pub fn set_contents(&self, file: &FileName, contents: Vec<u8>) {
-        self.inside().files.insert(file.clone(), contents);
+        self.inside.lock().files.insert(file.clone(), contents);
     }
 
     /// From now on appends fail that would let the files' sizes sum to more than this; `None` lifts the limit.
     pub fn set_bytes_max(&self, bytes_max: Option<usize>) {
-        self.inside().bytes_max = bytes_max;
+        self.inside.lock().bytes_max = bytes_max;
     }
 
     /// From now on there is this folder elsewhere, or none of this path: its disk is not there.
     pub fn set_other_folder(&self, path: &str, folder: Option<Self>) {
-        let others = &mut self.inside().others;
+        let others = &mut self.inside.lock().others;
         match folder {
             Some(folder) => drop(others.insert(path.into(), folder)),
             None => drop(others.remove(path)),
@@ -64,12 +66,8 @@ impl MemoryStorage {
     /// process would find after a crash of this one.
     #[must_use]
     pub fn fork(&self) -> Self {
-        let files = self.inside().files.clone();
+        let files = self.inside.lock().files.clone();
         Self { inside: Arc::new(Mutex::new(Inside { files, ..Inside::default() })) }
-    }
-
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,7 +83,7 @@ impl Inside {
 
 impl Storage for MemoryStorage {
     fn create(&self, file: &FileName) -> io::Result<()> {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         if inside.files.contains_key(file) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{file} exists")));
         }
@@ -94,7 +92,7 @@ impl Storage for MemoryStorage {
     }
 
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         if let Some(bytes_max) = inside.bytes_max {
             let used: usize = inside.files.values().map(Vec::len).sum();
             let room = bytes_max.saturating_sub(used);
@@ -110,7 +108,7 @@ impl Storage for MemoryStorage {
     }
 
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         let contents = inside.file(file)?;
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
         let place = contents[from..].get_mut(..bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -119,7 +117,7 @@ impl Storage for MemoryStorage {
     }
 
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         let contents = inside.file(file)?;
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(contents.len());
         let piece = contents[from..].get(..into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -128,11 +126,11 @@ impl Storage for MemoryStorage {
     }
 
     fn length(&self, file: &FileName) -> io::Result<u64> {
-        Ok(self.inside().file(file)?.len() as u64)
+        Ok(self.inside.lock().file(file)?.len() as u64)
     }
 
     fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         let contents = inside.file(file)?;
         if length > contents.len() as u64 {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -144,7 +142,7 @@ impl Storage for MemoryStorage {
     fn sync_soon(&self, _file: &FileName) {}
 
     fn sync(&self, file: &FileName) -> io::Result<()> {
-        self.inside().file(file).map(|_| ())
+        self.inside.lock().file(file).map(|_| ())
     }
 
     fn sync_folder(&self, _folder: &str) -> io::Result<()> {
@@ -152,22 +150,22 @@ impl Storage for MemoryStorage {
     }
 
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         let contents = inside.files.remove(from).ok_or_else(|| not_found(from))?;
         inside.files.insert(to.clone(), contents);
         Ok(())
     }
 
     fn remove(&self, file: &FileName) -> io::Result<()> {
-        self.inside().files.remove(file).map(|_| ()).ok_or_else(|| not_found(file))
+        self.inside.lock().files.remove(file).map(|_| ()).ok_or_else(|| not_found(file))
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        Ok(self.inside().files.keys().filter(|name| name.folder() == folder).cloned().collect())
+        Ok(self.inside.lock().files.keys().filter(|name| name.folder() == folder).cloned().collect())
     }
 
     fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        let mut inside = self.inside();
+        let mut inside = self.inside.lock();
         if let Some(holder) = inside.locks.get(file) {
             return Err(LockError::Held { holder: holder.clone() });
         }
@@ -176,7 +174,7 @@ impl Storage for MemoryStorage {
     }
 
     fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
-        let folder = self.inside().others.get(path).cloned();
+        let folder = self.inside.lock().others.get(path).cloned();
         Ok(Arc::new(
             folder.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no {path}")))?,
         ))
@@ -192,7 +190,7 @@ impl FileLock for MemoryLock {}
 
 impl Drop for MemoryLock {
     fn drop(&mut self) {
-        self.storage.inside().locks.remove(&self.file);
+        self.storage.inside.lock().locks.remove(&self.file);
     }
 }
 

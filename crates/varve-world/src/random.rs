@@ -1,7 +1,8 @@
 //! Bytes that nobody can guess: keys, salts and identifiers.
 
 use std::io;
-use std::sync::Mutex;
+
+use parking_lot::Mutex;
 
 /// A source of random bytes.
 pub trait Random: Send + Sync {
@@ -37,7 +38,7 @@ impl SeededRandom {
 
 impl Random for SeededRandom {
     fn fill(&self, into: &mut [u8]) -> io::Result<()> {
-        let mut state = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.0.lock();
         for piece in into.chunks_mut(8) {
             *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut word = *state;

@@ -7,8 +7,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use crate::storage::{FileLock, FileName, LockError, Storage, is_exhausted};
@@ -53,13 +54,9 @@ impl RealStorage {
         self.root.join(file.as_str())
     }
 
-    fn open_files(&self) -> MutexGuard<'_, BTreeMap<FileName, Arc<OpenFile>>> {
-        self.open_files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn open(&self, name: &FileName, writable: bool) -> io::Result<Arc<OpenFile>> {
         let path = self.path(name);
-        let known = self.open_files().get(name).map(Arc::clone);
+        let known = self.open_files.lock().get(name).map(Arc::clone);
         if let Some(open) = known
             && (open.writable || !writable && open.is_still_at(&path))
         {
@@ -81,7 +78,7 @@ impl RealStorage {
     fn with_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match open() {
             Err(error) if is_exhausted(&error) => {
-                self.open_files().retain(|_, open| open.has_more_to_tell());
+                self.open_files.lock().retain(|_, open| open.has_more_to_tell());
                 open()
             }
             other => other,
@@ -107,7 +104,7 @@ impl RealStorage {
             durable_count: AtomicU64::new(0),
             failed_sync: Mutex::default(),
         });
-        let mut open_files = self.open_files();
+        let mut open_files = self.open_files.lock();
         if let (Some(there), Stays::IfNeeded) = (open_files.get(name), other)
             && there.writable
         {
@@ -168,7 +165,7 @@ impl OpenFile {
     /// Whether it was written and is not known to be durable: only this descriptor is told of a failure then.
     fn has_more_to_tell(&self) -> bool {
         // Whoever holds it is making the file durable just now; nobody waits for that here.
-        self.failed_sync.try_lock().map_or(true, |failed| failed.is_some())
+        self.failed_sync.try_lock().is_none_or(|failed| failed.is_some())
             || self.durable_count.load(Ordering::Acquire) < self.write_count.load(Ordering::Acquire)
     }
 
@@ -185,7 +182,7 @@ impl OpenFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed_sync.lock();
         match failed.take() {
             Some(error) => Err(error),
             None => self.sync_data(),
@@ -194,7 +191,7 @@ impl OpenFile {
 
     fn sync_behind(&self) {
         // Held throughout: a `sync` that ran beside this one could return before the failure is noted.
-        let mut failed = self.failed_sync.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed_sync.lock();
         if let Err(error) = self.sync_data() {
             *failed = Some(error);
         }
@@ -339,7 +336,7 @@ impl Storage for RealStorage {
     }
 
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
-        let mut open_files = self.open_files();
+        let mut open_files = self.open_files.lock();
         fs::rename(self.path(from), self.path(to))?;
         open_files.remove(to);
         if let Some(open) = open_files.remove(from) {
@@ -349,7 +346,7 @@ impl Storage for RealStorage {
     }
 
     fn remove(&self, file: &FileName) -> io::Result<()> {
-        self.open_files().remove(file);
+        self.open_files.lock().remove(file);
         fs::remove_file(self.path(file))
     }
 
@@ -486,7 +483,7 @@ mod tests {
         let file = FileName::new("file").unwrap();
         temporary.create(&file).unwrap();
         let written = temporary.open(&file, true).unwrap();
-        *written.failed_sync.lock().unwrap() = Some(io::ErrorKind::StorageFull.into());
+        *written.failed_sync.lock() = Some(io::ErrorKind::StorageFull.into());
         // A reader that found it in no list yet, and comes to put it there after the writer.
         let read = File::open(temporary.path(&file)).unwrap();
         temporary.remember(&file, read, false, Stays::IfNeeded);
@@ -534,7 +531,7 @@ mod tests {
             storage.append(name, b"some").unwrap();
             storage.sync(name).unwrap();
         }
-        assert!(storage.open_files().len() <= OPEN_FILES_MAX);
+        assert!(storage.open_files.lock().len() <= OPEN_FILES_MAX);
         let unsynced = FileName::new("unsynced").unwrap();
         storage.create(&unsynced).unwrap();
         storage.append(&unsynced, b"what nobody has asked to be made durable").unwrap();
@@ -542,7 +539,7 @@ mod tests {
             storage.append(name, b" more").unwrap();
             storage.sync(name).unwrap();
         }
-        assert!(storage.open_files().contains_key(&unsynced), "a failure of it is still to be told");
+        assert!(storage.open_files.lock().contains_key(&unsynced), "a failure of it is still to be told");
         let mut contents = [0; 9];
         storage.read_at(&names[7], 0, &mut contents).unwrap();
         assert_eq!(&contents, b"some more");
@@ -585,6 +582,6 @@ mod tests {
             let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten().filter(is_below);
             assert!(descriptors.count() <= OPEN_FILES_MAX);
         }
-        assert!(temporary.open_files().len() <= OPEN_FILES_MAX);
+        assert!(temporary.open_files.lock().len() <= OPEN_FILES_MAX);
     }
 }

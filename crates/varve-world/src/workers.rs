@@ -1,7 +1,8 @@
 //! Hands to do work: as many threads as there are cores, or none at all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// One piece of work.
 pub type Task<'scope> = Box<dyn FnOnce() + Send + 'scope>;
@@ -73,12 +74,12 @@ pub fn read_each_with<I: Sync, M: Send, T: Send>(
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(number) else { return };
             let result = read(own, item);
-            results.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(result);
+            results.lock()[number] = Some(result);
         }
     };
     let work = &work;
     workers.run_reading(owned.iter_mut().map(|own| Box::new(move || work(own)) as Task<'_>).collect());
-    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let results = results.into_inner();
     results.into_iter().map(|result| result.expect("it was run to its end")).collect()
 }
 

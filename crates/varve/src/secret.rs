@@ -4,9 +4,9 @@ mod source;
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use varve_store::{PassphraseCost, Secret};
 use zeroize::Zeroizing;
 
@@ -34,7 +34,7 @@ static ANSWER: Mutex<[Option<Zeroizing<String>>; 2]> = Mutex::new([None, None]);
 
 /// Wipes the passphrase that was typed: nothing is opened any more.
 pub fn forget_answer() {
-    *ANSWER.lock().unwrap_or_else(PoisonError::into_inner) = [None, None];
+    *ANSWER.lock() = [None, None];
 }
 
 /// What the command line and the environment give to open the store with, if they give anything.
@@ -60,7 +60,7 @@ pub fn given(arguments: &Arguments, asked: Asked) -> Result<Secret> {
     if let Some(file) = &arguments.passphrase_file {
         return source::passphrase_file(file).map(Secret::Passphrase);
     }
-    let mut answers = ANSWER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut answers = ANSWER.lock();
     let [answer, of_source] = &mut *answers;
     let answer = if arguments.is_source { of_source } else { answer };
     if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {

@@ -1,9 +1,10 @@
 //! The end of the program when a signal asks for it: SIGINT, SIGTERM or SIGHUP.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use varve_archive::Progress;
@@ -22,7 +23,7 @@ static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
 /// When signals cannot be caught.
 pub fn cancel_on_signal(progress: &Arc<Progress>) -> io::Result<()> {
     watch()?;
-    let mut cancelled = CANCELLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cancelled = CANCELLED.lock();
     cancelled.get_or_insert_default().push(Arc::clone(progress));
     // One may have come before, while another writer was waited for.
     if was_signalled() {
@@ -37,7 +38,7 @@ pub fn cancel_on_signal(progress: &Arc<Progress>) -> io::Result<()> {
 /// When signals cannot be caught.
 #[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
 pub fn watch() -> io::Result<()> {
-    let mut cancelled = CANCELLED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cancelled = CANCELLED.lock();
     if cancelled.is_some() {
         return Ok(());
     }
@@ -45,7 +46,7 @@ pub fn watch() -> io::Result<()> {
     *cancelled = Some(Vec::new());
     std::thread::spawn(move || {
         for _ in signals.forever() {
-            let cancelled = CANCELLED.lock().unwrap_or_else(PoisonError::into_inner);
+            let cancelled = CANCELLED.lock();
             if WAS_SIGNALLED.swap(true, Ordering::Relaxed) {
                 std::process::exit(i32::from(INTERRUPTED));
             }

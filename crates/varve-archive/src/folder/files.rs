@@ -11,8 +11,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use varve_block::BlockStore;
 use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
 use varve_tree::{Entry, TreeReader};
@@ -82,12 +83,8 @@ impl FolderFiles {
         Self { blocks, pages, root, root_folder, key, places: Mutex::default() }
     }
 
-    fn places(&self) -> MutexGuard<'_, BTreeMap<FileId, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn place(&self, file: FileId) -> Result<Place, FileSystemError> {
-        self.places().get(&file).cloned().ok_or_else(|| absent("file of this number"))
+        self.places.lock().get(&file).cloned().ok_or_else(|| absent("file of this number"))
     }
 
     fn found(&self, file: FileId) -> Result<(Found<'_>, Option<Place>), FileSystemError> {
@@ -117,7 +114,7 @@ impl FolderFiles {
         if node.kind != NodeKind::Folder {
             return Err(FileSystemError::Absent { what: format!("folder {}", opened.path()) });
         }
-        if let Some(place) = self.places().get_mut(&file) {
+        if let Some(place) = self.places.lock().get_mut(&file) {
             place.opened = Some(Arc::clone(&opened));
         }
         Ok(opened)
@@ -143,7 +140,7 @@ impl FolderFiles {
     fn show(&self, folder: &Arc<OpenFolder>, number: u64, node: &Node) -> Child {
         let id = self.id_of(folder, node);
         let place = || Place { folder: Arc::clone(folder), number, opened: None };
-        self.places().entry(id).or_insert_with(place);
+        self.places.lock().entry(id).or_insert_with(place);
         Child { name: node.name.clone(), id, kind: kind_of(node.kind) }
     }
 
@@ -297,7 +294,7 @@ impl FileSystem for FolderFiles {
     }
 
     fn forget(&self, file: FileId) {
-        let forgotten = self.places().remove(&file);
+        let forgotten = self.places.lock().remove(&file);
         drop(forgotten);
     }
 }

@@ -4,8 +4,8 @@
 //! itself. So the same code runs on one thread, one job after the other, and on many.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Condvar, Mutex};
 use varve_world::{Task, Workers};
 
 /// How many jobs may be queued for each worker, before the producer has to help.
@@ -23,18 +23,18 @@ pub(super) fn run<Job: Send, Done: Send, Output: Send>(
     let output = Mutex::new(None);
     // Whichever task is started first produces: one that waits for the producer waits for a task that has started.
     let take_part = || {
-        let produce = lock(&producer).take();
+        let produce = producer.lock().take();
         match produce {
             Some(produce) => {
                 let _closing = CloseWhenDropped(&pipeline);
                 let produced = produce(&pipeline);
-                *lock(&output) = Some(produced);
+                *output.lock() = Some(produced);
             }
             None => pipeline.help_until_closed(),
         }
     };
     workers.run_all((0..workers.width().max(1)).map(|_| Box::new(&take_part) as Task<'_>).collect());
-    output.into_inner().unwrap_or_else(PoisonError::into_inner).expect("workers run every task to its end")
+    output.into_inner().expect("workers run every task to its end")
 }
 
 /// What the producer sees of it.
@@ -74,7 +74,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
 
     /// Queues a job, and runs the oldest ones while the queue is full.
     pub(super) fn submit(&self, job: Job) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.queued.push_back(job);
         let is_full = state.queued.len() > self.queued_max;
         drop(state);
@@ -86,7 +86,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
 
     /// What the jobs that have ended since the last call gave, in the order in which they ended.
     pub(super) fn take_done(&self) -> Vec<Done> {
-        std::mem::take(&mut lock(&self.state).done)
+        std::mem::take(&mut self.state.lock().done)
     }
 
     /// Runs the oldest queued job, or waits until one that runs has ended. Returns false if there is none of either.
@@ -94,7 +94,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
     /// # Panics
     /// When a job has panicked.
     pub(super) fn help_or_wait(&self) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(job) = state.queued.pop_front() {
             state.running_count += 1;
             drop(state);
@@ -107,23 +107,23 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
         }
         let running_count = state.running_count;
         while state.running_count == running_count {
-            state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.finished.wait(&mut state);
         }
         assert!(!state.has_panicked, "a job has panicked");
         true
     }
 
     fn help_until_closed(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while !state.is_closed {
             let Some(job) = state.queued.pop_front() else {
-                state = self.submitted.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.submitted.wait(&mut state);
                 continue;
             };
             state.running_count += 1;
             drop(state);
             self.run_job(job);
-            state = lock(&self.state);
+            state = self.state.lock();
         }
     }
 
@@ -133,7 +133,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
     }
 
     fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.is_closed = true;
         state.queued.clear();
         drop(state);
@@ -149,7 +149,7 @@ struct Running<'p, 'a, Job, Done> {
 
 impl<Job, Done> Drop for Running<'_, '_, Job, Done> {
     fn drop(&mut self) {
-        let mut state = lock(&self.pipeline.state);
+        let mut state = self.pipeline.state.lock();
         state.running_count -= 1;
         match self.done.take() {
             Some(done) => state.done.push(done),
@@ -166,10 +166,6 @@ impl<Job, Done> Drop for CloseWhenDropped<'_, '_, Job, Done> {
     fn drop(&mut self) {
         self.0.close();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use parking_lot::Mutex;
 use varve_block::{BlockKind, BlockStore, PutError, Score};
 use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
 use varve_world::{Task, Workers};
@@ -147,19 +147,15 @@ enum Leaves {
     Unchanged { leaf_count: u64 },
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Job<'_> {
     fn work(&self) {
         let mut buffer = Vec::new();
         loop {
             match self.one_batch(&mut buffer) {
-                Ok(true) if lock(&self.failure).is_none() => {}
+                Ok(true) if self.failure.lock().is_none() => {}
                 Ok(_) => return,
                 Err(error) => {
-                    lock(&self.failure).get_or_insert(error);
+                    self.failure.lock().get_or_insert(error);
                     return;
                 }
             }
@@ -204,17 +200,16 @@ impl Job<'_> {
     /// it; the others meanwhile go on with the next pieces, unless they are far ahead.
     fn assemble(&self, first: u64, leaves: Vec<Leaves>) -> Result<(), ArchiveImageError> {
         let is_far_ahead = {
-            let mut finished = lock(&self.finished);
+            let mut finished = self.finished.lock();
             finished.extend((first..).zip(leaves));
             finished.len() >= FINISHED_MAX
         };
         loop {
             let mut assembly = match self.assembly.try_lock() {
-                Ok(assembly) => assembly,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) if is_far_ahead => lock(&self.assembly),
-                // Whoever has it looks again after letting go of it.
-                Err(TryLockError::WouldBlock) => return Ok(()),
+                Some(assembly) => assembly,
+                None if is_far_ahead => self.assembly.lock(),
+                // The thread that has it looks again after letting go of it.
+                None => return Ok(()),
             };
             while let Some(leaves) = self.take_finished(assembly.next) {
                 assembly.next += 1;
@@ -222,19 +217,19 @@ impl Job<'_> {
             }
             let next = assembly.next;
             drop(assembly);
-            if !lock(&self.finished).contains_key(&next) {
+            if !self.finished.lock().contains_key(&next) {
                 return Ok(());
             }
         }
     }
 
     fn take_finished(&self, number: u64) -> Option<Leaves> {
-        lock(&self.finished).remove(&number)
+        self.finished.lock().remove(&number)
     }
 
     /// Pieces in order, and the number of the first of them.
     fn claim(&self) -> Result<(u64, Vec<Piece>), ArchiveImageError> {
-        let mut claims = lock(&self.claims);
+        let mut claims = self.claims.lock();
         let first = claims.number;
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         while pieces.len() < BATCH_PIECES_MAX && bytes < BATCH_BYTES {
@@ -291,17 +286,17 @@ impl Job<'_> {
     }
 
     fn finish(self) -> Result<ArchivedImage, ArchiveImageError> {
-        if let Some(error) = self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(error) = self.failure.into_inner() {
             return Err(error);
         }
-        let size = self.claims.into_inner().unwrap_or_else(PoisonError::into_inner).pieces.offset();
+        let size = self.claims.into_inner().pieces.offset();
         let path = self.source.path().to_owned();
         let changed_meanwhile = self.source.has_changed().map_err(|source| ArchiveImageError::Read {
             path,
             offset: size,
             source,
         })?;
-        let assembly = self.assembly.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let assembly = self.assembly.into_inner();
         Ok(ArchivedImage { entry: assembly.builder.finish(size)?, changed_meanwhile })
     }
 }

@@ -9,8 +9,9 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use varve_block::{BlockName, BlockStore};
 use varve_image::ReadAt;
 use varve_tree::{Entry, ReadTreeError, TreeReader};
@@ -52,9 +53,9 @@ impl ImageReader {
     /// to the leaves, unless that is much. Whoever comes while somebody else is at it has nothing to do: all hands of a door could be busy
     /// with this, and none with what is asked for. What cannot be read is met again by whoever wants it.
     pub fn read_ahead(&self) {
-        let Ok(mut expected) = self.expected.try_lock() else { return };
+        let Some(mut expected) = self.expected.try_lock() else { return };
         // Outside of the match, which would keep everybody else from reading meanwhile.
-        let due = self.streams().take_due();
+        let due = self.streams.lock().take_due();
         match due {
             Some(Due::Range(range)) => self.fetch(range),
             Some(Due::Interior) => {
@@ -78,7 +79,7 @@ impl ImageReader {
     /// [`ReadTreeError`] for the first bytes that cannot be had; what `into` holds then means nothing.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadTreeError> {
         let end = offset.saturating_add(into.len() as u64).min(self.entry.size());
-        let ahead = self.streams().note(offset..end);
+        let ahead = self.streams.lock().note(offset..end);
         if let Some(ahead) = ahead {
             self.fetch(ahead);
         }
@@ -121,10 +122,6 @@ impl ImageReader {
 
     fn reader(&self) -> TreeReader<'_> {
         TreeReader::new(&*self.blocks, &self.entry)
-    }
-
-    fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the leaves of a range in memory, as far as there are any. What cannot be read is met again by whoever wants it.
@@ -279,7 +276,7 @@ mod tests {
             self.store.sync()
         }
         fn expect(&self, names: &[BlockName]) {
-            self.told.lock().unwrap().push(names.to_vec());
+            self.told.lock().push(names.to_vec());
         }
     }
 
@@ -299,7 +296,7 @@ mod tests {
             reader.read_at((number * 13 % 32) << 20, &mut [0; 512]).unwrap();
             reader.read_ahead();
         }
-        let told = below.told.lock().unwrap();
+        let told = below.told.lock();
         assert!(told.iter().all(|names| (1..=EXPECTED_COUNT_EACH).contains(&names.len())));
         let (count, first) = (told.concat().len(), told[0].last().unwrap());
         assert!(

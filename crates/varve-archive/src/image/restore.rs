@@ -6,9 +6,9 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 use varve_block::BlockStore;
@@ -273,7 +273,7 @@ fn restore_to(
     };
     let hands = (0..workers.width()).map(|_| Box::new(|| job.work()) as Task<'_>).collect();
     workers.run_all(hands);
-    match job.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    match job.failure.into_inner() {
         Some(error) => Err(error),
         None => Ok(()),
     }
@@ -309,17 +309,13 @@ struct Turn {
     passed: Condvar,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Job<'_, '_> {
     fn work(&self) {
-        while lock(&self.failure).is_none() {
+        while self.failure.lock().is_none() {
             let Some((number, batch)) = self.claim() else { return };
             let written = batch.and_then(|batch| self.one_batch(number, &batch));
             if let Err(error) = written {
-                lock(&self.failure).get_or_insert(error);
+                self.failure.lock().get_or_insert(error);
             }
             // Passed on after a failure too: others may be waiting for this turn, and then see that there is no more to do.
             self.pass_turn(number);
@@ -327,7 +323,7 @@ impl Job<'_, '_> {
     }
 
     fn claim(&self) -> Option<(u64, Result<Vec<Cut>, RestoreImageError>)> {
-        let mut claims = lock(&self.claims);
+        let mut claims = self.claims.lock();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES && batch.len() < BATCH_EXTENTS_MAX {
             match claims.cuts.next() {
@@ -376,10 +372,10 @@ impl Job<'_, '_> {
             }
             Target::Stream { into, turn } => {
                 drop(turn.wait(number));
-                if lock(&self.failure).is_some() {
+                if self.failure.lock().is_some() {
                     return Ok(());
                 }
-                stream(&mut **lock(into), batch, &leaves).map_err(failed)?;
+                stream(&mut **into.lock(), batch, &leaves).map_err(failed)?;
             }
         }
         self.progress.add_bytes_read(leaves.iter().map(|leaf| leaf.len() as u64).sum());
@@ -410,9 +406,9 @@ impl Job<'_, '_> {
 
 impl Turn {
     fn wait(&self, number: u64) -> MutexGuard<'_, u64> {
-        self.passed
-            .wait_while(lock(&self.number), |next| *next < number)
-            .unwrap_or_else(PoisonError::into_inner)
+        let mut next = self.number.lock();
+        self.passed.wait_while(&mut next, |next| *next < number);
+        next
     }
 }
 

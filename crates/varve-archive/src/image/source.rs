@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{Advice, OFlags, SeekFrom as HoleSeek, fadvise, seek};
 use varve_image::{Ranges, ReadAt};
 use varve_tree::Entry;
@@ -254,7 +255,7 @@ impl Pieces<'_> {
             Kind::Placed { file, size, has_holes, .. } => Some(self.next_placed(file, *size, *has_holes)?),
             Kind::Stream(reader) => {
                 let mut bytes = Vec::new();
-                let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut reader = reader.lock();
                 reader.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes)?;
                 (!bytes.is_empty()).then_some(Piece::Bytes(bytes))
             }

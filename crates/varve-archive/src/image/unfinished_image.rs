@@ -4,8 +4,8 @@ use std::fs::{File, FileType};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -103,12 +103,12 @@ impl<'a> Noting<'a> {
     /// A range is written.
     pub(super) fn add(&self, range: Range<u64>) {
         let end = {
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut written = self.written.lock();
             written.add(range);
             written.end()
         };
         // While another thread notes, this one goes on.
-        if let Ok(mut noted) = self.noted.try_lock()
+        if let Some(mut noted) = self.noted.try_lock()
             && end.saturating_sub(*noted) >= self.note_bytes
         {
             self.sync_and_note(end);
@@ -118,8 +118,8 @@ impl<'a> Noting<'a> {
 
     /// Notes all that is written.
     pub(super) fn note(&self) {
-        let end = self.written.lock().unwrap_or_else(PoisonError::into_inner).end();
-        let _noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.written.lock().end();
+        let _noted = self.noted.lock();
         self.sync_and_note(end);
     }
 

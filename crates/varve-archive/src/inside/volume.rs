@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError};
 
 use super::VOLUME_SHIFT;
@@ -90,7 +91,7 @@ impl VolumeFiles {
 
     /// Takes note of where a folder lies; `false` if it is known to lie elsewhere.
     fn lies_in(&self, folder: FileId, parent: FileId) -> bool {
-        *lock(&self.places).entry(folder).or_insert(Some(parent)) == Some(parent)
+        *self.places.lock().entry(folder).or_insert(Some(parent)) == Some(parent)
     }
 
     pub(super) fn trouble(&self, id: FileId) -> Option<Trouble> {
@@ -322,10 +323,6 @@ fn with_status(node: Node, status: &FileStatus) -> Node {
         device: status.device.map(|device| DeviceNumber { major: device.major, minor: device.minor }),
         ..node
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn damaged(problem: String) -> ReadContentError {

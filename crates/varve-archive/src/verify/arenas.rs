@@ -1,8 +1,7 @@
 //! Checking arenas by several hands, which all read the same few arenas, in the order in which the disk has them: one that has a head to
 //! move need not move it for each of them.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use varve_log::ArenaId;
 use varve_store::{ArenaCheck, BegunCheck, Store, Stretch};
 use varve_world::{PageBuffer, read_each, read_each_with};
@@ -34,7 +33,7 @@ pub(super) fn check_arenas(
         checks.extend(checking.group(group, true, &mut memories));
     }
     checks.sort_by_key(|(id, _)| *id);
-    let failure = checking.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failure = checking.failure.into_inner();
     (checks, failure.map_or(Ok(()), Err))
 }
 
@@ -95,7 +94,7 @@ impl Checking<'_> {
     }
 
     fn unless_stopped<T>(&self, work: impl FnOnce() -> Result<T, VerifyError>) -> Option<T> {
-        let failure = || self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let failure = || self.failure.lock();
         if failure().is_some() {
             return None;
         }

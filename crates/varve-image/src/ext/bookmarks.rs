@@ -1,6 +1,6 @@
 //! Where folders were left off, so that whoever asks for the next children need not pass the ones before again.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use super::folder::Bookmark;
 
@@ -14,13 +14,13 @@ pub(super) struct Bookmarks(Mutex<Vec<Bookmark>>);
 impl Bookmarks {
     /// The place nearest before a child.
     pub(super) fn find(&self, folder: u32, child: u64) -> Option<Bookmark> {
-        let marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let marks = self.0.lock();
         let before = |mark: &&Bookmark| mark.folder == folder && mark.children_before <= child;
         marks.iter().filter(before).max_by_key(|mark| mark.children_before).copied()
     }
 
     pub(super) fn keep(&self, mark: Bookmark) {
-        let mut marks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut marks = self.0.lock();
         if marks.first() != Some(&mark) {
             marks.retain(|known| *known != mark);
             marks.insert(0, mark);

@@ -2,10 +2,9 @@
 
 mod saving;
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
-};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use varve_block::{Fingerprint, LogAddress, with_causes};
 use varve_world::{FileName, Storage};
 
@@ -195,7 +194,7 @@ impl DiskIndex {
     /// How many pairs of fingerprint and address it holds; those that were inserted again after a crash count twice until the next pass.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let state = self.state();
+        let state = self.state.read();
         let in_run = state.run.as_ref().map_or(0, |named| named.run.entry_count);
         in_run + state.buffered()
     }
@@ -209,7 +208,7 @@ impl DiskIndex {
     /// How many of them no saved run holds.
     #[must_use]
     pub fn unsaved(&self) -> u64 {
-        let state = self.state();
+        let state = self.state.read();
         match &state.run {
             Some(named) if !state.is_saved(named) => named.run.entry_count + state.buffered(),
             _ => state.buffered(),
@@ -219,7 +218,7 @@ impl DiskIndex {
     /// Whether it has written what no summary names: lost, that would have to be written again.
     #[must_use]
     pub fn has_unsaved_run(&self) -> bool {
-        let state = self.state();
+        let state = self.state.read();
         state.run.as_ref().is_some_and(|named| !state.is_saved(named))
     }
 
@@ -233,9 +232,9 @@ impl DiskIndex {
     /// What it looks like inside.
     #[must_use]
     pub fn stats(&self) -> DiskIndexStats {
-        let nearby_bytes = self.nearby().memory_bytes();
-        let spare_bytes = self.spare().memory_bytes();
-        let state = self.state();
+        let nearby_bytes = self.nearby.lock().memory_bytes();
+        let spare_bytes = self.spare.lock().memory_bytes();
+        let state = self.state.read();
         let run = state.run.as_ref().map(|named| &named.run);
         let frozen_bytes = state.frozen.as_ref().map_or(0, |frozen| frozen.buffer.memory_bytes());
         let buffers = state.active.memory_bytes() + frozen_bytes + spare_bytes;
@@ -262,7 +261,7 @@ impl DiskIndex {
     /// What keeps it from being used or written; it is slower then, or forgets at the end what it could not write.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.state().trouble.clone()
+        self.state.read().trouble.clone()
     }
 
     // ---- asking
@@ -274,12 +273,12 @@ impl DiskIndex {
         let key = self.key_of(fingerprint);
         let mut found = Vec::new();
         // First of all, since that is the smallest of the tables: whoever asks in order finds there what is asked for.
-        self.nearby().find(fingerprint, &mut found);
+        self.nearby.lock().find(fingerprint, &mut found);
         if !found.is_empty() {
             return Near::Some(found);
         }
         let is_all = {
-            let state = self.state();
+            let state = self.state.read();
             if !self.may_contain(&state, key) {
                 self.counters.filtered.add(1);
                 return Near::All(found);
@@ -298,7 +297,7 @@ impl DiskIndex {
         for _ in 0..TRIES_MAX {
             let mut addresses = Vec::new();
             let (run, is_incomplete) = {
-                let state = self.state();
+                let state = self.state.read();
                 if !self.may_contain(&state, key) {
                     return Found { addresses, is_complete: true, is_from_disk: false };
                 }
@@ -310,7 +309,7 @@ impl DiskIndex {
             };
             let before = addresses.len();
             let looked_up = {
-                let _pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+                let _pages = self.pages.read();
                 run.run.addresses_of(key, &mut addresses)
             };
             match looked_up {
@@ -340,7 +339,7 @@ impl DiskIndex {
 
     /// Takes note of where blocks are that may be asked for soon.
     pub fn remember(&self, entries: impl IntoIterator<Item = (Fingerprint, LogAddress)>) {
-        let mut nearby = self.nearby();
+        let mut nearby = self.nearby.lock();
         let mut count = 0;
         for (fingerprint, address) in entries {
             nearby.insert(fingerprint, address);
@@ -352,7 +351,7 @@ impl DiskIndex {
     /// How many entries it makes sense to remember at a time.
     #[must_use]
     pub fn remember_max(&self) -> u64 {
-        self.nearby().capacity() / 4
+        self.nearby.lock().capacity() / 4
     }
 
     /// After a failed reading: whether there is something else to read now.
@@ -362,7 +361,7 @@ impl DiskIndex {
             return true;
         }
         let Ok(summary) = Summary::read_without_filter(self.storage.as_ref(), &self.key) else { return true };
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         let is_news = summary.identity != failed.identity && summary.identity.key_bits == self.key_bits;
         if is_news {
             // What the writer has added is in the active buffer, too, as far as we have followed it; the run holds at least as
@@ -383,7 +382,7 @@ impl DiskIndex {
     }
 
     fn note_unreadable(&self, error: &ReadRunError) {
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         if state.trouble.is_none() {
             state.trouble = Some(with_causes(error));
         }
@@ -406,16 +405,16 @@ impl DiskIndex {
 
     /// Writes entries to their pages. Returns how many, and those for which there is no room.
     fn write_in_place(&self, entries: &[(Fingerprint, LogAddress)]) -> (u64, Vec<(Fingerprint, LogAddress)>) {
-        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.pass.lock();
         // What is written in place of the run before would be missing in the next one. A failure is kept as the index's trouble.
         let _ = self.step(&mut slot, u64::MAX);
-        let run = self.state().run.clone();
+        let run = self.state.read().run.clone();
         let (Some(run), true) = (run, slot.is_none()) else { return (0, entries.to_vec()) };
         let entry_of = |(fingerprint, address)| Entry { key: self.key_of(fingerprint), address };
         let placed = run.run.put_all_in_place(entries, entry_of, &self.pages);
         self.counters.page_writes.add(placed.keys.len() as u64);
         {
-            let mut state = self.state_mut();
+            let mut state = self.state.write();
             placed.keys.iter().for_each(|key| state.note_key(*key));
             state.placed_count += placed.keys.len() as u64;
         }
@@ -430,11 +429,11 @@ impl DiskIndex {
         let must_wait = |state: &State| {
             self.session.is_some() && !state.is_incomplete && state.active.len() + entries.len() > full_len
         };
-        if must_wait(&self.state()) {
+        if must_wait(&self.state.read()) {
             self.make_room();
         }
         let added = {
-            let mut state = self.state_mut();
+            let mut state = self.state.write();
             let is_full = must_wait(&state) || (state.is_incomplete && state.active.len() > full_len);
             let mut added = 0;
             for (fingerprint, address) in entries {
@@ -462,7 +461,7 @@ impl DiskIndex {
     /// Whether the active buffer is full and a pass is to be begun.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        let state = self.state();
+        let state = self.state.read();
         self.session.is_some()
             && !state.is_incomplete
             && state.active.len() >= self.capacity.max(state.retry_len)
@@ -475,7 +474,7 @@ impl DiskIndex {
             return;
         }
         let (is_soon, larger) = {
-            let state = self.state();
+            let state = self.state.read();
             // Two tables of one that grows and a spare one would be more memory than there is.
             let has_room = state.frozen.is_none() && !state.active.is_growing();
             let has_room = has_room && self.capacity >= SPARE_ENTRIES_MIN;
@@ -484,7 +483,7 @@ impl DiskIndex {
             let needs_filter = is_soon && state.needs_larger_filter(room);
             (is_soon, needs_filter.then(|| Self::larger_capacity(&state, state.buffered() + room)))
         };
-        let mut spare = self.spare();
+        let mut spare = self.spare.lock();
         if is_soon {
             spare.buffer.get_or_insert_with(|| SpareBuffer::new(self.capacity));
         }
@@ -496,9 +495,9 @@ impl DiskIndex {
 
     /// The buffer that is filled after this one.
     fn next_buffer(&self) -> Buffer {
-        let spare = self.spare().buffer.take();
+        let spare = self.spare.lock().buffer.take();
         // After one that was filled comes another one.
-        let is_full = self.state().active.len() >= self.capacity;
+        let is_full = self.state.read().active.len() >= self.capacity;
         let spare = spare.or_else(|| is_full.then(|| SpareBuffer::new(self.capacity)));
         spare.map_or_else(Buffer::new, SpareBuffer::finish)
     }
@@ -511,7 +510,7 @@ impl DiskIndex {
     }
 
     fn larger_filter(&self, capacity: u64) -> Filter {
-        let spare = self.spare().filter.take();
+        let spare = self.spare.lock().filter.take();
         // The last insertion has brought a few more than it was begun for.
         match spare.filter(|spare| spare.is_done() && spare.capacity() >= capacity / 8 * 7) {
             Some(spare) => spare.finish(),
@@ -522,22 +521,20 @@ impl DiskIndex {
     /// Freezes the active buffer, and begins to write the next run. `note` says which part of the log is in the index now;
     /// without one the run is used, and not saved.
     pub fn begin(&self, note: Option<Vec<u8>>) {
-        match self.pass.try_lock() {
-            Ok(mut pass) => self.begin_in(&mut pass, note),
-            Err(TryLockError::Poisoned(poisoned)) => self.begin_in(&mut poisoned.into_inner(), note),
-            // It is being saved; asked for again soon.
-            Err(TryLockError::WouldBlock) => {}
+        // While the run is being saved, nothing begins; the caller asks again soon.
+        if let Some(mut pass) = self.pass.try_lock() {
+            self.begin_in(&mut pass, note);
         }
     }
 
     fn begin_in(&self, slot: &mut Option<Pass>, note: Option<Vec<u8>>) {
         let Some(session) = self.session.filter(|_| slot.is_none()) else { return };
-        if self.state().is_incomplete {
+        if self.state.read().is_incomplete {
             return;
         }
         // Whoever holds the slot freezes; and what is not ready yet is made ready when nobody waits for the state.
-        let next = self.state().frozen.is_none().then(|| self.next_buffer());
-        let mut state = self.state_mut();
+        let next = self.state.read().frozen.is_none().then(|| self.next_buffer());
+        let mut state = self.state.write();
         if let Some(next) = next {
             let buffer = Arc::new(std::mem::replace(&mut state.active, next));
             state.frozen = Some(Frozen { buffer, note });
@@ -567,7 +564,7 @@ impl DiskIndex {
 
     /// Does a share of the pass, as large as the insertion of so many entries asks for: it ends when the active buffer is half full.
     fn advance(&self, entries: u64) {
-        if let Ok(mut slot) = self.pass.try_lock()
+        if let Some(mut slot) = self.pass.try_lock()
             && let Some(pass) = slot.as_mut()
         {
             let share = u128::from(pass.entries_total) * u128::from(entries) * 2 / self.capacity as u128;
@@ -579,7 +576,7 @@ impl DiskIndex {
 
     /// Ends the pass that is under way, or begins one and ends it, so that there is room in the active buffer.
     fn make_room(&self) {
-        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.pass.lock();
         if slot.is_some() && self.step(&mut slot, u64::MAX).is_err() {
             return;
         }
@@ -593,7 +590,7 @@ impl DiskIndex {
         loop {
             let stepped = pass.step(left.min(STEP_ENTRIES_MAX));
             for keys in pass.take_keys().chunks(FILTER_KEYS) {
-                if let Some(filter) = &mut self.state_mut().larger_filter {
+                if let Some(filter) = &mut self.state.write().larger_filter {
                     keys.iter().for_each(|key| filter.insert(*key));
                 }
             }
@@ -612,7 +609,7 @@ impl DiskIndex {
         let Some(pass) = slot.take() else { return Ok(()) };
         let passed = pass.finish().inspect_err(|error| self.give_up(&file, error))?;
         self.counters.passes.add(1);
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         // What is let go is let go when nobody waits for the state.
         let frozen = state.frozen.take();
         let note = frozen.as_ref().and_then(|frozen| frozen.note.clone());
@@ -630,7 +627,7 @@ impl DiskIndex {
         let frozen = frozen.filter(|_| self.capacity >= SPARE_ENTRIES_MIN);
         let used = frozen.and_then(|frozen| Arc::into_inner(frozen.buffer));
         if let Some(again) = used.and_then(|used| SpareBuffer::again(used, self.capacity)) {
-            self.spare().buffer.get_or_insert(again);
+            self.spare.lock().buffer.get_or_insert(again);
         }
         if let Some(old) = unsaved {
             // What stays is removed when the index is opened again.
@@ -642,7 +639,7 @@ impl DiskIndex {
     /// A pass has failed: what is frozen stays where it is, and another pass is tried later.
     fn give_up(&self, file: &FileName, error: &PassError) {
         let _ = self.storage.remove(file);
-        let mut state = self.state_mut();
+        let mut state = self.state.write();
         state.larger_filter = None;
         state.trouble = Some(with_causes(error));
         state.retry_len = state.active.len() + self.capacity / 8;
@@ -654,7 +651,7 @@ impl DiskIndex {
 
     /// Removes what is not named by the summary, as far as it can be removed.
     fn remove_leftovers(&self) {
-        let kept = self.state().saved.as_ref().map(RunIdentity::file);
+        let kept = self.state.read().saved.as_ref().map(RunIdentity::file);
         let Ok(files) = self.storage.list("index") else { return };
         let is_run = |file: &FileName| file.as_str().starts_with("index/disk-");
         for file in files.iter().filter(|file| is_run(file) && Some(*file) != kept.as_ref()) {
@@ -664,7 +661,7 @@ impl DiskIndex {
 
     /// What is not found may be in what cannot be read; and the next opening makes the index anew.
     fn let_go_of_saved(&self) {
-        self.state_mut().is_incomplete = true;
+        self.state.write().is_incomplete = true;
         self.remove_summary();
     }
 
@@ -678,22 +675,6 @@ impl DiskIndex {
     fn key_of(&self, fingerprint: Fingerprint) -> u64 {
         let unused_bits = u64::BITS - self.key_bits;
         fingerprint.0 >> unused_bits << unused_bits
-    }
-
-    fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Spare> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn nearby(&self) -> MutexGuard<'_, Nearby> {
-        self.nearby.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,8 +4,7 @@
 //! What a crash leaves of a page that was being written is damage like any other: its code tells. The note of a run says what part
 //! of the log it has at least, and what was written in place only adds to that.
 
-use std::sync::{PoisonError, RwLock};
-
+use parking_lot::RwLock;
 use varve_block::{Fingerprint, LogAddress};
 
 use super::Entry;
@@ -44,7 +43,7 @@ impl Run {
         for pair in entries {
             let entry = entry_of(*pair);
             let outcome = {
-                let _pages = pages.write().unwrap_or_else(PoisonError::into_inner);
+                let _pages = pages.write();
                 self.put_in_place(entry)
             };
             match outcome {

@@ -1,8 +1,9 @@
 //! The stores of blocks that are on their way, and how much room each way may take of them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use varve_store::Store;
 use varve_world::Timestamp;
 

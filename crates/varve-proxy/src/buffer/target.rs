@@ -1,7 +1,8 @@
 //! Where what is buffered goes, and by which ways.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use varve_block::{BlockStore, Score};
 use varve_world::Timestamp;
 

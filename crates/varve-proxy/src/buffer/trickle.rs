@@ -9,10 +9,10 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, PutError, with_causes};
 use varve_world::Timestamp;
 
+use super::WriteBuffer;
 use super::cursor::{Cursor, Trickle};
 use super::segment::Segment;
 use super::target::Way;
-use super::{WriteBuffer, lock};
 
 /// So many blocks are sent in one step, and about so many bytes.
 const STEP_BLOCKS: usize = 256;
@@ -48,7 +48,7 @@ impl WriteBuffer {
     pub fn step(&self, way: usize) -> Step {
         let number = way;
         let way = &self.ways[number];
-        let mut trickle = lock(&way.trickle);
+        let mut trickle = way.trickle.lock();
         let Trickle { cursor, kept } = &mut *trickle;
         if cursor.is_none() {
             *cursor = self.next_segment(number, kept).map(|segment| self.begin(segment));
@@ -70,8 +70,8 @@ impl WriteBuffer {
                             );
                         }
                         drop(segment);
-                        self.clear_gone(&mut self.write());
-                        self.ways.iter().for_each(|way| *lock(&way.full_since) = None);
+                        self.clear_gone(&mut self.segments.write());
+                        self.ways.iter().for_each(|way| *way.full_since.lock() = None);
                         self.room.1.notify_all();
                         Step::Ended
                     }
@@ -80,10 +80,10 @@ impl WriteBuffer {
             }
             Err(reason) => Step::Away { reason },
         };
-        *lock(&way.trouble) = match &step {
+        *way.trouble.lock() = match &step {
             Step::Away { reason } => Some(reason.clone()),
             _ => {
-                *lock(&way.full_since) = None;
+                *way.full_since.lock() = None;
                 None
             }
         };
@@ -99,11 +99,11 @@ impl WriteBuffer {
             None => true,
         };
         let (found, is_open_due) = {
-            let segments = self.read();
+            let segments = self.segments.read();
             let closed = || segments.closed.iter().filter(|segment| segment.way == way);
             let fresh = closed().find(|segment| !kept.contains_key(&segment.number)).cloned();
             let is_open_due = segments.open[way].as_ref().is_some_and(|open| {
-                let waited = lock(&open.first_put).map(|first| now.0.saturating_sub(first.0));
+                let waited = open.first_put.lock().map(|first| now.0.saturating_sub(first.0));
                 waited.is_some_and(|waited| !(0..nanoseconds(self.settings.linger)).contains(&waited))
             });
             let again = || closed().find(|segment| due(segment)).cloned();
@@ -114,7 +114,7 @@ impl WriteBuffer {
         }
         // A failure is remembered as the buffer's fault; who writes is told.
         self.sync_open(way).ok()?;
-        let mut segments = self.write();
+        let mut segments = self.segments.write();
         self.close_open(&mut segments, way).ok()?;
         segments.closed.iter().rfind(|segment| segment.way == way).cloned()
     }
@@ -206,8 +206,8 @@ impl WriteBuffer {
         cursor.unsynced_bytes = 0;
         cursor.segment.through.fetch_max(cursor.gapless, Ordering::SeqCst);
         // That it is not marked only means that it would be sent again.
-        let _alone = lock(&self.list);
-        let segments = self.read();
+        let _alone = self.list.lock();
+        let segments = self.segments.read();
         if let Err(error) = self.folder.note(&segments.entries()) {
             tracing::warn!(%error, "what is through could not be marked");
         }
@@ -226,7 +226,7 @@ impl WriteBuffer {
             return Ok(());
         }
         way.target.sync().map_err(|error| with_causes(&error))?;
-        let mut segments = self.write();
+        let mut segments = self.segments.write();
         let mut entries = segments.entries();
         entries.retain(|entry| entry.number != number);
         self.folder

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use russh::client::{self, AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
@@ -88,11 +89,9 @@ impl Login {
             _alive: alive,
         };
         let connected = client::connect(Arc::new(config), (self.host.as_str(), self.port), doorkeeper).await;
-        let mut handle = connected.map_err(|error| {
-            match objection.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                Some(objection) => Trouble::refused(format!("{}: {objection}", self.host)),
-                None => of_ssh(&error),
-            }
+        let mut handle = connected.map_err(|error| match objection.lock().take() {
+            Some(objection) => Trouble::refused(format!("{}: {objection}", self.host)),
+            None => of_ssh(&error),
         })?;
         self.be_let_in(&mut handle).await?;
         Ok(handle)
@@ -261,7 +260,7 @@ impl client::Handler for Doorkeeper {
             }
             (Standing::Revoked, _) => format!("its key {fingerprint} was revoked"),
         };
-        *self.objection.lock().unwrap_or_else(PoisonError::into_inner) = Some(objection);
+        *self.objection.lock() = Some(objection);
         Ok(false)
     }
 }

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -25,7 +26,7 @@ impl VentiTls {
     }
 
     fn config(&self) -> io::Result<Arc<ClientConfig>> {
-        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut config = self.config.lock();
         if let Some(config) = &*config {
             return Ok(Arc::clone(config));
         }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{ControlFlow, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use varve_archive::{
     CachedBlocks, FOLDER_ROOT, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes_in,
@@ -134,13 +135,13 @@ impl Days {
     /// The list of snapshots, as it is now.
     fn calendar(&self) -> Arc<Calendar> {
         self.look_again();
-        Arc::clone(&self.calendar.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.calendar.read())
     }
 
     /// Takes in snapshots that were taken since. Whoever comes while somebody else is at it does not wait.
     fn look_again(&self) {
-        let Ok(mut look_again_at) = self.look_again_at.try_lock() else { return };
-        let Ok(mut list) = self.list.try_lock() else { return };
+        let Some(mut look_again_at) = self.look_again_at.try_lock() else { return };
+        let Some(mut list) = self.list.try_lock() else { return };
         let clock = list.clock();
         let began = clock.now();
         if began < *look_again_at {
@@ -149,7 +150,7 @@ impl Days {
         match list.follow() {
             Ok(true) => {
                 let calendar = Arc::new(Calendar::new(list.snapshots(), &self.civil));
-                *self.calendar.write().unwrap_or_else(PoisonError::into_inner) = calendar;
+                *self.calendar.write() = calendar;
             }
             Ok(false) => {}
             Err(error) => {
@@ -162,31 +163,23 @@ impl Days {
         *look_again_at = Timestamp(now.0.saturating_add(BELIEVED.max(taken.saturating_mul(LOOKING_SHARE))));
     }
 
-    fn places(&self) -> MutexGuard<'_, BTreeMap<FileId, Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn place(&self, file: FileId) -> Result<Place, FileSystemError> {
         if file == ROOT {
             return Ok(Place::Root);
         }
         let unknown = || FileSystemError::Absent { what: "file of this number".into() };
-        self.places().get(&file).cloned().ok_or_else(unknown)
+        self.places.lock().get(&file).cloned().ok_or_else(unknown)
     }
 
     /// Notes what stands behind the number of something that is about to be shown.
     fn show(&self, name: &[u8], kind: FileKind, place: Place) -> Child {
         let id = place.id();
-        self.places().entry(id).or_insert(place);
+        self.places.lock().entry(id).or_insert(place);
         Child { name: name.to_vec(), id, kind }
     }
 
     fn night(&self, snapshot: &Snapshot) -> Arc<Night> {
-        let mut nights = self.nights.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nights = self.nights.lock();
         let open = || Arc::new(Night::new(snapshot.clone()));
         Arc::clone(nights.entry(snapshot.id).or_insert_with(open))
     }
@@ -338,7 +331,7 @@ impl Served for Days {
         let file = self.inside(&night, part, |files| Ok(files.root())).ok()?;
         let root = Place::Inside { night, part, file };
         let id = root.id();
-        self.places().entry(id).or_insert(root);
+        self.places.lock().entry(id).or_insert(root);
         Some(id)
     }
 
@@ -417,7 +410,7 @@ impl FileSystem for Days {
             return self.inside(night, *part, |files| files.children(*file, first, &mut show));
         }
         let first = usize::try_from(first).unwrap_or(usize::MAX);
-        let listed = self.orders().arrange(folder, self.listed(&place)?);
+        let listed = self.orders.lock().arrange(folder, self.listed(&place)?);
         for (name, place) in listed.into_iter().skip(first) {
             if visit(self.show(&name, place.kind(), place)).is_break() {
                 break;
@@ -493,7 +486,7 @@ impl FileSystem for Days {
     }
 
     fn forget(&self, file: FileId) {
-        let forgotten = self.places().remove(&file);
+        let forgotten = self.places.lock().remove(&file);
         let Some(Place::Inside { night, part, file }) = forgotten else { return };
         let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
         if let Some(folder) = night.folder(&blocks, &self.pages) {

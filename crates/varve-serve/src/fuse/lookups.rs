@@ -1,8 +1,8 @@
 //! How often the kernel was shown each file: it says how many of those it has forgotten, and at none nobody knows the number any more.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use varve_image::FileId;
 
 /// The files that the kernel knows.
@@ -14,13 +14,13 @@ pub(super) struct Lookups {
 impl Lookups {
     /// The kernel is about to be shown this file once more.
     pub(super) fn add(&self, file: FileId) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         *counts.entry(file).or_insert(0) += 1;
     }
 
     /// The kernel has forgotten it so many times. `forget` is called if it does not know it any more, before anybody can show it again.
     pub(super) fn remove(&self, file: FileId, times: u64, forget: impl FnOnce()) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         let Some(count) = counts.get_mut(&file) else { return };
         *count = count.saturating_sub(times);
         if *count == 0 {

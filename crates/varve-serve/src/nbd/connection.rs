@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use varve_nbd::{
     Agreed, BASE_ALLOCATION, BlockSizes, Command, ExportInfo, Exports, Listed, NegotiationError, Refusal,
     RefusalKind, Request, RequestError, Requests, ServerNegotiation, Step, TlsPolicy,
@@ -227,7 +228,7 @@ impl Transmission<'_> {
 
     /// Takes requests, and waits for them if need be. `false`: there are no more.
     fn take(&self, batch: &mut Vec<Request>) -> Result<bool, ConnectionError> {
-        let mut incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut incoming = self.incoming.lock();
         while incoming.waiting.is_empty() {
             if self.is_over.load(Ordering::Relaxed) {
                 return Ok(false);

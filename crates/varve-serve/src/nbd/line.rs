@@ -4,9 +4,10 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustls::ServerConnection;
 
 use crate::network::keep_alive;
@@ -94,7 +95,7 @@ impl Line {
             return Ok(count > 0);
         };
         let (is_open, wants_write) = {
-            let mut tls = lock(tls);
+            let mut tls = tls.lock();
             let is_open = take_encrypted(&mut tls, raw, into)?;
             (is_open, tls.wants_write())
         };
@@ -106,7 +107,7 @@ impl Line {
 
     /// The right to send.
     pub(super) fn sending(&self) -> Sending<'_> {
-        let sending = Sending { line: self, _guard: lock(&self.sending) };
+        let sending = Sending { line: self, _guard: self.sending.lock() };
         // What TLS itself has to say must not wait for us to say something.
         drop(sending.send(&[]));
         sending
@@ -125,7 +126,7 @@ impl Line {
     /// Says goodbye, as TLS wants it, so that the other side knows that nothing was cut off.
     pub(super) fn say_goodbye(&self) {
         if let Some(tls) = self.tls.get() {
-            lock(tls).send_close_notify();
+            tls.lock().send_close_notify();
             drop(self.sending());
         }
     }
@@ -139,7 +140,7 @@ impl Sending<'_> {
         };
         let mut encrypted = Vec::with_capacity(bytes.len() + bytes.len() / 100 + 64);
         {
-            let mut tls = lock(tls);
+            let mut tls = tls.lock();
             tls.writer().write_all(bytes)?;
             while tls.wants_write() {
                 tls.write_tls(&mut encrypted)?;
@@ -165,8 +166,4 @@ fn take_encrypted(tls: &mut ServerConnection, mut raw: &[u8], into: &mut Vec<u8>
         }
     }
     Ok(true)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,9 +19,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FallocateFlags, fallocate};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -223,22 +224,10 @@ impl Overlay {
             let (found, wanted) = (name(&found, size), name(identity, self.size));
             return Err(OverlayError::OtherDisk { path: path.into(), found, wanted });
         }
-        let map = self.map.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let map = self.map.get_mut();
         self.file
             .read_exact_at(&mut map.bits, HEADER_BYTES)
             .map_err(|source| OverlayError::Storage { path: path.into(), source })
-    }
-
-    fn read_map(&self) -> RwLockReadGuard<'_, Map> {
-        self.map.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write_map(&self) -> RwLockWriteGuard<'_, Map> {
-        self.map.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn flush_lock(&self) -> MutexGuard<'_, ()> {
-        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Brings the blocks at the ends of a range here, as far as the range does not cover them.
@@ -308,12 +297,12 @@ impl Overlay {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         {
-            let map = self.read_map();
+            let map = self.map.read();
             if map.has_all(blocks_of(&range)) {
                 return change();
             }
         }
-        let mut map = self.write_map();
+        let mut map = self.map.write();
         self.bring_edges(&mut map, &range)?;
         change()?;
         blocks_of(&range).for_each(|block| map.set(block));
@@ -323,7 +312,7 @@ impl Overlay {
     /// Writes the parts of the map that have changed, after the data that they name is durable.
     fn flush_all(&self) -> io::Result<()> {
         let parts: Vec<(usize, Vec<u8>)> = {
-            let mut map = self.write_map();
+            let mut map = self.map.write();
             let dirty: Vec<usize> = (0..map.dirty.len()).filter(|part| map.dirty[*part]).collect();
             dirty.iter().for_each(|part| map.dirty[*part] = false);
             let bytes = |part: &usize| map.bits[part * MAP_PART_BYTES..(part + 1) * MAP_PART_BYTES].to_vec();
@@ -389,7 +378,7 @@ impl Disk for Overlay {
         let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.size);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         // Until all is read, so that no block comes here while it is looked for below.
-        let map = self.read_map();
+        let map = self.map.read();
         let mut place = offset;
         while place < end {
             let is_here = map.has(place / BLOCK_BYTES);
@@ -416,7 +405,7 @@ impl Disk for Overlay {
 
     fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
         let end = range.end.min(self.size).min(range.start.saturating_add(LOOK_BLOCKS_MAX * BLOCK_BYTES));
-        let map = self.read_map();
+        let map = self.map.read();
         let mut stretches = Vec::new();
         let mut place = range.start;
         while place < end {
@@ -469,7 +458,7 @@ impl WritableDisk for Overlay {
         if self.is_thrown_away {
             return Ok(());
         }
-        let _one_at_a_time = self.flush_lock();
+        let _one_at_a_time = self.flushing.lock();
         if self.is_broken.load(Ordering::Relaxed) {
             return Err(io::Error::other("an earlier flush failed: what was written since may be lost"));
         }

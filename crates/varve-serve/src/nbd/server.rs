@@ -7,10 +7,11 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 use varve_block::with_causes;
 
@@ -67,11 +68,7 @@ struct Lines {
     next: u64,
 }
 
-impl Shared {
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Shared {}
 
 impl NbdServer {
     /// Listens, and serves whoever comes, until it is dropped or drained.
@@ -104,12 +101,11 @@ impl NbdServer {
     /// Takes no new clients and no new requests, answers those that have come, and ends. Clients that do not take their answers in time are left alone.
     pub fn drain(mut self) {
         self.stop_accepting();
-        let lines = self.shared.lines();
+        let mut lines = self.shared.lines.lock();
         lines.open.values().for_each(|line| line.stop_receiving());
         let is_served = |lines: &mut Lines| !lines.open.is_empty();
         let timeout = self.shared.settings.drain_timeout;
-        let waited = self.shared.one_ended.wait_timeout_while(lines, timeout, is_served);
-        let (lines, outcome) = waited.unwrap_or_else(PoisonError::into_inner);
+        let outcome = self.shared.one_ended.wait_while_for(&mut lines, is_served, timeout);
         if outcome.timed_out() {
             tracing::warn!(count = lines.open.len(), "clients that take no answers were left alone");
         }
@@ -131,7 +127,7 @@ impl NbdServer {
 impl Drop for NbdServer {
     fn drop(&mut self) {
         self.stop_accepting();
-        self.shared.lines().open.values().for_each(|line| line.close());
+        self.shared.lines.lock().open.values().for_each(|line| line.close());
     }
 }
 
@@ -185,7 +181,7 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
         Err(error) => return tracing::warn!(%error, "a client could not be taken"),
     };
     let number = {
-        let mut lines = shared.lines();
+        let mut lines = shared.lines.lock();
         if lines.open.len() >= shared.settings.connections_max {
             return tracing::warn!("a client was sent away: there are {} already", lines.open.len());
         }
@@ -202,11 +198,11 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
         }
         line.say_goodbye();
         line.close();
-        served.lines().open.remove(&number);
+        served.lines.lock().open.remove(&number);
         served.one_ended.notify_all();
     });
     if let Err(error) = thread {
         tracing::warn!(%error, "a client could not be taken");
-        shared.lines().open.remove(&number);
+        shared.lines.lock().open.remove(&number);
     }
 }

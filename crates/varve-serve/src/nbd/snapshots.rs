@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use varve_archive::{
     CachedBlocks, ImageReader, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, select,
 };
@@ -99,15 +100,11 @@ impl SnapshotDisks {
 
     /// What is known, after a look at what is new.
     fn current(&self) -> Result<MutexGuard<'_, Known>, Box<dyn Error + Send + Sync>> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if known.list.follow()? {
             known.images = images_of(known.list.snapshots(), self.moments);
         }
         Ok(known)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn describe(&self, snapshot: &Snapshot) -> String {
@@ -144,7 +141,7 @@ impl Disks for SnapshotDisks {
     fn list(&self) -> Vec<ListedDisk> {
         let known = self.current().unwrap_or_else(|error| {
             tracing::error!(%error, "only the snapshots that were known before are listed");
-            self.lock()
+            self.known.lock()
         });
         // By name and age, and before those of a name, the name itself: the newest of them.
         let mut images: Vec<&Image> = known.images.iter().collect();

@@ -98,10 +98,10 @@ fn flush(state: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
 
     use bytes::Bytes;
+    use parking_lot::Mutex;
     use tokio::time::Instant;
     use varve_block::{
         Block, BlockName, BlockStore, BlockType, GetError, MemoryBlockStore, PutError, Score, SyncError,
@@ -120,7 +120,7 @@ mod tests {
 
     impl Noting {
         fn sync_count(&self) -> usize {
-            self.syncs.lock().unwrap().len()
+            self.syncs.lock().len()
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         }
 
         fn sync(&self) -> Result<(), SyncError> {
-            self.syncs.lock().unwrap().push(Instant::now());
+            self.syncs.lock().push(Instant::now());
             match self.fails.load(Ordering::SeqCst) {
                 true => Err(SyncError { source: "the test says so".into() }),
                 false => Ok(()),
@@ -195,7 +195,7 @@ mod tests {
             write(&state);
             write(&state);
             until(|| blocks.sync_count() > 0).await;
-            assert!(blocks.syncs.lock().unwrap()[0] >= written + SHORT);
+            assert!(blocks.syncs.lock()[0] >= written + SHORT);
             sleep(4 * SHORT).await;
             assert_eq!(blocks.sync_count(), 1, "and not again");
             write(&state);

@@ -10,11 +10,12 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -78,7 +79,7 @@ impl Outbox {
     /// Sends answers, or leaves them to be sent. Who takes no answers any more is not sent any.
     pub(super) fn send(&self, answers: Answers, tags: Vec<u8>, taken: Option<Taken>) {
         let outgoing = Outgoing { answers, sent: 0, tags, _taken: taken };
-        match &mut *lock(&self.shared.waiting) {
+        match &mut *self.shared.waiting.lock() {
             Some(waiting) => waiting.push_back(outgoing),
             None => return,
         }
@@ -94,7 +95,7 @@ impl Outbox {
 
     /// Tags whose answers were sent, or are about to be.
     pub(super) fn take_freed(&self, mut each: impl FnMut(u8)) {
-        lock(&self.shared.freed).drain(..).for_each(&mut each);
+        self.shared.freed.lock().drain(..).for_each(&mut each);
     }
 
     /// Returns when nothing can be sent any more.
@@ -110,7 +111,7 @@ impl Remainder {
             let mut pace = Pace::new(patience);
             while self.is_left() {
                 taker.note_taken();
-                let some = poll_fn(|context| self.shared.poll_some(&mut lock(&self.shared.way), context));
+                let some = poll_fn(|context| self.shared.poll_some(&mut self.shared.way.lock(), context));
                 tokio::select! {
                     biased;
                     sent = timeout_at(pace.until, some) => pace.note(sent.unwrap_or(Ok(0))?)?,
@@ -120,14 +121,14 @@ impl Remainder {
             taker.note_all_taken();
         }
         // The other direction may still be open; this one is at its end.
-        let end = poll_fn(|context| Pin::new(&mut lock(&self.shared.way).writer).poll_shutdown(context));
+        let end = poll_fn(|context| Pin::new(&mut self.shared.way.lock().writer).poll_shutdown(context));
         drop(timeout(patience, end).await);
         Ok(())
     }
 
     /// Whether there is anything to send.
     fn is_left(&self) -> bool {
-        let is_begun = lock(&self.shared.way).current.is_some();
+        let is_begun = self.shared.way.lock().current.is_some();
         fence(Ordering::SeqCst);
         is_begun || self.shared.has_waiting()
     }
@@ -161,8 +162,8 @@ impl Pace {
 
 impl Drop for Remainder {
     fn drop(&mut self) {
-        *lock(&self.shared.waiting) = None;
-        lock(&self.shared.way).current = None;
+        *self.shared.waiting.lock() = None;
+        self.shared.way.lock().current = None;
     }
 }
 
@@ -174,12 +175,12 @@ impl Shared {
         if !self.has_waiting() {
             return None;
         }
-        let way = self.way.try_lock().ok()?;
+        let way = self.way.try_lock()?;
         way.current.is_none().then_some(way)
     }
 
     fn has_waiting(&self) -> bool {
-        lock(&self.waiting).as_ref().is_some_and(|waiting| !waiting.is_empty())
+        self.waiting.lock().as_ref().is_some_and(|waiting| !waiting.is_empty())
     }
 
     /// Sends as much as is taken now of all that waits.
@@ -199,13 +200,13 @@ impl Shared {
     }
 
     fn pop_waiting(&self) -> Option<Outgoing> {
-        lock(&self.waiting).as_mut()?.pop_front()
+        self.waiting.lock().as_mut()?.pop_front()
     }
 
     /// Begins with what waits longest; `false` if nothing does.
     fn begin_next(&self, way: &mut Way) -> bool {
         while let Some(mut outgoing) = self.pop_waiting() {
-            lock(&self.freed).append(&mut outgoing.tags);
+            self.freed.lock().append(&mut outgoing.tags);
             if !outgoing.answers.is_empty() {
                 way.current = Some(outgoing);
                 return true;
@@ -241,10 +242,6 @@ impl Way {
         }
         Poll::Ready(Ok(count))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

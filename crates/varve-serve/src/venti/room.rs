@@ -2,10 +2,11 @@
 //! let its answers wait for longest gives way: else a few who take nothing would stop everybody.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
@@ -98,7 +99,7 @@ impl CommonRoom {
     pub(super) fn enter(&self, own: Room) -> Taker {
         let (taken_at, give_way) = (AtomicU64::new(NOTHING_WAITS), Notify::new());
         let pulse = Arc::new(Pulse { own, taken_at, give_way });
-        let mut clients = lock(&self.clients);
+        let mut clients = self.clients.lock();
         clients.next += 1;
         let number = clients.next;
         clients.here.insert(number, Arc::clone(&pulse));
@@ -118,7 +119,7 @@ impl CommonRoom {
 
     /// The client that holds room and has taken nothing for longest is sent away.
     fn let_one_give_way(&self) {
-        let mut clients = lock(&self.clients);
+        let mut clients = self.clients.lock();
         if clients.gave_way_at.is_some_and(|then| then.elapsed() < ONE_BY_ONE) {
             return;
         }
@@ -154,7 +155,7 @@ impl Taker {
 
 impl Drop for Taker {
     fn drop(&mut self) {
-        lock(&self.clients).here.remove(&self.number);
+        self.clients.lock().here.remove(&self.number);
     }
 }
 
@@ -172,10 +173,6 @@ pub(super) fn take_now(own: &Room, common: &CommonRoom, bytes: usize) -> Option<
 
 fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(NOTHING_WAITS - 1)
-}
-
-fn lock(clients: &Mutex<Clients>) -> MutexGuard<'_, Clients> {
-    clients.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

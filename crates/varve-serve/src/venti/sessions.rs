@@ -14,8 +14,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Mutex, RwLock};
 use varve_block::{Block, BlockName, PutError, Score, SyncError};
 use varve_store::{SessionEvent, SessionRecord, SessionsError, Store, WrittenBlock};
 use varve_world::Timestamp;
@@ -170,8 +171,7 @@ impl Sessions {
 
     /// Whether a block is set aside.
     pub(super) fn refuses(&self, name: &BlockName) -> bool {
-        self.has_refused.load(Ordering::Relaxed)
-            && self.refused.read().unwrap_or_else(PoisonError::into_inner).contains(name)
+        self.has_refused.load(Ordering::Relaxed) && self.refused.read().contains(name)
     }
 
     /// Makes durable what was noted, so that a sync may be answered.
@@ -180,7 +180,7 @@ impl Sessions {
     /// [`SyncError`]
     pub fn sync(&self) -> Result<(), SyncError> {
         let failed = |error: SessionsError| SyncError { source: error.into() };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.append(&self.store).map_err(failed)?;
         if state.is_unsynced {
             self.store.sync_sessions().map_err(failed)?;
@@ -189,14 +189,10 @@ impl Sessions {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Somebody else has these bytes, and relies on them from now on.
     fn serve_again(&self, written: &[WrittenBlock]) {
         if self.has_refused.load(Ordering::Relaxed) {
-            let mut refused = self.refused.write().unwrap_or_else(PoisonError::into_inner);
+            let mut refused = self.refused.write();
             written.iter().for_each(|block| {
                 refused.remove(&block.name);
             });
@@ -243,7 +239,7 @@ impl OpenSession {
         });
         let written: Vec<WrittenBlock> = written.collect();
         self.sessions.serve_again(&written);
-        let mut state = self.sessions.state();
+        let mut state = self.sessions.state.lock();
         let number = *self.number.get_or_init(|| {
             let number = state.next_session;
             state.next_session += 1;
@@ -264,7 +260,7 @@ impl Drop for OpenSession {
     fn drop(&mut self) {
         if let Some(number) = self.number.get() {
             let at = self.sessions.store.world().clock.now();
-            self.sessions.state().note(*number, SessionEvent::Ended { at });
+            self.sessions.state.lock().note(*number, SessionEvent::Ended { at });
         }
     }
 }
@@ -386,7 +382,7 @@ mod tests {
                 some.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
             session.put(&blocks).unwrap();
         }
-        assert!(open.state().waiting_rows < ROWS_MAX, "memory is bounded");
+        assert!(open.state.lock().waiting_rows < ROWS_MAX, "memory is bounded");
         open.sync().unwrap();
         let known = blocks_of(&open.store, &[1].into()).unwrap();
         assert!(known.len() == many.len() && many.iter().all(|block| known.contains(&name(block))));

@@ -5,10 +5,11 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use varve_archive::Progress;
 
@@ -103,9 +104,9 @@ impl ProgramOutput {
         let child = Arc::new(Mutex::new(Running { child, is_waited_for: false }));
         let (watched, progress) = (Arc::clone(&child), Arc::clone(progress));
         std::thread::spawn(move || {
-            while !lock(&watched).is_waited_for {
+            while !watched.lock().is_waited_for {
                 if progress.is_cancelled() {
-                    return lock(&watched).end(Signal::TERM);
+                    return watched.lock().end(Signal::TERM);
                 }
                 std::thread::sleep(LOOK);
             }
@@ -115,7 +116,7 @@ impl ProgramOutput {
 
     fn wait(&mut self) -> io::Result<ExitStatus> {
         self.has_ended = true;
-        let mut running = lock(&self.child);
+        let mut running = self.child.lock();
         running.is_waited_for = true;
         running.child.wait()
     }
@@ -147,15 +148,11 @@ impl Read for ProgramOutput {
 impl Drop for ProgramOutput {
     fn drop(&mut self) {
         if !self.has_ended {
-            lock(&self.child).end(Signal::KILL);
+            self.child.lock().end(Signal::KILL);
             // Nothing is to be done about one that cannot be waited for.
             let _ = self.wait();
         }
     }
-}
-
-fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

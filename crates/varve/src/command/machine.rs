@@ -1,11 +1,12 @@
 //! `varve snapshot --qmp`
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use serde_json::json;
 use varve_archive::{Progress, Request};
 use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night};
@@ -44,7 +45,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
         ..Request::default()
     };
     let shown = Mutex::new(None);
-    let show_bar = |bar: Option<Shown>| *shown.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    let show_bar = |bar: Option<Shown>| *shown.lock() = bar;
     let begun = |name: &str| show_bar(Some(Shown::start(name, &progress, arguments.quiet || arguments.json)));
     let taken = Mutex::new(Vec::new());
     let has_problems = AtomicBool::new(false);
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
         show_bar(None);
         warn_of_fast_commits(Path::new(&drive.drive), drive.left_out.fast_commits());
         has_problems.fetch_or(drive.taken.snapshot.problem_count > 0, Ordering::Relaxed);
-        taken.lock().unwrap_or_else(PoisonError::into_inner).push(drive.taken.snapshot.clone());
+        taken.lock().push(drive.taken.snapshot.clone());
         print(arguments, drive);
     };
     let warn = |said: &str| remark!("varve: {said}");
@@ -60,7 +61,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     let night = archive_night(&mut archive, &options, &request, watch);
     show_bar(None);
     if words.time.is_none() {
-        let taken = taken.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let taken = taken.into_inner();
         taken.iter().for_each(|taken| warn_if_hidden(archive.snapshots(), taken));
     }
     archive.close()?;

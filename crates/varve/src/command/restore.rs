@@ -9,10 +9,11 @@ mod targets;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use serde_json::json;
 use varve_archive::{
     DamageList, Files, Node, NodeKind, Overwrite, Problem, Progress, RestoreCounts, RestoreFilter,
@@ -342,12 +343,12 @@ fn write_tree(
         is_damaged.fetch_or(exit_status::is_damage(&*problem.error), Ordering::Relaxed);
         match is_folder {
             true => complaint::report_problem(&problem),
-            false => of_file.lock().unwrap_or_else(PoisonError::into_inner).push(problem),
+            false => of_file.lock().push(problem),
         }
     };
     let watch = Watch { progress, report: &report };
     let restored = restore_folder(tree.files, from.workers, tree.root, destination, options, watch);
-    let of_file = of_file.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let of_file = of_file.into_inner();
     let is_damaged = is_damaged.into_inner();
     let counts = match restored {
         Ok(counts) => counts,

@@ -6,9 +6,10 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -84,7 +85,7 @@ pub(super) struct LargeFile {
 impl LargeFile {
     /// How many bytes from the beginning on are written without a gap.
     pub(super) fn written_bytes(&self) -> u64 {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).end()
+        self.written.lock().end()
     }
 
     /// From where on there is something to do.
@@ -101,7 +102,7 @@ impl LargeFile {
     }
 
     fn note_written(&self, range: Range<u64>) {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).add(range);
+        self.written.lock().add(range);
     }
 }
 

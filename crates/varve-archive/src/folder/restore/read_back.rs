@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
 use varve_world::Workers;
 
@@ -47,7 +47,7 @@ pub fn read_back(
     } else if root.kind == NodeKind::File {
         check.file(&FileToCheck { file: File::open(destination)?, path: PathBuf::new(), node: root.clone() });
     }
-    Ok(counts.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    Ok(counts.into_inner())
 }
 
 struct FileToCheck {
@@ -167,7 +167,7 @@ impl Check<'_> {
     }
 
     fn count(&self, is_problem: bool) {
-        let mut counts = self.counts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         counts.0 += 1;
         counts.1 += u64::from(is_problem);
     }

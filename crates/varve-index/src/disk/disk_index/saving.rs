@@ -1,7 +1,6 @@
 //! Making runs durable: the one that the index begins with when it is opened is replaced when the next one is whole.
 
 use std::io;
-use std::sync::PoisonError;
 
 use varve_block::with_causes;
 use varve_world::FileName;
@@ -37,7 +36,7 @@ impl DiskIndex {
     /// The run that could be saved now, if all is made durable that the log holds now.
     #[must_use]
     pub fn ready(&self) -> Option<Ready> {
-        let state = self.state();
+        let state = self.state.read();
         let named = state.run.as_ref().filter(|named| named.note.is_some() && !state.is_saved(named))?;
         (!state.is_incomplete).then_some(Ready(named.identity.generation))
     }
@@ -48,13 +47,13 @@ impl DiskIndex {
     /// [`SaveDiskIndexError`]; what was saved before is there still.
     pub fn save_ready(&self, ready: Ready) -> Result<(), SaveDiskIndexError> {
         // Held so that neither the run nor the filter is replaced.
-        let _slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let _slot = self.pass.lock();
         self.save_run(ready)
     }
 
     fn save_run(&self, Ready(generation): Ready) -> Result<(), SaveDiskIndexError> {
         let (named, filter_capacity, filter_keys) = {
-            let state = self.state();
+            let state = self.state.read();
             let Some(named) = state.run.clone().filter(|named| named.identity.generation == generation)
             else {
                 return Ok(());
@@ -72,9 +71,9 @@ impl DiskIndex {
             note,
             fences: named.run.fences.clone(),
         };
-        let mut filter_bytes = |first, count| self.state().filter.lines_as_bytes(first, count);
+        let mut filter_bytes = |first, count| self.state.read().filter.lines_as_bytes(first, count);
         summary.write(self.storage.as_ref(), &self.key, &mut filter_bytes).map_err(failed(summary_file()))?;
-        let old = self.state_mut().saved.replace(named.identity.clone());
+        let old = self.state.write().saved.replace(named.identity.clone());
         if let Some(old) = old.filter(|old| *old != named.identity) {
             // What stays is removed when the index is opened again.
             let _ = self.storage.remove_and_free_soon(&old.file());
@@ -91,7 +90,7 @@ impl DiskIndex {
         if self.session.is_none() {
             return Ok(());
         }
-        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.pass.lock();
         let mut passed = self.pass_all(&mut slot, note.clone());
         if passed.as_ref().is_err_and(PassError::is_unreadable) {
             // Once is no damage, and to make it anew takes long.
@@ -101,7 +100,7 @@ impl DiskIndex {
             }
         }
         passed.map_err(|error| SaveDiskIndexError::Pass { reason: with_causes(&error) })?;
-        let state = self.state();
+        let state = self.state.read();
         if let Some(reason) = state.trouble.clone().filter(|_| state.is_incomplete || state.frozen.is_some())
         {
             return Err(SaveDiskIndexError::Pass { reason });
@@ -116,7 +115,7 @@ impl DiskIndex {
 
     /// Ends the pass that is under way, and makes another one of all that has come in since.
     fn pass_all(&self, slot: &mut Option<Pass>, note: Vec<u8>) -> Result<(), PassError> {
-        let unfinished = self.state().frozen.is_some();
+        let unfinished = self.state.read().frozen.is_some();
         if unfinished {
             self.begin_in(slot, None);
             self.step(slot, u64::MAX)?;
@@ -129,8 +128,8 @@ impl DiskIndex {
     /// was. What it holds is saved with the next note.
     pub fn forget_notes(&self) {
         // Held so that nothing is being saved.
-        let _slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.state_mut();
+        let _slot = self.pass.lock();
+        let mut state = self.state.write();
         if let Some(run) = &mut state.run {
             run.note = None;
         }
@@ -141,7 +140,7 @@ impl DiskIndex {
 
     /// Lets go of what is not saved, and removes its files: nothing is to be asked any more.
     pub fn abandon(&self) {
-        let mut slot = self.pass.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.pass.lock();
         if self.session.is_some() {
             *slot = None;
             self.remove_leftovers();

@@ -2,10 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 /// `Ctrl-]`
@@ -40,7 +41,7 @@ impl Terminal {
     #[expect(clippy::disallowed_methods, reason = "a console speaks when it wants")]
     pub(super) fn connect(&self, console: &UnixStream) -> io::Result<()> {
         let mut shown = console.try_clone()?;
-        *self.console.lock().unwrap_or_else(PoisonError::into_inner) = Some(console.try_clone()?);
+        *self.console.lock() = Some(console.try_clone()?);
         let listening = std::thread::spawn(move || {
             let (mut bytes, mut output) = ([0; 4096], io::stdout());
             while let Ok(count @ 1..) = shown.read(&mut bytes) {
@@ -50,13 +51,13 @@ impl Terminal {
                 }
             }
         });
-        *self.listening.lock().unwrap_or_else(PoisonError::into_inner) = Some(listening);
+        *self.listening.lock() = Some(listening);
         Ok(())
     }
 
     /// Leaves a console that has ended.
     pub(super) fn disconnect(&self) {
-        *self.console.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.console.lock() = None;
     }
 }
 
@@ -64,7 +65,7 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         self.disconnect();
         // The machine has ended: what it said last is still to be shown.
-        if let Some(listening) = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(listening) = self.listening.lock().take() {
             drop(listening.join());
         }
         if let Some(before) = &self.before {
@@ -86,8 +87,7 @@ fn send_keys(console: &Mutex<Option<UnixStream>>, is_left: &AtomicBool) {
             is_left.store(true, Ordering::Relaxed);
             return;
         }
-        let console =
-            console.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(UnixStream::try_clone);
+        let console = console.lock().as_ref().map(UnixStream::try_clone);
         if let Some(Ok(mut console)) = console {
             // A machine that has ended hears nothing.
             drop(console.write_all(typed));

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_block::BlockStore;
@@ -175,7 +176,7 @@ impl Outside for Machine<'_> {
             let text = "who writes what is recorded in this store, which proxies cannot do: serve it by itself, and the proxies in front of that server";
             return Err(format!("{}: {text}", path.display()).into());
         }
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&store));
+        self.stores.lock().push(Arc::clone(&store));
         Ok(store)
     }
 
@@ -234,7 +235,7 @@ pub(super) fn run(
     drop((server, metrics, blocks));
     doors.into_iter().for_each(Door::close);
     let synced = assembled.close(was_written);
-    for store in machine.stores.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for store in machine.stores.into_inner() {
         if let Ok(store) = Arc::try_unwrap(store) {
             store.close()?;
         }
