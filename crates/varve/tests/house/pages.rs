@@ -1,0 +1,166 @@
+//! The rules for pages: no dead links, every page is reachable from the index, lines have a bounded width, and the
+//! glossary defines each word once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use crate::{everything_below, report, root, text};
+
+/// The fewest words that the glossary defines.
+const GLOSSARY_WORDS_MIN: usize = 40;
+
+/// Every Markdown file of the project, but for the copies in stores under `fixtures/`.
+fn pages() -> Vec<PathBuf> {
+    let all = everything_below(&root()).into_iter();
+    let is_page = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "md")
+            && !path.is_symlink()
+            && !path.starts_with(root().join("fixtures"))
+    };
+    let found: Vec<_> = all.filter(is_page).collect();
+    assert!(found.len() >= 30, "only {} pages were found", found.len());
+    found
+}
+
+fn short(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+/// The lines of a page outside of code blocks, with their numbers.
+fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    page.lines().enumerate().filter_map(move |(number, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        (!is_code && !is_fence).then_some((number + 1, line))
+    })
+}
+
+/// The targets of all links of a page, without those to other sites. Links in code spans are not links.
+fn links(page: &str) -> Vec<String> {
+    let lines: Vec<_> = prose(page).map(|(_, line)| line).collect();
+    let whole = lines.join("\n");
+    let outside_code: String = whole.split('`').step_by(2).collect();
+    let targets = outside_code.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains("://")).map(str::to_owned).collect()
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = prose(page).filter(|(_, line)| line.starts_with('#'));
+    let anchor = |(_, line): (usize, &str)| -> String {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// A path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(parts.pop(), "{} leads out", path.display()),
+            Component::CurDir => {}
+            other => parts.push(other),
+        }
+    }
+    parts
+}
+
+#[test]
+fn no_link_is_dead() {
+    let mut findings = Vec::new();
+    let mut link_count = 0;
+    for page in pages() {
+        for link in links(&text(&page)) {
+            link_count += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { page.clone() } else { plain(&page.with_file_name(path)) };
+            if !target.exists() {
+                findings.push(format!("{}: nothing is at {link}", short(&page)));
+            } else if !anchor.is_empty() && !anchors(&text(&target)).contains(anchor) {
+                findings.push(format!("{}: no heading is at {link}", short(&page)));
+            }
+        }
+    }
+    assert!(link_count >= 100, "only {link_count} links were found: does this test still see them?");
+    report(&findings);
+}
+
+#[test]
+fn every_page_is_reachable_from_the_index() {
+    let docs = root().join("docs");
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![docs.join("README.md")];
+    while let Some(page) = waiting.pop() {
+        if !reached.insert(page.clone()) || page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let paths = links(&text(&page)).into_iter().filter(|link| !link.starts_with('#'));
+        let targets = paths.map(|link| plain(&page.with_file_name(link.split('#').next().unwrap())));
+        waiting.extend(targets.filter(|target| target.starts_with(&docs) && target.is_file()));
+    }
+    let lost = pages().into_iter().filter(|page| page.starts_with(&docs) && !reached.contains(page));
+    report(&lost.map(|page| format!("no link leads to {}", short(&page))).collect::<Vec<_>>());
+}
+
+/// The words of the glossary: each with the line of its definition, and the words that it rules out.
+fn glossary() -> Vec<(String, usize, Vec<String>)> {
+    let page = text(&root().join("docs/glossary.md"));
+    let lines: Vec<_> = page.lines().collect();
+    let is_start = |line: &&str| line.starts_with("- **");
+    let mut words = Vec::new();
+    for (number, line) in lines.iter().enumerate().filter(|(_, line)| is_start(line)) {
+        let (head, _) = line[4..].split_once("**: ").unwrap_or_else(|| panic!("glossary: {line}"));
+        let later = lines[number + 1..].iter().take_while(|line| line.starts_with("  "));
+        let definition: Vec<_> = std::iter::once(line).chain(later).map(|line| line.trim()).collect();
+        let definition = definition.join(" ");
+        let ruled_out = definition.split_once("*Not:*").map_or("", |(_, rest)| rest).trim_end_matches('.');
+        let ruled_out: Vec<_> =
+            ruled_out.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect();
+        words.extend(head.split(", ").map(|word| (word.to_owned(), number + 1, ruled_out.clone())));
+    }
+    words
+}
+
+#[test]
+fn the_glossary_defines_each_word_once() {
+    let words = glossary();
+    assert!(words.len() >= GLOSSARY_WORDS_MIN, "only {} words were found", words.len());
+    let mut defined = BTreeMap::new();
+    let mut findings = Vec::new();
+    for (word, line, ruled_out) in &words {
+        if let Some(earlier) = defined.insert(word.clone(), *line) {
+            findings.push(format!("docs/glossary.md:{line}: {word} is also defined in line {earlier}"));
+        }
+        if ruled_out.is_empty() {
+            findings.push(format!("docs/glossary.md:{line}: no word is ruled out in favour of {word}"));
+        }
+    }
+    for (word, line, ruled_out) in &words {
+        for other in ruled_out.iter().filter(|other| defined.contains_key(*other)) {
+            findings.push(format!(
+                "docs/glossary.md:{line}: {word} rules out {other}, which is defined in line {}",
+                defined[other]
+            ));
+        }
+    }
+    report(&findings);
+}
+
+#[test]
+fn the_sessions_in_the_readme_are_from_the_demo() {
+    let readme = text(&root().join("README.md"));
+    let demo = text(&root().join("script/demo"));
+    let commands: Vec<_> = readme.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    assert!(commands.len() >= 5, "only {} commands were found", commands.len());
+    let is_run = |command: &&str| {
+        ["session", "refused"].iter().any(|call| {
+            demo.contains(&format!("{call} '{command}'")) || demo.contains(&format!("{call} \"{command}\""))
+        })
+    };
+    let strange = commands.iter().filter(|command| !is_run(command));
+    report(&strange.map(|command| format!("script/demo does not run: {command}")).collect::<Vec<_>>());
+}
