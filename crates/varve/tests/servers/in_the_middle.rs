@@ -58,8 +58,10 @@ fn a_place_that_is_emptied_meanwhile_is_noticed_and_filled_again() {
         for object in there.list("arenas").unwrap().iter().step_by(2) {
             there.remove(&object.name).unwrap();
         }
-        let told = second.fails(&["clone", "URL", "clone"]);
-        assert!(told.contains("clone is no store yet"), "{}: {told}", kind.name);
+        // The arenas that are gone count as damage.
+        let run = second.run(&["clone", "URL", "clone"]);
+        assert_eq!(run.code, Some(5), "{}: {}", kind.name, run.stderr);
+        assert!(run.stderr.contains("clone is no store yet"), "{}: {}", kind.name, run.stderr);
         assert!(!second.sandbox.path("clone/config.toml").exists());
         second.run(&["replicate", "URL"]);
         second.ok(&["clone", "URL", "clone"]);

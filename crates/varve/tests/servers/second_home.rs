@@ -72,13 +72,6 @@ impl<'a> Second<'a> {
     }
 
     #[track_caller]
-    pub fn fails(&self, words: &[&str]) -> String {
-        let run = self.run(words);
-        assert_eq!(run.code, Some(1), "{}: {words:?}: {}", self.kind.name, run.text());
-        run.stderr
-    }
-
-    #[track_caller]
     pub fn json(&self, words: &[&str]) -> Value {
         let run = self.run(&[&["--json"], words].concat());
         assert_eq!(run.code, Some(0), "{}: {words:?}: {}", self.kind.name, run.stderr);
