@@ -27,6 +27,8 @@ const NIGHTS: [u32; 3] = [1, 2, 3];
 const FILES_AT: u64 = 1 << 20;
 const SWAP_AT: u64 = 1920 << 20;
 const SWAP_BYTES: u64 = 128 << 20;
+/// The page that holds the swap's header: it is archived, so that a restored machine has its swap again.
+const SWAP_HEADER_BYTES: u64 = 4096;
 /// A guest whose processor is emulated, on a machine with other things to do.
 const BOOT_SECONDS: &str = "900";
 
@@ -119,7 +121,7 @@ fn three_nights_of_a_real_machine() {
     let last = with_swap(&sandbox, &original(3));
     let image = last.to_str().unwrap();
     let line = sandbox.json(["snapshot", "--name", "no-swap", image]).remove(0);
-    assert_eq!(line["left_out_bytes"], SWAP_BYTES, "{line}");
+    assert_eq!(line["left_out_bytes"], SWAP_BYTES - SWAP_HEADER_BYTES, "{line}");
     sandbox.ok(["snapshot", "--keep-swap", "--name", "whole", image]);
     without_swap(&sandbox, &last);
     assert_identical("qcow2", &sandbox.arg("without-swap"), &server.export("no-swap"));
@@ -171,7 +173,8 @@ fn with_swap(sandbox: &Sandbox, image: &Path) -> PathBuf {
 fn without_swap(sandbox: &Sandbox, image: &Path) {
     let overlay = sandbox.arg("without-swap");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.to_str().unwrap(), &overlay]);
-    tool("qemu-io", &["-f", "qcow2", "-c", &format!("write -z {SWAP_AT} {SWAP_BYTES}"), &overlay]);
+    let (start, length) = (SWAP_AT + SWAP_HEADER_BYTES, SWAP_BYTES - SWAP_HEADER_BYTES);
+    tool("qemu-io", &["-f", "qcow2", "-c", &format!("write -z {start} {length}"), &overlay]);
 }
 
 #[track_caller]
@@ -209,7 +212,7 @@ fn a_running_machine(sandbox: &Sandbox, image: &Path, step: &dyn Fn(&str)) {
     };
     let (first, before) = night("it is archived while it writes");
     assert!(before >= 2, "{before}");
-    assert_eq!(first["left_out_bytes"], SWAP_BYTES, "{first}");
+    assert_eq!(first["left_out_bytes"], SWAP_BYTES - SWAP_HEADER_BYTES, "{first}");
     assert!(first["changed_since"].is_null(), "{first}");
     guest.until_lines("/srv/ticks", before + 3);
     let (second, after) = night("it is archived again");
