@@ -17,67 +17,45 @@
 //! - No key encrypts two records with one nonce: a session's salt is drawn when a writer opens the log, and its counter
 //!   moves on with every record, whether or not the record could be written.
 //!
+//! Read first: `records/clump.rs` (blocks become bytes), `writing/appender.rs` (bytes become durable) and
+//! `recovery/scan.rs` (what a crash has left of them).
+//!
 //! The log does not know where a block is (the index does), nor what blocks are for. It starts no threads and asks no time.
 
-mod append;
-mod arena;
-mod arena_writer;
-mod buckets;
-mod cipher;
-mod clump;
-mod compress;
-mod content;
-mod decode;
-mod file_part;
-mod footer;
-mod frames;
-mod header;
-mod hpke;
-mod judge;
-mod kept_keys;
+mod arenas;
 mod keys;
-mod locked;
-mod page;
 mod parity;
-mod read;
-mod record;
-mod recover;
-mod salvage;
-mod scan;
-mod seals;
-mod sectors;
-mod sync;
-mod sync_failure;
-mod unopened;
-mod whole;
-mod window;
+mod reading;
+mod records;
+mod recovery;
+mod writing;
 
-pub use append::Appender;
-pub use arena::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
-pub use arena_writer::{AppendError, Appended};
-pub use cipher::{WrapError, unwrap_secret, wrap_secret};
-pub use clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
-pub use compress::{CompressionLevel, DecompressError};
-pub use content::{ClumpContent, FrameContent, OpenClumpError};
-pub use file_part::FilePart;
-pub use footer::{Footer, FooterError, PageRow};
-pub use frames::FramePlace;
-pub use header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
-pub use judge::ArenaEnd;
-pub use keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
-pub use locked::LockedMemory;
-pub use page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
+pub use writing::appender::Appender;
+pub use arenas::address::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
+pub use writing::arena_writer::{AppendError, Appended};
+pub use keys::cipher::{WrapError, unwrap_secret, wrap_secret};
+pub use records::clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
+pub use records::compression::{CompressionLevel, DecompressError};
+pub use records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
+pub use reading::file_part::FilePart;
+pub use arenas::footer::{Footer, FooterError, PageRow};
+pub use records::frame_table::FramePlace;
+pub use arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
+pub use recovery::crash_or_damage::ArenaEnd;
+pub use keys::log_keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
+pub use keys::locked_memory::LockedMemory;
+pub use records::directory_page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
 pub use parity::{
     PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
     ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,
 };
-pub use read::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
-pub use record::{RECORD_BYTES_MAX, RecordError, RecordHeader, RecordKind};
-pub use recover::{RecoverError, UNSEALED_MAX};
-pub use salvage::{Replaced, Replacement, SalvagedClump};
-pub use scan::{Proven, Recovered};
-pub use seals::{Ledger, Seal, Seals};
-pub use sync::{SyncLogError, SyncPlan};
-pub use unopened::UnopenedEnd;
-pub use whole::WholeArena;
-pub use window::{ClumpMap, Window};
+pub use reading::log::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
+pub use records::record_header::{RECORD_BYTES_MAX, RecordError, RecordHeader, RecordKind};
+pub use recovery::recover::{RecoverError, UNSEALED_MAX};
+pub use recovery::salvage::{Replaced, Replacement, SalvagedClump};
+pub use recovery::scan::{Proven, Recovered};
+pub use arenas::seals::{Ledger, Seal, Seals};
+pub use writing::sync::{SyncLogError, SyncPlan};
+pub use recovery::headerless_arena::UnopenedEnd;
+pub use reading::whole_arena::WholeArena;
+pub use reading::window::{ClumpMap, Window};

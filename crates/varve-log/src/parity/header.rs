@@ -1,10 +1,10 @@
 //! The header of a parity file: which arena it is of, and how it is laid out. `parity.rs` has its bytes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::arena::ArenaId;
-use crate::cipher::constant_time_equal;
-use crate::decode::Decoder;
-use crate::keys::LogKeys;
+use crate::arenas::address::ArenaId;
+use crate::keys::cipher::constant_time_equal;
+use crate::records::field_reader::Decoder;
+use crate::keys::log_keys::LogKeys;
 use crate::parity::layout::{PARITY_HEADER_BYTES, ParityLayout, ParityPercent};
 use crate::parity::table::ParityKey;
 

@@ -3,9 +3,9 @@
 
 use varve_world::{Task, Workers};
 
-use crate::cipher::constant_time_equal;
-use crate::cipher::first_bytes;
-use crate::keys::LogKeys;
+use crate::keys::cipher::constant_time_equal;
+use crate::keys::cipher::first_bytes;
+use crate::keys::log_keys::LogKeys;
 
 /// The length of a block of a table: what a disk loses at once.
 pub const PARITY_BLOCK_BYTES: usize = 4096;

@@ -2,14 +2,14 @@
 //! how far it went.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::arena::{ArenaId, Granule};
-use crate::cipher::CODE_BYTES;
-use crate::footer::{FOOTER_BYTES, Footer, SEAL_CODE_BYTES};
-use crate::header::ARENA_HEADER_BYTES;
-use crate::page::EMPTY_PAGE_BYTES;
-use crate::read::{Log, ReadLogError};
-use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use crate::sectors::SECTOR_GRANULES;
+use crate::arenas::address::{ArenaId, Granule};
+use crate::keys::cipher::CODE_BYTES;
+use crate::arenas::footer::{FOOTER_BYTES, Footer, SEAL_CODE_BYTES};
+use crate::arenas::header::ARENA_HEADER_BYTES;
+use crate::records::directory_page::EMPTY_PAGE_BYTES;
+use crate::reading::log::{Log, ReadLogError};
+use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::arenas::sectors::SECTOR_GRANULES;
 
 /// How much is read at a time.
 const AHEAD_BYTES: u64 = 1 << 20;

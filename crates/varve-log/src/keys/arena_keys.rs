@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::locked::LockedMemory;
+use crate::keys::locked_memory::LockedMemory;
 
 const KEY_BYTES: usize = 32;
 /// As many as fill a page of memory, and as a `u128` has bits.

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use varve_world::{FileName, Storage, is_exhausted};
 
-use crate::arena::{ArenaId, ArenaMap, Granule};
-use crate::cipher::{CODE_BYTES, Message, RecordCipher};
-use crate::content::OpenClumpError;
-use crate::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
-use crate::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
-use crate::kept_keys::KeptKey;
-use crate::keys::LogKeys;
-use crate::page::DirectoryPageError;
-use crate::record::{RecordError, RecordHeader, RecordKind};
-use crate::sync_failure::SyncFailure;
+use crate::arenas::address::{ArenaId, ArenaMap, Granule};
+use crate::keys::cipher::{CODE_BYTES, Message, RecordCipher};
+use crate::records::clump_content::OpenClumpError;
+use crate::arenas::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
+use crate::arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
+use crate::keys::arena_keys::KeptKey;
+use crate::keys::log_keys::LogKeys;
+use crate::records::directory_page::DirectoryPageError;
+use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
+use crate::writing::sync_failure::SyncFailure;
 
 /// What a log must know of its store.
 #[derive(Debug, Clone, Copy)]

@@ -4,9 +4,9 @@ use std::io;
 
 use varve_world::FileName;
 
-use crate::arena::ArenaId;
-use crate::arena_writer::AppendError;
-use crate::read::Log;
+use crate::arenas::address::ArenaId;
+use crate::writing::arena_writer::AppendError;
+use crate::reading::log::Log;
 
 /// Why what was appended may not be durable.
 #[derive(Debug, thiserror::Error)]

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use varve_block::Score;
 use varve_world::{FileName, Random};
 
-use crate::arena::{ArenaId, Granule};
-use crate::arena_writer::{AppendError, Appended, ArenaWriter, Session};
-use crate::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
-use crate::compress::CompressionLevel;
-use crate::content::ClumpContent;
-use crate::header::ARENA_HEADER_BYTES;
-use crate::page::PAGE_BLOCKS_GOAL;
-use crate::read::{Log, OpenedArena, ReadLogError};
-use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use crate::seals::{Ledger, Seal};
-use crate::sectors::SECTOR_GRANULES;
-use crate::window::{DecryptedBody, Salvage, Window};
+use crate::arenas::address::{ArenaId, Granule};
+use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, Session};
+use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
+use crate::records::compression::CompressionLevel;
+use crate::records::clump_content::ClumpContent;
+use crate::arenas::header::ARENA_HEADER_BYTES;
+use crate::records::directory_page::PAGE_BLOCKS_GOAL;
+use crate::reading::log::{Log, OpenedArena, ReadLogError};
+use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::arenas::seals::{Ledger, Seal};
+use crate::arenas::sectors::SECTOR_GRANULES;
+use crate::reading::window::{DecryptedBody, Salvage, Window};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;

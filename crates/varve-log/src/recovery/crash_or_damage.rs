@@ -6,14 +6,14 @@
 //!
 //! What the disk does not give is neither: it may be good, and may come back. Nothing is concluded from it, and the arena is left as it is.
 
-use crate::arena::Granule;
-use crate::footer::{is_torn_seal, seal_bytes};
-use crate::page::DirectoryPage;
-use crate::read::{ArenaState, Log, OpenedArena, ReadLogError};
-use crate::record::RECORD_HEADER_BYTES;
-use crate::scan::{AHEAD_BYTES, Recovered};
-use crate::sectors::{in_sectors, may_be_lost};
-use crate::window::Window;
+use crate::arenas::address::Granule;
+use crate::arenas::footer::{is_torn_seal, seal_bytes};
+use crate::records::directory_page::DirectoryPage;
+use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
+use crate::records::record_header::RECORD_HEADER_BYTES;
+use crate::recovery::scan::{AHEAD_BYTES, Recovered};
+use crate::arenas::sectors::{in_sectors, may_be_lost};
+use crate::reading::window::Window;
 
 /// What follows the last page of an arena without a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use zeroize::Zeroizing;
 
-use crate::cipher::{CODE_BYTES, WrapError, open_with_nonce, seal_with_nonce};
+use crate::keys::cipher::{CODE_BYTES, WrapError, open_with_nonce, seal_with_nonce};
 
 /// An ephemeral public key, a data key, and its tag.
 pub(crate) const SEALED_BYTES: usize = 32 + 32 + CODE_BYTES;

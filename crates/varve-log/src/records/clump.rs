@@ -14,11 +14,11 @@
 
 use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName};
 
-use crate::compress::{Codec, CompressionLevel, compress, looks_incompressible};
-use crate::decode::to_usize;
-use crate::frames::{self, BLOCK_COUNT_MAX, FrameRow};
-use crate::keys::Digest;
-use crate::record::RECORD_HEADER_BYTES;
+use crate::records::compression::{Codec, CompressionLevel, compress, looks_incompressible};
+use crate::records::field_reader::to_usize;
+use crate::records::frame_table::{self, BLOCK_COUNT_MAX, FrameRow};
+use crate::keys::log_keys::Digest;
+use crate::records::record_header::RECORD_HEADER_BYTES;
 
 /// Codec and length.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;
@@ -161,7 +161,7 @@ impl ClumpDraft {
 
     /// The clump that the names of its blocks say; `None` in a by-hash store. They all say the same.
     fn clump_name(&self) -> Option<ClumpName> {
-        frames::clump_name(self.names().map(|name| name.score))
+        frame_table::clump_name(self.names().map(|name| name.score))
     }
 
     /// A block of it, by the number that [`push`](Self::push) gave; `None` where there is no such block.
@@ -211,7 +211,7 @@ impl ClumpDraft {
         level: CompressionLevel,
         record: &mut Vec<u8>,
     ) -> u32 {
-        let table_bytes = frames::table_bytes(pieces.len(), self.rows.len(), clump);
+        let table_bytes = frame_table::table_bytes(pieces.len(), self.rows.len(), clump);
         let table_end = record.len().saturating_add(table_bytes);
         record.resize(table_end, 0);
         let mut rows = Vec::with_capacity(pieces.len());
@@ -223,7 +223,7 @@ impl ClumpDraft {
             let block_count = piece.rows.len() as u32;
             rows.push(FrameRow { codec, content_bytes, frame_bytes, block_count, code: [0; 16] });
         }
-        let table = frames::encode(&rows, self.rows.iter().map(|row| row.name.score));
+        let table = frame_table::encode(&rows, self.rows.iter().map(|row| row.name.score));
         if let Some(place) = record.get_mut(RECORD_HEADER_BYTES..table_end) {
             place.copy_from_slice(&table);
         }
@@ -323,10 +323,10 @@ mod tests {
     use varve_world::{Random, SeededRandom};
 
     use super::*;
-    use crate::arena::Granule;
-    use crate::content::{FrameContent, OpenClumpError};
-    use crate::frames::FrameTable;
-    use crate::record::{RecordHeader, RecordKind};
+    use crate::arenas::address::Granule;
+    use crate::records::clump_content::{FrameContent, OpenClumpError};
+    use crate::records::frame_table::FrameTable;
+    use crate::records::record_header::{RecordHeader, RecordKind};
 
     fn draft(blocks: &[(BlockType, Vec<u8>)]) -> ClumpDraft {
         let mut draft = ClumpDraft::new(ClumpBytes::default());

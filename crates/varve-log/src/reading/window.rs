@@ -5,16 +5,16 @@ use std::ops::Range;
 use varve_block::Score;
 use varve_world::{PAGE_BYTES, PageBuffer};
 
-use crate::arena::Granule;
-use crate::cipher::{CODE_BYTES, Message};
-use crate::content::{ClumpContent, FrameContent, OpenClumpError};
-use crate::decode::to_usize;
-use crate::file_part::FilePart;
-use crate::footer::PageRow;
-use crate::frames::{FramePlace, FrameTable};
-use crate::page::DirectoryPage;
-use crate::read::{Log, OpenedArena, ReadLogError, twice};
-use crate::record::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
+use crate::arenas::address::Granule;
+use crate::keys::cipher::{CODE_BYTES, Message};
+use crate::records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
+use crate::records::field_reader::to_usize;
+use crate::reading::file_part::FilePart;
+use crate::arenas::footer::PageRow;
+use crate::records::frame_table::{FramePlace, FrameTable};
+use crate::records::directory_page::DirectoryPage;
+use crate::reading::log::{Log, OpenedArena, ReadLogError, twice};
+use crate::records::record_header::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
 
 /// Where the frames of a clump are: its header and table, authenticated. Of a clump that is not framed the header is only read; its
 /// body vouches for it, and counts as its one frame.

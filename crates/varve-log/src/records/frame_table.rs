@@ -32,11 +32,11 @@ use std::ops::Range;
 
 use varve_block::{CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PlacedName, Score};
 
-use crate::buckets::{Buckets, SCAN_MAX};
-use crate::cipher::{CODE_BYTES, Message};
-use crate::compress::Codec;
-use crate::decode::{Decoder, to_usize};
-use crate::record::RecordHeader;
+use crate::records::key_buckets::{Buckets, SCAN_MAX};
+use crate::keys::cipher::{CODE_BYTES, Message};
+use crate::records::compression::Codec;
+use crate::records::field_reader::{Decoder, to_usize};
+use crate::records::record_header::RecordHeader;
 
 /// The longest content: a clump that was just below its goal, and one block of the largest size.
 pub(crate) const CONTENT_BYTES_MAX: u32 = 4 << 20;
@@ -303,8 +303,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::arena::Granule;
-    use crate::record::RecordKind;
+    use crate::arenas::address::Granule;
+    use crate::records::record_header::RecordKind;
 
     fn score(number: u32) -> Score {
         let mut bytes = [7; 32];

@@ -1,10 +1,10 @@
 //! Whether a sealed arena is whole: every code in it, and nothing decompressed.
 
-use crate::arena::ArenaId;
-use crate::footer::{Footer, FooterError, PageRow};
-use crate::page::DirectoryPage;
-use crate::read::{ArenaState, Log, OpenedArena, ReadLogError};
-use crate::window::Window;
+use crate::arenas::address::ArenaId;
+use crate::arenas::footer::{Footer, FooterError, PageRow};
+use crate::records::directory_page::DirectoryPage;
+use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
+use crate::reading::window::Window;
 
 /// Read ahead while a whole arena is read.
 const AHEAD_BYTES: usize = 1 << 20;

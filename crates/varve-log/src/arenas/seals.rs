@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::arena::ArenaId;
-use crate::footer::{Footer, SEAL_CODE_BYTES};
-use crate::header::ArenaHeader;
-use crate::keys::LogKeys;
+use crate::arenas::address::ArenaId;
+use crate::arenas::footer::{Footer, SEAL_CODE_BYTES};
+use crate::arenas::header::ArenaHeader;
+use crate::keys::log_keys::LogKeys;
 
 /// The seal of one arena, as the ledger of later pages remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use varve_block::BlockType;
 
-use crate::clump::{BODY_HEADER_BYTES, from_size_and_type};
-use crate::compress::{Codec, DecompressError, decompress};
-use crate::decode::{Decoder, to_usize};
-use crate::frames::{CONTENT_BYTES_MAX, FrameRow};
+use crate::records::clump::{BODY_HEADER_BYTES, from_size_and_type};
+use crate::records::compression::{Codec, DecompressError, decompress};
+use crate::records::field_reader::{Decoder, to_usize};
+use crate::records::frame_table::{CONTENT_BYTES_MAX, FrameRow};
 
 /// Why the authenticated body of a clump could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

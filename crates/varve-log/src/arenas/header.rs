@@ -16,13 +16,13 @@
 //! |    480 |    32 | header_code      | `BLAKE3(seal key, bytes 0..480)`                                            |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::arena::ArenaId;
+use crate::arenas::address::ArenaId;
 use zeroize::Zeroizing;
 
-use crate::cipher::{WrapError, constant_time_equal, unwrap_secret, wrap_secret};
-use crate::decode::Decoder;
-use crate::hpke;
-use crate::keys::{Hex, LogKeys, Wrapping};
+use crate::keys::cipher::{WrapError, constant_time_equal, unwrap_secret, wrap_secret};
+use crate::records::field_reader::Decoder;
+use crate::keys::hpke;
+use crate::keys::log_keys::{Hex, LogKeys, Wrapping};
 
 /// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
 pub const ARENA_HEADER_BYTES: usize = 512;

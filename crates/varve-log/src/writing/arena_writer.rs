@@ -7,18 +7,18 @@ use varve_block::SESSION_MARK_BYTES;
 use varve_world::{FileName, Random, Storage};
 use zeroize::Zeroizing;
 
-use crate::arena::{ArenaId, Granule};
-use crate::cipher::{Message, RecordCipher};
-use crate::clump::PackedClump;
-use crate::footer::{Footer, PageRow, seal};
-use crate::frames::FrameTable;
-use crate::header::{ArenaHeader, NewArena};
-use crate::keys::LogKeys;
-use crate::page::DirectoryPage;
-use crate::read::{Log, OpenedArena};
-use crate::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use crate::scan::Recovered;
-use crate::seals::{Ledger, Seal};
+use crate::arenas::address::{ArenaId, Granule};
+use crate::keys::cipher::{Message, RecordCipher};
+use crate::records::clump::PackedClump;
+use crate::arenas::footer::{Footer, PageRow, seal};
+use crate::records::frame_table::FrameTable;
+use crate::arenas::header::{ArenaHeader, NewArena};
+use crate::keys::log_keys::LogKeys;
+use crate::records::directory_page::DirectoryPage;
+use crate::reading::log::{Log, OpenedArena};
+use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::recovery::scan::Recovered;
+use crate::arenas::seals::{Ledger, Seal};
 
 /// A page that has been written: what it names can be found from now on.
 #[derive(Debug, Clone)]

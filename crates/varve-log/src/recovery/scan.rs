@@ -3,14 +3,14 @@
 
 use std::ops::RangeInclusive;
 
-use crate::arena::Granule;
-use crate::footer::{PageRow, seal_bytes};
-use crate::header::ARENA_HEADER_BYTES;
-use crate::page::DirectoryPage;
-use crate::read::{Log, OpenedArena, ReadLogError};
-use crate::record::{RecordKind, record_bytes};
-use crate::sectors::SECTOR_GRANULES;
-use crate::window::Window;
+use crate::arenas::address::Granule;
+use crate::arenas::footer::{PageRow, seal_bytes};
+use crate::arenas::header::ARENA_HEADER_BYTES;
+use crate::records::directory_page::DirectoryPage;
+use crate::reading::log::{Log, OpenedArena, ReadLogError};
+use crate::records::record_header::{RecordKind, record_bytes};
+use crate::arenas::sectors::SECTOR_GRANULES;
+use crate::reading::window::Window;
 
 /// How much is read at a time.
 pub(crate) const AHEAD_BYTES: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use varve_block::LogAddress;
 use varve_world::FileName;
 
-use crate::record::RECORD_BYTES_MAX;
+use crate::records::record_header::RECORD_BYTES_MAX;
 
 /// Records begin at multiples of this many bytes, so that an address of 40 bits reaches through 128 TiB of log.
 pub const GRANULE_BYTES: u64 = 128;

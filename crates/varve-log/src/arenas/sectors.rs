@@ -1,6 +1,6 @@
 //! What a disk writes whole or not at all, and what a power cut leaves of it.
 
-use crate::arena::GRANULE_BYTES;
+use crate::arenas::address::GRANULE_BYTES;
 
 /// What a disk writes whole, and loses at the least. A record's header never crosses the border of two.
 pub(crate) const SECTOR_BYTES: usize = 512;

@@ -14,9 +14,9 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::arena::{GRANULE_BYTES, Granule};
-use crate::cipher::CODE_BYTES;
-use crate::decode::Decoder;
+use crate::arenas::address::{GRANULE_BYTES, Granule};
+use crate::keys::cipher::CODE_BYTES;
+use crate::records::field_reader::Decoder;
 
 /// Length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 64;

@@ -8,12 +8,12 @@
 
 use varve_world::{FileName, Storage};
 
-use crate::arena::{ArenaId, Granule};
-use crate::footer::{FOOTER_BYTES, Footer};
-use crate::header::ARENA_HEADER_BYTES;
-use crate::page::DirectoryPage;
-use crate::read::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
-use crate::scan::{Recovered, is_before};
+use crate::arenas::address::{ArenaId, Granule};
+use crate::arenas::footer::{FOOTER_BYTES, Footer};
+use crate::arenas::header::ARENA_HEADER_BYTES;
+use crate::records::directory_page::DirectoryPage;
+use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
+use crate::recovery::scan::{Recovered, is_before};
 
 /// How much is copied at a time.
 const PIECE_BYTES: usize = 1 << 20;

@@ -1,0 +1,6 @@
+//! Reading: the log's arenas, records, pages and clumps. Each byte is checked before it is handed out.
+
+pub mod file_part;
+pub mod log;
+pub mod whole_arena;
+pub mod window;

@@ -1,0 +1,12 @@
+//! The records of an arena as bytes: clumps of blocks, and the directory pages that name them.
+//!
+//! Pure functions over bytes: nothing here reads or writes a file.
+
+pub mod clump;
+pub mod clump_content;
+pub mod compression;
+pub mod directory_page;
+pub mod field_reader;
+pub mod frame_table;
+pub mod key_buckets;
+pub mod record_header;
