@@ -13,11 +13,11 @@ use varve_remote::{OtherKind, TargetError};
 use varve_store::{Damage, DamageKind, Store};
 use varve_world::{FileName, Random, SeededRandom, Task, World};
 
-use crate::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
-use crate::name::{KEYS, SegmentEnd, SegmentName};
+use crate::objects::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
+use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName};
+use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
-use crate::records::{ArenaRecords, RecordsDamage};
-use crate::replica::Replica;
+use crate::reading::replica::Replica;
 
 /// Read ahead where every clump is read.
 const AHEAD_BYTES: usize = 4 << 20;

@@ -15,49 +15,36 @@
 //! - Two copies of a store that have gone different ways never mix: a segment's name tells what comes before it
 //!   and what it ends with.
 //!
+//! Read first: `objects/listing.rs` (names become arenas), `replication/planner.rs` (what is sent) and
+//! `cloning/clone_replica.rs` (the way back).
+//!
 //! A replica does not know what a snapshot is. This crate starts no threads and asks no time: it is given
 //! [`Workers`](varve_world::Workers).
 
-mod arrival;
 mod audit;
-mod cache;
-mod clone;
-mod healing;
-mod held;
-mod history;
-mod listing;
-mod name;
+mod cloning;
+mod objects;
 mod observer;
-mod plan;
-mod planned;
-mod records;
+mod reading;
 mod remembered;
-mod replaced;
-mod replica;
-mod replicate;
-mod replicate_error;
-mod seen;
-mod segment;
-mod source;
-mod storage;
-mod upload;
+mod replication;
 
 pub use audit::{Audit, AuditError, Audited, Finding, FindingKind, Share, audit};
-pub use cache::RangeCache;
-pub use clone::{CloneError, CloneOptions, Cloned, DamagedThere, clone_replica};
-pub use healing::{HealError, Healing, OpenReplicas};
-pub use listing::{Assembly, InTheWay, Listing, Segment};
-pub use name::{SegmentEnd, SegmentName};
+pub use cloning::clone_replica::{CloneError, CloneOptions, Cloned, DamagedThere, clone_replica};
+pub use objects::listing::{Assembly, InTheWay, Listing, Segment};
+pub use objects::object_name::{SegmentEnd, SegmentName};
+pub use objects::record_ends::RecordsDamage;
 pub use observer::Observer;
-pub use plan::{PlannedSegment, WrongLength};
-pub use planned::{DamagedHere, PlannedSetting, ReplicationPlan};
-pub use records::RecordsDamage;
+pub use reading::healing::{HealError, Healing, OpenReplicas};
+pub use reading::range_cache::RangeCache;
+pub use reading::replica::{OpenReplicaError, Replica};
+pub use reading::replica_storage::ReplicaStorage;
 pub use remembered::{RememberError, Remembered};
-pub use replaced::NotReplaceable;
-pub use replica::{OpenReplicaError, Replica};
-pub use replicate::ReplicateOptions;
-pub use replicate_error::ReplicateError;
-pub use seen::{Seen, name_for_notes};
-pub use source::Source;
-pub use storage::ReplicaStorage;
-pub use upload::Replicated;
+pub use replication::error::ReplicateError;
+pub use replication::planned_segments::{PlannedSegment, WrongLength};
+pub use replication::planner::ReplicateOptions;
+pub use replication::replaced_objects::NotReplaceable;
+pub use replication::replication_plan::{DamagedHere, PlannedSetting, ReplicationPlan};
+pub use replication::seen::{Seen, name_for_notes};
+pub use replication::source::Source;
+pub use replication::upload::Replicated;

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use varve_log::ArenaId;
 use varve_world::FileName;
 
-use crate::listing::Listing;
-use crate::plan::{PlannedSegment, WrongLength};
-use crate::records::RecordsDamage;
-use crate::seen::Seen;
+use crate::objects::listing::Listing;
+use crate::objects::record_ends::RecordsDamage;
+use crate::replication::planned_segments::{PlannedSegment, WrongLength};
+use crate::replication::seen::Seen;
 
 /// A small file that is to be put as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

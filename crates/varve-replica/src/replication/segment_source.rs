@@ -6,10 +6,10 @@ use bytes::Bytes;
 use varve_log::{ArenaState, FilePart, FooterError, Log, ReadLogError};
 use varve_world::Storage;
 
-use crate::held::Held;
-use crate::name::SegmentEnd;
-use crate::plan::PlannedSegment;
-use crate::records::ArenaRecords;
+use crate::objects::object_name::SegmentEnd;
+use crate::objects::record_ends::ArenaRecords;
+use crate::reading::overlaid_storage::Held;
+use crate::replication::planned_segments::PlannedSegment;
 
 /// Reads a planned segment and checks every record in it. Needs no key that reads what is stored: who has none checks the codes
 /// of pages, and of clumps only that they are those that the pages name.

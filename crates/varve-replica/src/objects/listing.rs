@@ -10,7 +10,7 @@ use varve_log::{ArenaId, ArenaMap, Granule};
 use varve_remote::{Object, OtherKind, Survey, Target, TargetError};
 use varve_world::FileName;
 
-use crate::name::{KEYS, SegmentEnd, SegmentName, is_folder};
+use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName, is_folder};
 
 /// A segment as the target lists it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,17 +11,17 @@ use varve_remote::Target;
 use varve_store::Store;
 use varve_world::FileName;
 
-use crate::history::{CountedSeals, require_place, take_out_strays, tell_apart};
-use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
-use crate::name::{KEYS, SegmentEnd};
-use crate::plan::{PlannedSegment, order_of_upload, plan_arena};
-use crate::planned::{DamagedHere, PlannedSetting, ReplicationPlan};
-use crate::records::{ArenaRecords, RecordsDamage};
-use crate::replaced::require_planned;
-use crate::replica::{Replica, mark_text, read_config, read_mark, read_setting};
-use crate::replicate_error::ReplicateError;
-use crate::seen::Seen;
-use crate::source::Source;
+use crate::objects::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
+use crate::objects::object_name::{KEYS, SegmentEnd};
+use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
+use crate::reading::replica::{Replica, mark_text, read_config, read_mark, read_setting};
+use crate::replication::error::ReplicateError;
+use crate::replication::history::{CountedSeals, require_place, take_out_strays, tell_apart};
+use crate::replication::planned_segments::{PlannedSegment, order_of_upload, plan_arena};
+use crate::replication::replaced_objects::require_planned;
+use crate::replication::replication_plan::{DamagedHere, PlannedSetting, ReplicationPlan};
+use crate::replication::seen::Seen;
+use crate::replication::source::Source;
 
 const SETTING_BYTES_MAX: u64 = 1 << 20;
 

@@ -6,9 +6,9 @@ use varve_log::{ArenaId, OpenLogError, ReadLogError, RecoverError};
 use varve_remote::TargetError;
 use varve_world::{FileName, LockError};
 
-use crate::listing::InTheWay;
-use crate::replaced::NotReplaceable;
-use crate::replica::OpenReplicaError;
+use crate::objects::listing::InTheWay;
+use crate::reading::replica::OpenReplicaError;
+use crate::replication::replaced_objects::NotReplaceable;
 
 /// Why nothing, or not everything, was replicated. What was uploaded before is good, and is not uploaded again.
 #[derive(Debug, thiserror::Error)]

@@ -6,9 +6,9 @@ use std::ops::Range;
 use varve_log::Seals;
 use varve_world::FileName;
 
-use crate::listing::Segment;
-use crate::name::{SegmentEnd, SegmentName};
-use crate::records::ArenaRecords;
+use crate::objects::listing::Segment;
+use crate::objects::object_name::{SegmentEnd, SegmentName};
+use crate::objects::record_ends::ArenaRecords;
 
 /// A segment that is to be uploaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -215,7 +215,7 @@ mod tests {
     use varve_log::{ArenaId, Seal};
 
     use super::*;
-    use crate::listing::Assembly;
+    use crate::objects::listing::Assembly;
 
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges is meant")]

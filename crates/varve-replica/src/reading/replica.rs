@@ -13,7 +13,7 @@ use varve_remote::{Object, TakePiece, Target, TargetError};
 use varve_store::{ConfigError, StoreConfig};
 use varve_world::FileName;
 
-use crate::listing::{Assembly, CONFIG, InTheWay, Listing, MARK, Segment};
+use crate::objects::listing::{Assembly, CONFIG, InTheWay, Listing, MARK, Segment};
 
 /// The layout of objects that this program reads and writes.
 const LAYOUT: u32 = 1;

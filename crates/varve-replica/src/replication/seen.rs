@@ -15,7 +15,7 @@ use varve_log::{ArenaId, LogKeys};
 use varve_remote::Target;
 use varve_world::{FileName, Storage};
 
-use crate::listing::Assembly;
+use crate::objects::listing::Assembly;
 
 const FILE_BYTES: usize = 52;
 

@@ -13,12 +13,12 @@ use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
 use varve_world::{FileName, Storage, Task, Workers, World, read_each_with};
 
-use crate::arrival::Arrival;
-use crate::held::Held;
-use crate::listing::{Assembly, CONFIG, FORMAT_PAGE, Segment, plain};
+use crate::cloning::arena_arrival::Arrival;
+use crate::objects::listing::{Assembly, CONFIG, FORMAT_PAGE, Segment, plain};
+use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
-use crate::records::{ArenaRecords, RecordsDamage};
-use crate::replica::{OpenReplicaError, Replica};
+use crate::reading::overlaid_storage::Held;
+use crate::reading::replica::{OpenReplicaError, Replica};
 
 /// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
 const FETCHED_BYTES: u64 = 16 << 20;
@@ -161,7 +161,7 @@ pub fn clone_replica(
 /// Puts keys and the like in place, and `config.toml` under the name of an unfinished one.
 fn bring_settings(replica: &Replica, world: &World, log_bytes: u64) -> Result<(), CloneError> {
     let is_small = |file: &&FileName| {
-        file.folder() == crate::name::KEYS || [CONFIG, FORMAT_PAGE].contains(&file.as_str())
+        file.folder() == crate::objects::object_name::KEYS || [CONFIG, FORMAT_PAGE].contains(&file.as_str())
     };
     let files: Vec<_> = replica.settings().keys().filter(is_small).collect();
     let small: BTreeMap<_, _> = files.iter().copied().zip(read_all_twice(replica, world, &files)?).collect();
@@ -270,7 +270,7 @@ fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
         // It may read back and not be durable, if what wrote it failed before its end.
         return storage.replace(&begun, text).map_err(failed(&begun));
     }
-    let folders = [ArenaId::FOLDER, crate::name::KEYS];
+    let folders = [ArenaId::FOLDER, crate::objects::object_name::KEYS];
     for folder in folders {
         if let Some(file) = storage.list(folder).map_err(failed(&config))?.into_iter().next() {
             return Err(CloneError::NotEmpty { file });

@@ -8,7 +8,7 @@ use varve_log::{
 };
 
 #[cfg(test)]
-use crate::name::{SegmentEnd, SegmentName};
+use crate::objects::object_name::{SegmentEnd, SegmentName};
 
 /// A record's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use varve_log::{ArenaHeader, ArenaId, FilePart, GRANULE_BYTES, Granule, Log, OpenedArena, ReadLogError};
 use varve_world::Storage;
 
-use crate::held::Held;
+use crate::reading::overlaid_storage::Held;
 
 /// A record that was checked: where it begins, and its code.
 type Checked = (Granule, [u8; 16]);
@@ -80,7 +80,7 @@ mod tests {
     use varve_world::{FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World};
 
     use super::*;
-    use crate::records::ArenaRecords;
+    use crate::objects::record_ends::ArenaRecords;
 
     const ID: ArenaId = ArenaId(0);
 

@@ -11,9 +11,9 @@ use varve_log::ArenaId;
 use varve_store::{IndexKind, StoreConfig};
 use varve_world::{FileLock, FileName, LockError, Storage};
 
-use crate::cache::{BLOCK_BYTES, RangeCache};
-use crate::listing::CONFIG;
-use crate::replica::{Replica, to_io};
+use crate::objects::listing::CONFIG;
+use crate::reading::range_cache::{BLOCK_BYTES, RangeCache};
+use crate::reading::replica::{Replica, to_io};
 
 /// The most that is fetched ahead of a reader who goes through an object from front to back.
 const AHEAD_BLOCKS_MAX: u64 = 32;

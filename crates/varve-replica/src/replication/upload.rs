@@ -9,18 +9,18 @@ use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{PutMode, Target, TargetError};
 use varve_world::{FileLock, FileName, LockError, Task, Workers};
 
-use crate::history::{take_out_strays, tell_apart};
-use crate::listing::{Listing, Segment};
+use crate::objects::listing::{Listing, Segment};
+use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
-use crate::plan::{PlannedSegment, plan_arena, there_before};
-use crate::planned::{DamagedHere, PlannedSetting, ReplicationPlan};
-use crate::records::{ArenaRecords, RecordsDamage};
-use crate::replica::Replica;
-use crate::replicate::{ReplicateOptions, check_identity};
-use crate::replicate_error::ReplicateError;
-use crate::seen::Seen;
-use crate::segment::take_segment;
-use crate::source::Source;
+use crate::reading::replica::Replica;
+use crate::replication::error::ReplicateError;
+use crate::replication::history::{take_out_strays, tell_apart};
+use crate::replication::planned_segments::{PlannedSegment, plan_arena, there_before};
+use crate::replication::planner::{ReplicateOptions, check_identity};
+use crate::replication::replication_plan::{DamagedHere, PlannedSetting, ReplicationPlan};
+use crate::replication::seen::Seen;
+use crate::replication::segment_source::take_segment;
+use crate::replication::source::Source;
 
 /// What a replication has done.
 #[derive(Debug, Default)]

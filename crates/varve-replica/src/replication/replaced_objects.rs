@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use varve_world::FileName;
 
-use crate::listing::Listing;
-use crate::planned::ReplicationPlan;
+use crate::objects::listing::Listing;
+use crate::replication::replication_plan::ReplicationPlan;
 
 /// Why an object that was named is not put again.
 #[derive(Debug, thiserror::Error)]

@@ -10,13 +10,13 @@ use varve_log::{
 };
 use varve_remote::Target;
 
-use crate::listing::{Listing, Segment};
-use crate::name::{SegmentEnd, SegmentName};
-use crate::records::ArenaRecords;
-use crate::replica::Replica;
-use crate::replicate_error::ReplicateError;
-use crate::source::Source;
-use crate::storage::ReplicaStorage;
+use crate::objects::listing::{Listing, Segment};
+use crate::objects::object_name::{SegmentEnd, SegmentName};
+use crate::objects::record_ends::ArenaRecords;
+use crate::reading::replica::Replica;
+use crate::reading::replica_storage::ReplicaStorage;
+use crate::replication::error::ReplicateError;
+use crate::replication::source::Source;
 
 /// The seals that a log has, and how many of them its last page has counted.
 #[derive(Debug, Default)]

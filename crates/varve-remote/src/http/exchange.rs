@@ -1,0 +1,418 @@
+//! HTTP for S3 and WebDAV: one try of one request, with an answer that never grows beyond what was expected.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::{Body, Client, Request, Response, StatusCode};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::edge::{self, Runtime};
+use crate::leftovers;
+use crate::pieces::Pieces;
+use crate::plain::{PlainBody, PlainConnections};
+use crate::spare_buffers::SpareBuffers;
+use crate::trouble::{Trouble, chain};
+use crate::xml;
+use crate::{OpenOptions, Pace, Patience, TakePiece, tls};
+
+/// No answer but an object is longer. A page of a bucket's listing has half a megabyte; a collection is listed in one answer, some
+/// hundred thousand members in so much.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// So much of an answer that says what went wrong is read.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
+/// No more memory than this is taken for an answer before any of it has come.
+const ROOM_BYTES_MAX: usize = 16 << 20;
+
+/// So many pieces of an answer wait for whoever takes them, before the line does.
+const PIECES_AHEAD: usize = 2;
+
+/// How much is moved between two looks at the pace.
+pub(crate) const PACED_BYTES: usize = 64 << 10;
+
+/// Who asks.
+pub(crate) const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"));
+
+/// A client of one server.
+pub(crate) struct Http {
+    runtime: Runtime,
+    client: Client,
+    patience: Patience,
+    up: Option<Arc<Pace>>,
+    down: Option<Arc<Pace>>,
+    spare: Arc<SpareBuffers>,
+    /// `None` if the library is to do it all.
+    plain: Option<Arc<PlainConnections>>,
+}
+
+/// A whole answer.
+pub(crate) struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Http {
+    /// For a server that is asked by HTTPS, or for one that never is.
+    pub fn new(options: &OpenOptions, is_encrypted: bool) -> io::Result<Self> {
+        let patience = options.patience;
+        let tls = match is_encrypted {
+            true => tls::client_config(options.authorities.as_deref())?,
+            false => tls::believing_nobody()?,
+        };
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .connect_timeout(patience.silence_max)
+            .read_timeout(patience.silence_max)
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .user_agent(USER_AGENT)
+            .build()
+            .map_err(|error| chain(&error))?;
+        let (up, down) = (options.up.clone(), options.down.clone());
+        let plain = if is_encrypted { None } else { PlainConnections::new(patience.silence_max) };
+        Ok(Self { runtime: Runtime::new()?, client, patience, up, down, spare: Arc::default(), plain })
+    }
+
+    /// Runs a call that moves so many bytes to its end.
+    pub fn wait<T>(
+        &self,
+        bytes: u64,
+        future: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        self.runtime.wait(self.patience.time_for(bytes), future)
+    }
+
+    /// Makes `contents` what a request sends.
+    pub fn fill(&self, request: &mut Request, contents: Bytes) {
+        request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(contents.len()));
+        let body = match &self.up {
+            None => Body::from(contents),
+            Some(pace) => paced(contents, Arc::clone(pace)),
+        };
+        *request.body_mut() = Some(body);
+    }
+
+    /// Sends a request and takes the whole answer, whatever its status.
+    pub async fn send(&self, request: Request) -> Result<Answer, Trouble> {
+        let response = self.client.execute(request).await.map_err(of_client)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let limit = if status.is_success() { ANSWER_BYTES_MAX } else { ERROR_BYTES_MAX };
+        let body = collect(response, limit).await;
+        // What went wrong is known without the text, too.
+        let body = if status.is_success() { body? } else { body.unwrap_or_default() };
+        Ok(Answer { status, headers, body })
+    }
+
+    /// Sends a request for a range (whose header is set), and takes exactly that.
+    pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, Trouble> {
+        let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
+        self.beside(async move {
+            let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+            let mut arriving = Arriving::begin(&client, request, range, down).await?;
+            let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
+            while let Some(part) = arriving.next().await? {
+                buffer.bytes.extend_from_slice(&part);
+            }
+            Ok(buffer.freeze())
+        })
+        .await
+    }
+
+    /// The same, in pieces for a file, where the range begins at `place`: as [`Target::get_in_pieces`](crate::Target::get_in_pieces).
+    pub async fn read_in_pieces(
+        &self,
+        request: Request,
+        range: Range<u64>,
+        place: u64,
+        take: &mut TakePiece<'_>,
+    ) -> Result<(), Trouble> {
+        let (client, down, plain) = (self.client.clone(), self.down.clone(), self.plain.clone());
+        let mut pieces = Pieces::new(Arc::clone(&self.spare), place);
+        let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
+        let coming = self.beside(async move {
+            let mut coming = Coming::begin(plain.as_ref(), &client, request, range, down).await?;
+            while let Some(piece) = coming.next_piece(&mut pieces).await? {
+                // Nobody there any more is none of the line's business.
+                if sender.send(piece).await.is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        let taking = async move {
+            while let Some(piece) = receiver.recv().await {
+                if take(piece).is_break() {
+                    return;
+                }
+            }
+        };
+        futures_util::future::join(coming, taking).await.0
+    }
+
+    /// Runs `taking` by a thread of the runtime, which serves the connection as well: each part of the answer would have to wake up the
+    /// caller's, and of a fast line's parts that costs more than to copy them. It ends if nobody waits for it any more.
+    async fn beside<T: Send + 'static>(
+        &self,
+        taking: impl Future<Output = Result<T, Trouble>> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(taking);
+        match tasks.join_next().await {
+            Some(Ok(taken)) => taken,
+            Some(Err(error)) => Err(Trouble::passing(error.to_string())),
+            None => Err(Trouble::passing("nobody has taken the answer")),
+        }
+    }
+}
+
+/// The header of a request for a range that is not empty.
+pub(crate) fn range_header(range: &Range<u64>) -> Result<HeaderValue, Trouble> {
+    let text = format!("bytes={}-{}", range.start, range.end - 1);
+    HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))
+}
+
+/// A range of an object on its way into pieces.
+enum Coming {
+    /// Straight from the socket.
+    Plain(PlainBody, Option<Arc<Pace>>),
+    /// By way of the library, and what it gave last.
+    Library(Arriving, Bytes),
+}
+
+impl Coming {
+    async fn begin(
+        plain: Option<&Arc<PlainConnections>>,
+        client: &Client,
+        request: Request,
+        range: Range<u64>,
+        down: Option<Arc<Pace>>,
+    ) -> Result<Self, Trouble> {
+        if let Some(plain) = plain
+            && let Some(body) = plain.ask(&request, &range).await?
+        {
+            return Ok(Self::Plain(body, down));
+        }
+        Ok(Self::Library(Arriving::begin(client, request, range, down).await?, Bytes::new()))
+    }
+
+    /// The next piece that is whole, and at the end what there is of the last one; `None` once all was returned.
+    async fn next_piece(&mut self, pieces: &mut Pieces) -> Result<Option<Bytes>, Trouble> {
+        let (arriving, part) = match self {
+            Self::Plain(body, down) => return body.next_piece(pieces, down.as_deref()).await,
+            Self::Library(arriving, part) => (arriving, part),
+        };
+        loop {
+            while !part.is_empty() {
+                if let Some(piece) = pieces.add(part) {
+                    return Ok(Some(piece));
+                }
+            }
+            match arriving.next().await? {
+                Some(next) => *part = next,
+                None => return Ok(pieces.finish()),
+            }
+        }
+    }
+}
+
+/// An answer with a range of an object, as it comes.
+struct Arriving {
+    response: Response,
+    down: Option<Arc<Pace>>,
+    /// Bytes that come before what was asked for.
+    left_to_skip: u64,
+    /// How much of what was asked for has not come.
+    left: u64,
+    /// How long the whole object is, if the answer says so.
+    whole: Option<u64>,
+}
+
+impl Arriving {
+    async fn begin(
+        client: &Client,
+        request: Request,
+        range: Range<u64>,
+        down: Option<Arc<Pace>>,
+    ) -> Result<Self, Trouble> {
+        let response = client.execute(request).await.map_err(of_client)?;
+        let (left_to_skip, whole) = match response.status() {
+            StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
+            // It sends all of it, range or not.
+            StatusCode::OK => (range.start, response.content_length()),
+            StatusCode::RANGE_NOT_SATISFIABLE => return Err(Trouble::Short),
+            status => {
+                let headers = response.headers().clone();
+                let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
+                return Err(Answer { status, headers, body }.trouble());
+            }
+        };
+        if whole.is_some_and(|whole| whole < range.end) {
+            return Err(Trouble::Short);
+        }
+        Ok(Self { response, down, left_to_skip, left: range.end - range.start, whole })
+    }
+
+    /// What has come of what was asked for, and was not returned before; `None` once all of it was.
+    async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+        while self.left > 0 {
+            let Some(mut part) = self.response.chunk().await.map_err(of_client)? else {
+                // It ended in good order and yet too early. Only if it never said how long it is, that is its length.
+                return Err(match self.whole {
+                    Some(_) => Trouble::passing("the answer ended early"),
+                    None => Trouble::Short,
+                });
+            };
+            if let Some(pace) = &self.down {
+                tokio::time::sleep(pace.take(part.len())).await;
+            }
+            let skip = usize::try_from(self.left_to_skip).map_or(part.len(), |left| left.min(part.len()));
+            self.left_to_skip -= skip as u64;
+            drop(part.split_to(skip));
+            part.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= part.len() as u64;
+            if !part.is_empty() {
+                return Ok(Some(part));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The length of the whole object, if the answer tells; it must be an answer to the range that was asked for.
+fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, Trouble> {
+    let told =
+        response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let parsed = told.strip_prefix("bytes ").and_then(|told| {
+        let (part, whole) = told.split_once('/')?;
+        let (first, last) = part.split_once('-')?;
+        Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?, whole.parse::<u64>().ok()))
+    });
+    match parsed {
+        Some((first, last, whole)) if first == range.start && last >= first && last < range.end => {
+            Ok(whole.or_else(|| (last + 1 < range.end).then_some(last + 1)))
+        }
+        _ => Err(Trouble::passing(format!("asked for bytes {range:?}, the server sends {told:?}"))),
+    }
+}
+
+/// Contents that go over the line no faster than told.
+fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
+    Body::wrap_stream(futures_util::stream::unfold((contents, pace), |(mut left, pace)| async move {
+        if left.is_empty() {
+            return None;
+        }
+        let piece = left.split_to(left.len().min(PACED_BYTES));
+        tokio::time::sleep(pace.take(piece.len())).await;
+        Some((Ok::<_, io::Error>(piece), (left, pace)))
+    }))
+}
+
+async fn collect(mut response: Response, limit: usize) -> Result<Bytes, Trouble> {
+    let mut body = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(of_client)? {
+        if body.len() + piece.len() > limit {
+            return Err(Trouble::refused(format!("the server's answer is longer than {limit} bytes")));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body.into())
+}
+
+/// The client met this before there was an answer, or in the middle of it.
+fn of_client(error: reqwest::Error) -> Trouble {
+    let is_builder = error.is_builder();
+    // Which place it is about is told by whoever knows more of it.
+    let text = chain(&error.without_url());
+    // A certificate does not become right by waiting.
+    if is_builder || text.to_string().contains("invalid peer certificate") {
+        Trouble::Refused(text)
+    } else {
+        Trouble::Passing(text, None)
+    }
+}
+
+impl Answer {
+    /// Fails unless the status is one of success.
+    pub fn success(self) -> Result<Self, Trouble> {
+        if self.status.is_success() { Ok(self) } else { Err(self.trouble()) }
+    }
+
+    /// The server's own name for what went wrong, if it is one of S3's.
+    pub fn code(&self) -> String {
+        xml::first_text(&self.body, "Code")
+    }
+
+    /// What an answer without success means.
+    pub fn trouble(&self) -> Trouble {
+        let code = self.code();
+        let said = [code.clone(), xml::first_text(&self.body, "Message")].join(" ");
+        let moved = self.headers.get(LOCATION).and_then(|place| place.to_str().ok());
+        let moved = moved.map(|place| format!("the place is now {place}"));
+        let said = moved.unwrap_or_else(|| said.trim().to_owned());
+        let text = if said.is_empty() { self.status.to_string() } else { format!("{}: {said}", self.status) };
+        match (self.status.as_u16(), code.as_str()) {
+            (404, "NoSuchBucket") => Trouble::refused(text),
+            (404 | 410, _) => Trouble::NotFound,
+            (412, _) => Trouble::Exists,
+            // What arrived is not what we sent, or took too long.
+            (400, "BadDigest" | "IncompleteBody" | "RequestTimeout" | "XAmzContentSHA256Mismatch") => {
+                Trouble::passing(text)
+            }
+            (501 | 505 | 507, _) => Trouble::refused(text),
+            (408 | 425 | 429 | 500..=599, _) => Trouble::Passing(io::Error::other(text), self.asked_pause()),
+            _ => Trouble::refused(text),
+        }
+    }
+
+    /// How long the server asks to be left alone.
+    fn asked_pause(&self) -> Option<Duration> {
+        let seconds = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+/// A name that no store uses and no other writer has.
+pub(crate) fn unfinished_name() -> Result<String, Trouble> {
+    Ok(leftovers::unfinished_name(edge::draw().map_err(Trouble::Refused)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(status: u16, body: &'static str, retry_after: Option<&'static str>) -> Trouble {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
+        }
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { status, headers, body: Bytes::from_static(body.as_bytes()) }.trouble()
+    }
+
+    #[test]
+    fn statuses_are_told_apart() {
+        for status in [400, 401, 403, 405, 409, 301, 307, 501, 507] {
+            assert!(matches!(trouble(status, "", None), Trouble::Refused(_)), "{status}");
+        }
+        for status in [408, 429, 500, 502, 503, 504] {
+            assert!(matches!(trouble(status, "", None), Trouble::Passing(_, None)), "{status}");
+        }
+        assert!(matches!(trouble(404, "", None), Trouble::NotFound));
+        assert!(matches!(
+            trouble(404, "<Error><Code>NoSuchBucket</Code></Error>", None),
+            Trouble::Refused(_)
+        ));
+        assert!(matches!(trouble(412, "", None), Trouble::Exists));
+        assert!(matches!(trouble(400, "<Error><Code>BadDigest</Code></Error>", None), Trouble::Passing(..)));
+        let asked = trouble(503, "", Some("17"));
+        assert!(matches!(asked, Trouble::Passing(_, Some(pause)) if pause == Duration::from_secs(17)));
+        assert!(matches!(trouble(429, "", Some("Fri, 31 Dec 1999 23:59:59 GMT")), Trouble::Passing(_, None)));
+    }
+}

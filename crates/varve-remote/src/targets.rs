@@ -1,0 +1,8 @@
+//! The kinds of targets: each does one try of each operation.
+
+pub mod folder;
+pub mod ftp;
+pub mod memory;
+pub mod s3;
+pub mod sftp;
+pub mod webdav;

@@ -1,0 +1,7 @@
+//! Reading a replica in place: as the folder of a store, through a cache, and as a second copy of lost blocks.
+
+pub mod healing;
+pub mod overlaid_storage;
+pub mod range_cache;
+pub mod replica;
+pub mod replica_storage;

@@ -1,0 +1,14 @@
+//! Replicating a store: the plan, and its application.
+//!
+//! `planner` reads the target and decides, `replication_plan` is what can be printed, `upload` applies it.
+
+pub mod error;
+pub mod history;
+pub mod planned_segments;
+pub mod planner;
+pub mod replaced_objects;
+pub mod replication_plan;
+pub mod seen;
+pub mod segment_source;
+pub mod source;
+pub mod upload;
