@@ -30,32 +30,32 @@ mod records;
 mod recovery;
 mod writing;
 
-pub use writing::appender::Appender;
 pub use arenas::address::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
-pub use writing::arena_writer::{AppendError, Appended};
-pub use keys::cipher::{WrapError, unwrap_secret, wrap_secret};
-pub use records::clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
-pub use records::compression::{CompressionLevel, DecompressError};
-pub use records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
-pub use reading::file_part::FilePart;
 pub use arenas::footer::{Footer, FooterError, PageRow};
-pub use records::frame_table::FramePlace;
 pub use arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
-pub use recovery::crash_or_damage::ArenaEnd;
-pub use keys::log_keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
+pub use arenas::seals::{Ledger, Seal, Seals};
+pub use keys::cipher::{WrapError, unwrap_secret, wrap_secret};
 pub use keys::locked_memory::LockedMemory;
-pub use records::directory_page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
+pub use keys::log_keys::{DIGEST_BYTES, Digest, KEY_PAIR_BYTES, LogKeys};
 pub use parity::{
     PARITY_BLOCK_BYTES, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ParityLayout,
     ParityPercent, ShardCode, TooFewShards, rebuild, recovery_of,
 };
+pub use reading::file_part::FilePart;
 pub use reading::log::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
+pub use reading::whole_arena::WholeArena;
+pub use reading::window::{ClumpMap, Window};
+pub use records::clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
+pub use records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
+pub use records::compression::{CompressionLevel, DecompressError};
+pub use records::directory_page::{ClumpRow, DirectoryPage, DirectoryPageError, PageBlock};
+pub use records::frame_table::FramePlace;
 pub use records::record_header::{RECORD_BYTES_MAX, RecordError, RecordHeader, RecordKind};
+pub use recovery::crash_or_damage::ArenaEnd;
+pub use recovery::headerless_arena::UnopenedEnd;
 pub use recovery::recover::{RecoverError, UNSEALED_MAX};
 pub use recovery::salvage::{Replaced, Replacement, SalvagedClump};
 pub use recovery::scan::{Proven, Recovered};
-pub use arenas::seals::{Ledger, Seal, Seals};
+pub use writing::appender::Appender;
+pub use writing::arena_writer::{AppendError, Appended};
 pub use writing::sync::{SyncLogError, SyncPlan};
-pub use recovery::headerless_arena::UnopenedEnd;
-pub use reading::whole_arena::WholeArena;
-pub use reading::window::{ClumpMap, Window};

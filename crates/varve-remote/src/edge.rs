@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use varve_world::{Random, RealRandom};
 
-use crate::trouble::Trouble;
+use crate::retry::trouble::Trouble;
 
 /// A moment, for measuring how long something takes.
 #[expect(clippy::disallowed_methods, reason = "pauses and rates of a network are the machine's own time")]

@@ -19,46 +19,33 @@
 //!   arenas or keys.
 //! - However much a server sends, no more is kept than was asked for, and listings and error texts have their limits.
 //! - A password is never printed.
+//!
+//! Read first: `target.rs` (the seam), `targets/folder.rs` (the simplest kind) and `retry/persistent.rs` (trying again).
 
-mod base64;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
-mod edge;
-mod folder;
-mod ftp;
-mod http;
-mod leftovers;
-mod limited;
-mod listing;
-mod location;
-mod memory;
-mod names;
-mod open;
-mod pace;
-mod persistent;
-mod pieces;
-mod plain;
-mod s3;
-mod secret;
-mod sftp;
-mod spare_buffers;
-mod target;
-mod tls;
-mod trouble;
-mod venti;
-mod webdav;
-mod xml;
 
-pub use folder::FolderTarget;
-pub use limited::Limited;
-pub use location::{HostLocation, Location, LocationError, S3Location, without_password};
-pub use memory::MemoryTarget;
+mod edge;
+mod http;
+mod naming;
+mod open;
+mod retry;
+mod target;
+mod targets;
+mod tls;
+mod transfer;
+mod venti;
+
+pub use naming::location::{HostLocation, Location, LocationError, S3Location, without_password};
+pub use naming::secret::Secret;
 pub use open::{OpenError, OpenOptions, S3Keys, UnknownHosts, open};
-pub use pace::Pace;
-pub use persistent::Patience;
-pub use secret::Secret;
+pub use retry::persistent::Patience;
 pub use target::{Capabilities, Object, Other, OtherKind, PutMode, Survey, TakePiece, Target, TargetError};
+pub use targets::folder::FolderTarget;
+pub use targets::memory::MemoryTarget;
 pub use tls::TlsClientIdentity;
+pub use transfer::limited::Limited;
+pub use transfer::pace::Pace;
 pub use venti::{
     Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore,
     VentiTls, load,

@@ -4,13 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::folder::FolderTarget;
-use crate::ftp::Ftp;
-use crate::location::{Location, LocationError};
-use crate::persistent::{Patience, Persistent};
-use crate::s3::S3;
-use crate::sftp::Sftp;
-use crate::webdav::Webdav;
+use crate::naming::location::{Location, LocationError};
+use crate::retry::persistent::{Patience, Persistent};
+use crate::targets::folder::FolderTarget;
+use crate::targets::ftp::Ftp;
+use crate::targets::s3::S3;
+use crate::targets::sftp::Sftp;
+use crate::targets::webdav::Webdav;
 use crate::{Pace, Secret, Target};
 
 /// What to do about an SSH server that no one has vouched for.

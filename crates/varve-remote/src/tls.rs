@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
-use crate::trouble::chain;
+use crate::retry::trouble::chain;
 
 /// A certificate to be shown to servers, and its key, in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,12 +18,12 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arenas::address::{ArenaMap, GRANULE_BYTES, Granule};
+use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::keys::cipher::{CODE_BYTES, constant_time_equal};
-use crate::records::field_reader::{Decoder, to_usize};
 use crate::keys::log_keys::LogKeys;
 use crate::records::directory_page::EMPTY_PAGE_BYTES;
+use crate::records::field_reader::{Decoder, to_usize};
 use crate::records::record_header::record_bytes;
-use crate::arenas::sectors::{in_sectors, may_be_lost};
 
 pub(crate) const FOOTER_BYTES: usize = 96;
 pub(crate) const PAGE_ROW_BYTES: usize = 24;

@@ -20,9 +20,9 @@ use crate::arenas::address::ArenaId;
 use zeroize::Zeroizing;
 
 use crate::keys::cipher::{WrapError, constant_time_equal, unwrap_secret, wrap_secret};
-use crate::records::field_reader::Decoder;
 use crate::keys::hpke;
 use crate::keys::log_keys::{Hex, LogKeys, Wrapping};
+use crate::records::field_reader::Decoder;
 
 /// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
 pub const ARENA_HEADER_BYTES: usize = 512;

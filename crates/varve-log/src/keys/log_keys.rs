@@ -5,9 +5,9 @@ use std::sync::Arc;
 use varve_block::{Score, to_hex};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::keys::arena_keys::{KeptKey, KeyShelf};
 use crate::keys::cipher::first_bytes;
 use crate::keys::hpke;
-use crate::keys::arena_keys::{KeptKey, KeyShelf};
 use crate::keys::locked_memory::LockedMemory;
 
 /// Length of a second digest in bytes.

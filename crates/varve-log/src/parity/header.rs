@@ -3,10 +3,10 @@
 
 use crate::arenas::address::ArenaId;
 use crate::keys::cipher::constant_time_equal;
-use crate::records::field_reader::Decoder;
 use crate::keys::log_keys::LogKeys;
 use crate::parity::layout::{PARITY_HEADER_BYTES, ParityLayout, ParityPercent};
 use crate::parity::table::ParityKey;
+use crate::records::field_reader::Decoder;
 
 const MAGIC: [u8; 8] = *b"varvePR1";
 const VERSION: u32 = 1;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use varve_world::{FileName, Storage, is_exhausted};
 
 use crate::arenas::address::{ArenaId, ArenaMap, Granule};
-use crate::keys::cipher::{CODE_BYTES, Message, RecordCipher};
-use crate::records::clump_content::OpenClumpError;
 use crate::arenas::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
 use crate::keys::arena_keys::KeptKey;
+use crate::keys::cipher::{CODE_BYTES, Message, RecordCipher};
 use crate::keys::log_keys::LogKeys;
+use crate::records::clump_content::OpenClumpError;
 use crate::records::directory_page::DirectoryPageError;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
 use crate::writing::sync_failure::SyncFailure;

@@ -2,9 +2,9 @@
 
 use crate::arenas::address::ArenaId;
 use crate::arenas::footer::{Footer, FooterError, PageRow};
-use crate::records::directory_page::DirectoryPage;
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
 use crate::reading::window::Window;
+use crate::records::directory_page::DirectoryPage;
 
 /// Read ahead while a whole arena is read.
 const AHEAD_BYTES: usize = 1 << 20;

@@ -6,14 +6,14 @@ use varve_block::Score;
 use varve_world::{PAGE_BYTES, PageBuffer};
 
 use crate::arenas::address::Granule;
-use crate::keys::cipher::{CODE_BYTES, Message};
-use crate::records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
-use crate::records::field_reader::to_usize;
-use crate::reading::file_part::FilePart;
 use crate::arenas::footer::PageRow;
-use crate::records::frame_table::{FramePlace, FrameTable};
-use crate::records::directory_page::DirectoryPage;
+use crate::keys::cipher::{CODE_BYTES, Message};
+use crate::reading::file_part::FilePart;
 use crate::reading::log::{Log, OpenedArena, ReadLogError, twice};
+use crate::records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
+use crate::records::directory_page::DirectoryPage;
+use crate::records::field_reader::to_usize;
+use crate::records::frame_table::{FramePlace, FrameTable};
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
 
 /// Where the frames of a clump are: its header and table, authenticated. Of a clump that is not framed the header is only read; its

@@ -14,10 +14,10 @@
 
 use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName};
 
+use crate::keys::log_keys::Digest;
 use crate::records::compression::{Codec, CompressionLevel, compress, looks_incompressible};
 use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{self, BLOCK_COUNT_MAX, FrameRow};
-use crate::keys::log_keys::Digest;
 use crate::records::record_header::RECORD_HEADER_BYTES;
 
 /// Codec and length.

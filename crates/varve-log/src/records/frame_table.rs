@@ -32,10 +32,10 @@ use std::ops::Range;
 
 use varve_block::{CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PlacedName, Score};
 
-use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::keys::cipher::{CODE_BYTES, Message};
 use crate::records::compression::Codec;
 use crate::records::field_reader::{Decoder, to_usize};
+use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::record_header::RecordHeader;
 
 /// The longest content: a clump that was just below its goal, and one block of the largest size.

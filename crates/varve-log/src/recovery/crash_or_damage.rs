@@ -8,12 +8,12 @@
 
 use crate::arenas::address::Granule;
 use crate::arenas::footer::{is_torn_seal, seal_bytes};
-use crate::records::directory_page::DirectoryPage;
+use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
+use crate::reading::window::Window;
+use crate::records::directory_page::DirectoryPage;
 use crate::records::record_header::RECORD_HEADER_BYTES;
 use crate::recovery::scan::{AHEAD_BYTES, Recovered};
-use crate::arenas::sectors::{in_sectors, may_be_lost};
-use crate::reading::window::Window;
 
 /// What follows the last page of an arena without a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::arenas::address::{ArenaId, Granule};
-use crate::keys::cipher::CODE_BYTES;
 use crate::arenas::footer::{FOOTER_BYTES, Footer, SEAL_CODE_BYTES};
 use crate::arenas::header::ARENA_HEADER_BYTES;
-use crate::records::directory_page::EMPTY_PAGE_BYTES;
-use crate::reading::log::{Log, ReadLogError};
-use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::arenas::sectors::SECTOR_GRANULES;
+use crate::keys::cipher::CODE_BYTES;
+use crate::reading::log::{Log, ReadLogError};
+use crate::records::directory_page::EMPTY_PAGE_BYTES;
+use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 
 /// How much is read at a time.
 const AHEAD_BYTES: u64 = 1 << 20;

@@ -11,8 +11,8 @@ use varve_world::{FileName, Storage};
 use crate::arenas::address::{ArenaId, Granule};
 use crate::arenas::footer::{FOOTER_BYTES, Footer};
 use crate::arenas::header::ARENA_HEADER_BYTES;
-use crate::records::directory_page::DirectoryPage;
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
+use crate::records::directory_page::DirectoryPage;
 use crate::recovery::scan::{Recovered, is_before};
 
 /// How much is copied at a time.

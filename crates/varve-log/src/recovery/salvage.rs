@@ -10,17 +10,17 @@ use varve_block::Score;
 use varve_world::{FileName, Random};
 
 use crate::arenas::address::{ArenaId, Granule};
-use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, Session};
-use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
-use crate::records::compression::CompressionLevel;
-use crate::records::clump_content::ClumpContent;
 use crate::arenas::header::ARENA_HEADER_BYTES;
-use crate::records::directory_page::PAGE_BLOCKS_GOAL;
-use crate::reading::log::{Log, OpenedArena, ReadLogError};
-use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::arenas::seals::{Ledger, Seal};
 use crate::arenas::sectors::SECTOR_GRANULES;
+use crate::reading::log::{Log, OpenedArena, ReadLogError};
 use crate::reading::window::{DecryptedBody, Salvage, Window};
+use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
+use crate::records::clump_content::ClumpContent;
+use crate::records::compression::CompressionLevel;
+use crate::records::directory_page::PAGE_BLOCKS_GOAL;
+use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, Session};
 
 /// How much is read at a time.
 const AHEAD_BYTES: usize = 1 << 20;

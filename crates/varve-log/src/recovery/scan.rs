@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use crate::arenas::address::Granule;
 use crate::arenas::footer::{PageRow, seal_bytes};
 use crate::arenas::header::ARENA_HEADER_BYTES;
-use crate::records::directory_page::DirectoryPage;
-use crate::reading::log::{Log, OpenedArena, ReadLogError};
-use crate::records::record_header::{RecordKind, record_bytes};
 use crate::arenas::sectors::SECTOR_GRANULES;
+use crate::reading::log::{Log, OpenedArena, ReadLogError};
 use crate::reading::window::Window;
+use crate::records::directory_page::DirectoryPage;
+use crate::records::record_header::{RecordKind, record_bytes};
 
 /// How much is read at a time.
 pub(crate) const AHEAD_BYTES: usize = 1 << 20;

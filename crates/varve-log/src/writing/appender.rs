@@ -9,13 +9,13 @@ use varve_block::{LogAddress, SESSION_MARK_BYTES};
 use varve_world::Random;
 
 use crate::arenas::address::{ArenaId, Granule};
-use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, FullArena, Session};
-use crate::records::clump::PackedClump;
 use crate::arenas::header::ARENA_HEADER_BYTES;
-use crate::records::directory_page::PAGE_BLOCKS_GOAL;
-use crate::reading::log::{Log, OpenedArena};
-use crate::recovery::scan::Recovered;
 use crate::arenas::seals::{Ledger, Seal, Seals};
+use crate::reading::log::{Log, OpenedArena};
+use crate::records::clump::PackedClump;
+use crate::records::directory_page::PAGE_BLOCKS_GOAL;
+use crate::recovery::scan::Recovered;
+use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, FullArena, Session};
 use crate::writing::sync::SyncPlan;
 
 /// How many full arenas may wait for their seal: their data is being made durable meanwhile.

@@ -8,17 +8,17 @@ use varve_world::{FileName, Random, Storage};
 use zeroize::Zeroizing;
 
 use crate::arenas::address::{ArenaId, Granule};
-use crate::keys::cipher::{Message, RecordCipher};
-use crate::records::clump::PackedClump;
 use crate::arenas::footer::{Footer, PageRow, seal};
-use crate::records::frame_table::FrameTable;
 use crate::arenas::header::{ArenaHeader, NewArena};
+use crate::arenas::seals::{Ledger, Seal};
+use crate::keys::cipher::{Message, RecordCipher};
 use crate::keys::log_keys::LogKeys;
-use crate::records::directory_page::DirectoryPage;
 use crate::reading::log::{Log, OpenedArena};
+use crate::records::clump::PackedClump;
+use crate::records::directory_page::DirectoryPage;
+use crate::records::frame_table::FrameTable;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recovery::scan::Recovered;
-use crate::arenas::seals::{Ledger, Seal};
 
 /// A page that has been written: what it names can be found from now on.
 #[derive(Debug, Clone)]

@@ -5,8 +5,8 @@ use std::io;
 use varve_world::FileName;
 
 use crate::arenas::address::ArenaId;
-use crate::writing::arena_writer::AppendError;
 use crate::reading::log::Log;
+use crate::writing::arena_writer::AppendError;
 
 /// Why what was appended may not be durable.
 #[derive(Debug, thiserror::Error)]

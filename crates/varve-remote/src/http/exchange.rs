@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::edge::{self, Runtime};
-use crate::leftovers;
-use crate::pieces::Pieces;
-use crate::plain::{PlainBody, PlainConnections};
-use crate::spare_buffers::SpareBuffers;
-use crate::trouble::{Trouble, chain};
-use crate::xml;
+use crate::http::plain_receiver::{PlainBody, PlainConnections};
+use crate::http::xml;
+use crate::naming::leftovers;
+use crate::retry::trouble::{Trouble, chain};
+use crate::transfer::pieces::Pieces;
+use crate::transfer::spare_buffers::SpareBuffers;
 use crate::{OpenOptions, Pace, Patience, TakePiece, tls};
 
 /// No answer but an object is longer. A page of a bucket's listing has half a megabyte; a collection is listed in one answer, some

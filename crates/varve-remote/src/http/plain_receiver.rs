@@ -16,9 +16,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::{Host, Position, Url};
 
-use crate::http::{PACED_BYTES, USER_AGENT};
-use crate::pieces::Pieces;
-use crate::trouble::Trouble;
+use crate::http::exchange::{PACED_BYTES, USER_AGENT};
+use crate::retry::trouble::Trouble;
+use crate::transfer::pieces::Pieces;
 use crate::{Pace, edge};
 
 /// An answer whose head is longer, or has more lines, is left to the library.

@@ -3,7 +3,7 @@
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::trouble::Trouble;
+use crate::retry::trouble::Trouble;
 
 /// How deep elements may nest. What servers send has five levels.
 const DEPTH_MAX: usize = 32;

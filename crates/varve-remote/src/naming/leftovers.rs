@@ -7,7 +7,7 @@
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::names::is_folder_of_a_store;
+use crate::naming::object_names::is_folder_of_a_store;
 
 /// So much younger is something else that the server has written, in seconds: three days.
 const YOUNGER_SECONDS: i64 = 3 * 24 * 3600;

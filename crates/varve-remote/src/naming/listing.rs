@@ -1,8 +1,8 @@
 //! A listing as it comes in: only names that a store uses, and never more of them than memory bears.
 
-use crate::leftovers::Leftovers;
-use crate::names::of_a_store;
-use crate::trouble::Trouble;
+use crate::naming::leftovers::Leftovers;
+use crate::naming::object_names::of_a_store;
+use crate::retry::trouble::Trouble;
 use crate::{Object, Other, OtherKind, Survey};
 
 /// How many entries a listing may have, folders and foreign files counted: some hundreds of megabytes of memory at worst, and

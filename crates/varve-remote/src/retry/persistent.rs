@@ -9,8 +9,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_world::FileName;
 
-use crate::listing::Listing;
-use crate::trouble::Trouble;
+use crate::naming::listing::Listing;
+use crate::retry::trouble::Trouble;
 use crate::{Capabilities, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// How much of a doubtful object is read at once to see whose it is.

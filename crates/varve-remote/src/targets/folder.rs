@@ -18,12 +18,12 @@ use rustix::fs::{CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 use varve_world::FileName;
 
-use crate::leftovers;
-use crate::listing::Listing;
-use crate::names::is_folder_of_a_store;
-use crate::pieces::Pieces;
-use crate::spare_buffers::SpareBuffers;
-use crate::trouble::Trouble;
+use crate::naming::leftovers;
+use crate::naming::listing::Listing;
+use crate::naming::object_names::is_folder_of_a_store;
+use crate::retry::trouble::Trouble;
+use crate::transfer::pieces::Pieces;
+use crate::transfer::spare_buffers::SpareBuffers;
 use crate::{Capabilities, Object, OtherKind, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// How much is read or written between two looks at the pace.

@@ -19,12 +19,12 @@ use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
 use varve_world::FileName;
 
 use self::members::{Member, of_list, of_mlsd};
-use crate::http::unfinished_name;
-use crate::listing::Listing;
-use crate::location::HostLocation;
-use crate::names::is_folder_of_a_store;
-use crate::persistent::Home;
-use crate::trouble::{Trouble, chain};
+use crate::http::exchange::unfinished_name;
+use crate::naming::listing::Listing;
+use crate::naming::location::HostLocation;
+use crate::naming::object_names::is_folder_of_a_store;
+use crate::retry::persistent::Home;
+use crate::retry::trouble::{Trouble, chain};
 use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode, Secret, edge, tls};
 
 /// How much is sent or taken between two looks at the pace.

@@ -29,13 +29,13 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
-use crate::base64;
-use crate::http::{self, Answer, Http};
-use crate::listing::Listing;
-use crate::location::S3Location;
-use crate::persistent::Home;
-use crate::trouble::{Trouble, chain};
-use crate::xml::{self, Step};
+use crate::http::base64;
+use crate::http::exchange::{self, Answer, Http};
+use crate::http::xml::{self, Step};
+use crate::naming::listing::Listing;
+use crate::naming::location::S3Location;
+use crate::retry::persistent::Home;
+use crate::retry::trouble::{Trouble, chain};
 use crate::{Capabilities, OpenOptions, PutMode, TakePiece};
 
 /// The object that creation is tried on.
@@ -192,7 +192,7 @@ impl S3 {
     /// The request for a part of an object.
     async fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
         let mut headers = HeaderMap::new();
-        headers.insert(RANGE, http::range_header(range)?);
+        headers.insert(RANGE, exchange::range_header(range)?);
         self.request(Method::GET, &self.key(name.as_str()), &[], headers, Bytes::new()).await
     }
 

@@ -28,12 +28,12 @@ use varve_world::FileName;
 
 use self::login::{Doorkeeper, Login, of_ssh};
 use crate::edge::Runtime;
-use crate::http::unfinished_name;
-use crate::listing::Listing;
-use crate::location::HostLocation;
-use crate::names::is_folder_of_a_store;
-use crate::persistent::Home;
-use crate::trouble::Trouble;
+use crate::http::exchange::unfinished_name;
+use crate::naming::listing::Listing;
+use crate::naming::location::HostLocation;
+use crate::naming::object_names::is_folder_of_a_store;
+use crate::retry::persistent::Home;
+use crate::retry::trouble::Trouble;
 use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode};
 
 /// Every server takes and gives so much in one message.

@@ -17,15 +17,15 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
-use crate::base64;
-use crate::http::{self, Answer, Http, unfinished_name};
-use crate::leftovers;
-use crate::listing::Listing;
-use crate::location::HostLocation;
-use crate::names::is_folder_of_a_store;
-use crate::persistent::Home;
-use crate::trouble::{Trouble, chain};
-use crate::xml::{self, Step};
+use crate::http::base64;
+use crate::http::exchange::{self, Answer, Http, unfinished_name};
+use crate::http::xml::{self, Step};
+use crate::naming::leftovers;
+use crate::naming::listing::Listing;
+use crate::naming::location::HostLocation;
+use crate::naming::object_names::is_folder_of_a_store;
+use crate::retry::persistent::Home;
+use crate::retry::trouble::{Trouble, chain};
 use crate::{Capabilities, OpenOptions, OtherKind, PutMode, Secret, TakePiece};
 
 /// How many collections are listed at once.
@@ -80,7 +80,7 @@ impl Webdav {
     /// The request for a part of an object.
     fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
         let mut request = self.request(Method::GET, &self.path(name.as_str()))?;
-        request.headers_mut().insert(RANGE, http::range_header(range)?);
+        request.headers_mut().insert(RANGE, exchange::range_header(range)?);
         Ok(request)
     }
 

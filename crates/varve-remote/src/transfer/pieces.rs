@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use varve_world::PAGE_BYTES;
 
-use crate::spare_buffers::{Buffer, SpareBuffers};
+use crate::transfer::spare_buffers::{Buffer, SpareBuffers};
 
 /// A piece ends where the file has a multiple of this: half a huge page, large enough for a disk, and small enough to be in the processor's
 /// own memory still when it is checked and written.

@@ -1,6 +1,6 @@
 //! The lines in which FTP servers list a folder: those of `MLSD` (RFC 3659), and what `ls -l` or DOS would print.
 
-use crate::leftovers;
+use crate::naming::leftovers;
 
 /// What a line tells of.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use aws_lc_rs::hmac;
 
-use crate::base64;
+use crate::http::base64;
 
 /// What the file says of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

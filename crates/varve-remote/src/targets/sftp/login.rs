@@ -13,8 +13,8 @@ use russh::keys::{Algorithm, PrivateKeyWithHashAlg, PublicKey, PublicKeyBase64, 
 use tokio::sync::watch;
 
 use super::known_hosts::{Known, Standing};
-use crate::location::HostLocation;
-use crate::trouble::{Trouble, chain};
+use crate::naming::location::HostLocation;
+use crate::retry::trouble::{Trouble, chain};
 use crate::{OpenOptions, Patience, Secret, UnknownHosts};
 
 /// The files that hold a private key, as `ssh` looks for them.
