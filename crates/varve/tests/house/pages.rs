@@ -6,6 +6,9 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::{everything_below, report, root, text};
 
+/// The longest line of a page, in characters. Tables, code blocks and pictures may be wider.
+const PAGE_COLUMNS_MAX: usize = 110;
+
 /// The fewest words that the glossary defines.
 const GLOSSARY_WORDS_MIN: usize = 40;
 
@@ -86,6 +89,21 @@ fn no_link_is_dead() {
         }
     }
     assert!(link_count >= 100, "only {link_count} links were found: does this test still see them?");
+    report(&findings);
+}
+
+#[test]
+fn lines_of_pages_fit_on_a_screen() {
+    let is_bound = |line: &str| !line.starts_with('|') && !line.starts_with("![");
+    let mut findings = Vec::new();
+    for page in pages() {
+        for (number, line) in prose(&text(&page)) {
+            let columns = line.chars().count();
+            if is_bound(line) && columns > PAGE_COLUMNS_MAX {
+                findings.push(format!("{}:{number}: {columns} columns", short(&page)));
+            }
+        }
+    }
     report(&findings);
 }
 
