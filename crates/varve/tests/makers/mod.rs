@@ -1,8 +1,10 @@
-//! Makers of file systems, swap, containers and partition tables, each of which a user may put over the remains of another.
+//! Makers of file systems, swap, containers and partition tables, each of which a user may put over
+//! the remains of another.
 
 pub mod pair;
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +28,7 @@ enum How {
     Shell(&'static str),
     /// The same, which only root can do.
     RootShell(&'static str),
-    /// The bytes that a kernel would write, as its documentation has them: this kernel may lack that driver.
+    /// Bytes that the test has: this kernel may lack the driver that would write them.
     Written(fn(&File)),
 }
 
@@ -34,7 +36,8 @@ const fn shell(name: &'static str, needs: &'static [&'static str], line: &'stati
     Maker { name, needs, how: How::Shell(line) }
 }
 
-/// All of them. An ext4 file system has a swap file of 8 MiB, so that both kinds of swap are met.
+/// All of them. What is left out by default is met in each of its kinds: swap itself, swap in a
+/// logical volume, a swap file of 8 MiB in ext4, and `pagefile.sys` in NTFS.
 pub const MAKERS: &[Maker] = &[
     Maker { name: "nothing", needs: &[], how: How::Nothing },
     shell("swap", &["mkswap"], "mkswap -q -U 01234567-89ab-cdef-0123-456789abcdef $1"),
@@ -52,7 +55,11 @@ pub const MAKERS: &[Maker] = &[
     // The three settings take away a limit of 300 MB.
     shell("xfs", &["mkfs.xfs"], "TEST_DIR=t TEST_DEV=t QA_CHECK_FS=t mkfs.xfs -q -f $1"),
     shell("f2fs", &["mkfs.f2fs"], "mkfs.f2fs -q -f $1"),
-    shell("ntfs", &["mkfs.ntfs"], "mkfs.ntfs -q -F -f $1"),
+    shell(
+        "ntfs",
+        &["mkfs.ntfs", "ntfscp", "ntfsinfo", "ntfsfix"],
+        "yes memory | head -c 4194304 > $2/memory && mkfs.ntfs -q -F -f $1 && ntfscp -q $1 $2/memory pagefile.sys",
+    ),
     shell("vfat", &["mkfs.fat"], "mkfs.fat -I $1"),
     shell("exfat", &["mkfs.exfat"], "mkfs.exfat $1"),
     // In a namespace of its own, where nobody else's daemon is.
@@ -62,27 +69,16 @@ pub const MAKERS: &[Maker] = &[
         how: How::RootShell(
             "unshare --mount sh -c 'mount -t tmpfs tmpfs /run && mkdir -p /run/lock /run/zfs && { zfs-fuse --no-daemon & pid=$!; }
              for try in $(seq 50); do test -S /run/zfs/zfs_socket && break; sleep 0.1; done
-             zpool create -f -m none -o cachefile=none varvepairs \"$1\" && sync && zpool export varvepairs
+             zpool create -f -m none -o cachefile=none varvepairs \"$1\" && zpool export varvepairs
              status=$?; kill $pid; wait $pid; exit $status' sh $1",
         ),
     },
     Maker { name: "zfs (its labels)", needs: &[], how: How::Written(zfs_labels) },
-    Maker { name: "md 0.90 (its superblock)", needs: &[], how: How::Written(md_old) },
-    Maker {
-        name: "md 1.0 (its superblock)",
-        needs: &[],
-        how: How::Written(|file| md(file, VOLUME_BYTES - (8 << 10))),
-    },
-    Maker { name: "md 1.1 (its superblock)", needs: &[], how: How::Written(|file| md(file, 0)) },
-    Maker { name: "md 1.2 (its superblock)", needs: &[], how: How::Written(|file| md(file, 4096)) },
-    Maker {
-        name: "LVM",
-        needs: &["pvcreate", "losetup"],
-        how: How::RootShell(
-            "device=$(losetup --find --show $1) && pvcreate -q -ff -y --devices $device $device; status=$?
-             losetup --detach $device; exit $status",
-        ),
-    },
+    Maker { name: "md 0.90", needs: &[], how: How::Written(|file| put(file, VOLUME_BYTES - (64 << 10), MD_0_90)) },
+    Maker { name: "md 1.0", needs: &[], how: How::Written(|file| put(file, VOLUME_BYTES - (8 << 10), MD_1_0)) },
+    Maker { name: "md 1.1", needs: &[], how: How::Written(|file| put(file, 0, MD_1_1)) },
+    Maker { name: "md 1.2", needs: &[], how: How::Written(|file| put(file, 4096, MD_1_2)) },
+    Maker { name: "LVM", needs: &["pvcreate", "vgcfgrestore", "losetup", "mkswap"], how: How::RootShell(LVM) },
     shell(
         "LUKS 1",
         &["cryptsetup"],
@@ -96,12 +92,14 @@ pub const MAKERS: &[Maker] = &[
     ),
     shell("gfs2", &["mkfs.gfs2"], "mkfs.gfs2 -q -O -p lock_nolock -J 8 $1"),
     shell("ocfs2", &["mkfs.ocfs2"], "mkfs.ocfs2 -q -F -x -M local -J size=4M $1"),
-    shell("bcache", &["make-bcache", "wipefs"], "wipefs -q -a $1 && make-bcache -B $1"),
-    // drbdmeta refuses a volume whose file system it would cut off at its end. A user then shrinks or wipes that file system; here
-    // the metadata of an empty volume is put behind it. That is a bitmap, a log and a superblock, 40 KiB together.
+    shell("bcache", &["make-bcache", "wipefs"], "wipefs -q -a -f $1 && make-bcache -B $1"),
+    // drbdmeta refuses a volume whose file system it would cut off at its end. A user then shrinks
+    // or wipes that file system; here the metadata of an empty volume is put behind it. That is a
+    // bitmap, a log and a superblock, 40 KiB together.
     shell("DRBD 8", &["drbdmeta"], DRBD_8),
     shell("DRBD 9", &["drbdmeta"], DRBD_9),
-    // These write a file of their own; a real one writes no other blocks than those that are not zeros.
+    // These write a file of their own; a real one writes no other blocks than those that are not
+    // zeros.
     shell(
         "ufs1",
         &["makefs"],
@@ -131,6 +129,31 @@ pub const MAKERS: &[Maker] = &[
     shell("MBR", &["sfdisk"], "echo 'start=2048, size=8192, type=L' | sfdisk -q --wipe never --label dos $1"),
 ];
 
+/// What mdadm 4.2 and Linux 6.1 wrote on a loop device of `VOLUME_BYTES`, by `mdadm --create
+/// /dev/md0 --run --force --assume-clean --level=1 --raid-devices=2 --metadata=VERSION LOOP
+/// missing`. Nothing else there was written. Many kernels have no driver of Linux RAID, and on
+/// those that have one a test must not start arrays, which the whole machine would see.
+const MD_0_90: &[u8] = include_bytes!("md/0.90");
+const MD_1_0: &[u8] = include_bytes!("md/1.0");
+const MD_1_1: &[u8] = include_bytes!("md/1.1");
+const MD_1_2: &[u8] = include_bytes!("md/1.2");
+
+/// A group with one logical volume, which is swap. The group is restored from a description,
+/// because `lvcreate` needs the device mapper in the kernel.
+const LVM: &str = concat!(
+    "cat > $2/group <<'END'\n",
+    include_str!("lvm-group"),
+    "END
+     settings='backup { backup=0 archive=0 } devices { use_devicesfile=0 md_component_detection=0 }'
+     uuid=hhhhhh-iiii-jjjj-kkkk-llll-mmmm-nnnnnn
+     device=$(losetup --find --show $1); trap 'losetup --detach $device' EXIT
+     pvcreate -q -ff -y --config \"$settings\" --devices $device --uuid $uuid --restorefile $2/group $device
+     vgcfgrestore -q --config \"$settings\" --devices $device -f $2/group varvepairs
+     yes memory | head -c 16777216 > $2/swap && mkswap -q $2/swap && dd if=$2/swap of=$1 bs=1M seek=13 conv=notrunc",
+);
+/// Where that volume lies: behind 1 MiB of metadata and three extents of 4 MiB.
+pub const LVM_SWAP: Range<u64> = 13 << 20..29 << 20;
+
 /// `-` is no device of DRBD, so that nothing is locked.
 const DRBD_8: &str = "rm -f $2/made && truncate -s $(stat -c %s $1) $2/made && \
      drbdmeta --force - v08 $2/made internal create-md && at=$(($(stat -c %s $1) / 4096 - 10)) && \
@@ -152,7 +175,7 @@ impl Maker {
         self.needs.iter().find(|program| !has(program)).map(|program| format!("{program} is not there"))
     }
 
-    /// Makes it over what is in a volume. Returns what went wrong.
+    /// Makes it over what is in a volume. Returns the complaints of its tools if they fail.
     pub fn make(&self, volume: &Path, work: &Path) -> Result<(), String> {
         let line = match &self.how {
             How::Nothing => return Ok(()),
@@ -187,53 +210,18 @@ pub fn output(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The four labels of a vdev: the list of names, and uberblocks in each slot. The first 8 KiB stay as they were.
+/// The four labels of a vdev: the list of names, and uberblocks in each slot. The first 8 KiB stay
+/// as they were.
 fn zfs_labels(file: &File) {
     for label in [0, 256 << 10, VOLUME_BYTES - (512 << 10), VOLUME_BYTES - (256 << 10)] {
-        file.write_all_at(&[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x24], label + (16 << 10)).unwrap();
+        put(file, label + (16 << 10), &[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x24]);
         for slot in 0..128_u64 {
             let words = [0x00ba_b10c, 5000, 40 + slot].map(u64::to_le_bytes).concat();
-            file.write_all_at(&words, label + (128 << 10) + slot * 1024).unwrap();
+            put(file, label + (128 << 10) + slot * 1024, &words);
         }
     }
 }
 
-/// The superblock of version 0.90: 1024 words of 32 bits, 64 KiB before the end.
-fn md_old(file: &File) {
-    let size_kib = u32::try_from((VOLUME_BYTES - (64 << 10)) >> 10).unwrap();
-    // Magic, version, the array's UUID in words 5, 13, 14 and 15, level 1, two disks.
-    let head: [u32; 16] = [0xa92b_4efc, 0, 90, 0, 0, 0x1234, 1_700_000_000, 1, size_kib, 2, 2, 0, 0, 5, 6, 7];
-    let mut words = [0_u32; 1024];
-    words[..16].copy_from_slice(&head);
-    // Its state: changed when, clean, and how many disks are active, working, failed, spare.
-    words[32..38].copy_from_slice(&[1_700_000_000, 1, 2, 2, 0, 0]);
-    // The disks: number, major, minor, role, active and in sync.
-    words[128..133].copy_from_slice(&[0, 8, 1, 0, 6]);
-    words[160..165].copy_from_slice(&[1, 8, 2, 1, 6]);
-    words[992..997].copy_from_slice(&[0, 8, 1, 0, 6]);
-    words[38] = folded_sum(&words);
-    file.write_all_at(&words.map(u32::to_le_bytes).concat(), VOLUME_BYTES - (64 << 10)).unwrap();
-}
-
-/// The sum of all words, with what has overflowed added to it once.
-fn folded_sum(words: &[u32]) -> u32 {
-    let sum: u64 = words.iter().copied().map(u64::from).sum();
-    u32::try_from((sum & 0xffff_ffff) + (sum >> 32)).unwrap()
-}
-
-/// The superblock of version 1, wherever it lies.
-fn md(file: &File, place: u64) {
-    let mut block = [0; 256];
-    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, &[0xfc, 0x4e, 0x2b, 0xa9, 1]);
-    put(16, b"an array's UUID.here:pairs");
-    put(72, &1_u32.to_le_bytes());
-    put(80, &((VOLUME_BYTES >> 9) - 4096).to_le_bytes());
-    put(92, &2_u32.to_le_bytes());
-    put(128, &2048_u64.to_le_bytes());
-    put(144, &(place >> 9).to_le_bytes());
-    let words: Vec<_> =
-        block.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
-    block[216..220].copy_from_slice(&folded_sum(&words).to_le_bytes());
-    file.write_all_at(&block, place).unwrap();
+fn put(file: &File, place: u64, bytes: &[u8]) {
+    file.write_all_at(bytes, place).unwrap();
 }

@@ -1,78 +1,116 @@
 //! One content made over another, on a disk that is archived and restored.
 //!
-//! Every byte must come back as it was, except swap and free blocks that are proven to be so. The proof here is another than the
-//! program's: the makers' own tools say which blocks those are.
+//! Every byte must come back as it was, except swap and free blocks that are proven to be so. The
+//! proof here is another than the program's: the makers' own tools say which blocks those are, and
+//! find nothing wrong with what came back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use serde_json::Value;
 
-use super::{Maker, VOLUME_BYTES, output};
+use super::{LVM_SWAP, Maker, VOLUME_BYTES, output};
 use crate::sandbox::{Sandbox, noise, tool};
 
 const MIB: u64 = 1 << 20;
 /// Bytes are compared in pieces of this size: the smallest block of any maker.
 const STEP: u64 = 1024;
 
-/// Where a volume lies: it is the disk, or the one partition of a disk with a table of this kind, of this type.
+/// Where a volume lies: it is the disk, or the one partition of a disk with a table of this kind,
+/// of this type.
 pub type Place = Option<(&'static str, &'static str)>;
 
-pub const PLACES: [Place; 6] = [
+pub const PLACES: [Place; 8] = [
     None,
     Some(("dos", "82")),
     Some(("dos", "83")),
+    Some(("dos", "7")),
+    Some(("dos", "8e")),
     Some(("gpt", "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F")),
     Some(("gpt", "0FC63DAF-8483-4772-8E79-3D69D8477DE4")),
     Some(("gpt", "6A898CC3-1DD2-11B2-99A6-080020736631")),
 ];
 const SWAP_TYPES: [&str; 2] = ["82", "0657FD6D-A4AB-43C4-84E5-0933C84B4F4F"];
 const LINUX_TYPES: [&str; 2] = ["83", "0FC63DAF-8483-4772-8E79-3D69D8477DE4"];
+const WINDOWS_TYPES: [&str; 1] = ["7"];
+const LVM_TYPES: [&str; 1] = ["8e"];
 
 /// What all rounds together have seen.
 #[derive(Default)]
 pub struct Sweep {
+    pairs: u64,
     disks: u64,
     restored: u64,
-    /// How many disks have swap or free blocks that their partition types do not contradict, and of how many those were left out.
+    /// How many disks have swap or free blocks that their partition types do not contradict, and of
+    /// how many those were left out.
     provable: u64,
     proven: u64,
-    lost: Vec<String>,
-    skipped: BTreeMap<String, BTreeSet<String>>,
+    faults: Vec<String>,
+    /// How often each maker succeeded.
+    made: BTreeMap<&'static str, u64>,
+    /// Where and why each maker failed.
+    failed: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Sweep {
-    pub fn skip(&mut self, reason: String, what: &str) {
-        self.skipped.entry(reason).or_default().insert(what.into());
+    /// A maker that cannot be used here.
+    pub fn leave_out(&mut self, maker: &Maker, reason: String) {
+        self.failed.entry(maker.name).or_default().push(reason);
+    }
+
+    fn make(sweep: &Mutex<Self>, maker: &Maker, over: &str, volume: &Path, work: &Path) -> bool {
+        let made = maker.make(volume, work);
+        let mut sweep = sweep.lock().unwrap();
+        match &made {
+            Ok(()) => *sweep.made.entry(maker.name).or_default() += 1,
+            Err(reason) => {
+                eprintln!("{} over {over} was not made: {}", maker.name, reason.trim());
+                sweep.leave_out(maker, format!("over {over}: {}", reason.trim()));
+            }
+        }
+        made.is_ok()
+    }
+
+    fn report(&mut self, fault: String) {
+        // At once, too: a sweep over all pairs takes long.
+        eprintln!("{fault}");
+        self.faults.push(fault);
     }
 
     pub fn disks(&self) -> u64 {
         self.disks
     }
 
-    /// Each fault.
-    pub fn lost(&self) -> &[String] {
-        &self.lost
+    /// Each fault. A maker that succeeds over one content must succeed over each: pairs do not go
+    /// missing.
+    pub fn faults(&self) -> Vec<String> {
+        let failed = self.failed.iter().filter(|(name, _)| self.made.contains_key(*name));
+        let failed =
+            failed.flat_map(|(name, reasons)| reasons.iter().map(move |why| format!("{name} {why}")));
+        self.faults.iter().cloned().chain(failed).collect()
+    }
+
+    /// The makers that cannot be used here, by name, with the reason.
+    pub fn skipped(&self) -> Vec<String> {
+        let failed = self.failed.iter().filter(|(name, _)| !self.made.contains_key(*name));
+        failed.map(|(name, reasons)| format!("skipped: all pairs with {name}: {}", reasons[0])).collect()
     }
 }
 
 impl fmt::Display for Sweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { disks, restored, provable, proven, lost, skipped } = self;
-        write!(f, "{disks} disks, {restored} snapshots restored, {} faults; ", lost.len())?;
-        write!(f, "{proven} of {provable} were left out in part where that is right")?;
-        for (reason, pairs) in skipped {
-            let pairs: Vec<_> = pairs.iter().map(String::as_str).collect();
-            write!(f, "\nskipped: {}: {reason}", pairs.join(", "))?;
-        }
-        Ok(())
+        let Self { pairs, disks, restored, provable, proven, made, .. } = self;
+        write!(f, "{} makers, {pairs} pairs, {disks} disks, {restored} snapshots restored; ", made.len())?;
+        write!(f, "{proven} of {provable} were left out in part where their types allow it; ")?;
+        write!(f, "{} faults", self.faults().len())
     }
 }
 
@@ -89,21 +127,19 @@ impl Round {
     pub fn run(&self, sandbox: &Sandbox, sweep: &Mutex<Sweep>) {
         let (work, base) = (sandbox.path("work"), sandbox.path("base"));
         fs::create_dir_all(&work).unwrap();
-        File::create(&base).unwrap().set_len(VOLUME_BYTES).unwrap();
+        create(&base, VOLUME_BYTES);
         if self.old.name != "nothing" {
             for (seed, mib) in [(4, 20), (5, 44), (6, 62)] {
                 write(&base, mib * MIB, &noise(seed, 1 << 20));
             }
         }
-        if let Err(reason) = self.old.make(&base, &work) {
-            sweep.lock().unwrap().skip(reason, &format!("all over {}", self.old.name));
+        if !Sweep::make(sweep, self.old, "remains", &base, &work) {
             return;
         }
         for new in &self.news {
             let volume = sandbox.path("volume");
-            copy_data(&base, &File::create(&volume).unwrap(), 0, VOLUME_BYTES);
-            if let Err(reason) = new.make(&volume, &work) {
-                sweep.lock().unwrap().skip(reason, &format!("{} over {}", new.name, self.old.name));
+            copy_data(&File::open(&base).unwrap(), 0..VOLUME_BYTES, &create(&volume, VOLUME_BYTES), 0);
+            if !Sweep::make(sweep, new, self.old.name, &volume, &work) {
                 continue;
             }
             if new.name != "nothing" && !new.name.starts_with("ext") {
@@ -114,7 +150,9 @@ impl Round {
             for is_free_asked in [false, true] {
                 archive_and_compare(sandbox, &pairs, is_free_asked, sweep);
             }
-            sweep.lock().unwrap().disks += pairs.len() as u64;
+            let mut sweep = sweep.lock().unwrap();
+            sweep.pairs += 1;
+            sweep.disks += pairs.len() as u64;
         }
     }
 }
@@ -127,6 +165,19 @@ fn add_data(volume: &Path) {
             write(volume, mib * MIB, &noise(seed, 256 << 10));
         }
     }
+}
+
+/// An empty disk with a partition for the volume, which is made once.
+fn with_table(sandbox: &Sandbox, (label, kind): (&str, &str), size: u64) -> File {
+    let disk = sandbox.path(&format!("empty {kind}"));
+    if !disk.exists() {
+        create(&disk, size);
+        let table = format!("label: {label}\nstart=2048, size={}, type={kind}\n", VOLUME_BYTES / 512);
+        fs::write(sandbox.path("table"), table).unwrap();
+        let line = format!("sfdisk -q '{}' < '{}'", disk.display(), sandbox.path("table").display());
+        tool("sh", ["-c", &line]);
+    }
+    File::open(disk).unwrap()
 }
 
 /// A content that was made over another, on a disk.
@@ -149,15 +200,11 @@ impl Pair {
             None => (VOLUME_BYTES, 0),
             Some(_) => (VOLUME_BYTES + 2 * MIB, MIB),
         };
-        let file = File::create(&disk).unwrap();
-        file.set_len(size).unwrap();
-        if let Some((label, kind)) = place {
-            let table = format!("label: {label}\nstart=2048, size={}, type={kind}\n", VOLUME_BYTES / 512);
-            fs::write(sandbox.path("table"), table).unwrap();
-            let line = format!("sfdisk -q '{}' < '{}'", disk.display(), sandbox.path("table").display());
-            tool("sh", ["-c", &line]);
+        let file = create(&disk, size);
+        if let Some(place) = place {
+            copy_data(&with_table(sandbox, place, size), 0..size, &file, 0);
         }
-        copy_data(volume, &file, volume_at, size);
+        copy_data(&File::open(volume).unwrap(), 0..VOLUME_BYTES, &file, volume_at);
         Self {
             name: format!("{} over {}, in {kind}", new.name, old.name),
             is_over_nothing: old.name == "nothing",
@@ -169,26 +216,31 @@ impl Pair {
         }
     }
 
-    /// Whether something may be left out: it is there, it is asked for, and the partition type does not contradict.
+    /// Whether something may be left out: it is there, it is asked for, and the partition type does
+    /// not contradict.
     fn is_provable(&self, is_free_asked: bool) -> bool {
         let agrees = |types: &[&str]| self.place.is_none_or(|place| types.contains(&place.1));
         match self.content {
             "swap" => agrees(&SWAP_TYPES),
             "ext4" => agrees(&LINUX_TYPES),
             "ext2" | "ext3" => is_free_asked && agrees(&LINUX_TYPES),
+            "ntfs" => agrees(&WINDOWS_TYPES),
+            "LVM" => agrees(&LVM_TYPES),
             _ => false,
         }
     }
 
-    /// Bytes of the volume that may come back as zeros: swap, by its header, and blocks that e2fsprogs calls free.
+    /// Bytes of the volume that may come back as zeros: swap, by its header; of files, what their
+    /// tools say where those lie; and blocks that e2fsprogs calls free.
     fn droppable(&self) -> Vec<Range<u64>> {
         match self.content {
-            "swap" => {
-                let header = read(&self.volume, 0, 4096);
-                assert_eq!((&header[4086..], &header[1024..1028]), (&b"SWAPSPACE2"[..], &[1, 0, 0, 0][..]));
-                let last = u64::from(u32::from_le_bytes(header[1028..1032].try_into().unwrap()));
-                std::iter::once(4096..(last + 1) * 4096).collect()
+            "swap" => vec![pages_of_swap(&self.volume, 0)],
+            "LVM" => {
+                let pages = pages_of_swap(&self.volume, LVM_SWAP.start);
+                assert_eq!(pages.end, LVM_SWAP.end);
+                vec![pages]
             }
+            "ntfs" => page_file_of_ntfs(&self.volume),
             "ext2" | "ext3" => free_of_ext(&self.volume),
             "ext4" => {
                 let mut found = free_of_ext(&self.volume);
@@ -229,7 +281,39 @@ impl Pair {
                 return Err(format!("{}: byte {place} of the disk was lost", self.name));
             }
         }
+        if !changed.is_empty() {
+            self.check_with_own_tools(&after)?;
+        }
         Ok(changed.len() as u64 * STEP)
+    }
+
+    /// The tools of a content recognise it as before, and find nothing to repair.
+    fn check_with_own_tools(&self, restored: &File) -> Result<(), String> {
+        let part = |name: &str, from: u64, length: u64| {
+            let path = self.volume.with_file_name(name);
+            let from = self.volume_at + from;
+            copy_data(restored, from..from + length, &create(&path, length), 0);
+            path.to_str().unwrap().to_owned()
+        };
+        let volume = part("restored volume", 0, VOLUME_BYTES);
+        let identity = |path: &str| {
+            let lines = said("blkid", &["-p", "-o", "export", path]).1;
+            lines.lines().filter(|line| !line.starts_with("DEVNAME")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (before, after) = (identity(self.volume.to_str().unwrap()), identity(&volume));
+        if before != after {
+            return Err(format!("{}: blkid finds {after:?}, and found {before:?}", self.name));
+        }
+        let (is_in_order, text) = match self.content {
+            "swap" => said("swaplabel", &[&volume]),
+            "LVM" => {
+                let length = LVM_SWAP.end - LVM_SWAP.start;
+                said("swaplabel", &[&part("restored swap", LVM_SWAP.start, length)])
+            }
+            "ntfs" => said("ntfsfix", &["--no-action", &volume]),
+            _ => said("e2fsck", &["-f", "-n", &volume]),
+        };
+        if is_in_order { Ok(()) } else { Err(format!("{}: its own tool complains: {text}", self.name)) }
     }
 }
 
@@ -255,18 +339,54 @@ fn archive_and_compare(sandbox: &Sandbox, pairs: &[Pair], is_free_asked: bool, s
             Ok(_) if left_out > 0 && !is_provable => {
                 Some(format!("{}: {left_out} bytes were left out without proof", pair.name))
             }
-            // Where nothing was before, real proof is not doubted; elsewhere remains may contradict.
+            // Where nothing was before, real proof is not doubted; elsewhere remains may
+            // contradict.
             Ok(_) if left_out == 0 && is_provable && pair.is_over_nothing => {
                 Some(format!("{}: nothing was left out", pair.name))
             }
             Ok(_) => None,
         };
         let mut sweep = sweep.lock().unwrap();
-        sweep.lost.extend(fault.map(|fault| format!("{fault} {asked:?}: {}", line["left_out"])));
+        if let Some(fault) = fault {
+            sweep.report(format!("{fault} {asked:?}: {}", line["left_out"]));
+        }
         sweep.restored += 1;
         sweep.provable += u64::from(is_provable);
         sweep.proven += u64::from(is_provable && left_out > 0);
     }
+}
+
+/// Whether a tool has found all in order, and what it prints.
+fn said(program: &str, args: &[&str]) -> (bool, String) {
+    let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(program).args(args).env("PATH", path).output().unwrap();
+    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    (output.status.success(), texts.concat())
+}
+
+/// The pages of swap behind its header, by that header.
+fn pages_of_swap(volume: &Path, place: u64) -> Range<u64> {
+    let header = read(volume, place, 4096);
+    assert_eq!((&header[4086..], &header[1024..1028]), (&b"SWAPSPACE2"[..], &[1, 0, 0, 0][..]));
+    let last = u64::from(u32::from_le_bytes(header[1028..1032].try_into().unwrap()));
+    place + 4096..place + (last + 1) * 4096
+}
+
+/// Where `pagefile.sys` lies, as `ntfsinfo` says.
+fn page_file_of_ntfs(volume: &Path) -> Vec<Range<u64>> {
+    const CLUSTER: u64 = 4096;
+    let text = output("ntfsinfo", &["--verbose", "--file", "pagefile.sys", volume.to_str().unwrap()]);
+    let rows = text.lines().skip_while(|line| !line.contains("LCN")).skip(1);
+    let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let run = |line: &str| {
+        let [_, first, count] = line.split_whitespace().map(number).collect::<Option<Vec<_>>>()?[..] else {
+            return None;
+        };
+        Some(first * CLUSTER..(first + count) * CLUSTER)
+    };
+    let runs: Vec<_> = rows.map_while(run).collect();
+    assert!(!runs.is_empty(), "{text}");
+    runs
 }
 
 /// What `dumpe2fs` calls free, in bytes.
@@ -316,7 +436,8 @@ fn write(path: &Path, offset: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-/// The parts of a file that are no holes, in whole steps. Holes are zeros, and most of each disk: to read them took most of the time.
+/// The parts of a file that are no holes, in whole steps. Holes are zeros, and most of each disk:
+/// to read them took most of the time.
 fn data_of(file: &File, size: u64) -> Vec<Range<u64>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -332,14 +453,18 @@ fn data_of(file: &File, size: u64) -> Vec<Range<u64>> {
     }
 }
 
-/// Writes what is no hole of a file into another, `offset` bytes later, and gives that one its size.
-fn copy_data(from: &Path, to: &File, offset: u64, size: u64) {
-    to.set_len(size).unwrap();
-    let from = File::open(from).unwrap();
-    for range in data_of(&from, from.metadata().unwrap().len()) {
-        for at in range.clone().step_by(1 << 20) {
-            let bytes = read_open(&from, at, (range.end - at).min(1 << 20));
-            to.write_all_at(&bytes, offset + at).unwrap();
+/// Writes what is no hole in a part of a file into another, which begins there.
+fn copy_data(from: &File, part: Range<u64>, to: &File, offset: u64) {
+    for range in data_of(from, part.end) {
+        for at in (range.start.max(part.start)..range.end).step_by(1 << 20) {
+            let bytes = read_open(from, at, (range.end - at).min(1 << 20));
+            to.write_all_at(&bytes, at - part.start + offset).unwrap();
         }
     }
+}
+
+fn create(path: &Path, size: u64) -> File {
+    let file = File::create(path).unwrap();
+    file.set_len(size).unwrap();
+    file
 }
