@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use parking_lot::Mutex;
 use varve_block::BlockName;
 use varve_log::{
     ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
@@ -11,7 +10,7 @@ use varve_log::{
 };
 use varve_remote::{OtherKind, TargetError};
 use varve_store::{Damage, DamageKind, Store};
-use varve_world::{FileName, Random, SeededRandom, Task, World};
+use varve_world::{FileName, Random, SeededRandom, World, work_in_order};
 
 use crate::objects::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
 use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName};
@@ -190,33 +189,24 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
         arenas.push((*id, assembly, u64::from_le_bytes(seed)));
     }
     observer.set_total(total);
-    let next = Mutex::new(arenas.into_iter());
-    let done: Mutex<BTreeMap<ArenaId, ArenaAudit>> = Mutex::default();
-    let failed: Mutex<Option<AuditError>> = Mutex::default();
-    let work = || {
-        loop {
-            let Some((id, assembly, seed)) = next.lock().next() else { return };
-            if observer.is_cancelled() {
-                failed.lock().get_or_insert(AuditError::Cancelled);
-            }
-            if failed.lock().is_some() {
-                return;
-            }
-            let mut arena = ArenaAudit { id, assembly, audit: Audit::default() };
-            match arena.run(audited, share, &SeededRandom::new(seed)) {
-                Ok(()) => drop(done.lock().insert(id, arena)),
-                Err(error) => drop(failed.lock().get_or_insert(error)),
-            }
-            observer.add_done(assembly.bytes());
-        }
-    };
-    world.workers.run_all((0..world.workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
-    if let Some(error) = failed.into_inner() {
-        return Err(error);
-    }
-    for arena in done.into_inner().into_values() {
-        audit.add(arena.audit);
-    }
+    let arenas = arenas.into_iter();
+    work_in_order(
+        world.workers.as_ref(),
+        usize::MAX,
+        arenas.map(|arena| if observer.is_cancelled() { Err(AuditError::Cancelled) } else { Ok(arena) }),
+        |claims| {
+            claims.work_on_each(|(id, assembly, seed)| {
+                let mut arena = ArenaAudit { id, assembly, audit: Audit::default() };
+                arena.run(audited, share, &SeededRandom::new(seed))?;
+                observer.add_done(assembly.bytes());
+                Ok(arena.audit)
+            });
+        },
+        |of_arena| {
+            audit.add(of_arena);
+            Ok(())
+        },
+    )?;
     for Damage { arena, offset, kind, blocks } in audited.store.check_order()? {
         let kind = FindingKind::Order(kind);
         audit.findings.push(Finding { arena: Some(arena), offset, object: None, kind, blocks });

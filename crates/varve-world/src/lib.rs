@@ -8,6 +8,7 @@
 mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod in_order;
 mod memory;
 mod page_buffer;
 mod random;
@@ -20,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use clock::{Clock, FixedClock, RealClock, Timestamp};
+pub use in_order::{Claims, Turn, work_in_order};
 pub use memory::MemoryStorage;
 pub use page_buffer::{PAGE_BYTES, PageBuffer};
 pub use random::{Random, RealRandom, SeededRandom};

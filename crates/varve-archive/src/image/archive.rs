@@ -1,13 +1,11 @@
-//! Archiving an image: pieces are claimed in order, read, named and stored by many hands, and their scores put together in order.
+//! Archiving an image: several workers claim pieces in order, and read, name and store them; the scores are put together in order.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
 use varve_block::{BlockKind, BlockStore, PutError, Score};
 use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
-use varve_world::{Task, Workers};
+use varve_world::{Workers, work_in_order};
 
 use super::leave_out::blank;
 use super::piece::Piece;
@@ -21,8 +19,8 @@ const POINTER_BYTES: u32 = 4 << 10;
 /// Small pieces are claimed and read many at a time, until they have so many bytes: with the last of them it may be a piece more.
 const BATCH_BYTES: u64 = PIECE_BYTES / 2;
 const BATCH_PIECES_MAX: usize = 64;
-/// How many pieces may be stored, and wait for the tree, before it is waited for: a few megabytes of scores.
-const FINISHED_MAX: usize = 1024;
+/// How many batches may be stored, and wait for the tree, before a worker waits for it: a few megabytes of scores.
+const WAITING_MAX: usize = 512;
 
 /// An image that is in the store, though not yet durable.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -99,19 +97,23 @@ pub fn archive_image(
         Earlier::new(blocks, entry, &shape).expect("who gives an earlier image has looked at its shape")
     });
     progress.set_total(0, source.size().unwrap_or(0));
-    let job = Job {
-        blocks,
-        shape,
-        source,
-        progress,
-        claims: Mutex::new(Claims { number: 0, pieces: source.pieces(block_bytes) }),
-        assembly: Mutex::new(Assembly { builder: FixedBuilder::new(blocks, shape), earlier, next: 0 }),
-        finished: Mutex::new(BTreeMap::new()),
-        failure: Mutex::new(None),
-    };
-    let hands = (0..workers.width()).map(|_| Box::new(|| job.work()) as Task<'_>).collect();
-    workers.run_all(hands);
-    job.finish()
+    let job = Job { blocks, shape, source, progress };
+    let mut pieces = source.pieces(block_bytes);
+    let mut assembly = Assembly { builder: FixedBuilder::new(blocks, shape), earlier };
+    work_in_order(
+        workers,
+        WAITING_MAX,
+        std::iter::from_fn(|| job.next_batch(&mut pieces).transpose()),
+        |claims| {
+            let mut buffer = Vec::new();
+            claims.work_on_each(|batch| job.store_batch(batch, &mut buffer));
+        },
+        // To push what has not changed may need blocks to be read: meanwhile the others go on with the next batches.
+        |leaves| leaves.into_iter().try_for_each(|leaves| assembly.push(leaves)),
+    )?;
+    let size = pieces.offset();
+    let changed_meanwhile = source.has_changed().map_err(|error| job.read_failed(size, error))?;
+    Ok(ArchivedImage { entry: assembly.builder.finish(size)?, changed_meanwhile })
 }
 
 struct Job<'a> {
@@ -119,17 +121,6 @@ struct Job<'a> {
     shape: Shape,
     source: &'a ImageSource,
     progress: &'a Progress,
-    claims: Mutex<Claims<'a>>,
-    assembly: Mutex<Assembly<'a>>,
-    /// Leaves that are stored, by the number of their piece, and not yet in the tree. Never locked by whoever waits for the tree.
-    finished: Mutex<BTreeMap<u64, Leaves>>,
-    failure: Mutex<Option<ArchiveImageError>>,
-}
-
-/// What has been handed out.
-struct Claims<'a> {
-    number: u64,
-    pieces: Pieces<'a>,
 }
 
 /// The tree, as far as it is known without a gap.
@@ -137,8 +128,6 @@ struct Assembly<'a> {
     builder: FixedBuilder<'a>,
     /// What has not changed is taken from here.
     earlier: Option<Earlier<'a>>,
-    /// The number of the piece that comes next.
-    next: u64,
 }
 
 enum Leaves {
@@ -148,29 +137,12 @@ enum Leaves {
 }
 
 impl Job<'_> {
-    fn work(&self) {
-        let mut buffer = Vec::new();
-        loop {
-            match self.one_batch(&mut buffer) {
-                Ok(true) if self.failure.lock().is_none() => {}
-                Ok(_) => return,
-                Err(error) => {
-                    self.failure.lock().get_or_insert(error);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Claims some pieces and stores them; false if there are none.
-    fn one_batch(&self, buffer: &mut Vec<u8>) -> Result<bool, ArchiveImageError> {
-        if self.progress.is_cancelled() {
-            return Err(ArchiveImageError::Cancelled);
-        }
-        let (first, pieces) = self.claim()?;
-        if pieces.is_empty() {
-            return Ok(false);
-        }
+    /// Stores some pieces, and returns their leaves.
+    fn store_batch(
+        &self,
+        pieces: Vec<Piece>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Vec<Leaves>, ArchiveImageError> {
         self.read(&pieces, buffer)?;
         // Of what was read only the last piece of an image is not a whole number of blocks: so all of it is cut as each piece would be.
         let mut scores = self.store(buffer)?.into_iter();
@@ -192,57 +164,25 @@ impl Job<'_> {
             }
             assembled.push(leaves);
         }
-        self.assemble(first, assembled)?;
-        Ok(true)
+        Ok(assembled)
     }
 
-    /// Hands over what was stored, and puts in the tree what it now can be made of. One hand does that, and may have to read and to store for
-    /// it; the others meanwhile go on with the next pieces, unless they are far ahead.
-    fn assemble(&self, first: u64, leaves: Vec<Leaves>) -> Result<(), ArchiveImageError> {
-        let is_far_ahead = {
-            let mut finished = self.finished.lock();
-            finished.extend((first..).zip(leaves));
-            finished.len() >= FINISHED_MAX
-        };
-        loop {
-            let mut assembly = match self.assembly.try_lock() {
-                Some(assembly) => assembly,
-                None if is_far_ahead => self.assembly.lock(),
-                // The thread that has it looks again after letting go of it.
-                None => return Ok(()),
-            };
-            while let Some(leaves) = self.take_finished(assembly.next) {
-                assembly.next += 1;
-                assembly.push(leaves)?;
-            }
-            let next = assembly.next;
-            drop(assembly);
-            if !self.finished.lock().contains_key(&next) {
-                return Ok(());
-            }
+    /// The next pieces, in order; `None` when there are no more.
+    fn next_batch(&self, all: &mut Pieces<'_>) -> Result<Option<Vec<Piece>>, ArchiveImageError> {
+        if self.progress.is_cancelled() {
+            return Err(ArchiveImageError::Cancelled);
         }
-    }
-
-    fn take_finished(&self, number: u64) -> Option<Leaves> {
-        self.finished.lock().remove(&number)
-    }
-
-    /// Pieces in order, and the number of the first of them.
-    fn claim(&self) -> Result<(u64, Vec<Piece>), ArchiveImageError> {
-        let mut claims = self.claims.lock();
-        let first = claims.number;
         let (mut pieces, mut bytes) = (Vec::new(), 0);
         while pieces.len() < BATCH_PIECES_MAX && bytes < BATCH_BYTES {
-            let offset = claims.pieces.offset();
-            let piece = claims.pieces.next().map_err(|source| self.read_failed(offset, source))?;
+            let offset = all.offset();
+            let piece = all.next().map_err(|source| self.read_failed(offset, source))?;
             let Some(piece) = piece else { break };
             if matches!(piece, Piece::Data { .. } | Piece::Bytes(_)) {
                 bytes += piece.len();
             }
-            claims.number += 1;
             pieces.push(piece);
         }
-        Ok((first, pieces))
+        Ok((!pieces.is_empty()).then_some(pieces))
     }
 
     /// Makes `buffer` what has to be read of these pieces, one after the other.
@@ -283,21 +223,6 @@ impl Job<'_> {
             io::ErrorKind::UnexpectedEof => ArchiveImageError::Shrank { path, offset },
             _ => ArchiveImageError::Read { path, offset, source },
         }
-    }
-
-    fn finish(self) -> Result<ArchivedImage, ArchiveImageError> {
-        if let Some(error) = self.failure.into_inner() {
-            return Err(error);
-        }
-        let size = self.claims.into_inner().pieces.offset();
-        let path = self.source.path().to_owned();
-        let changed_meanwhile = self.source.has_changed().map_err(|source| ArchiveImageError::Read {
-            path,
-            offset: size,
-            source,
-        })?;
-        let assembly = self.assembly.into_inner();
-        Ok(ArchivedImage { entry: assembly.builder.finish(size)?, changed_meanwhile })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Restoring an image: leaves are claimed in order, read and checked by many hands, and written where they belong.
+//! Restoring an image: several workers claim leaves in order, read and check them, and write them where they belong.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -8,12 +8,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 use varve_block::BlockStore;
 use varve_tree::{ReadTreeError, TreeReader};
-use varve_world::{Task, Workers};
+use varve_world::{Workers, work_in_order};
 
 use super::new_image;
 use super::part::{Cut, Cuts, ImagePart, LostCut};
@@ -237,7 +236,7 @@ pub fn write_image_around(
     damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    let target = Target::Stream { into: Mutex::new(into), turn: Turn::default() };
+    let target = Target::Stream(into);
     let job = ToRestore { image, start: 0, damaged };
     restore_to(blocks, workers, job, target, Path::new("the output"), progress)
 }
@@ -262,36 +261,36 @@ fn restore_to(
     progress.set_total(0, image.size());
     progress.add_bytes_done(start);
     let reader = TreeReader::new(blocks, image.entry());
-    let job = Job {
-        reader,
-        claims: Mutex::new(Claims { number: 0, cuts: image.cuts_of(reader, start..image.size()) }),
-        damaged,
-        target,
-        destination,
-        progress,
-        failure: Mutex::new(None),
-    };
-    let hands = (0..workers.width()).map(|_| Box::new(|| job.work()) as Task<'_>).collect();
-    workers.run_all(hands);
-    match job.failure.into_inner() {
-        Some(error) => Err(error),
-        None => Ok(()),
+    let job = Job { reader, damaged, destination, progress };
+    let mut cuts = image.cuts_of(reader, start..image.size());
+    let batches = std::iter::from_fn(|| job.next_batch(&mut cuts));
+    match target {
+        Target::Placed { file, writes_zeros, noting } => work_in_order(
+            workers,
+            usize::MAX,
+            batches,
+            |claims| claims.work_on_each(|batch| job.place(&batch, file, writes_zeros, noting)),
+            |()| Ok(()),
+        ),
+        Target::Stream(into) => work_in_order(
+            workers,
+            0,
+            batches,
+            |claims| claims.work_on_each(|batch| job.read(&batch).map(|leaves| (batch, leaves))),
+            |(batch, leaves)| {
+                stream(into, &batch, &leaves).map_err(|source| job.write_failed(source))?;
+                job.count(&batch, &leaves);
+                Ok(())
+            },
+        ),
     }
 }
 
-struct Job<'a, 'w> {
+struct Job<'a> {
     reader: TreeReader<'a>,
-    claims: Mutex<Claims<'a>>,
     damaged: Option<&'a DamageList>,
-    target: Target<'w>,
     destination: &'a Path,
     progress: &'a Progress,
-    failure: Mutex<Option<RestoreImageError>>,
-}
-
-struct Claims<'a> {
-    number: u64,
-    cuts: Cuts<'a>,
 }
 
 /// Where the bytes go.
@@ -299,34 +298,14 @@ enum Target<'a> {
     /// Anywhere, at any time. A new file is all zeros to begin with; a device is not.
     Placed { file: &'a dyn ImageSink, writes_zeros: bool, noting: Option<&'a Noting<'a>> },
     /// One batch after the other.
-    Stream { into: Mutex<&'a mut (dyn Write + Send)>, turn: Turn },
+    Stream(&'a mut (dyn Write + Send)),
 }
 
-/// Whose batch comes next.
-#[derive(Default)]
-struct Turn {
-    number: Mutex<u64>,
-    passed: Condvar,
-}
-
-impl Job<'_, '_> {
-    fn work(&self) {
-        while self.failure.lock().is_none() {
-            let Some((number, batch)) = self.claim() else { return };
-            let written = batch.and_then(|batch| self.one_batch(number, &batch));
-            if let Err(error) = written {
-                self.failure.lock().get_or_insert(error);
-            }
-            // Passed on after a failure too: others may be waiting for this turn, and then see that there is no more to do.
-            self.pass_turn(number);
-        }
-    }
-
-    fn claim(&self) -> Option<(u64, Result<Vec<Cut>, RestoreImageError>)> {
-        let mut claims = self.claims.lock();
+impl Job<'_> {
+    fn next_batch(&self, cuts: &mut Cuts<'_>) -> Option<Result<Vec<Cut>, RestoreImageError>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES && batch.len() < BATCH_EXTENTS_MAX {
-            match claims.cuts.next() {
+            match cuts.next() {
                 None => break,
                 Some(Ok(cut)) => {
                     bytes += cut.extent.leaf.map_or(0, |_| cut.extent.length);
@@ -337,50 +316,54 @@ impl Job<'_, '_> {
                         damaged.add(Path::new(""), range.clone());
                         batch.push(Cut::hole(range));
                     }
-                    None => return Some((claims.number, Err(ReadTreeError::from(source).into()))),
+                    None => return Some(Err(ReadTreeError::from(source).into())),
                 },
             }
         }
         if batch.is_empty() {
             return None;
         }
-        claims.number += 1;
-        Some((claims.number - 1, Ok(batch)))
+        if self.progress.is_cancelled() {
+            return Some(Err(RestoreImageError::Cancelled));
+        }
+        Some(Ok(batch))
     }
 
-    fn one_batch(&self, number: u64, batch: &[Cut]) -> Result<(), RestoreImageError> {
-        if self.progress.is_cancelled() {
-            return Err(RestoreImageError::Cancelled);
-        }
+    fn read(&self, batch: &[Cut]) -> Result<Vec<Bytes>, RestoreImageError> {
         let extents: Vec<_> = batch.iter().map(|cut| cut.extent).collect();
         let leaves = batch.iter().zip(self.reader.read_extents(&extents));
-        let leaves = leaves.map(|(cut, leaf)| self.leaf_or_hole(cut, leaf)).collect::<Result<Vec<_>, _>>()?;
-        let failed = |source| RestoreImageError::Write { path: self.destination.into(), source };
-        match &self.target {
-            Target::Placed { file, writes_zeros, noting } => {
-                place(*file, *writes_zeros, batch, &leaves).map_err(failed)?;
-                if let (Some(first), Some(last)) = (batch.first(), batch.last()) {
-                    let range = first.offset..last.offset + last.length;
-                    file.is_written(range.clone());
-                    // What damage has left as zeros is met, and told, once more by the next run.
-                    let is_damaged =
-                        self.damaged.is_some_and(|damaged| damaged.touches(Path::new(""), &range));
-                    if let Some(noting) = noting.filter(|_| !is_damaged) {
-                        noting.add(range);
-                    }
-                }
-            }
-            Target::Stream { into, turn } => {
-                drop(turn.wait(number));
-                if self.failure.lock().is_some() {
-                    return Ok(());
-                }
-                stream(&mut **into.lock(), batch, &leaves).map_err(failed)?;
+        Ok(leaves.map(|(cut, leaf)| self.leaf_or_hole(cut, leaf)).collect::<Result<_, _>>()?)
+    }
+
+    fn place(
+        &self,
+        batch: &[Cut],
+        file: &dyn ImageSink,
+        writes_zeros: bool,
+        noting: Option<&Noting<'_>>,
+    ) -> Result<(), RestoreImageError> {
+        let leaves = self.read(batch)?;
+        place(file, writes_zeros, batch, &leaves).map_err(|source| self.write_failed(source))?;
+        if let (Some(first), Some(last)) = (batch.first(), batch.last()) {
+            let range = first.offset..last.offset + last.length;
+            file.is_written(range.clone());
+            // What damage has left as zeros is met, and told, once more by the next run.
+            let is_damaged = self.damaged.is_some_and(|damaged| damaged.touches(Path::new(""), &range));
+            if let Some(noting) = noting.filter(|_| !is_damaged) {
+                noting.add(range);
             }
         }
+        self.count(batch, &leaves);
+        Ok(())
+    }
+
+    fn count(&self, batch: &[Cut], leaves: &[Bytes]) {
         self.progress.add_bytes_read(leaves.iter().map(|leaf| leaf.len() as u64).sum());
         self.progress.add_bytes_done(batch.iter().map(|cut| cut.length).sum());
-        Ok(())
+    }
+
+    fn write_failed(&self, source: io::Error) -> RestoreImageError {
+        RestoreImageError::Write { path: self.destination.into(), source }
     }
 
     fn leaf_or_hole(&self, cut: &Cut, leaf: Result<Bytes, ReadTreeError>) -> Result<Bytes, ReadTreeError> {
@@ -392,23 +375,6 @@ impl Job<'_, '_> {
             }
             (Err(damage), None) => Err(damage),
         }
-    }
-
-    fn pass_turn(&self, number: u64) {
-        if let Target::Stream { turn, .. } = &self.target {
-            let mut next = turn.wait(number);
-            *next = next.max(number + 1);
-            drop(next);
-            turn.passed.notify_all();
-        }
-    }
-}
-
-impl Turn {
-    fn wait(&self, number: u64) -> MutexGuard<'_, u64> {
-        let mut next = self.number.lock();
-        self.passed.wait_while(&mut next, |next| *next < number);
-        next
     }
 }
 

@@ -7,11 +7,10 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenError, Secret, Store, StoreConfig};
-use varve_world::{FileName, Storage, Task, Workers, World, read_each_with};
+use varve_world::{FileName, Storage, Turn, Workers, World, read_each_with, work_in_order};
 
 use crate::cloning::arena_arrival::Arrival;
 use crate::objects::listing::{Assembly, CONFIG, FORMAT_PAGE, Segment, plain};
@@ -136,10 +135,7 @@ pub fn clone_replica(
     };
     observer.set_total(log_bytes);
     let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
-    let Outcome { mut cloned, mut damaged, error } = bring_all(&hand, world.workers.as_ref(), visible);
-    if let Some(error) = error {
-        return Err(error);
-    }
+    let (mut cloned, mut damaged) = bring_all(&hand, world.workers.as_ref(), visible)?;
     if let Some(log) = &log
         && damaged.is_empty()
     {
@@ -173,50 +169,43 @@ fn bring_settings(replica: &Replica, world: &World, log_bytes: u64) -> Result<()
     Ok(())
 }
 
-/// What the hands have come to.
-#[derive(Default)]
-struct Outcome {
-    cloned: Cloned,
-    damaged: Vec<DamagedThere>,
-    /// The first one; nothing more is begun after it.
-    error: Option<CloneError>,
-}
-
-/// Brings these arenas, as many at a time as there are workers.
-fn bring_all(hand: &Hand<'_>, workers: &dyn Workers, arenas: Vec<(&ArenaId, &Assembly)>) -> Outcome {
-    let (next, outcome) = (Mutex::new(arenas.into_iter()), Mutex::new(Outcome::default()));
-    let count = |id: ArenaId, placed: Result<Brought, CloneError>| {
-        let mut outcome = outcome.lock();
-        match placed {
-            Ok(Brought { bytes, fetched_bytes, damage, .. }) => {
-                outcome.cloned.fetched_bytes += fetched_bytes;
-                let is_kept = damage.is_none() || hand.options.keep_damaged;
-                outcome.cloned.arena_count += u64::from(is_kept);
-                outcome.cloned.bytes += if is_kept { bytes } else { 0 };
-                outcome.damaged.extend(damage.map(|reason| DamagedThere { arena: id, reason }));
+/// Brings these arenas, as many at a time as there are workers. Returns what has come, and the arenas that are damaged.
+fn bring_all(
+    hand: &Hand<'_>,
+    workers: &dyn Workers,
+    arenas: Vec<(&ArenaId, &Assembly)>,
+) -> Result<(Cloned, Vec<DamagedThere>), CloneError> {
+    let (mut cloned, mut damaged) = (Cloned::default(), Vec::new());
+    work_in_order(
+        workers,
+        usize::MAX,
+        arenas.into_iter().map(Ok),
+        |claims| {
+            // An arena becomes durable while the next one is fetched: so neither the disk nor the line waits for the other.
+            let mut checked: Option<(Turn<'_, '_, _, _, _>, ArenaId, Brought)> = None;
+            loop {
+                let claimed = claims.claim();
+                let brought = claimed.map(|((id, assembly), turn)| (turn, *id, hand.bring(*id, assembly)));
+                if let Some((turn, id, before)) = checked.take() {
+                    turn.end(hand.place(id, before).map(|placed| (id, placed)));
+                }
+                match brought {
+                    Some((turn, id, Ok(brought))) => checked = Some((turn, id, brought)),
+                    Some((turn, _, Err(error))) => turn.end(Err(error)),
+                    None => return,
+                }
             }
-            Err(error) => drop(outcome.error.get_or_insert(error)),
-        }
-    };
-    let work = || {
-        // An arena becomes durable while the next one is fetched: so neither the disk nor the line waits for the other.
-        let mut checked: Option<(ArenaId, Brought)> = None;
-        loop {
-            let has_failed = outcome.lock().error.is_some();
-            let taken = if has_failed { None } else { next.lock().next() };
-            let brought = taken.map(|(id, assembly)| (*id, hand.bring(*id, assembly)));
-            if let Some((id, before)) = checked.take() {
-                count(id, hand.place(id, before));
-            }
-            match brought {
-                Some((id, Ok(brought))) => checked = Some((id, brought)),
-                Some((id, failed)) => count(id, failed),
-                None => return,
-            }
-        }
-    };
-    workers.run_all((0..workers.width()).map(|_| Box::new(work) as Task<'_>).collect());
-    outcome.into_inner()
+        },
+        |(arena, Brought { bytes, fetched_bytes, damage, .. })| {
+            cloned.fetched_bytes += fetched_bytes;
+            let is_kept = damage.is_none() || hand.options.keep_damaged;
+            cloned.arena_count += u64::from(is_kept);
+            cloned.bytes += if is_kept { bytes } else { 0 };
+            damaged.extend(damage.map(|reason| DamagedThere { arena, reason }));
+            Ok(())
+        },
+    )?;
+    Ok((cloned, damaged))
 }
 
 /// A view of `storage` in which a file that is not whole yet has its own name.

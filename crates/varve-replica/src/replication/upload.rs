@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{PutMode, Target, TargetError};
-use varve_world::{FileLock, FileName, LockError, Task, Workers};
+use varve_world::{Claims, FileLock, FileName, LockError, Workers, work_in_order};
 
 use crate::objects::listing::{Listing, Segment};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
@@ -66,22 +66,26 @@ impl ReplicationPlan {
         let upload = Upload {
             source,
             target: target.as_ref(),
-            segments: &self.segments,
             there_before: there_before(&self.segments),
             observer,
-            state: Mutex::new(State { finished: vec![false; self.segments.len()], ..State::default() }),
-            changed: Condvar::new(),
+            damaged: Mutex::default(),
+            records: Mutex::default(),
         };
-        let tasks = (0..workers.width()).map(|_| Box::new(|| upload.work()) as Task<'_>);
-        workers.run_all(tasks.collect());
-        let state = upload.state.into_inner();
-        if let Some(error) = state.failed {
-            return Err(error);
-        }
-        done.object_count += state.put.len() as u64;
-        done.uploaded_bytes = state.put.iter().map(|number| self.segments[*number].bytes()).sum();
-        done.damaged.extend(state.damaged.into_values());
-        let put = state.put.iter().map(|number| &self.segments[*number]).collect();
+        let mut put = Vec::new();
+        let segments = self.segments.iter().enumerate().map(Ok);
+        work_in_order(
+            workers,
+            usize::MAX,
+            segments,
+            |claims| upload.work(claims),
+            |segment| {
+                put.extend(segment);
+                Ok(())
+            },
+        )?;
+        done.object_count += put.len() as u64;
+        done.uploaded_bytes = put.iter().map(|segment| segment.bytes()).sum();
+        done.damaged.extend(upload.damaged.into_inner().into_values());
         let after = check_after(source, target, options, &self.listing, put)?;
         let is_missing = |setting: &&PlannedSetting| !after.settings.contains_key(&setting.file);
         if let Some(missing) = self.settings.iter().find(is_missing) {
@@ -144,129 +148,84 @@ fn make_durable(source: Source<'_>, segments: &[PlannedSegment]) -> Result<(), R
 struct Upload<'a> {
     source: Source<'a>,
     target: &'a dyn Target,
-    segments: &'a [PlannedSegment],
     /// How many of the first ones have to be there before each.
     there_before: Vec<usize>,
     observer: &'a dyn Observer,
-    state: Mutex<State>,
-    /// Told whenever a segment is finished, and when all is over.
-    changed: Condvar,
+    /// The first damage of each arena that has some.
+    damaged: Mutex<BTreeMap<ArenaId, DamagedHere>>,
+    /// The records of the last arenas that were worked on.
+    records: Mutex<BTreeMap<ArenaId, Arc<ArenaRecords>>>,
 }
 
-#[derive(Default)]
-struct State {
-    next: usize,
-    finished: Vec<bool>,
-    /// All segments before this one are finished.
-    finished_count: usize,
-    put: Vec<usize>,
-    failed: Option<ReplicateError>,
-    damaged: BTreeMap<ArenaId, DamagedHere>,
-    /// The records of the last arenas that were worked on.
-    records: BTreeMap<ArenaId, Arc<ArenaRecords>>,
-}
+/// A segment with its number in the plan.
+type Numbered<'a> = (usize, &'a PlannedSegment);
 
 /// Records of so many arenas are kept: neighbours in the plan share them.
 const RECORDS_KEPT: usize = 2;
 
-/// What became of a segment.
-enum Outcome {
-    Put,
-    Damaged(RecordsDamage),
-}
-
-impl Upload<'_> {
-    fn work(&self) {
-        while let Some(number) = self.take() {
-            let put = &self.segments[number];
-            let outcome = self.put(put);
-            let mut state = self.state.lock();
-            match outcome {
-                Ok(Outcome::Put) => {
-                    state.put.push(number);
-                    self.observer.add_done(put.bytes());
-                }
-                Ok(Outcome::Damaged(reason)) => {
-                    let arena = put.name.arena;
-                    let found = DamagedHere { arena, offset: put.range.start.max(reason.offset()), reason };
-                    let is_first = state.damaged.get(&arena).is_none_or(|other| other.offset > found.offset);
-                    if is_first {
-                        state.damaged.insert(arena, found);
-                    }
-                }
-                Err(error) => drop(state.failed.get_or_insert(error)),
-            }
-            self.finish(state, number);
+impl<'a> Upload<'a> {
+    fn work(&self, claims: &Claims<'_, Numbered<'a>, Option<&'a PlannedSegment>, ReplicateError>) {
+        while let Some(((number, segment), turn)) = claims.claim() {
+            // When a segment that has to be there before this one is not coming, the upload has failed.
+            let is_due = turn.wait_for(self.there_before[number]);
+            turn.end(if is_due { self.put_if_whole(segment) } else { Ok(None) });
         }
     }
 
-    fn finish(&self, mut state: MutexGuard<'_, State>, number: usize) {
-        state.finished[number] = true;
-        while state.finished.get(state.finished_count).is_some_and(|finished| *finished) {
-            state.finished_count += 1;
+    /// Puts a segment, and returns it, unless it lies behind damage or is damaged itself.
+    fn put_if_whole(
+        &self,
+        segment: &'a PlannedSegment,
+    ) -> Result<Option<&'a PlannedSegment>, ReplicateError> {
+        if self.observer.is_cancelled() {
+            return Err(ReplicateError::Cancelled);
         }
-        drop(state);
-        self.changed.notify_all();
+        let (arena, start) = (segment.name.arena, segment.range.start);
+        if self.damaged.lock().get(&arena).is_some_and(|damage| damage.offset <= start) {
+            return Ok(None);
+        }
+        let Some(reason) = self.put(segment)? else {
+            self.observer.add_done(segment.bytes());
+            return Ok(Some(segment));
+        };
+        let found = DamagedHere { arena, offset: start.max(reason.offset()), reason };
+        let mut damaged = self.damaged.lock();
+        if damaged.get(&arena).is_none_or(|other| other.offset > found.offset) {
+            damaged.insert(arena, found);
+        }
+        Ok(None)
     }
 
-    /// The next segment to be put, once all is there that has to be there before it.
-    fn take(&self) -> Option<usize> {
-        loop {
-            let mut state = self.state.lock();
-            if self.observer.is_cancelled() {
-                state.failed.get_or_insert(ReplicateError::Cancelled);
-                self.changed.notify_all();
-            }
-            let number = state.next;
-            if state.failed.is_some() || number >= self.segments.len() {
-                return None;
-            }
-            state.next += 1;
-            let put = &self.segments[number];
-            while state.failed.is_none() && state.finished_count < self.there_before[number] {
-                self.changed.wait(&mut state);
-            }
-            if state.failed.is_some() {
-                return None;
-            }
-            let is_behind_damage =
-                state.damaged.get(&put.name.arena).is_some_and(|damage| damage.offset <= put.range.start);
-            if !is_behind_damage {
-                return Some(number);
-            }
-            self.finish(state, number);
-        }
-    }
-
-    fn put(&self, put: &PlannedSegment) -> Result<Outcome, ReplicateError> {
+    /// Puts a segment; returns the damage if it has some.
+    fn put(&self, put: &PlannedSegment) -> Result<Option<RecordsDamage>, ReplicateError> {
         let storage = &self.source.world.storage;
         let taken = self
             .records(put.name.arena)
             .and_then(|records| take_segment(self.source.log, storage, &records, put));
         let bytes = match taken {
             Ok(bytes) => bytes,
-            Err(error) if error.is_damage() => return Ok(Outcome::Damaged(error.into())),
+            Err(error) if error.is_damage() => return Ok(Some(error.into())),
             Err(error) => return Err(error.into()),
         };
         let mode = if put.replaces { PutMode::Replace } else { PutMode::Create };
         match self.target.put(&put.name.file_name(), bytes, mode) {
             // The same name says the same records: an earlier try got through after all.
-            Ok(()) | Err(TargetError::Exists { .. }) => Ok(Outcome::Put),
+            Ok(()) | Err(TargetError::Exists { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// The records of an arena, read again: a plan of a whole store would not fit into memory with them.
     fn records(&self, id: ArenaId) -> Result<Arc<ArenaRecords>, ReadLogError> {
-        if let Some(records) = self.state.lock().records.get(&id) {
+        if let Some(records) = self.records.lock().get(&id) {
             return Ok(Arc::clone(records));
         }
         let opened = self.source.log.open_arena(id)?;
         let records = Arc::new(ArenaRecords::read(self.source.log, &opened)?);
-        let mut state = self.state.lock();
-        state.records.insert(id, Arc::clone(&records));
-        if state.records.len() > RECORDS_KEPT {
-            state.records.pop_first();
+        let mut kept = self.records.lock();
+        kept.insert(id, Arc::clone(&records));
+        if kept.len() > RECORDS_KEPT {
+            kept.pop_first();
         }
         Ok(records)
     }
