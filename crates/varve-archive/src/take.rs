@@ -1,4 +1,7 @@
-//! Taking a snapshot: the content is archived, and then the catalog says so.
+//! Taking a snapshot: first the content is archived, then the snapshot is added to the catalog.
+//!
+//! Everything that a snapshot leads to is durable before the catalog's new root is written, and the
+//! root is the last thing that is written. So a crash leaves the old catalog or the new one.
 
 use std::io::Read;
 use std::path::Path;
@@ -123,8 +126,9 @@ pub(crate) struct Begun {
 }
 
 impl Archive {
-    /// Reads the catalog of a store. One that is open to be written is not given with less than all of it. With a key that may not read, it can only be added to, and shows nothing but what was
-    /// added since.
+    /// Reads the catalog of a store. If the store is open for writing, a catalog that cannot be read
+    /// completely is an error. With a write-only key the catalog can only be extended, and shows the
+    /// snapshots that were added since.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
@@ -180,8 +184,8 @@ impl Archive {
         self.catalog.losses(&*self.store)
     }
 
-    /// Takes in what another process has archived since, and says whether there are other snapshots now. Of a store that is open
-    /// for writing nothing is taken in: nobody else can write to it.
+    /// Reads what another process has archived since, and returns whether the list of snapshots has
+    /// changed. A store that is open for writing has no other writer, so nothing is read then.
     ///
     /// # Errors
     /// [`FollowError`]; what was known before stays known, and the next call tries again.
@@ -325,7 +329,7 @@ impl Archive {
         Ok(Begun { at: self.store.world().clock.now(), log_bytes, new_bytes })
     }
 
-    /// Enters it in the catalog, which makes all of it durable first.
+    /// Adds the snapshot to the catalog, which first makes everything durable.
     fn finish(&mut self, begun: Begun, archived: Archived, request: Request) -> Result<Taken, TakeError> {
         let (changed_meanwhile, vac, counts) = (archived.changed_meanwhile, archived.vac, archived.counts);
         let left_out = archived.left_out.clone();
@@ -335,7 +339,7 @@ impl Archive {
         Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out, counts })
     }
 
-    /// Enters a snapshot in the catalog with what it has cost here.
+    /// Adds a snapshot to the catalog, with the bytes that it added to the store.
     pub(crate) fn enter(&mut self, begun: Begun, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
         self.store.write_out().map_err(TakeError::WriteOut)?;
         let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);

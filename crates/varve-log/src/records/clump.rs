@@ -23,7 +23,8 @@ use crate::records::record_header::RECORD_HEADER_BYTES;
 /// Codec and length.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;
 
-/// How large a clump's blocks should become, together: larger clumps compress better, and cost more to read one block of.
+/// The goal for the total size of a clump's blocks. Larger clumps compress better, and make the read
+/// of a single block more expensive.
 /// `docs/decisions/0002-clump-grouping.md` has the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClumpBytes(u32);
@@ -56,10 +57,10 @@ impl Default for ClumpBytes {
 /// How the blocks of a clump are expected to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Framing {
-    /// Many together: what compresses stays in one piece, which is the smallest.
+    /// Many together: content that compresses stays in one piece, which is the smallest.
     #[default]
     Whole,
-    /// One here and one there, as those of a disk image are: in frames, of which one alone is read.
+    /// One by one, as those of a disk image are: in frames, so that a read touches one frame only.
     Pieces,
 }
 
@@ -67,12 +68,12 @@ pub enum Framing {
 /// `docs/decisions/0006-random-reads.md` has the measurement.
 const FRAME_BYTES: usize = 32 << 10;
 
-/// The same of blocks that do not compress, and are not a disk image's: they gain nothing from company, and whoever asks for one of
-/// them is not made to read more. A disk image is restored in order far more often than not, where small frames cost an eighth more
-/// processor time.
+/// The same for incompressible blocks outside of disk images: they gain nothing from a larger frame,
+/// and a reader of one block reads little more. Disk images keep [`FRAME_BYTES`], because they are
+/// mostly restored in order, where small frames cost an eighth more processor time.
 const LONELY_FRAME_BYTES: usize = 8 << 10;
 
-/// Room for headers, table and gap, so that a record seldom moves while it is made.
+/// Reserved for headers, table and gap, so that a record is seldom reallocated while it is made.
 const ROOM_BYTES: usize = 4096;
 
 /// A block with its name, as the log takes it.
@@ -115,13 +116,13 @@ impl ClumpDraft {
         self.clump_bytes.goal()
     }
 
-    /// Takes what is in it, and leaves it empty.
+    /// Takes the blocks out, and leaves the draft empty.
     #[must_use]
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(self.clump_bytes))
     }
 
-    /// Adds a copy of a block, and says which block of the clump it is.
+    /// Adds a copy of a block, and returns its number in the clump.
     ///
     /// # Panics
     /// When the block is larger than a block may be.
@@ -173,7 +174,8 @@ impl ClumpDraft {
         self.blocks.get(start..)?.get(..size)
     }
 
-    /// Compresses it. The costly part of writing: run it on as many threads as there are.
+    /// Compresses the blocks. This is the expensive part of writing; it may run on any number of
+    /// threads.
     #[must_use]
     pub fn pack(&self, level: CompressionLevel, framing: Framing) -> PackedClump {
         let is_random = looks_incompressible(&self.blocks);

@@ -1,10 +1,14 @@
-//! Making what a crash has left good to go on from: what follows the good part of an arena is cut off, and what may not be durable is made so.
-//! What [`scan`](crate::Log::scan) finds and [`judge`](crate::Log::judge) tells is only read; here it is written.
+//! Recovery: makes the end of an arena usable after a crash. The rest after the last good page is
+//! cut off, and data that may not be durable is made durable.
 //!
-//! Everything up to the last page counts; what follows it was never acknowledged.
+//! [`scan`](crate::Log::scan) finds the pages, and [`judge`](crate::Log::judge) decides whether the
+//! end was left by a crash or is damaged; both only read. This module writes.
 //!
-//! What can be read need not be on the disk: when a sync has failed, Linux keeps what it could not write and calls it clean. So
-//! what no mark covers is written anew, to a file that takes the arena's place, before anything is built on it.
+//! Everything up to the last page counts. Records after it were never acknowledged.
+//!
+//! Bytes that can be read need not be on the disk: after a failed sync, Linux keeps the unwritten
+//! data in memory and marks it clean. So data after the last durable mark is written anew, to a
+//! file that takes the arena's place, before anything relies on it.
 
 use varve_world::{FileName, Storage};
 
@@ -77,8 +81,9 @@ impl RecoverError {
 }
 
 impl Log {
-    /// Of what a [`scan`](Self::scan) has found in an arena that a writer is to go on with, tells the good part, and cuts off
-    /// what a crash has left after it. An arena with a [`gap`](Recovered::gap) is left as it is.
+    /// Decides which part of `found`, the result of a [`scan`](Self::scan), is good, and cuts off the
+    /// rest that a crash has left. An arena with a [`gap`](Recovered::gap), which means damage, is left
+    /// as it is.
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then as it was.
@@ -114,9 +119,11 @@ impl Log {
         Ok(found)
     }
 
-    /// Writes an arena's file, or its first bytes, to a new one, durable under the same name when this returns.
+    /// Copies an arena's file, or its first `log_bytes` bytes, to a new file that replaces it. The new
+    /// file is durable when this returns.
     ///
-    /// For an arena whose last sync failed, or was never asked for: what is built on it must not be lost with it.
+    /// This is for an arena whose last sync failed or never happened: later records must not rely on
+    /// data that a power cut can take.
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then as it was.

@@ -1,6 +1,12 @@
 //! Appending: the one writer of a log.
 //!
-//! The order of writes, and why each may be cut short anywhere, is told in `docs/internals/durability.md`.
+//! Clumps go to the open arena. A page is written when enough blocks wait for one, and at every
+//! sync. A full arena is left behind and the next one is begun; it is sealed once everything in it
+//! is durable. A sync has two steps, [`Appender::plan_sync`] and [`Appender::finish_sync`]; the slow
+//! part runs between them, without the appender's lock. After a failed write or sync the appender
+//! refuses everything.
+//!
+//! `docs/internals/durability.md` has the order of writes, and what a crash after each step leaves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +27,8 @@ use crate::writing::sync::SyncPlan;
 /// How many full arenas may wait for their seal: their data is being made durable meanwhile.
 const FULL_ARENAS_MAX: usize = 2;
 
-/// As long as none waits, the disk is asked to begin each time that so much more was appended: else it would have nothing to do until the first is full.
+/// While no full arena waits, the disk is asked to start writing after this many bytes. Otherwise it
+/// would be idle until the first arena is full.
 const EARLY_BYTES: u64 = 8 << 20;
 
 /// The end of a log, held by its one writer.
@@ -32,25 +39,30 @@ pub struct Appender {
     open: Option<ArenaWriter>,
     full: VecDeque<FullArena>,
     seals: Seals,
-    /// How many places in the order of seals were counted when the log was opened. One of them that has no seal was lost, and
-    /// is not given again, so that its loss is not forgotten.
+    /// How many ordinals the ledger had counted when the log was opened. An ordinal among them that
+    /// has no seal was lost. It is not given again, so that the loss stays visible.
     counted: u64,
     next: ArenaId,
     /// Sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
-    /// Sealed in this session, and not told of yet.
+    /// Sealed in this session, and not yet reported by [`Self::take_newly_sealed`].
     untold_seals: Vec<ArenaId>,
-    /// How many names of arenas may have come to the folder, and how many of these no crash can take back.
+    /// Counts names of arena files that may be new in the folder, and those of them that are durable.
     names_given: u64,
     names_durable: u64,
     failed: Option<String>,
 }
 
 impl Appender {
-    /// Takes the end of the log. `seals` are those of all sealed arenas, without a free place beyond the first `counted`, which are
-    /// those that the ledger which holds covers; `unsealed` are arenas that have no seal, in order,
-    /// as [`Log::recover`] left them, or such that all of them is known to be good; `next` is a number above that of every
-    /// arena that has a file. The last arena is gone on with by whoever can read it; all others get their seals.
+    /// Takes over the end of the log.
+    ///
+    /// - `seals` are the seals of all sealed arenas. The newest ledger covers the first `counted` of
+    ///   them; after these, no ordinal is missing.
+    /// - `unsealed` are the arenas without a seal, in order. Each was recovered by [`Log::recover`],
+    ///   or is known to be good as a whole.
+    /// - `next` is larger than the number of every arena that has a file.
+    ///
+    /// A writer that can read continues the last arena. All others are sealed.
     ///
     /// # Errors
     /// [`AppendError::Storage`] when the system gives no random bytes.
@@ -85,10 +97,10 @@ impl Appender {
         Ok(appender)
     }
 
-    /// Goes on with an arena of an earlier session if nothing comes after it; else leaves it to be sealed.
+    /// Continues an arena of an earlier session if it is the last one; otherwise queues it for sealing.
     fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
-        // In an earlier one what is new would come before what is old. And what whoever may read has written must not lie among
-        // what others could have forged.
+        // In an earlier arena, new data would come before old data. And an arena that a write-only key
+        // could have forged must not hold data of a writer that can read.
         let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
         if is_last && self.log.keys().can_read() && arena.header().takes_more() {
             let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
