@@ -124,6 +124,34 @@ fn every_page_is_reachable_from_the_index() {
     report(&lost.map(|page| format!("no link leads to {}", short(&page))).collect::<Vec<_>>());
 }
 
+/// A page that sends its reader to a file names one that exists. A part in capitals stands for any name.
+#[test]
+fn pages_name_files_that_exist() {
+    const FOLDERS: [&str; 7] = ["bench/", "crates/", "docs/", "fixtures/", "fuzz/", "rosetta/", "script/"];
+    let mut findings = Vec::new();
+    let mut path_count = 0;
+    for page in pages() {
+        let whole = text(&page);
+        let lines: Vec<_> = prose(&whole).map(|(_, line)| line).collect();
+        let whole = lines.join("\n");
+        for code in whole.split('`').skip(1).step_by(2) {
+            let is_path = FOLDERS.iter().any(|folder| code.starts_with(folder))
+                && code.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            let stands_for_any = code
+                .split('/')
+                .any(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
+            if is_path && !stands_for_any {
+                path_count += 1;
+                if !root().join(code).exists() {
+                    findings.push(format!("{}: there is no {code}", short(&page)));
+                }
+            }
+        }
+    }
+    assert!(path_count >= 30, "only {path_count} paths were found: does this test still see them?");
+    report(&findings);
+}
+
 /// The words of the glossary: each with the line of its definition, and the words that it rules out.
 fn glossary() -> Vec<(String, usize, Vec<String>)> {
     let page = text(&root().join("docs/glossary.md"));
