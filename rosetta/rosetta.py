@@ -7,7 +7,7 @@ file and offset, and left out; all else is served. The exit status is 1 if anyth
 """
 from __future__ import annotations
 
-import argparse, getpass, hashlib, io, json, os, re, stat, struct, sys, time, tomllib
+import argparse, fcntl, getpass, hashlib, io, json, os, re, stat, struct, sys, time, tomllib
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -412,7 +412,7 @@ def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:  # the bytes o
 Fields = dict[str, Any]
 # The fields by their numbers, which count from 1, as in the page's tables; those without a type are numbers.
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:number size content:entry target:bytes "
-        "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide")
+        "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide inode_flags")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
             "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown left_out:list comment:text "
             "file:bytes")
@@ -546,7 +546,17 @@ def cat(store: Store, node: Fields, path: bytes) -> None:
         must(node, f"{path!r} is not in this snapshot")
     must(node["kind"] == FILE, f"{path!r} is not a file")
     sys.stdout.buffer.writelines(pieces(store, node["content"]))
-def restore(store: Store, node: Fields, path: bytes, links: dict[int, bytes]) -> None:
+GET_FLAGS, SET_FLAGS, LOCKS = 0x80086601, 0x40086602, 0x30     # ioctl_iflags(2); immutable and append-only
+def set_flags(path: bytes, flags: int) -> None:
+    """Adds flags one by one. A file system or a user that cannot have one of them is no failure."""
+    with suppress(OSError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        for bit in (1 << place for place in range(32) if flags >> place & 1):
+            with suppress(OSError):
+                there, = struct.unpack("I", fcntl.ioctl(file, GET_FLAGS, bytes(4)))
+                fcntl.ioctl(file, SET_FLAGS, struct.pack("I", there | bit))
+        os.close(file)
+def restore(store: Store, node: Fields, path: bytes, links: dict[int, bytes], locked: dict[bytes, int]) -> None:
     kind, group = node["kind"], node["link_group"]
     try:
         if group in links:
@@ -560,7 +570,7 @@ def restore(store: Store, node: Fields, path: bytes, links: dict[int, bytes]) ->
         elif kind == FOLDER:
             os.mkdir(path)
             for child in children(store, node, shown(path)):
-                restore(store, child, path + b"/" + child["name"], links)
+                restore(store, child, path + b"/" + child["name"], links, locked)
         elif kind == SYMLINK:
             os.symlink(node["target"], path)
         else:
@@ -580,6 +590,9 @@ def restore(store: Store, node: Fields, path: bytes, links: dict[int, bytes]) ->
             is_own = os.geteuid() == 0 or (node["uid"], node["gid"]) == (os.geteuid(), os.getegid())
             os.chmod(path, node["mode"] & (0o7777 if is_own else 0o1777))
         os.utime(path, ns=(node["mtime"], node["mtime"]), follow_symlinks=False)
+        if flags := node["inode_flags"] if kind in (FILE, FOLDER) else 0:
+            set_flags(path, flags & ~LOCKS)
+            locked[path] = flags & LOCKS
     except (OSError, ValueError, OverflowError, KeyError, RecursionError) as error:
         store.report(f"{shown(path)}: not restored as it was: {error!r}")
     if node["problem"]:
@@ -629,7 +642,10 @@ def main() -> int:
             root = chosen["root"]
             if chosen["file"]:              # the one file in the folder is what was archived
                 root = next((node for node in children(store, root, "") if node["name"] == chosen["file"]), root)
-            cat(store, root, words.path) if words.command == "cat" else restore(store, root, words.path, {})
+            locked = dict[bytes, int]()
+            cat(store, root, words.path) if words.command == "cat" else restore(store, root, words.path, {}, locked)
+            for path, flags in locked.items():      # nothing can be changed, renamed or linked after this
+                set_flags(path, flags)
         return 1 if store.troubles else 0
     except (OSError, ValueError) as error:
         sys.exit(f"rosetta: {shown(str(error))}")

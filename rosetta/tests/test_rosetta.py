@@ -1,6 +1,7 @@
 """Stores that the test writer makes are read back; damaged and evil ones do no harm."""
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -87,7 +88,7 @@ def folder_nodes(w: Writer, file: bytes = LINES) -> list[tuple[int, bytes]]:
         w.node(b"file", FILE, file, mode=0o4755, more=[*xattrs, *link]),
         w.node(b"link", FILE, file, mode=0o4755, more=[*xattrs, *link]),
         w.node(b"fixed", FILE, IMAGE, cut=False, mtime=-1), w.node(b"zeros", FILE, bytes(5000), cut=False),
-        w.node(b"wide", FILE, mtime=YEAR_2400),
+        w.node(b"wide", FILE, mtime=YEAR_2400), w.node(b"flagged", FILE, b"flags", more=[(18, varint(0x40 | 0x80))]),
         w.node(b"symlink", SYMLINK, more=[(12, b"../nowhere")], mode=0o777), w.node(b"none", FOLDER, mode=0o500),
         w.node(b"na\xffme \xc3\xbc", FILE, b"odd name"), w.node(b"problem", FILE, more=[(15, varint(1))]),
         w.node(b"sub", FOLDER, [w.node(b"deep", FOLDER, [w.node(b"x%03d" % i, FILE, b"%d" % i) for i in range(200)])]),
@@ -150,6 +151,39 @@ def test_a_snapshot_of_a_file_is_that_file(tmp_path: Path) -> None:
     assert complain(tmp_path / "store") == ""
 
 
+def flags_of(path: Path) -> int:
+    """The flags that `chattr` sets, of those that the tests use."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return struct.unpack("I", fcntl.ioctl(file, rosetta.GET_FLAGS, bytes(4)))[0] & (rosetta.LOCKS | 0x40 | 0x80)
+    except OSError:
+        return 0
+    finally:
+        os.close(file)
+
+
+def test_locks_last(tmp_path: Path) -> None:
+    """An immutable file in an immutable folder, and another name of it in a later one."""
+    w = Writer(tmp_path / "store")
+    node = w.node(b"file", FILE, b"fixed", more=[(9, varint(1)), (18, varint(0x10 | 0x40))])
+    folders = [w.node(name, FOLDER, [node], more=[(18, varint(0x10))], mode=0o750) for name in (b"a", b"b")]
+    w.snapshot("home", 1 * DAY, root=w.node(b"", FOLDER, folders, more=[(18, varint(0x10))], mode=0o750))
+    dest = tmp_path / "dest"
+    probe = tmp_path / "probe"
+    probe.write_bytes(b"")
+    rosetta.set_flags(os.fsencode(probe), 0x10)
+    may_lock = flags_of(probe) == 0x10
+    try:
+        done = rosetta_run(tmp_path / "store", "restore", "home", str(dest))
+        assert b"not restored" not in done.stderr
+        assert (dest / "b/file").read_bytes() == b"fixed" and (dest / "b/file").stat().st_nlink == 2
+        if may_lock:
+            assert {flags_of(path) for path in (dest, dest / "a", dest / "b")} == {0x10}
+            assert flags_of(dest / "a/file") & 0x10
+    finally:
+        subprocess.run(["chattr", "-R", "-f", "-i", str(probe), str(dest)], check=False)
+
+
 def test_restores_every_kind_of_node(tmp_path: Path) -> None:
     store, _ = make(tmp_path)
     dest = tmp_path / "dest"
@@ -169,6 +203,10 @@ def test_restores_every_kind_of_node(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(os.lstat(dest / "fifo").st_mode) and stat.S_ISSOCK(os.lstat(dest / "socket").st_mode)
     assert (os.fsencode(dest) + b"/na\xffme \xc3\xbc") in [os.fsencode(path) for path in dest.iterdir()]
     assert (dest / "sub/deep/x199").read_bytes() == b"199" and (dest / "sub/deep").stat().st_mtime_ns % 1000 == 789
+    set_by_hand = tmp_path / "by hand"
+    set_by_hand.write_bytes(b"")
+    rosetta.set_flags(os.fsencode(set_by_hand), 0x40 | 0x80)       # no-dump, no access time, as far as this file system has them
+    assert flags_of(dest / "flagged") == flags_of(set_by_hand)
     if root:
         char, block = os.lstat(dest / "char"), os.lstat(dest / "block")
         assert stat.S_ISCHR(char.st_mode) and char.st_rdev == os.makedev(1, 300)

@@ -13,6 +13,7 @@ mod cache_tag;
 mod difference;
 mod excludes;
 mod files;
+mod flags;
 mod left_out;
 mod list;
 mod listed_paths;
@@ -51,8 +52,8 @@ pub use options::FolderOptions;
 pub use outcome::{ArchiveFolderError, ArchivedFolder};
 pub use pages::FolderPages;
 pub use restore::{
-    Action, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter, RestoreFolderError,
-    RestoreOptions, plan_restore, read_back, restore_folder,
+    Action, Locked, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter,
+    RestoreFolderError, RestoreOptions, plan_restore, read_back, restore_folder,
 };
 pub use sequence::FolderCounts;
 pub use single::StreamOwner;

@@ -8,7 +8,7 @@
 //! |-------:|------:|----------|----------------------------------------------------------------------------------|
 //! |      0 |    48 | mark     | it holds as long as the log holds what it did then                               |
 //! |     48 |    32 | hash_key | random                                                                           |
-//! |     80 |       | rows     | in ascending order: hash (16 bytes), length (`u32`), a node with size, content and xattrs only |
+//! |     80 |       | rows     | in ascending order: hash (16 bytes), length (`u32`), a node with size, content, xattrs and inode_flags only |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
@@ -87,7 +87,8 @@ impl LastNight {
         if known.size != node.size {
             return None;
         }
-        Some(Node { content: known.content, xattrs: known.xattrs, ..node.clone() })
+        let Node { content, xattrs, inode_flags, .. } = known;
+        Some(Node { content, xattrs, inode_flags, ..node.clone() })
     }
 
     /// Takes down a file of this night.
@@ -97,6 +98,7 @@ impl LastNight {
         kept.content = node.content;
         kept.size = node.size;
         kept.xattrs.clone_from(&node.xattrs);
+        kept.inode_flags = node.inode_flags;
         let row = kept.encode().into_boxed_slice();
         let mut next = self.0.next.lock();
         let bytes = next.bytes.saturating_add(row.len()).saturating_add(HASH_BYTES + 4);

@@ -25,6 +25,7 @@ mod files;
 mod filter;
 mod folder;
 mod image;
+mod inode_flags;
 mod inside;
 mod last_night;
 mod left_out;
@@ -60,10 +61,11 @@ pub use filter::SnapshotFilter;
 pub use folder::{
     Action, ArchiveFolderError, ArchivedFolder, Change, ExcludeRule, ExcludeRules, Excludes, ExcludesError,
     FOLDER_ROOT, FileNews, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeadsOut,
-    LeftOutEntry, LeftOutOfFolder, LeftOutReason, ListNext, Listed, ListedPaths, LookupError, NewsCounts,
-    NoteNews, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter, RestoreFolderError,
-    RestoreOptions, RuleOrigin, StoredFiles, StreamOwner, Surveyed, Watch, archive_folder, compare_folders,
-    list, lookup, plan_restore, read_back, restore_folder, survey_folder, wrong_in_pattern,
+    LeftOutEntry, LeftOutOfFolder, LeftOutReason, ListNext, Listed, ListedPaths, Locked, LookupError,
+    NewsCounts, NoteNews, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter,
+    RestoreFolderError, RestoreOptions, RuleOrigin, StoredFiles, StreamOwner, Surveyed, Watch,
+    archive_folder, compare_folders, list, lookup, plan_restore, read_back, restore_folder, survey_folder,
+    wrong_in_pattern,
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ImageOptions, ImagePart, ImageReader, ImageSink,
@@ -71,6 +73,7 @@ pub use image::{
     archive_image, fill_image, image_shape, make_image, mounted_for_writing, open_to_read, read_back_image,
     restore_image, write_image, write_image_around,
 };
+pub use inode_flags::InodeFlags;
 pub use inside::{ImageFiles, ListedVolume};
 pub use left_out::LeftOutRecord;
 pub use losses::{Losses, LostBlock, LostPlace, PlaceId};

@@ -19,6 +19,7 @@
 //! |     15 | problem     | 1 could not be read, 2 changed while it was read, 3 vanished                                 |
 //! |     16 | mtime_wide  | where field 6 cannot hold the mtime: its seconds since 1970-01-01 UTC (signed varint) and nanoseconds (varint, less than 10⁹) |
 //! |     17 | ctime_wide  | the same for field 7                                                                         |
+//! |     18 | inode_flags | flags that `chattr` sets, as `ioctl_iflags(2)` numbers them                                  |
 //!
 //! Field 6 holds times from 1677 to 2262. For a time beyond them it has the nearest one, which is all that an older reader shows, and
 //! `mtime_wide` has the exact time.
@@ -35,6 +36,7 @@ use crate::fields::{
     Field, FieldError, FieldReader, FieldWriter, UnknownFields, push_signed, push_varint, split_record,
     split_signed, split_varint,
 };
+use crate::inode_flags::InodeFlags;
 
 const NAME: u8 = 1;
 const KIND: u8 = 2;
@@ -53,6 +55,7 @@ const XATTR: u8 = 14;
 const PROBLEM: u8 = 15;
 const MTIME_WIDE: u8 = 16;
 const CTIME_WIDE: u8 = 17;
+const INODE_FLAGS: u8 = 18;
 
 /// The permission bits: read, write and execute for three, and setuid, setgid and sticky.
 pub const MODE_MASK: u16 = 0o7777;
@@ -196,6 +199,8 @@ pub struct Node {
     pub xattrs: Vec<Xattr>,
     /// What went wrong while it was archived.
     pub problem: Option<NodeProblem>,
+    /// What `chattr` sets.
+    pub inode_flags: InodeFlags,
     /// Fields that a later version has written.
     pub unknown: UnknownFields,
 }
@@ -259,6 +264,7 @@ impl Node {
             device: None,
             xattrs: Vec::new(),
             problem: None,
+            inode_flags: InodeFlags::NONE,
             unknown: UnknownFields::default(),
         }
     }
@@ -290,6 +296,10 @@ impl Node {
             .optional_number(PROBLEM, self.problem.map(|problem| u64::from(problem as u8)))
             .optional_bytes(MTIME_WIDE, mtime_wide.as_deref())
             .optional_bytes(CTIME_WIDE, ctime_wide.as_deref())
+            .optional_number(
+                INODE_FLAGS,
+                (!self.inode_flags.is_empty()).then(|| u64::from(self.inode_flags.bits())),
+            )
             .finish_with(&self.unknown)
     }
 
@@ -337,6 +347,7 @@ impl Node {
                 }
                 MTIME_WIDE => node.mtime = decode_wide(&field)?,
                 CTIME_WIDE => node.ctime = Some(decode_wide(&field)?),
+                INODE_FLAGS => node.inode_flags = InodeFlags::from_bits(field.value()?),
                 _ => node.unknown.keep(&field),
             }
         }

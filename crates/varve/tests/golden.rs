@@ -213,6 +213,19 @@ fn what_a_golden_store_has_lost_stays_known() {
 }
 
 #[test]
+fn inode_flags_are_shown() {
+    let (sandbox, expected) = opened("store-v2/inode-flags-plain");
+    shows(&sandbox, &expected[0]);
+    let nodes = sandbox.json(["ls", "-R", "flags"]);
+    let flags = |path: &str| nodes.iter().find(|node| node["path"] == path).unwrap()["flags"].clone();
+    assert_eq!(flags("plain"), serde_json::json!([]));
+    assert_eq!(flags("d"), serde_json::json!(["no_dump"]));
+    assert_eq!(flags("A"), serde_json::json!(["no_access_time"]));
+    assert_eq!(flags("S"), serde_json::json!(["synchronous"]));
+    assert_eq!(flags("folder"), serde_json::json!(["synchronous_folder"]));
+}
+
+#[test]
 fn golden_stores_can_be_written_to() {
     for name in STORES {
         let (sandbox, expected) = opened(name);

@@ -1,6 +1,7 @@
 //! Restores with the real program: what a tired administrator types, and what must not happen then.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
+mod chattr;
 mod sandbox;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use chattr::{Unlocked, chattr, letters};
 use sandbox::{Run, Sandbox, copy_folder, json_lines, manifest, noise, sample_folder, tool, write_at};
 
 fn write(sandbox: &Sandbox, files: &[(&str, &str)]) {
@@ -426,6 +428,130 @@ fn after_a_full_disk_the_same_command_goes_on() {
             assert!(!left.to_string_lossy().contains("partial"), "{left:?}");
             if left.is_dir() { fs::remove_dir_all(left).unwrap() } else { fs::remove_file(left).unwrap() }
         }
+    }
+}
+
+/// Files that get their locks last do not hinder the run that goes on with them.
+#[test]
+fn an_interrupted_restore_of_immutable_files_is_continued() {
+    let sandbox = Sandbox::encrypted();
+    let _unlocked = Unlocked(sandbox.path("home"));
+    fs::create_dir_all(sandbox.path("home/2")).unwrap();
+    for name in ["0", "1", "2/in", "8", "9"] {
+        fs::write(sandbox.path("home").join(name), noise(name.len() as u64 + 7, 500_000)).unwrap();
+    }
+    fs::hard_link(sandbox.path("home/0"), sandbox.path("home/twin")).unwrap();
+    let expected = [("", "i"), ("0", "i"), ("1", "d"), ("2", "a"), ("2/in", "a"), ("9", "i"), ("twin", "i")];
+    let Some(disk) = Disk::new(&sandbox.path("small"), "1500k") else { return };
+    fs::write(sandbox.path("small/probe"), "").unwrap();
+    let can_lock = chattr("+i", &sandbox.path("small/probe")) && chattr("-i", &sandbox.path("small/probe"));
+    fs::remove_file(sandbox.path("small/probe")).unwrap();
+    let set = |(path, flag): &(&str, &str)| chattr(&format!("+{flag}"), &sandbox.path("home").join(path));
+    if !can_lock || !expected.iter().all(set) {
+        eprintln!(
+            "skipped as flags cannot be set here: an_interrupted_restore_of_immutable_files_is_continued"
+        );
+        return;
+    }
+    sandbox.ok(["snapshot", "home"]);
+    for to in ["small/new", "small"] {
+        disk.grow("1500k");
+        for _ in 0..2 {
+            let full = sandbox.fails(1, ["restore", "home", to]);
+            assert!(full.contains("No space left"), "{full}");
+        }
+        disk.grow("16M");
+        let run = sandbox.run(["restore", "home", to]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+        assert!(run.text().contains("kept"), "{}", run.text());
+        assert_eq!(manifest(&sandbox.path(to)), manifest(&sandbox.path("home")));
+        for (path, flag) in expected {
+            assert_eq!(letters(&sandbox.path(to).join(path)), flag, "{to}/{path}");
+        }
+        drop(Unlocked(sandbox.path("small")));
+        if to == "small/new" {
+            fs::remove_dir_all(sandbox.path(to)).unwrap();
+        }
+    }
+}
+
+/// Nobody can change an immutable file: it is said what can be done, and everything else is
+/// restored.
+#[test]
+fn immutable_files_are_neither_replaced_nor_removed() {
+    let sandbox = Sandbox::encrypted();
+    let snapshot =
+        [("home/fixed", "old"), ("home/free", "old"), ("home/shut/a", "old"), ("home/shut/b", "old")];
+    write(&sandbox, &snapshot);
+    sandbox.ok(["snapshot", "home"]);
+    let _unlocked = Unlocked(sandbox.path("home"));
+    write(&sandbox, &[("home/fixed", "changed"), ("home/free", "changed"), ("home/shut/a", "changed")]);
+    write(&sandbox, &[("home/extra", "x"), ("home/shut/extra", "x"), ("home/more/extra", "x")]);
+    fs::remove_file(sandbox.path("home/shut/b")).unwrap();
+    let locks = [("+i", "fixed"), ("+a", "extra"), ("+i", "more"), ("+i", "shut")];
+    if !locks.iter().all(|(flag, path)| chattr(flag, &sandbox.path("home").join(path))) {
+        eprintln!("skipped as flags cannot be set here: immutable_files_are_neither_replaced_nor_removed");
+        return;
+    }
+    let before = files(&sandbox.path("home"));
+    let restore = ["restore", "home", "home", "--overwrite", "always", "--delete", "--yes"];
+    // The plan knows it.
+    let plan = sandbox.ok([&restore[..], &["--dry-run"]].concat());
+    for line in [
+        "skip        home/fixed  (it is immutable: `chattr -i` allows changes again)",
+        "skip        home/extra  (it is append-only: `chattr -a` allows changes again)",
+        "skip        home/more  (it is immutable: `chattr -i` allows changes again)",
+        "skip        home/shut/a  (shut is immutable: `chattr -i` allows changes again)",
+        "skip        home/shut/b  (shut is immutable: `chattr -i` allows changes again)",
+        "skip        home/shut/extra  (shut is immutable: `chattr -i` allows changes again)",
+        "replace     home/free  (everything is written anew)",
+    ] {
+        assert!(plan.contains(line), "{line}\n{plan}");
+    }
+    assert_eq!(files(&sandbox.path("home")), before);
+    let run = sandbox.run(restore);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    for line in [
+        "varve: fixed: it is not restored: it is immutable: `chattr -i` allows changes again",
+        "varve: shut/b: it is not restored: shut is immutable: `chattr -i` allows changes again",
+        "varve: nothing was removed, as not everything is restored",
+    ] {
+        assert!(run.stderr.contains(line), "{line}\n{}", run.stderr);
+    }
+    assert_eq!(files(&sandbox.path("home"))["free"], "old");
+    assert_eq!(files(&sandbox.path("home"))["fixed"], "changed");
+    // Where all is restored, and some of the rest cannot be removed.
+    assert!(chattr("-i", &sandbox.path("home/fixed")) && chattr("-i", &sandbox.path("home/shut")));
+    let run = sandbox.run(restore);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let kept = "varve: extra: it is not in the snapshot, and is not removed: it is append-only: `chattr -a` allows changes again";
+    assert!(run.stderr.contains(kept), "{}", run.stderr);
+    let left = expected(&[
+        ("extra", "x"),
+        ("fixed", "old"),
+        ("free", "old"),
+        ("more/extra", "x"),
+        ("shut/a", "old"),
+        ("shut/b", "old"),
+    ]);
+    assert_eq!(files(&sandbox.path("home")), left);
+    // A file by itself, a folder that is replaced as a whole, and a destination that is locked
+    // itself.
+    assert!(chattr("+i", &sandbox.path("home/fixed")));
+    let one = sandbox.fails(1, ["restore", "home:fixed", "home/fixed", "--overwrite", "always"]);
+    assert!(one.contains("home/fixed cannot be restored to: it is immutable: `chattr -i`"), "{one}");
+    write(&sandbox, &[("typed/free/below", "x")]);
+    assert!(chattr("+i", &sandbox.path("typed/free/below")));
+    let _unlocked = [Unlocked(sandbox.path("typed")), Unlocked(sandbox.path("shut"))];
+    let run = sandbox.run(["restore", "home", "typed", "--overwrite", "always", "--replace-types"]);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    let line = "varve: free: it is not restored: free/below is immutable: `chattr -i` allows changes again";
+    assert!(run.stderr.contains(line), "{}", run.stderr);
+    fs::create_dir(sandbox.path("shut")).unwrap();
+    assert!(chattr("+i", &sandbox.path("shut")));
+    for to in ["shut", "shut/new"] {
+        let shut = sandbox.fails(1, ["restore", "home", to]);
+        assert!(shut.contains("is immutable: `chattr -i` allows changes again"), "{shut}");
     }
 }
 

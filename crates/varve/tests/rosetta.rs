@@ -1,12 +1,14 @@
 //! The independent reader reads what the program wrote: golden stores and fresh ones, and finds the same in them.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
+mod chattr;
 mod sandbox;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use chattr::letters_below;
 use sandbox::{Sandbox, manifest, noise, python, sample_folder, sparse_image, write_at};
 
 const MODULES: &str = "import blake3, zstandard, cryptography, argon2, xxhash";
@@ -97,6 +99,7 @@ fn agree_on_losses(sandbox: &Sandbox) {
 fn same(ours: &Path, theirs: &Path, id: &str) {
     if ours.is_dir() {
         assert_eq!(format!("{:#?}", manifest(theirs)), format!("{:#?}", manifest(ours)), "{id}");
+        assert_eq!(letters_below(theirs), letters_below(ours), "{id}");
     } else {
         assert!(fs::read(theirs).unwrap() == fs::read(ours).unwrap(), "{id}");
     }

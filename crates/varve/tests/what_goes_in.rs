@@ -2,6 +2,8 @@
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![allow(clippy::disallowed_methods, reason = "a test waits for the system's clock")]
 
+mod chattr;
+mod loop_device;
 mod sandbox;
 
 use std::fs;
@@ -10,8 +12,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use chattr::{Unlocked, chattr, letters};
+use loop_device::LoopDevice;
 use sandbox::{Run, Sandbox, all_json_lines, is_root, json_lines, tool};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn sandbox_with(files: &[&str]) -> Sandbox {
     let sandbox = Sandbox::made_with(&["--plaintext"]);
@@ -285,4 +289,191 @@ fn who_may_not_read_is_told_no_more_than_is_known() {
     fs::write(sandbox.path("source/b"), "others").unwrap();
     let text = sandbox.ok(["-v", "snapshot", "source"]);
     assert_eq!(news(&text), ["+ b", "  files: 1 new or changed, 1 unchanged"], "{text}");
+}
+
+#[test]
+fn flags_of_files_come_back() {
+    let sandbox = sandbox_with(&["fixed", "log", "quiet", "plain", "folder/inside"]);
+    let _unlocked = Unlocked(sandbox.path(""));
+    fs::hard_link(sandbox.path("source/fixed"), sandbox.path("source/twin")).unwrap();
+    let set = |flags: &str, path: &str| chattr(flags, &sandbox.path("source").join(path));
+    let all = [("+dA", "quiet"), ("+a", "log"), ("+iA", "fixed"), ("+i", "folder"), ("+di", "")];
+    if !all.iter().all(|(flags, path)| set(flags, path)) {
+        eprintln!("skipped as flags cannot be set here: flags_of_files_come_back");
+        return;
+    }
+    sandbox.ok(["snapshot", "source"]);
+    let nodes = sandbox.json(["ls", "-R", "source"]);
+    let flags = |path: &str| nodes.iter().find(|node| node["path"] == path).unwrap()["flags"].clone();
+    assert_eq!(flags("quiet"), json!(["no_dump", "no_access_time"]));
+    assert_eq!(flags("twin"), json!(["immutable", "no_access_time"]));
+    assert_eq!(flags("plain"), json!([]));
+    // To a new place, into an empty folder, and one file by itself.
+    let restored = sandbox.json(["restore", "source", "out"]).remove(0);
+    assert_eq!((&restored["lacking_flags"], &restored["problems"]), (&0.into(), &0.into()));
+    fs::create_dir(sandbox.path("empty")).unwrap();
+    assert_eq!(sandbox.run(["restore", "source", "empty"]).stderr, "");
+    let expected = [
+        ("", "id"),
+        ("fixed", "iA"),
+        ("twin", "iA"),
+        ("log", "a"),
+        ("quiet", "dA"),
+        ("plain", ""),
+        ("folder", "i"),
+        ("folder/inside", ""),
+    ];
+    for (path, wanted) in expected {
+        for out in ["out", "empty"] {
+            assert_eq!(letters(&sandbox.path(out).join(path)), wanted, "{out}/{path}");
+        }
+    }
+    sandbox.ok(["restore", "source:fixed", "one"]);
+    assert_eq!(letters(&sandbox.path("one")), "iA");
+    // All of it is there: another restore has nothing to do, and meets nothing that it cannot do.
+    let again = sandbox.json(["restore", "source", "out", "--overwrite", "if-changed"]).remove(0);
+    let counts = ["files", "attributes", "problems", "lacking_flags"].map(|name| again[name].clone());
+    assert_eq!(counts, [0, 0, 0, 0].map(Value::from), "{again}");
+    // A file that lacks a flag gets it.
+    assert!(chattr("-i", &sandbox.path("out/fixed")) && chattr("-d", &sandbox.path("out/quiet")));
+    let plan = sandbox.ok(["restore", "source", "out", "--overwrite", "if-changed", "--dry-run"]);
+    assert!(plan.contains("attributes  out/quiet  (owner, mode, times or attributes differ)"), "{plan}");
+    sandbox.ok(["restore", "source:quiet", "out/quiet", "--overwrite", "if-changed"]);
+    assert_eq!(letters(&sandbox.path("out/quiet")), "dA");
+}
+
+/// A user who may not lock files gets everything else, and is told how many files lack flags.
+#[test]
+fn a_flag_that_cannot_be_given_is_no_failure() {
+    let sandbox = sandbox_with(&["fixed", "log", "quiet", "folder/inside"]);
+    let _unlocked = Unlocked(sandbox.path(""));
+    let set = |flags: &str, path: &str| chattr(flags, &sandbox.path("source").join(path));
+    if !(set("+iA", "fixed") && set("+a", "log") && set("+d", "quiet") && set("+i", "folder")) {
+        eprintln!("skipped as flags cannot be set here: a_flag_that_cannot_be_given_is_no_failure");
+        return;
+    }
+    sandbox.ok(["snapshot", "source"]);
+    let unprivileged = |args: &[&str]| {
+        let mut inner = sandbox.command();
+        inner.args(args);
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-linux_immutable", "--inh-caps=-linux_immutable"]);
+        command.arg(inner.get_program()).args(inner.get_args()).current_dir(inner.get_current_dir().unwrap());
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Run::new(command.output().unwrap())
+    };
+    let first = unprivileged(&["restore", "source", "out"]);
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    assert!(
+        first.stderr.contains("varve: 3 files or folders lack flags that chattr sets"),
+        "{}",
+        first.stderr
+    );
+    assert_eq!(letters(&sandbox.path("out/fixed")), "A");
+    assert_eq!(letters(&sandbox.path("out/quiet")), "d");
+    // It is no difference to that user, who could never give it, and stays known.
+    let again = unprivileged(&["--json", "restore", "source", "out", "--overwrite", "if-changed"]);
+    let line = json_lines(&again.text()).into_iter().find(|line| line["type"] == "restored").unwrap();
+    assert_eq!((&line["attributes"], &line["lacking_flags"]), (&0.into(), &3.into()), "{line}");
+    // It is one to another user, who gives it.
+    let line = sandbox.json(["restore", "source", "out", "--overwrite", "if-changed"]).remove(0);
+    assert_eq!((&line["attributes"], &line["lacking_flags"]), (&2.into(), &0.into()), "{line}");
+    assert_eq!(letters(&sandbox.path("out/fixed")), "iA");
+    assert_eq!(letters(&sandbox.path("out/folder")), "i");
+}
+
+#[test]
+fn a_change_of_flags_is_a_change() {
+    let sandbox = sandbox_with(&["file", "folder/inside"]);
+    let first = sandbox.json(["snapshot", "source"])[0]["id"].as_str().unwrap().to_owned();
+    if !(chattr("+d", &sandbox.path("source/file")) && chattr("+A", &sandbox.path("source/folder"))) {
+        eprintln!("skipped as flags cannot be set here: a_change_of_flags_is_a_change");
+        return;
+    }
+    let second = sandbox.json(["snapshot", "source"]).remove(0);
+    assert_eq!((&second["changed_files"], &second["unchanged_files"]), (&1.into(), &1.into()), "{second}");
+    let changes = sandbox.json(["diff", &first, "source"]);
+    let changed: Vec<_> = changes.iter().map(|change| change["path"].as_str().unwrap()).collect();
+    assert_eq!(changed, ["file", "folder"], "{changes:?}");
+    assert!(changes.iter().all(|change| change["change"] == "metadata"), "{changes:?}");
+    assert_eq!(sandbox.ok(["diff", "source", "source"]), "");
+    // So it is with the next snapshot, which does not read the file again.
+    std::thread::sleep(Duration::from_millis(2100));
+    sandbox.ok(["snapshot", "source"]);
+    let node = sandbox.json(["ls", "source:file"]).remove(0);
+    assert_eq!(node["flags"], json!(["no_dump"]));
+    let second = second["id"].as_str().unwrap();
+    assert_eq!(sandbox.ok(["diff", second, "source"]), "");
+}
+
+/// Each file system has flags of its own. What one of them cannot have is counted, and not missed
+/// otherwise.
+#[test]
+fn each_file_system_gives_back_the_flags_that_it_has() {
+    let can_mount = is_root() && std::path::Path::new("/dev/loop-control").exists();
+    for (kind, options, flags) in [
+        ("ext4", &["-q"][..], &["d", "A", "S", "c", "i", "a"][..]),
+        ("btrfs", &["-q"], &["C", "c", "m", "A"]),
+        ("xfs", &["-q"], &["d", "A", "S", "i", "a"]),
+    ] {
+        let mkfs = format!("/usr/sbin/mkfs.{kind}");
+        if !can_mount || !std::path::Path::new(&mkfs).exists() {
+            eprintln!(
+                "skipped as there is no {kind} here: each_file_system_gives_back_the_flags_that_it_has"
+            );
+            continue;
+        }
+        let sandbox = sandbox_with(&[]);
+        let image = sandbox.path("image");
+        fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
+        tool(&mkfs, options.iter().map(std::ffi::OsStr::new).chain([image.as_os_str()]));
+        let device = LoopDevice::writable(&image, 0);
+        fs::create_dir(sandbox.path("disk")).unwrap();
+        let mount = Command::new("mount").arg(device.path()).arg(sandbox.path("disk")).status().unwrap();
+        if !mount.success() {
+            eprintln!(
+                "skipped as no {kind} is mounted here: each_file_system_gives_back_the_flags_that_it_has"
+            );
+            continue;
+        }
+        let _mounted = Mounted(sandbox.path("disk"));
+        let _unlocked = Unlocked(sandbox.path("disk"));
+        fs::create_dir(sandbox.path("disk/source")).unwrap();
+        let path = |folder: &str, flag: &str| sandbox.path("disk").join(folder).join(flag);
+        for flag in flags {
+            // Some can only be given to an empty file.
+            fs::write(path("source", flag), "").unwrap();
+            assert!(
+                matches!(*flag, "i" | "a") || chattr(&format!("+{flag}"), &path("source", flag)),
+                "{kind} {flag}"
+            );
+            fs::write(path("source", flag), [b'x'; 100_000]).unwrap();
+            assert!(chattr(&format!("+{flag}"), &path("source", flag)), "{kind} {flag}");
+            assert_eq!(letters(&path("source", flag)), *flag, "{kind}");
+        }
+        sandbox.ok(["snapshot", "disk/source"]);
+        let run = sandbox.run(["restore", "source", "disk/out"]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{kind}");
+        for flag in flags {
+            assert_eq!(letters(&path("out", flag)), *flag, "{kind}");
+            assert_eq!(fs::read(path("out", flag)).unwrap(), [b'x'; 100_000], "{kind} {flag}");
+        }
+        // To where the folder of the sandbox is, which has not all of them.
+        let run = sandbox.run(["--json", "restore", "source", "elsewhere"]);
+        // Btrfs keeps `c` in an extended attribute as well, which other file systems refuse.
+        assert_eq!(run.code, Some(if kind == "btrfs" { 3 } else { 0 }), "{kind}");
+        let elsewhere =
+            all_json_lines(&run.text()).into_iter().find(|line| line["type"] == "restored").unwrap();
+        let lacking = flags.iter().filter(|flag| letters(&sandbox.path("elsewhere").join(flag)) != **flag);
+        assert_eq!(elsewhere["lacking_flags"], lacking.count(), "{kind}: {elsewhere}");
+        let _unlocked = Unlocked(sandbox.path("elsewhere"));
+    }
+}
+
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
 }

@@ -266,6 +266,6 @@ fn join(path: &Path, below: &Path) -> PathBuf {
 }
 
 fn metadata_differs(old: &Node, new: &Node) -> bool {
-    let metadata = |node: &Node| (node.mode, node.uid, node.gid, node.mtime);
+    let metadata = |node: &Node| (node.mode, node.uid, node.gid, node.mtime, node.inode_flags);
     metadata(old) != metadata(new) || old.xattrs != new.xattrs
 }

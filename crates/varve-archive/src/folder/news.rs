@@ -86,6 +86,7 @@ fn is_same(earlier: &Node, node: &Node) -> bool {
         && earlier.content == node.content
         && earlier.target == node.target
         && earlier.xattrs == node.xattrs
+        && earlier.inode_flags == node.inode_flags
 }
 
 /// Takes each entry as it becomes known, with its path from the root of the source on. Called from many threads.

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
 
+use super::flags;
 use super::news::{Earlier, NewsCounts, NoteNews};
 use super::outcome::ArchiveFolderError;
 use super::status::{Description, Status, open_file};
@@ -216,6 +217,9 @@ impl FileReader<'_> {
         let opened = Status::of_open(&file)?;
         if opened.kind != Some(NodeKind::File) {
             return Err(ReadError::File(io::Error::other("something else has taken its place")));
+        }
+        if folder.virtual_name.is_none() {
+            node.inode_flags = flags::read(&file);
         }
         opened.describe(node, self.description);
         if opened.id != seen.id {

@@ -18,7 +18,9 @@ mod delete;
 mod destination;
 mod entry;
 mod files;
+mod flag_giver;
 mod guards;
+mod locked;
 mod noting;
 mod options;
 mod plan;
@@ -32,6 +34,7 @@ use std::path::PathBuf;
 
 pub use self::apply::restore_folder;
 pub use self::decision::{Action, Reason};
+pub use self::locked::Locked;
 pub use self::options::{Overwrite, RestoreFilter, RestoreOptions};
 pub use self::plan::{PlanCounts, PlannedEntry, plan_restore};
 pub use self::read_back::read_back;
@@ -54,6 +57,8 @@ pub struct RestoreCounts {
     pub deleted_count: u64,
     /// How many files or folders are missing, or lack something, or should be gone and are not.
     pub problem_count: u64,
+    /// How many files and folders lack a flag that `chattr` sets. This is no problem.
+    pub lacking_flags_count: u64,
     /// Whether nothing was removed, because not everything was restored.
     pub is_delete_withheld: bool,
 }

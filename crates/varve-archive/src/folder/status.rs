@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use varve_image::FileTime;
 use varve_world::Timestamp;
 
+use super::flags::StatusFlags;
 use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
 
 /// How many bytes of names are asked for at a time.
@@ -45,6 +46,7 @@ pub(super) struct Status {
     pub(super) allocated_bytes: u64,
     pub(super) link_count: u32,
     pub(super) device: DeviceNumber,
+    pub(super) flags: StatusFlags,
 }
 
 /// How a file is described.
@@ -99,6 +101,7 @@ impl Status {
             allocated_bytes: statx.stx_blocks.saturating_mul(512),
             link_count: statx.stx_nlink,
             device: DeviceNumber { major: statx.stx_rdev_major, minor: statx.stx_rdev_minor },
+            flags: StatusFlags::new(statx),
         }
     }
 

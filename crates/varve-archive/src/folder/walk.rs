@@ -16,6 +16,7 @@ use std::sync::Arc;
 use varve_block::BlockStore;
 use varve_tree::{Visit, walk};
 
+use super::flags;
 use super::left_out::LeftOutOfFolder;
 use super::listed_paths::ListedPaths;
 use super::news::Earlier;
@@ -221,7 +222,10 @@ impl<'a> Walker<'a> {
         });
         let is_known = |known: &Node| {
             let state = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
-            state(known) == state(&node) && known.ctime.is_some() && known.problem.is_none()
+            state(known) == state(&node)
+                && known.ctime.is_some()
+                && known.problem.is_none()
+                && (kind != NodeKind::File || flags::may_be_those(&status, &folder.descriptor, known))
         };
         let vac = self.setting.options.vac.as_ref();
         // One that was cut by content is read once more, and is then as vac's tools want it.
@@ -285,6 +289,10 @@ impl<'a> Walker<'a> {
         previous: Option<&Node>,
     ) {
         let SourceFolder { descriptor, path, .. } = &folder;
+        if folder.virtual_name.is_none() {
+            node.inode_flags = flags::read(descriptor);
+            (self.setting.description.adjust)(&mut node);
+        }
         self.setting.watch.progress.set_current(path);
         self.setting.watch.progress.add_files_done(1);
         let only = self.setting.options.only.as_deref().filter(|_| self.stack.is_empty());
@@ -322,9 +330,11 @@ impl<'a> Walker<'a> {
         if is_another_name {
             self.setting.watch.progress.add_files_done(1);
             // What it leads to was compared under its first name.
-            let (content, xattrs) =
-                previous.as_ref().map(|known| (known.content, known.xattrs.clone())).unwrap_or_default();
-            let compared = Node { content, xattrs, ..node.clone() };
+            let (content, xattrs, inode_flags) = previous
+                .as_ref()
+                .map(|known| (known.content, known.xattrs.clone(), known.inode_flags))
+                .unwrap_or_default();
+            let compared = Node { content, xattrs, inode_flags, ..node.clone() };
             self.note(&compared, &self.earlier(previous), folder);
             self.sequence.push(Event::Link(node));
             return;
@@ -335,8 +345,8 @@ impl<'a> Walker<'a> {
             self.unchanged_count += u64::from(node.kind == NodeKind::File);
             self.setting.watch.progress.add_files_done(1);
             self.setting.watch.progress.add_bytes_done(node.size);
-            let Node { content, target, xattrs, .. } = known.clone();
-            let node = Node { content, target, xattrs, ..node };
+            let Node { content, target, xattrs, inode_flags, .. } = known.clone();
+            let node = Node { content, target, xattrs, inode_flags, ..node };
             self.note(&node, &earlier, folder);
             self.sequence.push(Event::Node(node));
             return;

@@ -45,6 +45,7 @@ pub(super) fn node_of(record: VacRecord, owners: &OwnerNames) -> Node {
         node.link_group = known.link_group;
         node.xattrs = known.xattrs;
         node.problem = known.problem;
+        node.inode_flags = known.inode_flags;
         node.target = known.target;
         node.device = known.device;
     }
@@ -118,12 +119,14 @@ pub(super) fn record_of(node: &Node, owners: &OwnerNames, with_xattrs: bool) -> 
         && node.kind != NodeKind::Socket
         && node.link_group.is_none()
         && node.problem.is_none()
+        && node.inode_flags.is_empty()
         && xattrs.is_empty();
     if !plain {
         let own = Node {
             mtime: node.mtime,
             link_group: node.link_group,
             problem: node.problem,
+            inode_flags: node.inode_flags,
             target: node.target.clone(),
             device: node.device,
             xattrs,
@@ -137,6 +140,7 @@ pub(super) fn record_of(node: &Node, owners: &OwnerNames, with_xattrs: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inode_flags::InodeFlags;
     use crate::node::{NodeProblem, Xattr};
 
     fn owners() -> OwnerNames {
@@ -175,6 +179,7 @@ mod tests {
             Node { kind: NodeKind::SymbolicLink, target: b"t".to_vec(), link_group: Some(1), ..base.clone() },
             Node { kind: NodeKind::BlockDevice, device: Some(device), link_group: Some(1), ..base.clone() },
             Node { problem: Some(NodeProblem::Changed), ..base.clone() },
+            Node { inode_flags: InodeFlags::LOCKS, ..base.clone() },
             Node { xattrs: vec![Xattr { name: b"user.a".to_vec(), value: vec![1, 2] }], ..base.clone() },
         ] {
             let record = record_of(&node, &owners(), true);

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::TempDir;
-use varve_archive::{FolderOptions, ListNext, Listed, Node, NodeKind, StoredFiles, list};
+use varve_archive::{FolderOptions, InodeFlags, ListNext, Listed, Node, NodeKind, StoredFiles, list};
 use varve_block::with_causes;
 use varve_image::FileTime;
 use varve_sim::Draw;
@@ -144,6 +144,7 @@ fn forget_machine(node: &mut Node) {
         node.mtime = FileTime::EPOCH;
     }
     node.ctime = Some(node.mtime);
+    node.inode_flags = InodeFlags::NONE;
     node.inode = node.name.iter().fold(7, |hash, byte| hash * 31 + u64::from(*byte));
 }
 

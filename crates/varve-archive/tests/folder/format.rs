@@ -2,7 +2,8 @@
 
 use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
 use varve_archive::{
-    DecodeNodeError, DeviceNumber, FieldReader, FieldWriter, MODE_MASK, Node, NodeKind, NodeProblem, Xattr,
+    DecodeNodeError, DeviceNumber, FieldReader, FieldWriter, InodeFlags, MODE_MASK, Node, NodeKind,
+    NodeProblem, Xattr,
 };
 use varve_block::{BlockKind, MemoryBlockStore};
 use varve_image::FileTime;
@@ -42,19 +43,20 @@ fn nodes() -> impl Strategy<Value = Node> {
     let xattrs = proptest::collection::vec(xattr.prop_map(|(name, value)| Xattr { name, value }), 0..4);
     let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<Option<u64>>());
     let times = (file_times(), proptest::option::of(file_times()));
-    let what = (0usize..7, 0usize..4, 0..=MODE_MASK, bytes_but(b"\0"), 0usize..5000);
+    let what = (0usize..7, 0usize..4, (0..=MODE_MASK, any::<u32>()), bytes_but(b"\0"), 0usize..5000);
     (name, xattrs, numbers, times, what).prop_map(
         |(
             name,
             xattrs,
             (uid, gid, inode, link_group),
             (mtime, ctime),
-            (kind, problem, mode, target, size),
+            (kind, problem, (mode, flags), target, size),
         )| {
             let mut node = Node::new(name, KINDS[kind]);
             (node.uid, node.gid, node.inode, node.link_group) = (uid, gid, inode, link_group);
             (node.mtime, node.ctime) = (mtime, ctime);
             (node.mode, node.xattrs, node.problem) = (mode, xattrs, PROBLEMS[problem]);
+            node.inode_flags = InodeFlags::from_bits(flags & (flags << 16));
             match node.kind {
                 NodeKind::File if size > 0 => {
                     node.size = size as u64;
@@ -184,6 +186,8 @@ fn the_bytes_are_those_of_the_format() {
         b"\x11\x0b\x81\xdc\x8f\xf9\xce\x03\xfb\x93\xeb\xdc\x03",
     ];
     assert_eq!(node.encode(), wide.concat());
+    node.inode_flags = InodeFlags::LOCKS;
+    assert_eq!(node.encode(), [&wide.concat()[..], b"\x12\x01\x30"].concat());
 }
 
 /// A reader that knows nothing of wide times shows the nearest that it can; no other time has a second field.

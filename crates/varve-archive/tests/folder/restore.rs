@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use varve_archive::{
-    Action, ContentKey, DamageList, Files, Node, Nodes, Overwrite, PlannedEntry, Problem, Progress,
-    ReadContentError, ReadFolderError, RestoreCounts, RestoreFilter, RestoreFolderError, RestoreImageError,
-    RestoreOptions, StoredFiles, Trouble, Watch, lookup, plan_restore, read_back, restore_folder,
+    Action, ContentKey, DamageList, Files, InodeFlags, Node, Nodes, Overwrite, PlannedEntry, Problem,
+    Progress, ReadContentError, ReadFolderError, RestoreCounts, RestoreFilter, RestoreFolderError,
+    RestoreImageError, RestoreOptions, StoredFiles, Trouble, Watch, lookup, plan_restore, read_back,
+    restore_folder,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
@@ -438,6 +439,78 @@ fn an_interrupted_restore_is_continued() {
         drop(fs::remove_dir_all(place.destination()));
         drop(fs::remove_file(place.destination()));
     }
+}
+
+/// Puts something into the destination while a restore reads.
+struct Meddling<'a> {
+    blocks: &'a dyn BlockStore,
+    path: PathBuf,
+}
+
+impl BlockStore for Meddling<'_> {
+    fn score_bytes(&self) -> usize {
+        self.blocks.score_bytes()
+    }
+
+    fn empty_score(&self) -> Score {
+        self.blocks.empty_score()
+    }
+
+    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
+        self.blocks.put(block)
+    }
+
+    fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
+        fs::write(&self.path, "somebody's").unwrap();
+        self.blocks.get(name)
+    }
+
+    fn sync(&self) -> Result<(), SyncError> {
+        self.blocks.sync()
+    }
+}
+
+/// A run that has moved all to an empty folder, but for one name, and so has not come to the flags:
+/// the next one gives them.
+#[test]
+fn what_is_put_in_its_place_later_gets_its_flags() {
+    let place = Place::new();
+    let flags = |path: &Path| {
+        let flags = rustix::fs::ioctl_getflags(fs::File::open(path).unwrap());
+        InodeFlags::of_system(flags.map_or(0, |flags| flags.bits()))
+    };
+    let wanted = [("a", "+d"), ("b", "+i"), ("folder", "+a"), ("folder/in", "+i"), ("", "+d")];
+    for name in ["a", "b", "folder/in", "z"] {
+        place.file(name, name);
+    }
+    let chattr = |args: &[&str], path: &Path| {
+        Command::new("chattr").args(args).arg(path).status().is_ok_and(|status| status.success())
+    };
+    let is_set = wanted.iter().all(|(path, flag)| chattr(&[flag], &place.source().join(path)));
+    let unlock = || chattr(&["-R", "-f", "-ia"], place.folder.path());
+    if !is_set {
+        unlock();
+        eprintln!("skipped as flags cannot be set here: what_is_put_in_its_place_later_gets_its_flags");
+        return;
+    }
+    let root = place.archive(None).root;
+    fs::create_dir(place.destination()).unwrap();
+    let path = place.destination().join("z");
+    let meddling = Meddling { blocks: &place.blocks, path: path.clone() };
+    let files = StoredFiles::new(&meddling);
+    let watch = Watch { progress: &place.progress, report: &|problem| panic!("{problem:?}") };
+    let options = RestoreOptions { owners: super::sample::is_root(), ..options(None) };
+    let unplaced = restore_folder(&files, &InlineWorkers, &root, &place.destination(), options, watch);
+    fs::remove_file(path).unwrap();
+    let counts = restore(&place, &root, options);
+    let there: Vec<_> = wanted.iter().map(|(path, _)| flags(&place.destination().join(path))).collect();
+    unlock();
+    assert!(matches!(unplaced, Err(RestoreFolderError::Unplaced { .. })), "{unplaced:?}");
+    assert_eq!(counts.unwrap().lacking_flags_count, 0);
+    let (dump, fixed) = (InodeFlags::from_bits(0x40), InodeFlags::IMMUTABLE);
+    assert_eq!(there, [dump, fixed, InodeFlags::APPEND_ONLY, fixed, dump]);
+    assert_eq!(describe(&place.destination()), describe(&place.source()));
+    assert_eq!(place.leftovers(), [""; 0]);
 }
 
 /// An unfinished restore of something else is not gone on with, and stays.

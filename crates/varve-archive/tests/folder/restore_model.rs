@@ -1,5 +1,6 @@
-//! Restores against a model: random trees, random destinations, every way to overwrite, an interruption at any step, and damage to any
-//! block. The model says what each path is afterwards.
+//! Restores against a model: random trees, random destinations, every way to overwrite, an
+//! interruption at any step, and damage to any block. The model says what each path is afterwards.
+//! Where flags can be set, what has the second mode is immutable in the snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -178,6 +179,48 @@ fn make_in(folder: &Path, tree: &Tree, firsts: &mut BTreeMap<u8, PathBuf>) {
     }
 }
 
+/// Makes what has the second mode immutable, from the leaves up. Returns whether that is possible
+/// here.
+fn lock(folder: &Path, tree: &Tree) -> bool {
+    tree.iter().all(|(name, entry)| {
+        let path = folder.join(name);
+        match entry {
+            Entry::Folder { mode, entries } => lock(&path, entries) && (*mode == 0 || set_flag(&path, true)),
+            Entry::Leaf(leaf) => !is_locked(leaf) || set_flag(&path, true),
+        }
+    })
+}
+
+fn is_locked(leaf: &Leaf) -> bool {
+    leaf.kind == Kind::File && leaf.mode == 1
+}
+
+/// Makes everything below a folder removable.
+fn unlock(path: &Path) {
+    let Ok(there) = fs::symlink_metadata(path) else { return };
+    if there.is_file() || there.is_dir() {
+        set_flag(path, false);
+    }
+    if there.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|entry| unlock(&entry.unwrap().path()));
+    }
+}
+
+fn has_flag(path: &Path) -> bool {
+    let flags = rustix::fs::ioctl_getflags(fs::File::open(path).unwrap());
+    flags.is_ok_and(|flags| flags.contains(rustix::fs::IFlags::IMMUTABLE))
+}
+
+fn set_flag(path: &Path, is_set: bool) -> bool {
+    let file = fs::File::open(path).unwrap();
+    let Ok(mut flags) = rustix::fs::ioctl_getflags(&file) else { return false };
+    if flags.contains(rustix::fs::IFlags::IMMUTABLE) == is_set {
+        return true;
+    }
+    flags.set(rustix::fs::IFlags::IMMUTABLE, is_set);
+    rustix::fs::ioctl_setflags(&file, flags).is_ok()
+}
+
 fn make_leaf(path: &Path, leaf: &Leaf) {
     match leaf.kind {
         Kind::File => {
@@ -340,6 +383,23 @@ fn without_groups(tree: &Tree) -> Tree {
     tree.iter().map(|(name, entry)| (*name, plain(entry))).collect()
 }
 
+/// Everything that a tree has is immutable if it should be.
+fn check_flags(folder: &Path, tree: &Tree) -> Result<(), TestCaseError> {
+    for (name, entry) in tree {
+        let path = folder.join(name);
+        let should_be = match entry {
+            Entry::Folder { mode, entries } => {
+                check_flags(&path, entries)?;
+                *mode == 1
+            }
+            Entry::Leaf(leaf) if leaf.kind == Kind::File => is_locked(leaf),
+            Entry::Leaf(_) => continue,
+        };
+        prop_assert_eq!(has_flag(&path), should_be, "{:?}", path);
+    }
+    Ok(())
+}
+
 /// The paths of each group of a snapshot, and of the files that have one name.
 fn names(tree: &Tree, below: &Path, groups: &mut BTreeMap<Option<u8>, BTreeSet<PathBuf>>) {
     for (name, entry) in tree {
@@ -402,6 +462,14 @@ struct Bench {
     blocks: MemoryBlockStore,
     names: Vec<BlockName>,
     root: Node,
+    /// Whether the snapshot has flags.
+    is_locked: bool,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        unlock(self.folder.path());
+    }
 }
 
 impl Bench {
@@ -409,13 +477,17 @@ impl Bench {
         let (folder, blocks) = (tempfile::tempdir().unwrap(), MemoryBlockStore::new());
         let source = folder.path().join("source");
         make(&source, snapshot);
+        let is_locked = lock(&source, snapshot);
+        if !is_locked {
+            unlock(&source);
+        }
         let watched = Watched::new(&blocks, None);
         let progress = Progress::new();
         let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
         let options = FolderOptions::default();
         let archived = archive_folder(&watched, &InlineWorkers, &source, None, &options, watch).unwrap();
         let names = watched.names.into_inner().unwrap();
-        Self { root: archived.root, names, folder, blocks }
+        Self { root: archived.root, names, folder, blocks, is_locked }
     }
 
     fn destination(&self) -> PathBuf {
@@ -510,6 +582,9 @@ proptest! {
         let (found, inodes) = read(&bench.destination());
         prop_assert_eq!(found, without_groups(&snapshot));
         check_links(&snapshot, &inodes)?;
+        if bench.is_locked {
+            check_flags(&bench.destination(), &snapshot)?;
+        }
         prop_assert_eq!(bench.leftovers(), 0);
     }
 
@@ -536,6 +611,9 @@ proptest! {
         prop_assert_eq!(found, without_groups(&expected));
         if problems == 0 && matches!(way.overwrite, Overwrite::Always | Overwrite::IfChanged) {
             check_links(&snapshot, &inodes)?;
+            if bench.is_locked {
+                check_flags(&bench.destination(), &snapshot)?;
+            }
         }
         prop_assert_eq!(bench.leftovers(), 0);
     }

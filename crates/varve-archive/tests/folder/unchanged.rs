@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
 
-use varve_archive::Node;
+use varve_archive::{InodeFlags, Node, StoredFiles, lookup};
 use varve_block::{BlockStore, BlockType};
 use varve_world::Timestamp;
 
@@ -73,6 +75,33 @@ fn a_file_that_changed_since_the_run_began_is_read_again() {
     assert_eq!(run_at(later, Some(&hot.root)).counts.read_count, 1);
     let cold = run_at(later, None);
     assert_eq!(run_at(later, Some(&cold.root)).counts.read_count, 0);
+}
+
+/// A file that was archived before flags were kept has got none, and is read once more for the
+/// flags that its status shows.
+#[test]
+fn flags_that_an_earlier_build_left_out_are_added() {
+    let mut place = Place::new();
+    let path = place.file("immutable", "bytes");
+    place.file("plain", "bytes");
+    let lock =
+        |flag| Command::new("chattr").arg(flag).arg(&path).status().is_ok_and(|status| status.success());
+    if !lock("+i") {
+        eprintln!("skipped as flags cannot be set here: flags_that_an_earlier_build_left_out_are_added");
+        return;
+    }
+    place.options.adjust = |node| node.inode_flags = InodeFlags::NONE;
+    let first = place.archive(None);
+    place.options.adjust = |_| {};
+    let second = place.archive(Some(&first.root));
+    let third = place.archive(Some(&second.root));
+    assert!(lock("-i"));
+    assert_eq!((second.counts.read_count, second.counts.unchanged_count), (1, 1));
+    assert_eq!((third.counts.read_count, third.counts.unchanged_count), (0, 2));
+    let files = StoredFiles::new(&place.blocks);
+    let flags = |root: &Node| lookup(&files, root, Path::new("immutable")).unwrap().inode_flags;
+    assert_eq!([flags(&second.root), flags(&third.root)], [InodeFlags::IMMUTABLE; 2]);
+    assert!(flags(&first.root).is_empty());
 }
 
 #[test]

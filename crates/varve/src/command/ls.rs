@@ -168,6 +168,7 @@ pub(super) fn as_json(path: &[u8], node: &Node) -> Value {
         "gid": node.gid,
         "size": node.size,
         "mtime": moment::file_time_rfc3339(node.mtime),
+        "flags": node.inode_flags.names().collect::<Vec<_>>(),
         "target": null,
         "problem": node.problem.map(|problem| problem.to_string()),
     });

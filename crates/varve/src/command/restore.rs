@@ -145,6 +145,9 @@ struct Origin<'a> {
     damaged: Option<&'a DamageList>,
 }
 
+/// The reason why a file lacks flags.
+const NO_FLAGS: &str = "this file system, or this user's rights, do not allow them";
+
 /// Says what was restored, and what is missing of it.
 fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
     let Restored { kind, counts, is_damaged } = restored;
@@ -152,6 +155,11 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
         0 => {}
         1 => remark!("varve: 1 file or folder is missing, or lacks something"),
         several => remark!("varve: {several} files or folders are missing, or lack something"),
+    }
+    match counts.lacking_flags_count {
+        0 => {}
+        1 => remark!("varve: 1 file or folder lacks flags that chattr sets: {NO_FLAGS}"),
+        several => remark!("varve: {several} files or folders lack flags that chattr sets: {NO_FLAGS}"),
     }
     if counts.is_delete_withheld {
         remark!("varve: nothing was removed, as not everything is restored");
@@ -167,6 +175,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
             "attributes": counts.attributes_count,
             "deleted": counts.deleted_count,
             "problems": counts.problem_count,
+            "lacking_flags": counts.lacking_flags_count,
             "left_out": left_out_json(place.left_out()),
         });
         show::put_name(&mut value, "path", destination.as_os_str().as_bytes());

@@ -1,4 +1,5 @@
 //! Loop devices over images, and what is mounted from them; gone when the test is over, whatever came of it.
+#![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use varve_world::Workers;
 
 use super::super::pipeline;
+use super::super::status::open_file;
 use super::super::watch::Watch;
 use super::attributes::Attributes;
 use super::beside::Over;
@@ -14,6 +15,7 @@ use super::decision::{Action, Policy, Reason};
 use super::delete::delete_extras;
 use super::destination::{Destination, New, Situation};
 use super::files::FileWriter;
+use super::flag_giver::FlagGiver;
 use super::guards::Guards;
 use super::options::Overwrite;
 use super::steps::Rules;
@@ -30,8 +32,10 @@ use crate::unfinished::{Made, Unfinished};
 /// gets what the snapshot has, one file at a time, each replaced in one step; what the snapshot does not have stays unless
 /// [`delete`](RestoreOptions::delete) says otherwise, and nothing is removed if anything could not be restored.
 ///
-/// What is missing in the store, what cannot be read in a file system, and what the system refuses, is reported and left out; the rest is
-/// restored. Holes come back as holes. Holds a bounded number of files whatever their size, and a path for each file that has several names.
+/// What is missing in the store, what cannot be read in a file system, and what the system refuses,
+/// is reported and left out; the rest is restored. Holes come back as holes. Holds a bounded number
+/// of files whatever their size, and a path for each file that has several names or is locked by
+/// its flags.
 ///
 /// # Errors
 /// [`RestoreFolderError`].
@@ -44,7 +48,8 @@ pub fn restore_folder(
     watch: Watch<'_>,
 ) -> Result<RestoreCounts, RestoreFolderError> {
     let guards = Guards::new(options.kept);
-    let restore = Restore { files, workers, root, options, watch, guards: &guards };
+    let flags = FlagGiver::default();
+    let restore = Restore { files, workers, root, options, watch, guards: &guards, flags: &flags };
     let destination = Destination::open(destination)?;
     match destination.look(root, &options, &guards)? {
         Situation::Free if root.kind == NodeKind::Folder => {
@@ -53,7 +58,7 @@ pub fn restore_folder(
         Situation::Empty(folder) => restore.make_folder(destination.begin_below(folder, options.source)?),
         Situation::Folder(folder) => match options.overwrite {
             None => Err(destination.refused(root, Reason::Exists)),
-            Some(overwrite) => restore.merge(folder, overwrite),
+            Some(overwrite) => restore.merge(folder, overwrite, false),
         },
         Situation::Free => restore.make_one(destination, Over::Nothing),
         Situation::Entry((Action::Replace, Reason::OtherKind(NodeKind::Folder))) => {
@@ -64,9 +69,11 @@ pub fn restore_folder(
         }
         Situation::Entry((Action::Replace, _)) => restore.make_one(destination, Over::File),
         Situation::Entry((Action::Attributes, _)) => {
-            let given = destination.give_attributes(root, restore.attributes(true));
-            given.map_err(|error| destination.failed(error))?;
-            Ok(RestoreCounts { attributes_count: 1, ..RestoreCounts::default() })
+            let given = destination.give_attributes(root, restore.attributes(true), &flags);
+            let file = given.map_err(|error| destination.failed(error))?;
+            let mut counts = RestoreCounts { attributes_count: 1, ..RestoreCounts::default() };
+            restore.lock(file.as_ref(), &mut counts)?;
+            Ok(counts)
         }
         Situation::Entry((Action::Keep, _)) => {
             Ok(RestoreCounts { kept_count: 1, ..RestoreCounts::default() })
@@ -83,11 +90,12 @@ struct Restore<'a> {
     options: RestoreOptions<'a>,
     watch: Watch<'a>,
     guards: &'a Guards,
+    flags: &'a FlagGiver,
 }
 
 impl<'a> Restore<'a> {
     fn attributes(&self, may_inherit: bool) -> Attributes {
-        Attributes { owners: self.options.owners, may_inherit }
+        Attributes::new(self.options.owners, may_inherit)
     }
 
     fn rules<'r>(&'r self, policy: Policy, attributes: Attributes, trusted: Option<&'r Path>) -> Rules<'r> {
@@ -96,7 +104,7 @@ impl<'a> Restore<'a> {
     }
 
     fn writer(&self, attributes: Attributes) -> FileWriter<'_> {
-        FileWriter::new(self.files, self.watch, attributes, self.guards, self.options.damaged)
+        FileWriter::new(self.files, self.watch, (attributes, self.flags), self.guards, self.options.damaged)
     }
 
     /// Makes a folder that is new, and puts it in its place.
@@ -110,15 +118,17 @@ impl<'a> Restore<'a> {
         let is_new = !unfinished.is_continued();
         let rules = self.rules(Policy::Continue, attributes, trusted.as_deref());
         let descriptor = new.open_folder()?;
-        let counts = self.write_tree(rules, Some(unfinished), (descriptor, is_new, Action::Create));
-        self.place(new, counts, attributes)
+        let made = rustix::io::dup(&descriptor).map_err(|error| new.failed(error.into()))?;
+        let target = self.target(rules, Some(unfinished));
+        let counts = self.write_tree(target, (descriptor, is_new, Action::Create));
+        self.place(new, counts, attributes, Some(made))
     }
 
     /// An earlier run has made everything, and was about to move it to its place. What it could not restore is missing there.
     fn go_on_placing(&self, new: New, attributes: Attributes) -> Result<RestoreCounts, RestoreFolderError> {
         let folder = new.put_in_place(self.root, attributes, self.guards)?.1;
         match folder {
-            Some(folder) => self.merge(folder, Overwrite::Never),
+            Some(folder) => self.merge(folder, Overwrite::Never, true),
             None => Ok(RestoreCounts::default()),
         }
     }
@@ -130,18 +140,18 @@ impl<'a> Restore<'a> {
             let new = destination.begin(Made::File, self.options.source, over)?;
             let unfinished = new.unfinished();
             let rules = self.rules(Policy::Continue, attributes, None);
-            let target =
-                TreeTarget { rules, unfinished: Some(unfinished), note_bytes: self.options.note_bytes };
+            let target = self.target(rules, Some(unfinished));
             let writer = self.writer(attributes);
             let written = pipeline::run(self.workers, &|job| writer.write(job), |pipeline| {
                 TreeWriter::new(&writer, pipeline, self.watch, target).write_file(self.root, unfinished)
             });
             let counts = end(written, writer);
-            return self.place(new, counts, attributes);
+            let made = open_file(unfinished.folder(), unfinished.name()).ok();
+            return self.place(new, counts, attributes, made);
         }
         let writer = self.writer(attributes);
         let rules = self.rules(Policy::Continue, attributes, None);
-        let target = TreeTarget { rules, unfinished: None, note_bytes: u64::MAX };
+        let target = self.target(rules, None);
         let mut counts = RestoreCounts::default();
         let make = |parent: OwnedFd, name: &[u8]| {
             counts = pipeline::run(self.workers, &|job| writer.write(job), |pipeline| {
@@ -156,19 +166,29 @@ impl<'a> Restore<'a> {
         Ok(counts)
     }
 
-    /// Merges a folder into one that is there.
-    fn merge(&self, folder: OwnedFd, overwrite: Overwrite) -> Result<RestoreCounts, RestoreFolderError> {
+    /// Merges a folder into one that is there. `is_placed`: see [`TreeTarget::is_placed`].
+    fn merge(
+        &self,
+        folder: OwnedFd,
+        overwrite: Overwrite,
+        is_placed: bool,
+    ) -> Result<RestoreCounts, RestoreFolderError> {
         let rules = self.rules(Policy::Merge(overwrite), self.attributes(true), None);
         let for_deletion = rustix::io::dup(&folder).ok().filter(|_| self.options.delete);
-        let synced = rustix::io::dup(&folder).ok();
-        let mut counts = self.write_tree(rules, None, (folder, false, Action::Keep))?;
+        let root = rustix::io::dup(&folder).ok();
+        let target = TreeTarget { is_placed, ..self.target(rules, None) };
+        let mut counts = self.write_tree(target, (folder, false, Action::Keep))?;
         if let Some(folder) = for_deletion {
             counts.is_delete_withheld = counts.problem_count > 0;
             if !counts.is_delete_withheld {
                 delete_extras(self.files, rules, self.root, folder, self.watch, &mut counts)?;
             }
         }
-        if let Some(folder) = synced {
+        if is_placed || matches!(overwrite, Overwrite::Always | Overwrite::IfChanged) {
+            self.give_root_flags(root.as_ref());
+        }
+        self.lock(root.as_ref(), &mut counts)?;
+        if let Some(folder) = root {
             let synced = rustix::fs::syncfs(&folder);
             synced.map_err(|error| RestoreFolderError::Destination {
                 path: PathBuf::new(),
@@ -178,26 +198,46 @@ impl<'a> Restore<'a> {
         Ok(counts)
     }
 
+    /// Gives the folder that everything was restored to its flags.
+    fn give_root_flags(&self, root: Option<&OwnedFd>) {
+        if let Some(root) = root.filter(|_| !self.root.inode_flags.is_empty()) {
+            self.flags.give(root, Path::new(""), self.root);
+        }
+    }
+
+    /// Sets the flags that refuse changes. Nothing else may follow.
+    fn lock(&self, root: Option<&OwnedFd>, counts: &mut RestoreCounts) -> Result<(), RestoreFolderError> {
+        counts.lacking_flags_count = self
+            .flags
+            .finish(root)
+            .map_err(|source| RestoreFolderError::Destination { path: PathBuf::new(), source })?;
+        Ok(())
+    }
+
+    fn target<'r>(&self, rules: Rules<'r>, unfinished: Option<&'r Unfinished>) -> TreeTarget<'r> {
+        TreeTarget { rules, unfinished, note_bytes: self.options.note_bytes, is_placed: false }
+    }
+
     fn write_tree(
         &self,
-        rules: Rules<'_>,
-        unfinished: Option<&Unfinished>,
+        target: TreeTarget<'_>,
         root: (OwnedFd, bool, Action),
     ) -> Result<RestoreCounts, RestoreFolderError> {
-        let writer = self.writer(rules.attributes);
-        let target = TreeTarget { rules, unfinished, note_bytes: self.options.note_bytes };
+        let writer = self.writer(target.rules.attributes);
         let written = pipeline::run(self.workers, &|job| writer.write(job), |pipeline| {
             TreeWriter::new(&writer, pipeline, self.watch, target).write_folder(self.root, root)
         });
         end(written, writer)
     }
 
-    /// Puts what was made in its place. An unfinished restore stays, and its place is named.
+    /// Puts what was made in its place: `made` is what was opened of it. An unfinished restore
+    /// stays, and its place is named.
     fn place(
         &self,
         new: New,
         counts: Result<RestoreCounts, RestoreFolderError>,
         attributes: Attributes,
+        made: Option<OwnedFd>,
     ) -> Result<RestoreCounts, RestoreFolderError> {
         let at = Some(new.partial_path());
         let mut counts = counts.map_err(|error| match error {
@@ -211,10 +251,16 @@ impl<'a> Restore<'a> {
             new.discard(self.guards);
             return Err(new.failed(io::ErrorKind::NotFound.into()));
         }
-        if let (Some(not_removed), _) = new.put_in_place(self.root, attributes, self.guards)? {
+        let (not_removed, into) = new.put_in_place(self.root, attributes, self.guards)?;
+        if let Some(not_removed) = not_removed {
             self.watch.report(Path::new(""), not_removed);
             counts.problem_count += 1;
         }
+        let root = into.or(made);
+        if self.root.kind == NodeKind::Folder {
+            self.give_root_flags(root.as_ref());
+        }
+        self.lock(root.as_ref(), &mut counts)?;
         Ok(counts)
     }
 }

@@ -8,8 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 
-use super::super::status::Status;
+use super::super::status::{Status, open_file, open_folder};
 use super::super::xattrs::XattrPlace;
+use super::flag_giver;
+use super::locked::Locked;
+use crate::inode_flags::InodeFlags;
 use crate::node::{Node, NodeKind, Xattr};
 
 /// Setuid and setgid.
@@ -27,12 +30,18 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// Which attributes are restored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attributes {
-    pub(super) owners: bool,
-    /// Whether what is made may have got an ACL from a folder that is not ours.
-    pub(super) may_inherit: bool,
+    owners: bool,
+    may_inherit: bool,
+    /// The flags that this process may set.
+    permitted: InodeFlags,
 }
 
 impl Attributes {
+    /// `may_inherit`: what is made may have got an ACL from a folder that is not ours.
+    pub(super) fn new(owners: bool, may_inherit: bool) -> Self {
+        Self { owners, may_inherit, permitted: flag_giver::permitted() }
+    }
+
     /// To an open file or folder. The first error that is met is returned; what can be given is given.
     pub(super) fn give_open(self, file: impl AsFd, node: &Node, has_times: bool) -> io::Result<()> {
         let owned = self.owner(node).map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(&file, uid, gid));
@@ -62,9 +71,14 @@ impl Attributes {
         Ok(timed?)
     }
 
-    /// To an open file or folder that was there before: what it has and the node has not is taken away.
+    /// To an open file or folder that was there before: what it has and the node has not is taken
+    /// away. One that is locked must have it all.
     pub(super) fn give_existing(self, file: impl AsFd, node: &Node) -> io::Result<()> {
-        let place = XattrPlace::open(&file);
+        let (place, status) = (XattrPlace::open(&file), Status::of_open(&file)?);
+        if let Some(locked) = Locked::entry(&status) {
+            let has_all = status.mtime == node.mtime && self.are_given_at(&place, node, &status);
+            return if has_all { Ok(()) } else { Err(io::Error::other(locked)) };
+        }
         let mut taken = Ok(());
         for xattr in place.read()?.iter().filter(|xattr| self.is_extra(xattr, node)) {
             taken = taken.and(place.remove(&xattr.name));
@@ -75,6 +89,24 @@ impl Attributes {
 
     /// Whether something that was there before has all that would be given to it, but for its times.
     pub(super) fn are_given(self, folder: &OwnedFd, name: &[u8], node: &Node, status: &Status) -> bool {
+        self.are_given_at(&XattrPlace::named(folder, name), node, status)
+            && self.has_flags(folder, name, node)
+    }
+
+    /// A flag that this process cannot set is no difference: it would be one forever.
+    fn has_flags(self, folder: &OwnedFd, name: &[u8], node: &Node) -> bool {
+        let flags = node.inode_flags.and(self.permitted);
+        let opened = match node.kind {
+            _ if flags.is_empty() => return true,
+            NodeKind::Folder => open_folder(folder, name),
+            NodeKind::File => open_file(folder, name),
+            _ => return true,
+        };
+        opened.map_or(true, |file| flag_giver::has(file, flags))
+    }
+
+    /// All but flags.
+    fn are_given_at(self, place: &XattrPlace<'_>, node: &Node, status: &Status) -> bool {
         let has_mode = node.kind == NodeKind::SymbolicLink
             || Mode::from_raw_mode(u32::from(status.mode)) == self.mode(node);
         let has_owner = self.owner(node).is_none_or(|(uid, gid)| {
@@ -84,7 +116,7 @@ impl Attributes {
         if !has_mode || !has_owner {
             return false;
         }
-        let Ok(there) = XattrPlace::named(folder, name).read() else { return false };
+        let Ok(there) = place.read() else { return false };
         let is_there = |xattr: &Xattr| there.binary_search(xattr).is_ok();
         node.xattrs.iter().filter(|xattr| self.is_given(xattr)).all(is_there)
             && !there.iter().any(|xattr| self.is_extra(xattr, node))

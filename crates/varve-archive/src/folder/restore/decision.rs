@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::status::Status;
+use super::locked::Locked;
 use super::options::Overwrite;
 use crate::node::{Node, NodeKind};
 
@@ -51,7 +52,7 @@ pub enum Reason {
     OtherKind(NodeKind),
     /// The same file has other names, which the snapshot does not know of.
     Linked,
-    /// Owner, mode or extended attributes differ.
+    /// Owner, mode, extended attributes or flags differ.
     AttributesDiffer,
     /// Nothing differs.
     Equal,
@@ -71,6 +72,8 @@ pub enum Reason {
     Mount,
     /// It is a Varve store.
     Store,
+    /// It, or the folder that it is in, has a flag that refuses changes.
+    Locked(Locked),
     /// The snapshot has nothing of it but the name.
     NotArchived,
     /// What is there cannot be looked at.
@@ -96,6 +99,7 @@ impl std::fmt::Display for Reason {
             Self::MustStay(what) => write!(f, "{} must stay", what.display()),
             Self::Mount => f.write_str("a file system is mounted there"),
             Self::Store => f.write_str("it is a Varve store"),
+            Self::Locked(locked) => locked.fmt(f),
             Self::NotArchived => f.write_str("the snapshot has only its name"),
             Self::Unreadable(error) => write!(f, "it cannot be looked at: {error}"),
         }
@@ -121,7 +125,7 @@ pub(super) struct There<'t> {
     pub(super) is_trusted: bool,
     /// Whether a symbolic link leads where it should.
     pub(super) has_target: &'t dyn Fn() -> bool,
-    /// Whether owner, mode and extended attributes are as they should be.
+    /// Whether owner, mode, extended attributes and flags are as they should be.
     pub(super) has_attributes: &'t dyn Fn() -> bool,
 }
 

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::super::status::{Names, Status};
+use super::super::status::{Names, Status, open_file};
 use super::attributes::Attributes;
 use super::beside::{self, Over, PlaceError};
 use super::decision::{Action, Decision, Policy, Reason, There, decide};
+use super::flag_giver::FlagGiver;
 use super::guards::{Guards, Hindrance};
+use super::locked::{self, Locked};
 use super::{RestoreFolderError, RestoreOptions};
 use crate::node::{Node, NodeKind};
 use crate::partial::{self, exists, rename_new};
@@ -123,7 +125,7 @@ impl Destination {
             return (Action::Skip, Reason::MustStay(kept.to_path_buf()));
         }
         let node = Node { name: self.name.clone(), link_group: None, ..root.clone() };
-        let attributes = Attributes { owners: options.owners, may_inherit: true };
+        let attributes = Attributes::new(options.owners, true);
         let there = There {
             status,
             is_trusted: true,
@@ -134,32 +136,46 @@ impl Destination {
             has_attributes: &|| attributes.are_given(&self.parent, &node.name, &node, status),
         };
         let decision = decide(Policy::Merge(overwrite), options.replace_types, &node, Some(&there));
-        match decision {
-            (Action::Replace, Reason::OtherKind(NodeKind::Folder)) => {
+        match (decision, Locked::entry(status)) {
+            ((Action::Replace | Action::Attributes, _), Some(locked)) => {
+                (Action::Skip, Reason::Locked(locked))
+            }
+            (decision @ (Action::Replace, Reason::OtherKind(NodeKind::Folder)), None) => {
                 match guards.look_through(&self.parent, &self.name, &self.path, &|_, _| false) {
                     Ok(()) => decision,
                     Err(hindrance) => (Action::Skip, hindrance.reason()),
                 }
             }
-            decision => decision,
+            (decision, _) => decision,
         }
     }
 
-    /// Gives what is there owner, mode, times and attributes.
-    pub(super) fn give_attributes(&self, root: &Node, attributes: Attributes) -> io::Result<()> {
+    /// Gives what is there owner, mode, times, attributes and flags. Returns the file that has got
+    /// flags.
+    pub(super) fn give_attributes(
+        &self,
+        root: &Node,
+        attributes: Attributes,
+        flags: &FlagGiver,
+    ) -> io::Result<Option<OwnedFd>> {
         match root.kind {
             NodeKind::File => {
-                attributes.give_existing(super::super::status::open_file(&self.parent, &self.name)?, root)
+                let file = open_file(&self.parent, &self.name)?;
+                attributes.give_existing(&file, root)?;
+                flags.give(&file, Path::new(""), root);
+                Ok(Some(file))
             }
-            _ => attributes.give_named(&self.parent, &self.name, root),
+            _ => attributes.give_named(&self.parent, &self.name, root).map(|()| None),
         }
     }
 
     /// Where a new file or folder is made: beside the destination.
     pub(super) fn begin(self, made: Made, source: &[u8], over: Over) -> Result<New, RestoreFolderError> {
         let folder = rustix::io::dup(&self.parent).map_err(|error| self.failed(error.into()))?;
-        let unfinished =
-            Unfinished::open(folder, &self.name, made, source).map_err(|error| self.failed(error.into()))?;
+        let unfinished = Unfinished::open(folder, &self.name, made, source).map_err(|error| {
+            let parent = self.path.parent().unwrap_or(Path::new(""));
+            self.failed(locked::explain(error, &self.parent, parent))
+        })?;
         Ok(New { to: Whither::Beside { over }, unfinished, destination: self })
     }
 
@@ -167,7 +183,7 @@ impl Destination {
     pub(super) fn begin_below(self, folder: OwnedFd, source: &[u8]) -> Result<New, RestoreFolderError> {
         let below = rustix::io::dup(&folder).map_err(|error| self.failed(error.into()))?;
         let unfinished = Unfinished::open(below, &self.name, Made::Folder, source)
-            .map_err(|error| self.failed(error.into()))?;
+            .map_err(|error| self.failed(locked::explain(error, &folder, Path::new(""))))?;
         Ok(New { to: Whither::Into { folder }, unfinished, destination: self })
     }
 

@@ -7,7 +7,6 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::attributes::INHERITED_BY_ALL;
-use super::files::TargetFolder;
 use crate::node::{Node, NodeKind};
 
 /// What a folder may hand down to what is made in it.
@@ -51,8 +50,8 @@ pub(super) fn can_be_copied(error: Errno) -> bool {
 }
 
 /// Opens a folder step by step, through no symbolic link.
-pub(super) fn open_beneath(root: &TargetFolder, path: &Path) -> Result<OwnedFd, Errno> {
-    let mut folder = rustix::io::dup(&root.descriptor)?;
+pub(super) fn open_beneath(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let mut folder = rustix::io::dup(root)?;
     for name in path {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         folder = rustix::fs::openat(&folder, name, flags, Mode::empty())?;

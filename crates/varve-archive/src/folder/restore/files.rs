@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::super::watch::Watch;
 use super::attributes::Attributes;
 use super::beside::{self, Over, PlaceError};
+use super::flag_giver::{self, FlagGiver};
 use super::guards::Guards;
 use crate::damage::DamageList;
 use crate::files::{Files, ReadContentError};
@@ -179,6 +180,7 @@ pub(super) struct FileWriter<'a> {
     pub(super) files: &'a dyn Files,
     pub(super) watch: Watch<'a>,
     pub(super) attributes: Attributes,
+    pub(super) flags: &'a FlagGiver,
     pub(super) guards: &'a Guards,
     pub(super) damaged: Option<&'a DamageList>,
     /// Why nothing more is written: the disk is full, or gone.
@@ -189,11 +191,11 @@ impl<'a> FileWriter<'a> {
     pub(super) fn new(
         files: &'a dyn Files,
         watch: Watch<'a>,
-        attributes: Attributes,
+        (attributes, flags): (Attributes, &'a FlagGiver),
         guards: &'a Guards,
         damaged: Option<&'a DamageList>,
     ) -> Self {
-        Self { files, watch, attributes, guards, damaged, stopped_by: OnceLock::new() }
+        Self { files, watch, attributes, flags, guards, damaged, stopped_by: OnceLock::new() }
     }
 
     /// Whether nothing more is to be written.
@@ -358,9 +360,11 @@ impl<'a> FileWriter<'a> {
     }
 
     fn complete(&self, file: &FileToWrite, open: &OpenFile) -> Written {
-        // A file with holes that do not belong there keeps the time at which it was written: nothing takes it for equal later.
+        // A file with holes that do not belong there keeps the time at which it was written:
+        // nothing takes it for equal later. It is not locked, so that it can be replaced.
         let has_times = !self.is_damaged(file, &(0..file.node.size));
         let given = self.attributes.give_open(&open.descriptor, &file.node, has_times);
+        let has_flags = flag_giver::give_now(&open.descriptor, &file.node);
         let mut has_problem = given.is_err();
         if let Err(source) = given {
             self.watch.report(&file.path, AttributesLacking { source });
@@ -379,6 +383,9 @@ impl<'a> FileWriter<'a> {
                 }
                 Err(error) => return self.leave_out(file, Some(open), WriteFileError::Place(error)),
             }
+        }
+        if has_times {
+            self.flags.give_rest(&open.descriptor, &file.path, &file.node, has_flags);
         }
         self.watch.progress.add_files_done(1);
         Written { number: file.number, bytes: Some(file.node.size), has_problem }
@@ -409,6 +416,12 @@ impl<'a> FileWriter<'a> {
 
 /// Makes a file that only its owner can see into, or opens the one that was made before.
 fn open(file: &FileToWrite) -> Result<OpenFile, WriteFileError> {
+    let opened = open_or_make(file)?;
+    flag_giver::give_before_content(&opened.descriptor, &file.node);
+    Ok(opened)
+}
+
+fn open_or_make(file: &FileToWrite) -> Result<OpenFile, WriteFileError> {
     let (folder, name) = (&file.folder.descriptor, file.node.name.as_slice());
     match file.placing {
         Placing::Direct => {

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::super::status::Names;
 use super::decision::Reason;
+use super::locked::Locked;
 use crate::node::NodeKind;
 
 /// Device and inode.
@@ -44,6 +45,8 @@ pub(super) enum Hindrance {
     Mount { at: PathBuf },
     #[error("{} is a Varve store", at.display())]
     Store { at: PathBuf },
+    #[error(transparent)]
+    Locked(Locked),
     #[error("{} is excluded", at.display())]
     Excluded { at: PathBuf },
     #[error("{} cannot be looked at or removed", path.display())]
@@ -71,6 +74,7 @@ impl Hindrance {
             Self::Kept { kept } => Reason::MustStay(kept.clone()),
             Self::Mount { .. } => Reason::Mount,
             Self::Store { .. } => Reason::Store,
+            Self::Locked(locked) => Reason::Locked(locked.clone()),
             Self::Excluded { .. } => Reason::Excluded,
             Self::System { source, .. } => Reason::Unreadable(source.to_string()),
         }
@@ -190,6 +194,11 @@ impl Guards {
     ) -> Result<Option<OwnedFd>, Hindrance> {
         let failed = |source: Errno| Hindrance::System { path: path.into(), source: source.into() };
         let mut is_folder = kind == Some(NodeKind::Folder);
+        if deed == Deed::Look
+            && let Some(locked) = Locked::named(folder, name, path)
+        {
+            return Err(Hindrance::Locked(locked));
+        }
         if !is_folder && (kind.is_none() || self.has_files) {
             match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => {
@@ -263,6 +272,9 @@ fn open_in_mount(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 fn unlink(folder: &OwnedFd, name: &[u8], path: &Path, flags: AtFlags) -> Result<(), Hindrance> {
     match rustix::fs::unlinkat(folder, name, flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(Hindrance::System { path: path.into(), source: error.into() }),
+        Err(error) => Err(match Locked::named(folder, name, path).filter(|_| error == Errno::PERM) {
+            Some(locked) => Hindrance::Locked(locked),
+            None => Hindrance::System { path: path.into(), source: error.into() },
+        }),
     }
 }

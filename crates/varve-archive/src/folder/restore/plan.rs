@@ -104,7 +104,7 @@ pub fn plan_restore(
         replace_types: options.replace_types,
         filter: options.filter,
         guards: &guards,
-        attributes: Attributes { owners: options.owners, may_inherit: true },
+        attributes: Attributes::new(options.owners, true),
         trusted: None,
     };
     let is_entered = root.kind == NodeKind::Folder && decision.0 != Action::Skip;

@@ -21,6 +21,7 @@ use super::attributes::Attributes;
 use super::decision::{Action, Decision, Policy, Reason, There, decide, decide_link};
 use super::files::TargetFolder;
 use super::guards::Guards;
+use super::locked::Locked;
 use super::options::RestoreFilter;
 use crate::files::{Files, Nodes};
 use crate::node::{Node, NodeKind};
@@ -298,6 +299,7 @@ impl<'a> Steps<'a> {
             (Some(folder), Some(status)) => self.decide_there(folder, path, node, status),
             _ => decide(rules.policy, rules.replace_types, node, None),
         };
+        let decision = unless_locked(at, node, status.as_ref(), decision);
         self.note_group(node, &decision, status.as_ref());
         decision
     }
@@ -424,6 +426,9 @@ impl<'a> Steps<'a> {
             let reason = Reason::MustStay(stays.to_path_buf());
             return kept(self, reason);
         }
+        if let Some(locked) = locked(folder, Some(&status)) {
+            return kept(self, Reason::Locked(locked));
+        }
         if !is_folder {
             let decision = (Action::Delete, Reason::NotInSnapshot);
             return Some(Step::Extra { folder: Arc::clone(folder), path, kind: status.kind, decision });
@@ -514,6 +519,23 @@ impl Extras {
             *self = Self::Returning { found, is_extra: false, keeps: false };
         }
     }
+}
+
+/// What locks an entry, or the folder in which it would be made, renamed or removed.
+fn locked(folder: &TargetFolder, status: Option<&Status>) -> Option<Locked> {
+    status.and_then(Locked::entry).or_else(|| Locked::open(&folder.descriptor, &folder.path))
+}
+
+/// Nothing is done that the system is known to refuse. A folder that is locked is entered all the
+/// same.
+fn unless_locked(at: &At, node: &Node, status: Option<&Status>, decision: Decision) -> Decision {
+    let Some(folder) = at.there() else { return decision };
+    let found = match decision.0 {
+        Action::Create | Action::Replace => locked(folder, status),
+        Action::Attributes if node.kind != NodeKind::Folder => status.and_then(Locked::entry),
+        _ => None,
+    };
+    found.map_or(decision, |locked| (Action::Skip, Reason::Locked(locked)))
 }
 
 /// Whether a path comes after another one in the order of the walk: name by name, and what is in a folder after the folder.

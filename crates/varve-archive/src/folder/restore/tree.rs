@@ -17,7 +17,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode};
 
 use super::super::pipeline::Pipeline;
-use super::super::status::open_file;
+use super::super::status::{Status, open_file};
 use super::super::watch::Watch;
 use super::RestoreCounts;
 use super::beside::{self, Over, PlaceError};
@@ -89,6 +89,9 @@ pub(super) struct TreeTarget<'a> {
     /// Where progress is noted. Then nobody looks into the tree before it is done.
     pub(super) unfinished: Option<&'a Unfinished>,
     pub(super) note_bytes: u64,
+    /// Whether an earlier run has made everything and put it in its place, and was interrupted
+    /// before it gave the last flags.
+    pub(super) is_placed: bool,
 }
 
 pub(super) struct TreeWriter<'a> {
@@ -321,6 +324,9 @@ impl<'a> TreeWriter<'a> {
             (Action::Keep, reason) => {
                 self.counts.kept_count += 1;
                 self.watch.progress.add_files_done(1);
+                if reason == Reason::Equal || self.target.is_placed {
+                    self.give_flags(&parent, &path, &node);
+                }
                 if let (Reason::Equal, Some(group)) = (reason, node.link_group) {
                     self.linked.entry(group).or_insert(path);
                 }
@@ -586,16 +592,18 @@ impl<'a> TreeWriter<'a> {
             return self.make_now(folder, path, node, over);
         };
         let over_any = self.is_beside().then_some(over);
-        let linked = open_beneath(&root, first.parent().unwrap_or(Path::new(""))).and_then(|first_folder| {
-            let first_name = first.file_name().unwrap_or_default();
-            let link = |name: &[u8]| {
-                rustix::fs::linkat(&first_folder, first_name, &folder.descriptor, name, AtFlags::empty())
-            };
-            match over_any {
-                None => link(&node.name).map(|()| node.name.clone()),
-                Some(_) => beside::make(&node.name, link),
-            }
-        });
+        let linked = open_beneath(&root.descriptor, first.parent().unwrap_or(Path::new(""))).and_then(
+            |first_folder| {
+                let first_name = first.file_name().unwrap_or_default();
+                let link = |name: &[u8]| {
+                    rustix::fs::linkat(&first_folder, first_name, &folder.descriptor, name, AtFlags::empty())
+                };
+                match over_any {
+                    None => link(&node.name).map(|()| node.name.clone()),
+                    Some(_) => beside::make(&node.name, link),
+                }
+            },
+        );
         match linked {
             Ok(name) => {
                 if self.place(&folder, path, (&name, &node.name), over_any) {
@@ -634,13 +642,30 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
+    /// Gives a file that stays the flags that an interrupted run has not given to it.
+    fn give_flags(&self, parent: &TargetFolder, path: &Path, node: &Node) {
+        let is_other_name = node.link_group.is_some_and(|group| self.linked.contains_key(&group));
+        if node.inode_flags.is_empty() || node.kind != NodeKind::File || is_other_name {
+            return;
+        }
+        let Ok(file) = open_file(&parent.descriptor, &node.name) else {
+            return self.writer.flags.cannot_give(node);
+        };
+        let is_same = |status: Status| status.size == node.size && status.mtime == node.mtime;
+        if Status::of_open(&file).is_ok_and(is_same) {
+            self.writer.flags.give(&file, path, node);
+        }
+    }
+
     /// Gives a file that stays what it lacks.
     fn give_existing(&mut self, parent: &TargetFolder, path: &Path, node: &Node) {
         let (folder, attributes) = (&parent.descriptor, self.writer.attributes);
         let given = match node.kind {
-            NodeKind::File => {
-                open_file(folder, &node.name).and_then(|file| attributes.give_existing(&file, node))
-            }
+            NodeKind::File => open_file(folder, &node.name).and_then(|file| {
+                attributes.give_existing(&file, node)?;
+                self.writer.flags.give(&file, path, node);
+                Ok(())
+            }),
             _ => attributes.give_named(folder, &node.name, node),
         };
         match given {
@@ -659,9 +684,14 @@ impl<'a> TreeWriter<'a> {
             matches!(self.target.rules.policy, Policy::Merge(Overwrite::IfNewer | Overwrite::Never));
         let given = match at {
             At::New(_) => attributes.give_open(&folder.descriptor, node, true),
+            _ if is_left_alone && action == Action::Keep && !self.target.is_placed => return,
             _ if is_left_alone && action == Action::Keep => Ok(()),
             _ => attributes.give_existing(&folder.descriptor, node),
         };
+        // The root gets its flags when it is in its place.
+        if !folder.path.as_os_str().is_empty() {
+            self.writer.flags.give(&folder.descriptor, &folder.path, node);
+        }
         if let Err(source) = given {
             self.report(&folder.path, AttributesLacking { source });
         }

@@ -19,6 +19,7 @@ const LISTED_MAX: usize = 20;
 pub struct WouldChange {
     path: PathBuf,
     count: u64,
+    skipped_count: u64,
     listed: Vec<String>,
 }
 
@@ -26,6 +27,7 @@ impl std::fmt::Display for WouldChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let path = show::name(self.path.as_os_str().as_bytes());
         match self.count {
+            0 if self.skipped_count > 0 => write!(f, "{path} exists, and nothing in it would change:"),
             0 => write!(f, "{path} exists, and has all that would be restored"),
             1 => write!(f, "{path} exists, and 1 entry in it would change:"),
             several => write!(f, "{path} exists, and {several} entries in it would change:"),
@@ -33,7 +35,7 @@ impl std::fmt::Display for WouldChange {
         for line in &self.listed {
             write!(f, "\n{line}")?;
         }
-        match self.count.saturating_sub(self.listed.len() as u64) {
+        match (self.count + self.skipped_count).saturating_sub(self.listed.len() as u64) {
             0 => Ok(()),
             more => write!(f, "\nand {more} more"),
         }
@@ -42,7 +44,8 @@ impl std::fmt::Display for WouldChange {
 
 impl std::error::Error for WouldChange {}
 
-/// Lists what a restore into a folder would change, if that was allowed.
+/// Lists what a restore into a folder would change, if that was allowed, and what it would have to
+/// leave as it is.
 pub(super) fn would_change(
     tree: Tree<'_>,
     destination: &Path,
@@ -50,16 +53,17 @@ pub(super) fn would_change(
 ) -> Result<WouldChange> {
     let mut listed = Vec::new();
     let mut show = |entry: &PlannedEntry| {
-        if is_change(entry.action) && listed.len() < LISTED_MAX {
+        if entry.action != Action::Keep && listed.len() < LISTED_MAX {
             listed.push(line(Path::new(""), entry));
         }
     };
     let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
-    Ok(WouldChange { path: destination.to_path_buf(), count: counts.changes(), listed })
-}
-
-fn is_change(action: Action) -> bool {
-    !matches!(action, Action::Keep | Action::Skip)
+    Ok(WouldChange {
+        path: destination.to_path_buf(),
+        count: counts.changes(),
+        skipped_count: counts.skip,
+        listed,
+    })
 }
 
 /// Shows the whole plan.
