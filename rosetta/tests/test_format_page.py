@@ -27,7 +27,7 @@ import replica
 import rosetta
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "format.md").read_text()
+PAGE = (ROOT / "docs" / "internals" / "format.md").read_text()
 COUNTING = bytes(range(32))
 MARKS = ("needed to restore", "only to check", "only to mend", "only to write", "only to find", "only to read")
 

@@ -37,7 +37,7 @@ const HINTS: [&str; 13] = [
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
     "varve-index/src/disk/summary.rs",
-    "varve-replica/src/seen.rs",
+    "varve-replica/src/replication/seen.rs",
     "varve-store/src/audit.rs",
     "varve-store/src/checkpoint.rs",
     "varve-store/src/damaged.rs",
