@@ -10,48 +10,27 @@
 //! - Nothing is written, and what cannot be read is named as what it is.
 //! - Numbers of files are stable: the same disk gives the same file the same [`FileId`], today and in a year.
 //!
+//! Read first: `file_systems/file_system.rs` (the trait), `disks/disk.rs` (a disk and its volumes) and
+//! `leave_out/proof.rs` (when bytes need not be kept).
+//!
 //! This crate knows nothing of snapshots or stores: it reads whatever implements [`ReadAt`].
 
-mod calendar;
-mod clusters;
-mod content;
-mod crc;
-mod disk;
-mod disk_problem;
-mod exfat;
-mod ext;
-mod fat;
-mod fields;
-mod file_system;
-mod file_time;
-mod iso;
-mod joined;
+mod bytes;
+mod disks;
+mod file_systems;
 mod leave_out;
-mod left_out;
-mod lvm;
-mod ntfs;
-mod open;
-mod partitions;
-mod proof;
-mod ranges;
-mod read_at;
-mod signatures;
-mod swap;
-mod swap_header;
-mod volume;
-mod wide_names;
 
-pub use content::{FileSystemKind, VolumeContent};
-pub use disk::Disk;
-pub use disk_problem::DiskProblem;
-pub use ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
-pub use file_system::{
+pub use bytes::ranges::Ranges;
+pub use bytes::read_at::{Part, ReadAt};
+pub use disks::content::{FileSystemKind, VolumeContent};
+pub use disks::disk::Disk;
+pub use disks::disk_problem::DiskProblem;
+pub use disks::partitions::{PartitionType, TableKind};
+pub use disks::volume::Volume;
+pub use file_systems::ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
+pub use file_systems::file_system::{
     Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
 };
-pub use file_time::FileTime;
-pub use leave_out::LeaveOut;
-pub use left_out::{LeftOut, LeftOutPart};
-pub use partitions::{PartitionType, TableKind};
-pub use ranges::Ranges;
-pub use read_at::{Part, ReadAt};
-pub use volume::Volume;
+pub use file_systems::file_time::FileTime;
+pub use leave_out::left_out::{LeftOut, LeftOutPart};
+pub use leave_out::search::LeaveOut;

@@ -168,6 +168,49 @@ fn names_say_what_is_inside() {
     );
 }
 
+/// Public functions, types and traits have docs. Fields and variants need none: a line that repeats a name is noise.
+#[test]
+fn public_items_are_documented() {
+    let mut findings = Vec::new();
+    for path in crates().values().flat_map(|folder| sources(folder)) {
+        // A binary has no public items but for its own files.
+        if path.starts_with(root().join("crates/varve/src")) {
+            continue;
+        }
+        let source = text(&path);
+        let lines: Vec<_> = source.lines().map(str::trim_start).collect();
+        for (number, line) in lines.iter().enumerate().filter(|(_, line)| is_public_item(line)) {
+            if !has_docs(&lines[..number]) {
+                findings.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    report(&findings);
+}
+
+/// Constructors called `new` are left out: their type's docs are theirs.
+fn is_public_item(line: &str) -> bool {
+    let kinds = ["fn", "async fn", "const fn", "struct", "enum", "trait", "type", "const", "static"];
+    let item = line.strip_prefix("pub ").filter(|item| !item.starts_with("fn new("));
+    item.is_some_and(|item| {
+        kinds.iter().any(|kind| item.strip_prefix(kind).is_some_and(|rest| rest.starts_with(' ')))
+    })
+}
+
+/// Whether the lines above an item end with docs, or with docs and attributes.
+fn has_docs(above: &[&str]) -> bool {
+    let mut is_in_attribute = false;
+    for line in above.iter().rev() {
+        let begins = line.starts_with("#[");
+        let is_attribute = begins || is_in_attribute || line.ends_with(")]");
+        is_in_attribute = is_attribute && !begins;
+        if !is_attribute {
+            return line.starts_with("///");
+        }
+    }
+    false
+}
+
 /// The rows of each table of the format among `lines`, blanks evened out.
 fn format_tables<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<String>> {
     let mut tables = Vec::new();

@@ -1,0 +1,5 @@
+//! Bytes of a disk: read at any offset, as numbers, and as sets of ranges.
+
+pub mod fields;
+pub mod ranges;
+pub mod read_at;

@@ -1,0 +1,12 @@
+//! Disks and their volumes: partition tables, LVM, and the kind of content that each volume has.
+
+pub mod content;
+pub mod crc;
+pub mod disk;
+pub mod disk_problem;
+pub mod joined;
+pub mod lvm;
+pub mod partitions;
+pub mod signatures;
+pub mod swap_header;
+pub mod volume;

@@ -1,0 +1,211 @@
+//! What a part of a disk holds, told by the numbers that every kind of file system puts at a place of its own.
+
+use std::fmt;
+
+use crate::bytes::fields::{has_at, u8_at, u16_at, u32_at};
+use crate::bytes::read_at::ReadAt;
+use crate::disks::signatures::Places;
+use crate::disks::swap_header;
+
+/// What a volume holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VolumeContent {
+    /// Files.
+    FileSystem(FileSystemKind),
+    /// Memory that was put aside, or room for it.
+    Swap,
+    /// A part of a group of LVM, whose logical volumes are listed beside it.
+    LvmMember,
+    /// Encrypted by LUKS.
+    Luks,
+    /// Encrypted by BitLocker.
+    BitLocker,
+    /// A part of a Linux software RAID.
+    RaidMember,
+    /// A bcache device.
+    Bcache,
+    /// A device of DRBD.
+    Drbd,
+    /// Something that nobody here knows.
+    Unknown,
+    /// Zeros, wherever anything would say what it is.
+    Empty,
+}
+
+/// The kinds of file systems that are told apart. Not all of them can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileSystemKind {
+    /// Without a journal.
+    Ext2,
+    /// With a journal.
+    Ext3,
+    /// With extents, or anything else that is newer than ext3.
+    Ext4,
+    /// FAT with 12, 16 or 32 bits.
+    Fat,
+    /// exFAT.
+    ExFat,
+    /// NTFS.
+    Ntfs,
+    /// ISO 9660, with or without its extensions.
+    Iso9660,
+    /// UDF.
+    Udf,
+    /// Btrfs.
+    Btrfs,
+    /// XFS.
+    Xfs,
+    /// ZFS.
+    Zfs,
+    /// F2FS.
+    F2fs,
+    /// Bcachefs.
+    Bcachefs,
+    /// NILFS2.
+    Nilfs2,
+    /// JFS.
+    Jfs,
+    /// `ReiserFS`.
+    ReiserFs,
+    /// UFS2, of the BSDs.
+    Ufs2,
+    /// UFS1, of the BSDs and Solaris.
+    Ufs1,
+    /// GFS and GFS2.
+    Gfs2,
+    /// OCFS2.
+    Ocfs2,
+    /// VMFS.
+    Vmfs,
+    /// HFS or HFS+.
+    Hfs,
+    /// APFS.
+    Apfs,
+    /// `ReFS`.
+    ReFs,
+    /// `SquashFS`.
+    SquashFs,
+    /// EROFS.
+    Erofs,
+    /// Cramfs.
+    CramFs,
+}
+
+impl FileSystemKind {
+    /// As `mount -t` would have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext2 => "ext2",
+            Self::Ext3 => "ext3",
+            Self::Ext4 => "ext4",
+            Self::Fat => "vfat",
+            Self::ExFat => "exfat",
+            Self::Ntfs => "ntfs",
+            Self::Iso9660 => "iso9660",
+            Self::Udf => "udf",
+            Self::Btrfs => "btrfs",
+            Self::Xfs => "xfs",
+            Self::Zfs => "zfs",
+            Self::F2fs => "f2fs",
+            Self::Bcachefs => "bcachefs",
+            Self::Nilfs2 => "nilfs2",
+            Self::Jfs => "jfs",
+            Self::ReiserFs => "reiserfs",
+            Self::Ufs2 => "ufs2",
+            Self::Ufs1 => "ufs",
+            Self::Gfs2 => "gfs2",
+            Self::Ocfs2 => "ocfs2",
+            Self::Vmfs => "vmfs",
+            Self::Hfs => "hfs",
+            Self::Apfs => "apfs",
+            Self::ReFs => "refs",
+            Self::SquashFs => "squashfs",
+            Self::Erofs => "erofs",
+            Self::CramFs => "cramfs",
+        }
+    }
+}
+
+/// In few words: `ext4`, `swap`, `LVM`, `LUKS`, `unknown`.
+impl fmt::Display for VolumeContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FileSystem(kind) => kind.name(),
+            Self::Swap => "swap",
+            Self::LvmMember => "LVM",
+            Self::Luks => "LUKS",
+            Self::BitLocker => "BitLocker",
+            Self::RaidMember => "RAID",
+            Self::Bcache => "bcache",
+            Self::Drbd => "DRBD",
+            Self::Unknown => "unknown",
+            Self::Empty => "empty",
+        })
+    }
+}
+
+/// What a volume holds.
+pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
+    let mut places = Places::of(volume);
+    let found = places.content();
+    let head = places.head();
+    match found {
+        Some(VolumeContent::FileSystem(FileSystemKind::Ext2)) => {
+            VolumeContent::FileSystem(ext_kind(&head).unwrap_or(FileSystemKind::Ext2))
+        }
+        Some(content) => content,
+        None => match swap_header::memory_in(&head) {
+            Some(memory) => {
+                // Whatever was made over swap may have left its page as it was.
+                let own_bytes = swap_header::own_bytes(memory.start);
+                match places.find_other(swap_header::OWN_NAMES, &own_bytes) {
+                    Ok(None) | Err(_) => VolumeContent::Swap,
+                    Ok(Some(_)) => VolumeContent::Unknown,
+                }
+            }
+            None if head.iter().all(|byte| *byte == 0) => VolumeContent::Empty,
+            None => VolumeContent::Unknown,
+        },
+    }
+}
+
+/// Whether a disk begins as ISO 9660 does, and as nothing that comes before it in the table of signatures.
+pub(crate) fn begins_as_iso(disk: &dyn ReadAt) -> bool {
+    Places::of(disk).content_of_head() == Some(VolumeContent::FileSystem(FileSystemKind::Iso9660))
+}
+
+/// Which of its ages an ext file system is of.
+pub(crate) fn ext_kind(head: &[u8]) -> Option<FileSystemKind> {
+    const HAS_JOURNAL: u32 = 0x4;
+    const EXT3_INCOMPATIBLE: u32 = 0x2 | 0x4 | 0x8 | 0x10;
+    const EXT3_READ_ONLY: u32 = 0x1 | 0x2 | 0x4;
+    let block = head.get(1024..2048)?;
+    if u16_at(block, 56) != 0xef53 || u32_at(block, 24) > 6 {
+        return None;
+    }
+    let (compatible, incompatible, read_only) = (u32_at(block, 92), u32_at(block, 96), u32_at(block, 100));
+    let is_new = incompatible & !EXT3_INCOMPATIBLE != 0 || read_only & !EXT3_READ_ONLY != 0;
+    Some(match (is_new, compatible & HAS_JOURNAL != 0) {
+        (true, _) => FileSystemKind::Ext4,
+        (false, true) => FileSystemKind::Ext3,
+        (false, false) => FileSystemKind::Ext2,
+    })
+}
+
+/// A boot sector whose numbers only FAT would have.
+pub(crate) fn is_fat(head: &[u8]) -> bool {
+    let sector_bytes = u16_at(head, 11);
+    let (cluster_sectors, reserved, tables, media) =
+        (u8_at(head, 13), u16_at(head, 14), u8_at(head, 16), u8_at(head, 21));
+    let table_sectors = u32::from(u16_at(head, 22)) | u32_at(head, 36);
+    let sectors = u32::from(u16_at(head, 19)) | u32_at(head, 32);
+    has_at(head, 510, &[0x55, 0xaa])
+        && [512, 1024, 2048, 4096].contains(&sector_bytes)
+        && cluster_sectors.is_power_of_two()
+        && reserved > 0
+        && (1..=4).contains(&tables)
+        && (media == 0xf0 || media >= 0xf8)
+        && table_sectors > 0
+        && sectors > 0
+}

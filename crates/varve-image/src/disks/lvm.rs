@@ -1,0 +1,210 @@
+//! Logical volumes of LVM that lie on one disk, as far as they are linear: one piece after the other.
+//!
+//! Every member of a group has a label in one of its first sectors, which leads to a text that describes the whole group. The
+//! text with the highest number counts.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod text;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use text::Section;
+
+use crate::bytes::fields::{array_at, has_at, u32_at, u64_at};
+use crate::bytes::read_at::ReadAt;
+use crate::disks::content::VolumeContent;
+use crate::disks::crc::crc32_from;
+use crate::disks::disk_problem::DiskProblem;
+use crate::disks::volume::Volume;
+
+const SECTOR_BYTES: u64 = 512;
+const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
+const CHECKSUM_SEED: u32 = 0xf597_a6cf;
+/// LVM itself makes areas of one megabyte.
+const TEXT_BYTES_MAX: u64 = 8 << 20;
+const AREA_COUNT_MAX: usize = 8;
+
+/// Groups by their names.
+type Groups = Vec<(String, Section)>;
+
+/// A volume that is part of a group.
+struct Member<'a> {
+    volume: &'a Volume,
+    /// Without the dashes that it has in texts.
+    id: [u8; 32],
+}
+
+/// The linear logical volumes of all groups that have members among `volumes`.
+pub(crate) fn volumes(
+    disk: &Arc<dyn ReadAt>,
+    volumes: &[Volume],
+    problems: &mut Vec<DiskProblem>,
+) -> Vec<Volume> {
+    let mut members = Vec::new();
+    let mut groups: BTreeMap<String, (i64, Section)> = BTreeMap::new();
+    for volume in volumes.iter().filter(|volume| volume.content() == VolumeContent::LvmMember) {
+        match read_member(volume) {
+            Ok((id, found)) => {
+                members.push(Member { volume, id });
+                for (name, group) in found {
+                    let number = group.number("seqno").unwrap_or(0);
+                    if groups.get(&name).is_none_or(|(known, _)| *known < number) {
+                        groups.insert(name, (number, group));
+                    }
+                }
+            }
+            Err(problem) => problems.push(DiskProblem::new(volume.name(), problem)),
+        }
+    }
+    let mut found = Vec::new();
+    for (name, (_, group)) in &groups {
+        let volumes = group.section("logical_volumes").into_iter().flat_map(Section::sections);
+        for (volume_name, description) in volumes {
+            let is_visible = description.texts("status").any(|status| status == "VISIBLE");
+            if !is_visible {
+                continue;
+            }
+            let shown = format!("{}-{}", name.replace('-', "--"), volume_name.replace('-', "--"));
+            match pieces(group, description, &members) {
+                _ if !is_name(name) || !is_name(volume_name) => {
+                    problems.push(DiskProblem::new("a logical volume", "has a name that LVM does not allow"));
+                }
+                Ok((pieces, problem)) => {
+                    let is_cut_off = problem.is_some();
+                    problems.extend(problem.map(|problem| DiskProblem::new(&shown, problem)));
+                    found.push(Volume::logical(disk, shown, pieces, is_cut_off));
+                }
+                Err(problem) => problems.push(DiskProblem::new(shown, problem)),
+            }
+        }
+    }
+    found
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "+_.-".contains(letter);
+    !name.is_empty() && name.chars().all(allowed)
+}
+
+/// The identity of a member, and the groups that its texts describe.
+fn read_member(volume: &Volume) -> Result<([u8; 32], Groups), String> {
+    let bytes = volume.read();
+    let mut head = [0; 2048];
+    bytes.read_at(0, &mut head).map_err(|error| format!("has a label that cannot be read: {error}"))?;
+    let label = head.chunks_exact(512).find(|sector| has_at(sector, 0, b"LABELONE")).ok_or("has no label")?;
+    let header_at = usize::try_from(u32_at(label, 20)).unwrap_or(usize::MAX);
+    let header = label.get(header_at..).ok_or("has a damaged label")?;
+    // Two lists of places, each with an empty one at its end: where extents are, and where texts are.
+    let mut places = header
+        .get(40..)
+        .unwrap_or_default()
+        .chunks_exact(16)
+        .map(|place| (u64_at(place, 0), u64_at(place, 8)));
+    places.by_ref().take_while(|place| *place != (0, 0)).for_each(drop);
+    let mut groups = Vec::new();
+    let mut problem = "has no description of its group".to_owned();
+    for (start, size) in places.take_while(|place| *place != (0, 0)).take(AREA_COUNT_MAX) {
+        match read_area(&bytes, start, size) {
+            Ok(found) => groups.extend(found),
+            Err(reason) => problem = reason,
+        }
+    }
+    if groups.is_empty() { Err(problem) } else { Ok((array_at(header, 0), groups)) }
+}
+
+/// The text that an area's header points to.
+fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String> {
+    let mut header = [0; 512];
+    bytes
+        .read_at(start, &mut header)
+        .map_err(|error| format!("has a description that cannot be read: {error}"))?;
+    if !has_at(&header, 4, AREA_MAGIC) {
+        return Err("has a description whose header is damaged".into());
+    }
+    let (offset, length) = (u64_at(&header, 40), u64_at(&header, 48));
+    if length == 0 {
+        return Ok(Vec::new());
+    }
+    if length > TEXT_BYTES_MAX || length > size || offset >= size {
+        return Err(format!("has a description that is said to have {length} bytes"));
+    }
+    // The area is a ring behind its header.
+    let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
+    let before_end = size.saturating_sub(offset).min(length);
+    let (first, rest) = text.split_at_mut(usize::try_from(before_end).unwrap_or(0));
+    let read = |at: u64, into: &mut [u8]| match start.checked_add(at) {
+        Some(at) => {
+            bytes.read_at(at, into).map_err(|error| format!("has a description that cannot be read: {error}"))
+        }
+        None => Err("has a description beyond its end".into()),
+    };
+    read(offset, first)?;
+    read(SECTOR_BYTES, rest)?;
+    if crc32_from(CHECKSUM_SEED, &text) != u32_at(&header, 56) {
+        return Err("has a description that does not match its checksum".into());
+    }
+    let whole = text::parse(&text).ok_or("has a description that makes no sense")?;
+    Ok(whole.into_sections().collect())
+}
+
+/// Where a logical volume lies, and what is wrong with that.
+fn pieces(
+    group: &Section,
+    volume: &Section,
+    members: &[Member<'_>],
+) -> Result<(Vec<Range<u64>>, Option<String>), String> {
+    let number =
+        |section: &Section, name: &str| section.number(name).and_then(|number| u64::try_from(number).ok());
+    let extent_bytes = number(group, "extent_size").unwrap_or(0).saturating_mul(SECTOR_BYTES);
+    let mut segments: Vec<_> = volume.sections().filter(|(name, _)| name.starts_with("segment")).collect();
+    segments.sort_by_key(|(_, segment)| segment.number("start_extent"));
+    let mut pieces: Vec<Range<u64>> = Vec::new();
+    let mut next_extent = 0;
+    for (_, segment) in segments {
+        let kind = segment.text("type").unwrap_or("unknown");
+        let stripe_count = number(segment, "stripe_count").unwrap_or(1);
+        if !["striped", "linear"].contains(&kind) || stripe_count != 1 {
+            let kind = if stripe_count == 1 {
+                kind.to_owned()
+            } else {
+                format!("{kind} over {stripe_count} places")
+            };
+            return Err(format!("is {kind}; only linear volumes are shown"));
+        }
+        let count = number(segment, "extent_count").unwrap_or(0);
+        if number(segment, "start_extent") != Some(next_extent) || count == 0 {
+            return Err("has segments that do not follow each other".into());
+        }
+        next_extent = next_extent.saturating_add(count);
+        let place = segment
+            .list("stripes")
+            .and_then(|stripes| Some((stripes.first()?.text()?, stripes.get(1)?.number()?)));
+        let (member, first) = place.ok_or("has a segment that is nowhere")?;
+        let first = u64::try_from(first).map_err(|_| "has a segment before its beginning")?;
+        let described = group
+            .section("physical_volumes")
+            .and_then(|all| all.section(member))
+            .ok_or_else(|| format!("lies on {member}, which its group does not have"))?;
+        let id = described.text("id").unwrap_or_default().replace('-', "");
+        let member = members
+            .iter()
+            .find(|known| known.id == id.as_bytes())
+            .ok_or_else(|| format!("lies on {member} too, which is not on this disk"))?;
+        let from = number(described, "pe_start")
+            .unwrap_or(0)
+            .saturating_mul(SECTOR_BYTES)
+            .saturating_add(first.saturating_mul(extent_bytes));
+        let to = from.saturating_add(count.saturating_mul(extent_bytes));
+        let present = from.min(member.volume.size())..to.min(member.volume.size());
+        let base = member.volume.start();
+        if !present.is_empty() {
+            pieces.push(base.saturating_add(present.start)..base.saturating_add(present.end));
+        }
+        if present.end < to {
+            return Ok((pieces, Some("ends beyond the end of the disk".into())));
+        }
+    }
+    if pieces.is_empty() { Err("is empty".into()) } else { Ok((pieces, None)) }
+}

@@ -1,0 +1,145 @@
+//! The table of DOS: four slots in the first sector, of which some may be *extended*: the head of a chain of sectors, each of
+//! which names one logical partition and the next sector.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeSet;
+
+use super::partition::{Partition, PartitionType, SECTOR_BYTES};
+use crate::bytes::fields::{array_at, has_at, u8_at, u32_at};
+use crate::bytes::read_at::ReadAt;
+use crate::disks::disk_problem::DiskProblem;
+
+const TABLE_AT: usize = 446;
+const SLOT_BYTES: usize = 16;
+const SIGNATURE: [u8; 2] = [0x55, 0xaa];
+const PROTECTIVE: u8 = 0xee;
+const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
+/// More logical partitions than any tool makes.
+const LOGICAL_MAX: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    flag: u8,
+    kind: u8,
+    /// In sectors.
+    start: u32,
+    count: u32,
+}
+
+impl Slot {
+    fn parse(bytes: &[u8; SLOT_BYTES]) -> Self {
+        Self {
+            flag: u8_at(bytes, 0),
+            kind: u8_at(bytes, 4),
+            start: u32_at(bytes, 8),
+            count: u32_at(bytes, 12),
+        }
+    }
+
+    fn is_used(self) -> bool {
+        self.count > 0
+    }
+
+    fn is_extended(self) -> bool {
+        EXTENDED.contains(&self.kind)
+    }
+
+    /// In bytes, of slots that count from sector `base`.
+    fn partition(self, number: u32, base: u64) -> Partition {
+        let start = base.saturating_add(u64::from(self.start)).saturating_mul(SECTOR_BYTES);
+        let size = u64::from(self.count).saturating_mul(SECTOR_BYTES);
+        Partition { number, start, size, kind: PartitionType::Mbr(self.kind), label: None }
+    }
+}
+
+fn slots(sector: &[u8; 512]) -> [Slot; 4] {
+    let at = |number: usize| number.saturating_mul(SLOT_BYTES).saturating_add(TABLE_AT);
+    [0, 1, 2, 3].map(|number| Slot::parse(&array_at(sector, at(number))))
+}
+
+/// A first sector that has the form of a table.
+pub(super) struct BootSector {
+    slots: [Slot; 4],
+}
+
+impl BootSector {
+    /// `None` if it is not a table: the first sectors of many file systems look nearly like one.
+    pub(super) fn parse(sector: &[u8; 512]) -> Option<Self> {
+        let slots = slots(sector);
+        let is_table = has_at(sector, 510, &SIGNATURE)
+            && slots.iter().all(|slot| slot.flag & 0x7f == 0)
+            && !is_boot_sector_of_a_file_system(sector);
+        is_table.then_some(Self { slots })
+    }
+
+    /// Whether it stands before a GPT to say to old tools that the disk is taken.
+    pub(super) fn protects_gpt(&self) -> bool {
+        self.slots.iter().any(|slot| slot.kind == PROTECTIVE && slot.is_used())
+    }
+
+    /// Whether it names nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.slots.iter().any(|slot| slot.is_used())
+    }
+
+    /// All partitions, logical ones after those of the slots.
+    pub(super) fn partitions(&self, disk: &dyn ReadAt, problems: &mut Vec<DiskProblem>) -> Vec<Partition> {
+        let used = || (1..).zip(self.slots).filter(|(_, slot)| slot.is_used());
+        let mut found: Vec<_> = used()
+            .filter(|(_, slot)| !slot.is_extended())
+            .map(|(number, slot)| slot.partition(number, 0))
+            .collect();
+        let mut logical = Vec::new();
+        for (number, slot) in used().filter(|(_, slot)| slot.is_extended()) {
+            if let Some(problem) = follow(disk, slot, &mut logical) {
+                problems.push(DiskProblem::new(format!("extended partition {number}"), problem));
+            }
+        }
+        found.extend(logical);
+        found
+    }
+}
+
+/// NTFS, exFAT and FAT say in the first sector what they are; the bytes of a table would be program there.
+fn is_boot_sector_of_a_file_system(sector: &[u8; 512]) -> bool {
+    let is_named = [&b"NTFS    "[..], b"EXFAT   "].iter().any(|name| has_at(sector, 3, name));
+    let is_fat = [54, 82].iter().any(|at| has_at(sector, *at, b"FAT")) && u8_at(sector, 21) >= 0xf0;
+    is_named || is_fat
+}
+
+/// Adds what the chain below an extended partition names. Returns why it ended early, if it did.
+fn follow(disk: &dyn ReadAt, extended: Slot, logical: &mut Vec<Partition>) -> Option<String> {
+    let first = u64::from(extended.start);
+    let end = first.saturating_add(u64::from(extended.count));
+    let mut seen = BTreeSet::new();
+    let mut sector_number = first;
+    loop {
+        if !seen.insert(sector_number) {
+            return Some(format!("has a chain that comes back to sector {sector_number}"));
+        }
+        let mut sector = [0; 512];
+        if let Err(error) = disk.read_at(sector_number.saturating_mul(SECTOR_BYTES), &mut sector) {
+            return Some(format!("has a chain of which sector {sector_number} cannot be read: {error}"));
+        }
+        if !has_at(&sector, 510, &SIGNATURE) {
+            return Some(format!("has a chain of which sector {sector_number} is no table"));
+        }
+        let slots = slots(&sector);
+        for (place, slot) in
+            slots.iter().enumerate().filter(|(_, slot)| slot.is_used() && !slot.is_extended())
+        {
+            if logical.len() >= LOGICAL_MAX {
+                return Some(format!("has more than {LOGICAL_MAX} logical partitions"));
+            }
+            let number = u32::try_from(logical.len()).unwrap_or(u32::MAX).saturating_add(5);
+            let partition = slot.partition(number, sector_number);
+            // The last two slots are never used by honest tools; Linux believes them only if they lie inside.
+            let inside = partition.start.saturating_add(partition.size) <= end.saturating_mul(SECTOR_BYTES);
+            if place < 2 || inside {
+                logical.push(partition);
+            }
+        }
+        let next = slots.iter().find(|slot| slot.is_extended() && slot.is_used())?;
+        sector_number = first.saturating_add(u64::from(next.start));
+    }
+}

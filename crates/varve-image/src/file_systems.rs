@@ -1,0 +1,13 @@
+//! File systems: one trait, and a reader for each kind.
+
+pub mod calendar;
+pub mod clusters;
+pub mod exfat;
+pub mod ext;
+pub mod fat;
+pub mod file_system;
+pub mod file_time;
+pub mod iso;
+pub mod ntfs;
+pub mod open;
+pub mod wide_names;

@@ -1,0 +1,248 @@
+//! Files as chains of clusters, as all kinds of FAT keep them.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::FileSystemError;
+use crate::bytes::fields::{u16_at, u32_at};
+use crate::bytes::read_at::ReadAt;
+
+/// The first cluster that there is.
+pub(crate) const FIRST_CLUSTER: u32 = 2;
+/// How much of the table is read at a time.
+const WINDOW_BYTES: u64 = 4096;
+/// A file in more pieces than this is refused: nobody can say how many a disk would claim.
+const RUN_COUNT_MAX: usize = 1 << 20;
+/// The chains of so many files are remembered.
+const CHAIN_COUNT_MAX: usize = 4;
+
+/// How many bits an entry of the table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TableWidth {
+    Twelve,
+    Sixteen,
+    /// Of which the upper four mean nothing.
+    TwentyEight,
+    ThirtyTwo,
+}
+
+/// Neighbouring clusters of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// How many clusters of the file come before it.
+    pub(crate) before: u32,
+    /// Its first one.
+    pub(crate) cluster: u32,
+    /// How many it has.
+    pub(crate) count: u32,
+}
+
+/// The clusters of a file, in its order.
+pub(crate) type Chain = Arc<[Run]>;
+
+/// Where clusters lie, and which comes after which.
+pub(crate) struct Clusters {
+    volume: Arc<dyn ReadAt>,
+    width: TableWidth,
+    table_start: u64,
+    heap_start: u64,
+    cluster_bytes: u64,
+    cluster_count: u32,
+    /// By their first clusters, those that were asked for last at the end.
+    known: Mutex<VecDeque<(u32, Chain)>>,
+}
+
+/// What follows a cluster.
+enum Next {
+    Cluster(u32),
+    End,
+}
+
+impl Clusters {
+    pub(crate) fn new(
+        volume: Arc<dyn ReadAt>,
+        width: TableWidth,
+        table_start: u64,
+        heap_start: u64,
+        cluster_bytes: u64,
+        cluster_count: u32,
+    ) -> Self {
+        let known = Mutex::default();
+        Self { volume, width, table_start, heap_start, cluster_bytes, cluster_count, known }
+    }
+
+    pub(crate) fn cluster_bytes(&self) -> u64 {
+        self.cluster_bytes
+    }
+
+    /// The number of the cluster in which a byte of the volume lies, and how far it is into it.
+    pub(crate) fn locate(&self, position: u64) -> Option<(u32, u64)> {
+        let within = position.checked_sub(self.heap_start)?;
+        let number = u32::try_from(within.checked_div(self.cluster_bytes)?).ok()?;
+        let cluster = number.checked_add(FIRST_CLUSTER)?;
+        Some((cluster, within.checked_rem(self.cluster_bytes)?)).filter(|_| number < self.cluster_count)
+    }
+
+    /// Where a cluster begins in the volume.
+    pub(crate) fn position(&self, cluster: u32) -> Option<u64> {
+        let number = cluster.checked_sub(FIRST_CLUSTER).filter(|number| *number < self.cluster_count)?;
+        self.heap_start.checked_add(u64::from(number).checked_mul(self.cluster_bytes)?)
+    }
+
+    /// All clusters from `first` on, as the table chains them.
+    pub(crate) fn chain(&self, first: u32, what: &str) -> Result<Chain, FileSystemError> {
+        if let Some(chain) = self.remembered(first) {
+            return Ok(chain);
+        }
+        let mut runs: Vec<Run> = Vec::new();
+        let mut window = Window { start: u64::MAX, bytes: Vec::new() };
+        let (mut cluster, mut before) = (first, 0_u32);
+        loop {
+            if self.position(cluster).is_none() {
+                return Err(damaged(what, format!("it goes on in cluster {cluster}, which there is not")));
+            }
+            // A chain that is longer than the heap goes in circles.
+            if before >= self.cluster_count {
+                return Err(damaged(what, "its clusters go round in circles".into()));
+            }
+            let run_count = runs.len();
+            match runs.last_mut() {
+                Some(run) if run.cluster.checked_add(run.count) == Some(cluster) => {
+                    run.count = run.count.saturating_add(1);
+                }
+                _ if run_count == RUN_COUNT_MAX => {
+                    let feature = format!("a file in more than {RUN_COUNT_MAX} pieces");
+                    return Err(FileSystemError::Unsupported { what: what.into(), feature });
+                }
+                _ => runs.push(Run { before, cluster, count: 1 }),
+            }
+            before = before.saturating_add(1);
+            match self.next(cluster, &mut window, what)? {
+                Next::Cluster(next) => cluster = next,
+                Next::End => break,
+            }
+        }
+        let chain: Chain = runs.into();
+        self.remember(first, &chain);
+        Ok(chain)
+    }
+
+    /// Fills `into` with the bytes of a chain from `offset` on.
+    pub(crate) fn read(
+        &self,
+        chain: &[Run],
+        offset: u64,
+        into: &mut [u8],
+        what: &str,
+    ) -> Result<(), FileSystemError> {
+        let (mut offset, mut rest) = (offset, into);
+        while !rest.is_empty() {
+            let found = self.run_at(chain, offset);
+            let Some((position, left)) = found else {
+                return Err(damaged(what, format!("its clusters end before byte {offset}")));
+            };
+            let length = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let (now, later) = rest.split_at_mut_checked(length).unwrap_or_default();
+            self.volume.read_at(position, now).map_err(|source| FileSystemError::Read {
+                what: format!("{what} (byte {offset})"),
+                source,
+            })?;
+            offset = offset.saturating_add(length as u64);
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Where a byte of a chain lies in the volume, and how many are there in a row.
+    pub(crate) fn run_at(&self, chain: &[Run], offset: u64) -> Option<(u64, u64)> {
+        let number = u32::try_from(offset.checked_div(self.cluster_bytes)?).ok()?;
+        let place = chain.partition_point(|run| run.before <= number).checked_sub(1)?;
+        let run = chain.get(place)?;
+        let within = offset.checked_sub(u64::from(run.before).checked_mul(self.cluster_bytes)?)?;
+        let left = u64::from(run.count).checked_mul(self.cluster_bytes)?.checked_sub(within)?;
+        let position = self.position(run.cluster)?.checked_add(within)?;
+        (left > 0).then_some((position, left))
+    }
+
+    /// Where the first bytes of a chain lie in the volume.
+    pub(crate) fn places(&self, chain: &[Run], bytes: u64) -> Vec<Range<u64>> {
+        let of_run = |run: &Run| {
+            let before = u64::from(run.before).saturating_mul(self.cluster_bytes);
+            let length = u64::from(run.count).saturating_mul(self.cluster_bytes);
+            let start = self.position(run.cluster)?;
+            let used = length.min(bytes.saturating_sub(before));
+            (used > 0).then(|| start..start.saturating_add(used))
+        };
+        chain.iter().filter_map(of_run).collect()
+    }
+
+    fn next(&self, cluster: u32, window: &mut Window, what: &str) -> Result<Next, FileSystemError> {
+        let number = u64::from(cluster);
+        let within = match self.width {
+            TableWidth::Twelve => number.saturating_add(number >> 1),
+            TableWidth::Sixteen => number.saturating_mul(2),
+            TableWidth::TwentyEight | TableWidth::ThirtyTwo => number.saturating_mul(4),
+        };
+        let entry = self.entry_bytes(self.table_start.saturating_add(within), window)?;
+        let (value, end) = match self.width {
+            TableWidth::Twelve if cluster & 1 == 0 => (u32::from(u16_at(&entry, 0)) & 0xfff, 0xff8),
+            TableWidth::Twelve => (u32::from(u16_at(&entry, 0)) >> 4, 0xff8),
+            TableWidth::Sixteen => (u32::from(u16_at(&entry, 0)), 0xfff8),
+            TableWidth::TwentyEight => (u32_at(&entry, 0) & 0x0fff_ffff, 0x0fff_fff8),
+            TableWidth::ThirtyTwo => (u32_at(&entry, 0), 0xffff_fff8),
+        };
+        if value >= end {
+            return Ok(Next::End);
+        }
+        if value < FIRST_CLUSTER {
+            return Err(damaged(what, format!("it goes on from cluster {cluster} to one that is free")));
+        }
+        Ok(Next::Cluster(value))
+    }
+
+    /// The four bytes at a place of the table, zeros beyond the volume's end.
+    fn entry_bytes(&self, at: u64, window: &mut Window) -> Result<[u8; 4], FileSystemError> {
+        let start = at & !WINDOW_BYTES.wrapping_sub(1);
+        if window.start != start {
+            // Entries of twelve bits lie across the ends of windows.
+            let length = self.volume.size().saturating_sub(start).min(WINDOW_BYTES.saturating_add(4));
+            window.bytes.clear();
+            window.bytes.resize(usize::try_from(length).unwrap_or(0), 0);
+            let read = self.volume.read_at(start, &mut window.bytes);
+            read.map_err(|source| FileSystemError::Read { what: "table of clusters".into(), source })?;
+            window.start = start;
+        }
+        let within = usize::try_from(at.saturating_sub(start)).unwrap_or(usize::MAX);
+        Ok(crate::bytes::fields::array_at(&window.bytes, within))
+    }
+
+    fn remembered(&self, first: u32) -> Option<Chain> {
+        let mut known = self.known.lock();
+        let place = known.iter().position(|(start, _)| *start == first)?;
+        let found = known.remove(place)?;
+        let chain = Arc::clone(&found.1);
+        known.push_back(found);
+        Some(chain)
+    }
+
+    fn remember(&self, first: u32, chain: &Chain) {
+        let mut known = self.known.lock();
+        if known.len() == CHAIN_COUNT_MAX {
+            known.pop_front();
+        }
+        known.push_back((first, Arc::clone(chain)));
+    }
+}
+
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+pub(crate) fn damaged(what: &str, problem: String) -> FileSystemError {
+    FileSystemError::Damaged { what: what.into(), problem }
+}

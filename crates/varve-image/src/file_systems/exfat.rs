@@ -1,0 +1,329 @@
+//! exFAT.
+//!
+//! ```text
+//! boot region │ its copy │ … │ table │ … │ clusters: folders, files
+//! ```
+//!
+//! Whatever has a checksum is shown only if it is right: the boot region, of which there are two, and every file's entries. A file whose clusters
+//! follow each other has no chain in the table. A file's number is made of where its folder begins and which entry of it the file's first one
+//! is; the root's is 0.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod boot;
+mod entries;
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use self::boot::Boot;
+use self::entries::{ENTRY_BYTES, EntrySet, IN_USE, SET_ENTRIES_MAX};
+use crate::bytes::fields::u8_at;
+use crate::bytes::read_at::ReadAt;
+use crate::file_systems::clusters::{Chain, Clusters, FIRST_CLUSTER, Run, TableWidth, damaged};
+use crate::file_systems::fat::folder_status;
+use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+
+const ROOT: FileId = FileId(0);
+/// How much of a folder is read at a time.
+const FOLDER_READ_BYTES: u64 = 4096;
+/// No folder is longer.
+const FOLDER_BYTES_MAX: u64 = 256 << 20;
+/// How many bits of a file's number say which entry of its folder it is.
+const INDEX_BITS: u32 = 23;
+
+/// An exFAT file system.
+pub(crate) struct ExFat {
+    volume: Arc<dyn ReadAt>,
+    clusters: Clusters,
+    boot: Boot,
+}
+
+/// Where a folder's entries lie, and how many bytes they are at most.
+struct Entries {
+    place: Place,
+    chain: Chain,
+    bytes: u64,
+}
+
+/// Where a folder begins, and whether its clusters follow each other.
+#[derive(Clone, Copy)]
+struct Place {
+    cluster: u32,
+    is_contiguous: bool,
+}
+
+impl Place {
+    /// The number of the file whose first entry is the one numbered `index`.
+    fn number(self, index: u64) -> FileId {
+        let folder = u64::from(self.cluster) << 1 | u64::from(self.is_contiguous);
+        FileId(folder << INDEX_BITS | index)
+    }
+
+    fn of(file: FileId) -> Option<(Self, u64)> {
+        let folder = file.0 >> INDEX_BITS;
+        let cluster = u32::try_from(folder >> 1).ok()?;
+        let index = file.0 & (1_u64 << INDEX_BITS).saturating_sub(1);
+        Some((Self { cluster, is_contiguous: folder & 1 == 1 }, index))
+    }
+}
+
+impl ExFat {
+    pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
+        let boot = Boot::read(&*volume)?;
+        let clusters = Clusters::new(
+            Arc::clone(&volume),
+            TableWidth::ThirtyTwo,
+            boot.table_start,
+            boot.heap_start,
+            boot.cluster_bytes,
+            boot.cluster_count,
+        );
+        Ok(Self { volume, clusters, boot })
+    }
+
+    /// Clusters that follow each other: so many as hold `bytes`.
+    fn contiguous(&self, first: u32, bytes: u64, what: &str) -> Result<Chain, FileSystemError> {
+        let count = bytes.div_ceil(self.boot.cluster_bytes.max(1));
+        let count = u32::try_from(count).ok().filter(|count| *count > 0);
+        let last = count.and_then(|count| first.checked_add(count)?.checked_sub(1));
+        match (count, last.and_then(|last| self.clusters.position(last))) {
+            (Some(count), Some(_)) if first >= FIRST_CLUSTER => {
+                Ok(Arc::new([Run { before: 0, cluster: first, count }]))
+            }
+            _ => Err(damaged(what, format!("it lies in clusters from {first} on, which there are not"))),
+        }
+    }
+
+    fn entry(&self, file: FileId) -> Result<EntrySet, FileSystemError> {
+        let absent = || FileSystemError::Absent { what: format!("file number {}", file.0) };
+        let (place, index) = Place::of(file).filter(|_| file != ROOT).ok_or_else(absent)?;
+        self.clusters.position(place.cluster).ok_or_else(absent)?;
+        let chain = if place.is_contiguous {
+            // How long the folder is its own entry says. Here it is enough that nothing beyond the heap is read.
+            let count = self.boot.cluster_count.saturating_sub(place.cluster.saturating_sub(FIRST_CLUSTER));
+            Arc::new([Run { before: 0, cluster: place.cluster, count }]) as Chain
+        } else {
+            self.clusters.chain(place.cluster, "folder")?
+        };
+        let offset = index.saturating_mul(ENTRY_BYTES);
+        let mut first = [0; 32];
+        self.clusters.read(&chain, offset, &mut first, "entry of a file").map_err(|_| absent())?;
+        let count = EntrySet::count(&first).ok_or_else(absent)?;
+        let mut bytes = vec![0; count.saturating_mul(32)];
+        self.clusters.read(&chain, offset, &mut bytes, "entry of a file")?;
+        EntrySet::decode(&bytes).map_err(|problem| damaged("entry of a file", problem))
+    }
+
+    /// Where the content of a file or of a folder lies; nothing, if it has none.
+    fn chain(&self, entry: &EntrySet, what: &str) -> Result<Chain, FileSystemError> {
+        let heap_bytes = u64::from(self.boot.cluster_count).saturating_mul(self.boot.cluster_bytes);
+        if entry.size == 0 {
+            return Ok(Arc::new([]));
+        }
+        if entry.size > heap_bytes {
+            let problem = format!("it has {} bytes, and all files together {heap_bytes}", entry.size);
+            return Err(damaged(what, problem));
+        }
+        if entry.is_contiguous {
+            self.contiguous(entry.first_cluster, entry.size, what)
+        } else {
+            self.clusters.chain(entry.first_cluster, what)
+        }
+    }
+
+    fn entries(&self, folder: FileId) -> Result<Entries, FileSystemError> {
+        if folder == ROOT {
+            let place = Place { cluster: self.boot.root, is_contiguous: false };
+            let chain = self.clusters.chain(self.boot.root, "folder")?;
+            return Ok(Entries { place, chain, bytes: FOLDER_BYTES_MAX });
+        }
+        let entry = self.entry(folder)?;
+        if !entry.is_folder {
+            return Err(FileSystemError::Absent { what: format!("folder of number {}", folder.0) });
+        }
+        if entry.size > FOLDER_BYTES_MAX {
+            return Err(damaged("folder", "it is longer than any folder can be".into()));
+        }
+        let place = Place { cluster: entry.first_cluster, is_contiguous: entry.is_contiguous };
+        Ok(Entries { place, chain: self.chain(&entry, "folder")?, bytes: entry.size })
+    }
+
+    /// Shows every entry in use with its number, up to the folder's end.
+    fn slots(
+        &self,
+        entries: &Entries,
+        visit: &mut dyn FnMut(u64, &[u8; 32]) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        let (mut offset, mut buffer) = (0_u64, Vec::new());
+        while offset < entries.bytes {
+            let Some((position, left)) = self.clusters.run_at(&entries.chain, offset) else { break };
+            let length = left.min(FOLDER_READ_BYTES).min(entries.bytes.saturating_sub(offset));
+            buffer.resize(usize::try_from(length).unwrap_or(0), 0);
+            let read = self.volume.read_at(position, &mut buffer);
+            read.map_err(|source| FileSystemError::Read { what: "folder".into(), source })?;
+            let first = offset.checked_div(ENTRY_BYTES).unwrap_or(0);
+            for (index, slot) in (first..).zip(buffer.as_chunks::<32>().0) {
+                if u8_at(slot, 0) == 0 || visit(index, slot).is_break() {
+                    return Ok(());
+                }
+            }
+            offset = offset.saturating_add(length);
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a file as they come by.
+#[derive(Default)]
+struct Gathered {
+    first: u64,
+    wanted: usize,
+    bytes: Vec<u8>,
+}
+
+impl Gathered {
+    /// Takes another entry. Tells what file there is once all its entries are there, and what is wrong with those that belong to none.
+    fn push(&mut self, index: u64, slot: &[u8; 32]) -> Option<Result<(u64, EntrySet), String>> {
+        let is_secondary = u8_at(slot, 0) & (IN_USE | 0x40) == IN_USE | 0x40;
+        if self.wanted > 0 && !is_secondary {
+            self.wanted = 0;
+            let cut_off = "the entries of a file are cut off".to_owned();
+            // The entry that is here begins something of its own.
+            let _ = self.push(index, slot);
+            return Some(Err(cut_off));
+        }
+        if self.wanted == 0 {
+            self.wanted = EntrySet::count(slot)?;
+            self.first = index;
+            self.bytes.clear();
+        }
+        self.bytes.extend_from_slice(slot);
+        if self.bytes.len() < self.wanted.min(SET_ENTRIES_MAX).saturating_mul(32) {
+            return None;
+        }
+        self.wanted = 0;
+        Some(EntrySet::decode(&self.bytes).map(|entry| (self.first, entry)))
+    }
+}
+
+impl FileSystem for ExFat {
+    fn root(&self) -> FileId {
+        ROOT
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        if file == ROOT {
+            return Ok(folder_status());
+        }
+        let entry = self.entry(file)?;
+        let allocated = entry.size.checked_next_multiple_of(self.boot.cluster_bytes.max(1));
+        Ok(entry.status(allocated.unwrap_or(entry.size)))
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        let entries = self.entries(folder)?;
+        let (mut gathered, mut number, mut trouble) = (Gathered::default(), 0_u64, None);
+        self.slots(&entries, &mut |index, slot| {
+            match gathered.push(index, slot) {
+                None => {}
+                // The files beside it are whole.
+                Some(Err(problem)) => drop(trouble.get_or_insert(problem)),
+                Some(Ok((index, entry))) => {
+                    number = number.saturating_add(1);
+                    if number > first {
+                        let kind = if entry.is_folder { FileKind::Folder } else { FileKind::File };
+                        let id = entries.place.number(index);
+                        return visit(Child { name: entry.name, id, kind });
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        })?;
+        trouble.map_or(Ok(()), |problem| Err(damaged("folder", problem)))
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let entry = if file == ROOT { None } else { Some(self.entry(file)?) };
+        let Some(entry) = entry.filter(|entry| !entry.is_folder) else {
+            return Err(FileSystemError::Absent {
+                what: format!("content of the folder of number {}", file.0),
+            });
+        };
+        let left = entry.size.saturating_sub(offset);
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+        let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { return Ok(0) };
+        // What was never written is zeros, whatever lies there.
+        let written = usize::try_from(entry.written.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let (written, rest) = wanted.split_at_mut(written.min(length));
+        rest.fill(0);
+        if !written.is_empty() {
+            self.clusters.read(&self.chain(&entry, "file")?, offset, written, "file")?;
+        }
+        Ok(length)
+    }
+
+    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
+        let end = if file == ROOT { 0 } else { self.entry(file)?.written };
+        Ok((offset < end).then_some(offset..end))
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        if file == ROOT || self.boot.is_dirty {
+            return Ok(None);
+        }
+        let entry = self.entry(file)?;
+        if entry.is_folder {
+            return Ok(None);
+        }
+        Ok(Some(self.clusters.places(&self.chain(&entry, "file")?, entry.written)))
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        Err(FileSystemError::Absent { what: format!("symbolic link of number {}", link.0) })
+    }
+
+    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        Ok(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_tell_where_a_file_is_and_leave_room_for_the_volume() {
+        for (cluster, is_contiguous, index) in [(2, false, 0), (u32::MAX - 11, true, (1 << INDEX_BITS) - 1)] {
+            let number = Place { cluster, is_contiguous }.number(index);
+            let (place, found) = Place::of(number).unwrap();
+            assert_eq!((place.cluster, place.is_contiguous, found), (cluster, is_contiguous, index));
+            assert!(number.0 < 1 << 56);
+        }
+        assert!(Place::of(FileId(u64::MAX)).is_none());
+    }
+
+    #[test]
+    fn entries_that_belong_to_no_file_are_told_and_passed() {
+        let file = |count: u8| {
+            let mut slot = [0; 32];
+            (slot[0], slot[1]) = (0x85, count);
+            slot
+        };
+        let mut gathered = Gathered::default();
+        assert!(gathered.push(0, &file(2)).is_none());
+        assert!(gathered.push(1, &file(2)).is_some_and(|found| found.is_err()), "the first is cut off");
+        assert_eq!((gathered.first, gathered.wanted), (1, 3));
+        let mut deleted = [0; 32];
+        deleted[0] = 0x40;
+        assert!(gathered.push(2, &deleted).is_some_and(|found| found.is_err()));
+        assert_eq!(gathered.wanted, 0);
+        let mut bitmap = [0; 32];
+        bitmap[0] = 0x81;
+        assert!(gathered.push(3, &bitmap).is_none());
+    }
+}

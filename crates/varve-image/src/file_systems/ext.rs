@@ -1,0 +1,393 @@
+//! ext2, ext3 and ext4.
+//!
+//! ```text
+//! superblock ─▶ group descriptors ─▶ inode ─┬▶ map: extents, or pointers ─▶ blocks of the file
+//!               (bitmaps: what is free)     ├▶ names, if it is a folder
+//!                                           └▶ extended attributes
+//! ```
+//!
+//! Every number is a claim until it was compared with something. Whatever has a checksum is shown only if it is right, as a mount
+//! would do; what is beside it goes on being read. What waits in the journal is shown as made. All metadata passes one small cache, file contents do not.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod bitmap;
+mod block_map;
+mod bookmarks;
+mod cache;
+mod folder;
+mod groups;
+mod index;
+mod inode;
+mod journal;
+mod name_hash;
+mod owners;
+mod sound;
+mod superblock;
+mod xattr;
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+pub use block_map::Run;
+use bookmarks::Bookmarks;
+use cache::{Block, BlockCache};
+use index::Indexed;
+use inode::Inode;
+pub use owners::{BlockOwner, BlockOwners};
+use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
+
+use crate::bytes::read_at::ReadAt;
+use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+
+/// The longest target that Linux takes.
+const TARGET_BYTES_MAX: u64 = 64 << 10;
+
+/// An ext2, ext3 or ext4 file system, with what others hide: where its blocks are.
+pub struct ExtFileSystem {
+    volume: Arc<dyn ReadAt>,
+    superblock: Superblock,
+    blocks: BlockCache,
+    bookmarks: Bookmarks,
+    needs_recovery: bool,
+    /// Why what it shows is not all that a mount would show.
+    recovery_problem: Option<String>,
+    /// Whether a part of that is in the fast-commit area of the journal.
+    has_fast_commits: bool,
+    /// Whether the first superblock made no sense, and a copy did.
+    is_by_copy: bool,
+}
+
+fn damaged(what: impl Into<String>, problem: &str) -> FileSystemError {
+    FileSystemError::Damaged { what: what.into(), problem: problem.into() }
+}
+
+impl ExtFileSystem {
+    /// Opens what a volume holds; by a copy of its superblock if the first is damaged. If changes wait in the journal, they are
+    /// shown as made, as far as they can be read.
+    ///
+    /// # Errors
+    ///
+    /// [`FileSystemError`] if no superblock makes sense, or it asks for more than is known here.
+    pub fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
+        let first = read_superblock(&volume, SUPERBLOCK_AT);
+        let is_by_copy = first.is_err();
+        let superblock = first.or_else(|error| {
+            // Where a copy is depends on the size of blocks, which is what is not known.
+            let places = [1024_u64, 2048, 4096, 8192, 16384, 32768, 65536].map(|bytes| {
+                bytes.saturating_mul(bytes.saturating_mul(8).saturating_add(u64::from(bytes == 1024)))
+            });
+            let mut copies = places.into_iter().filter_map(|at| read_superblock(&volume, at).ok());
+            copies.next().ok_or(error)
+        })?;
+        let files = Self { is_by_copy, ..Self::of(volume, superblock) };
+        if !files.needs_recovery {
+            return Ok(files);
+        }
+        let problem = match journal::replay(&files) {
+            Ok(replay) => {
+                let volume: Arc<dyn ReadAt> = Arc::new(replay.volume);
+                match read_superblock(&volume, SUPERBLOCK_AT) {
+                    Ok(superblock) => {
+                        let recovered = Self::of(volume, superblock);
+                        return Ok(Self {
+                            needs_recovery: true,
+                            recovery_problem: replay.problem,
+                            has_fast_commits: replay.has_fast_commits,
+                            is_by_copy,
+                            ..recovered
+                        });
+                    }
+                    Err(error) => error.to_string(),
+                }
+            }
+            Err(error) => error.to_string(),
+        };
+        Ok(Self { recovery_problem: Some(problem), ..files })
+    }
+
+    fn of(volume: Arc<dyn ReadAt>, superblock: Superblock) -> Self {
+        let blocks = BlockCache::new(Arc::clone(&volume), superblock.block_bytes);
+        let needs_recovery = superblock.needs_recovery();
+        Self {
+            volume,
+            superblock,
+            blocks,
+            bookmarks: Bookmarks::default(),
+            needs_recovery,
+            recovery_problem: None,
+            has_fast_commits: false,
+            is_by_copy: false,
+        }
+    }
+
+    /// Whether changes wait in its journal, which a mount would make before it shows anything.
+    #[must_use]
+    pub fn needs_recovery(&self) -> bool {
+        self.needs_recovery
+    }
+
+    /// Why some of the changes that wait in the journal are not shown; `None` if all are, or none wait.
+    #[must_use]
+    pub fn recovery_problem(&self) -> Option<&str> {
+        self.recovery_problem.as_deref()
+    }
+
+    /// Whether it was left in order: unmounted, with nothing half done.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.superblock.is_clean() && !self.needs_recovery
+    }
+
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.superblock.block_bytes
+    }
+
+    /// How many blocks it has.
+    #[must_use]
+    pub fn block_count(&self) -> u64 {
+        self.superblock.block_count
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
+    }
+
+    /// What it is called; empty if it has no name.
+    #[must_use]
+    pub fn label(&self) -> &[u8] {
+        self.superblock.label.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    /// The blocks of a file, in its order, without its holes.
+    ///
+    /// # Errors
+    ///
+    /// [`FileSystemError`]
+    pub fn runs(&self, file: FileId) -> Result<Vec<Run>, FileSystemError> {
+        let inode = self.file(file)?;
+        let mut runs = Vec::new();
+        if self.has_blocks(&inode) {
+            self.for_each_run(&inode, |run| {
+                runs.push(run);
+                Ok(())
+            })?;
+        }
+        Ok(runs)
+    }
+
+    fn has_checksums(&self) -> bool {
+        self.superblock.has(read_only::METADATA_CHECKSUM)
+    }
+
+    /// A block that is no file's content.
+    fn metadata(&self, block: u64, what: impl Fn() -> String) -> Result<Block, FileSystemError> {
+        if block >= self.superblock.block_count {
+            return Err(damaged(what(), &format!("it is said to be in block {block}, which there is not")));
+        }
+        self.blocks.get(block).map_err(|source| FileSystemError::Read { what: what(), source })
+    }
+
+    fn file(&self, file: FileId) -> Result<Inode, FileSystemError> {
+        let absent = || FileSystemError::Absent { what: format!("inode {}", file.0) };
+        self.inode(u32::try_from(file.0).map_err(|_| absent())?)
+    }
+
+    fn folder(&self, folder: FileId) -> Result<Inode, FileSystemError> {
+        let inode = self.file(folder)?;
+        match inode.kind() {
+            FileKind::Folder => Ok(inode),
+            _ => Err(FileSystemError::Absent { what: format!("folder with inode {}", folder.0) }),
+        }
+    }
+
+    /// Whether its map is one: devices and short targets use the same bytes for something else.
+    fn has_blocks(&self, inode: &Inode) -> bool {
+        !inode.has_inline_data()
+            && match inode.kind() {
+                FileKind::File | FileKind::Folder => true,
+                FileKind::SymbolicLink => !is_short(inode),
+                _ => false,
+            }
+    }
+
+    fn read_inode(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let present = inode.size.saturating_sub(offset);
+        let length = usize::try_from(present).unwrap_or(usize::MAX).min(into.len());
+        let (into, _) = into.split_at_mut(length);
+        if inode.is_encrypted() && length > 0 {
+            let what = format!("inode {}", inode.number);
+            return Err(FileSystemError::Unsupported { what, feature: "the key of its folder".into() });
+        }
+        if inode.has_inline_data() {
+            let data = self.inline_data(inode)?;
+            let present =
+                usize::try_from(offset).ok().and_then(|start| data.get(start..)).unwrap_or_default();
+            into.iter_mut()
+                .zip(present.iter().copied().chain(std::iter::repeat(0)))
+                .for_each(|(into, from)| *into = from);
+            return Ok(length);
+        }
+        let block_bytes = u64::from(self.superblock.block_bytes).max(1);
+        let (mut at, mut rest) = (offset, into);
+        while !rest.is_empty() {
+            let logical = at.checked_div(block_bytes).unwrap_or(0);
+            let inside = at.checked_rem(block_bytes).unwrap_or(0);
+            let run = self.run_at(inode, logical)?;
+            let bytes = run.count.saturating_mul(block_bytes).saturating_sub(inside);
+            let (now, later) =
+                rest.split_at_mut(usize::try_from(bytes).unwrap_or(usize::MAX).min(rest.len()));
+            match run.data() {
+                None => now.fill(0),
+                Some(physical) => {
+                    let place = physical.saturating_mul(block_bytes).saturating_add(inside);
+                    let what = || format!("content of inode {} at {at}", inode.number);
+                    let read = self.volume.read_at(place, now);
+                    read.map_err(|source| FileSystemError::Read { what: what(), source })?;
+                }
+            }
+            at = at.saturating_add(now.len() as u64);
+            rest = later;
+        }
+        Ok(length)
+    }
+}
+
+/// Whether a link's target is in the place of its map.
+fn is_short(link: &Inode) -> bool {
+    link.size < inode::MAP_BYTES as u64 && !link.has_extents()
+}
+
+fn read_superblock(volume: &dyn ReadAt, at: u64) -> Result<Superblock, FileSystemError> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    let read = volume.read_at(at, &mut bytes);
+    read.map_err(|source| FileSystemError::Read { what: "superblock".into(), source })?;
+    Superblock::parse(&bytes)
+}
+
+impl FileSystem for ExtFileSystem {
+    fn root(&self) -> FileId {
+        FileId(u64::from(inode::ROOT))
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        Ok(self.status_of(&self.file(file)?))
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        self.visit_children(&self.folder(folder)?, first, visit)
+    }
+
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+        let inode = self.folder(folder)?;
+        if let Indexed::Told(found) = self.child_by_index(&inode, name) {
+            return Ok(found);
+        }
+        let mut found = None;
+        self.visit_children(&inode, 0, &mut |child| {
+            if child.name == name {
+                found = Some(child);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let inode = self.file(file)?;
+        if inode.kind() != FileKind::File {
+            return Err(FileSystemError::Absent { what: format!("regular file with inode {}", file.0) });
+        }
+        self.read_inode(&inode, offset, into)
+    }
+
+    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
+        let inode = self.file(file)?;
+        if inode.kind() != FileKind::File || offset >= inode.size {
+            return Ok(None);
+        }
+        if inode.has_inline_data() {
+            let end = self.inline_data(&inode)?.len() as u64;
+            return Ok((offset < end).then_some(offset..end));
+        }
+        let block_bytes = u64::from(self.superblock.block_bytes).max(1);
+        let mut logical = offset.checked_div(block_bytes).unwrap_or(0);
+        let mut found: Option<Range<u64>> = None;
+        while logical.saturating_mul(block_bytes) < inode.size {
+            let run = self.run_at(&inode, logical)?;
+            let start = logical.saturating_mul(block_bytes).max(offset);
+            logical = logical.saturating_add(run.count);
+            let end = logical.saturating_mul(block_bytes).min(inode.size);
+            match (&mut found, run.data()) {
+                (Some(_), None) => break,
+                (Some(range), Some(_)) => range.end = end,
+                (None, Some(_)) => found = Some(start..end),
+                (None, None) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        let inode = self.file(file)?;
+        if !self.has_blocks(&inode) || !self.superblock.is_in_order() || self.recovery_problem.is_some() {
+            return Ok(None);
+        }
+        let block_bytes = u64::from(self.superblock.block_bytes);
+        let mut places = Vec::new();
+        self.for_each_run(&inode, |run| {
+            let physical = run.physical.unwrap_or(0);
+            let end = physical.saturating_add(run.count);
+            places.push(physical.saturating_mul(block_bytes)..end.saturating_mul(block_bytes));
+            Ok(())
+        })?;
+        Ok(Some(places))
+    }
+
+    fn free_places(&self) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        if !self.is_clean() {
+            return Ok(None);
+        }
+        let block_bytes = u64::from(self.superblock.block_bytes);
+        let to_bytes =
+            |run: Range<u64>| run.start.saturating_mul(block_bytes)..run.end.saturating_mul(block_bytes);
+        Ok(Some(self.free_blocks()?.into_iter().map(to_bytes).collect()))
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        let inode = self.file(link)?;
+        let what = || format!("symbolic link with inode {}", link.0);
+        if inode.kind() != FileKind::SymbolicLink {
+            return Err(FileSystemError::Absent { what: what() });
+        }
+        if inode.size > TARGET_BYTES_MAX {
+            return Err(damaged(what(), "its target is longer than any can be"));
+        }
+        let mut target = vec![0; usize::try_from(inode.size).unwrap_or(0)];
+        if is_short(&inode) && !inode.has_inline_data() && !inode.is_encrypted() {
+            let map = inode.map();
+            target.iter_mut().zip(map).for_each(|(into, from)| *into = from);
+        } else {
+            self.read_inode(&inode, 0, &mut target)?;
+        }
+        Ok(target)
+    }
+
+    fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        self.xattrs_of(&self.file(file)?)
+    }
+
+    fn warning(&self) -> Option<String> {
+        let problem = self.recovery_problem()?;
+        Some(format!("it was in use, and what its journal has newer is not all shown: {problem}"))
+    }
+}

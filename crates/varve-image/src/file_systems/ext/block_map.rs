@@ -1,0 +1,249 @@
+//! Where the blocks of a file are: by extents, or by blocks of pointers as ext2 and ext3 have them.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use super::inode::Inode;
+use super::{Block, ExtFileSystem, damaged};
+use crate::FileSystemError;
+use crate::bytes::fields::{u16_at, u32_at};
+use crate::disks::crc::crc32c_from;
+
+const EXTENT_MAGIC: u16 = 0xf30a;
+const NODE_BYTES: usize = 12;
+/// More levels than 2^32 blocks can need.
+const DEPTH_MAX: u16 = 5;
+/// Longer extents are reserved: they have blocks, and read as zeros.
+const INITIALIZED_MAX: u16 = 32768;
+const DIRECT: u64 = 12;
+
+/// Blocks of a file that follow each other on the disk too, or a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The first of them in the file, in blocks.
+    pub logical: u64,
+    /// How many. Of the last hole of a file, more than the file has.
+    pub count: u64,
+    /// The first of them on the volume, in blocks; `None` for a hole.
+    pub physical: Option<u64>,
+    /// Whether they are only reserved, and read as zeros.
+    pub reserved: bool,
+}
+
+impl Run {
+    fn hole(logical: u64, count: u64) -> Self {
+        Self { logical, count, physical: None, reserved: false }
+    }
+
+    /// Where its bytes come from; `None` if they are zeros.
+    pub(super) fn data(&self) -> Option<u64> {
+        self.physical.filter(|_| !self.reserved)
+    }
+}
+
+impl ExtFileSystem {
+    /// The run that `logical` is in, from there on. Never empty.
+    pub(super) fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run, FileSystemError> {
+        self.run_before(inode, logical, &mut 0)
+    }
+
+    /// The same; `end` becomes where the run ends. If it cannot be read, where that part of the map ends which tells of it, as far as is known:
+    /// behind it is what may be read.
+    pub(super) fn run_before(
+        &self,
+        inode: &Inode,
+        logical: u64,
+        end: &mut u64,
+    ) -> Result<Run, FileSystemError> {
+        *end = u64::MAX;
+        if inode.has_inline_data() {
+            return Ok(Run::hole(logical, u64::MAX.saturating_sub(logical)));
+        }
+        let run = match u32::try_from(logical) {
+            // No file has blocks beyond.
+            Err(_) => Run::hole(logical, u64::MAX.saturating_sub(logical)),
+            Ok(logical) if inode.has_extents() => self.run_in_extents(inode, logical, end)?,
+            Ok(logical) => self.run_in_pointers(inode, logical, end)?,
+        };
+        *end = logical.saturating_add(run.count);
+        if let Some(physical) = run.physical {
+            let end = physical.checked_add(run.count);
+            if physical < self.superblock.first_data_block.max(1)
+                || end.is_none_or(|end| end > self.superblock.block_count)
+            {
+                let problem =
+                    format!("block {logical} of it is said to be block {physical}, which there is not");
+                return Err(damaged(what(inode), &problem));
+            }
+        }
+        Ok(run)
+    }
+
+    /// `end` is where the branch that was taken ends: a hole goes no further.
+    fn run_in_extents(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
+        let root = inode.map();
+        let mut node = Node::parse(&root, inode)?;
+        let mut block;
+        *end = 1_u64 << 32;
+        if node.depth > DEPTH_MAX {
+            return Err(damaged(what(inode), "its tree of extents is too deep"));
+        }
+        loop {
+            let (entry, next) = node.find(logical);
+            if let Some(next) = next {
+                *end = u64::min(*end, u64::from(next));
+            }
+            let hole = Run::hole(u64::from(logical), end.saturating_sub(u64::from(logical)).max(1));
+            let Some(entry) = entry else { return Ok(hole) };
+            if node.depth == 0 {
+                return Ok(leaf_run(entry, logical, *end).unwrap_or(hole));
+            }
+            let below = u64::from(u16_at(entry, 8)) << 32 | u64::from(u32_at(entry, 4));
+            let depth = node.depth;
+            block = self.metadata(below, || what(inode))?;
+            self.check_extent_block(inode, &block)?;
+            node = Node::parse(&block, inode)?;
+            if node.depth.checked_add(1) != Some(depth) {
+                return Err(damaged(what(inode), "the levels of its tree of extents do not fit"));
+            }
+        }
+    }
+
+    fn check_extent_block(&self, inode: &Inode, block: &Block) -> Result<(), FileSystemError> {
+        if !self.has_checksums() {
+            return Ok(());
+        }
+        let at = NODE_BYTES.saturating_mul(usize::from(u16_at(block, 4))).saturating_add(NODE_BYTES);
+        let covered = block.get(..at).unwrap_or_default();
+        if crc32c_from(inode.checksum_seed, covered) != u32_at(block, at) {
+            return Err(damaged(what(inode), "a node of its tree of extents does not match its checksum"));
+        }
+        Ok(())
+    }
+
+    /// `end` is where the blocks of the pointer end that was followed.
+    fn run_in_pointers(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
+        let logical = u64::from(logical);
+        let map = inode.map();
+        let per_block = u64::from(self.superblock.block_bytes >> 2);
+        if logical < DIRECT {
+            let direct = map.get(..48).unwrap_or_default();
+            return Ok(pointer_run(direct, logical, logical, 1));
+        }
+        // How many blocks a pointer stands for, level by level.
+        let (mut place, mut span, mut slot) = (logical.saturating_sub(DIRECT), per_block, 48);
+        while place >= span && slot < 56 {
+            place = place.saturating_sub(span);
+            span = span.saturating_mul(per_block);
+            slot = usize::saturating_add(slot, 4);
+        }
+        let left = span.saturating_sub(place);
+        if left == 0 || place >= span {
+            return Ok(Run::hole(logical, u64::MAX.saturating_sub(logical)));
+        }
+        let mut pointer = u32_at(&map, slot);
+        if pointer == 0 {
+            return Ok(Run::hole(logical, left));
+        }
+        loop {
+            *end = logical.saturating_add(span.saturating_sub(place));
+            let block = self.metadata(u64::from(pointer), || what(inode))?;
+            span = span.checked_div(per_block).unwrap_or(1).max(1);
+            let index = place.checked_div(span).unwrap_or(0);
+            place = place.checked_rem(span).unwrap_or(0);
+            let run = pointer_run(&block, index, logical, span);
+            if span == 1 {
+                return Ok(run);
+            }
+            match run.physical {
+                None => return Ok(Run { count: run.count.saturating_sub(place), ..run }),
+                Some(below) => pointer = u32::try_from(below).unwrap_or(0),
+            }
+        }
+    }
+
+    /// Calls `visit` with every run of a file that has blocks, in the order of the file.
+    pub(super) fn for_each_run(
+        &self,
+        inode: &Inode,
+        mut visit: impl FnMut(Run) -> Result<(), FileSystemError>,
+    ) -> Result<(), FileSystemError> {
+        let (mut logical, mut found) = (0_u64, 0_u64);
+        while logical < u64::from(u32::MAX) {
+            let run = self.run_at(inode, logical)?;
+            if run.physical.is_some() {
+                found = found.saturating_add(run.count);
+                self.check_amount(inode, found)?;
+                visit(run)?;
+            }
+            logical = logical.saturating_add(run.count);
+        }
+        Ok(())
+    }
+
+    /// A file of more blocks than there are goes in circles.
+    pub(super) fn check_amount(&self, inode: &Inode, blocks: u64) -> Result<(), FileSystemError> {
+        if blocks > self.superblock.block_count {
+            return Err(damaged(what(inode), "it has more blocks than the file system"));
+        }
+        Ok(())
+    }
+}
+
+fn what(inode: &Inode) -> String {
+    format!("map of inode {}", inode.number)
+}
+
+/// A node of a tree of extents, its entries in the order of the file.
+struct Node<'a> {
+    depth: u16,
+    entries: &'a [u8],
+}
+
+impl<'a> Node<'a> {
+    fn parse(bytes: &'a [u8], inode: &Inode) -> Result<Self, FileSystemError> {
+        let used = usize::from(u16_at(bytes, 2)).saturating_mul(NODE_BYTES);
+        let entries = bytes.get(NODE_BYTES..).and_then(|entries| entries.get(..used));
+        match entries {
+            Some(entries) if u16_at(bytes, 0) == EXTENT_MAGIC => {
+                Ok(Self { depth: u16_at(bytes, 6), entries })
+            }
+            _ => Err(damaged(what(inode), "a node of its tree of extents is none")),
+        }
+    }
+
+    /// The last entry that begins at or before `logical`, and where the next one begins.
+    fn find(&self, logical: u32) -> (Option<&'a [u8]>, Option<u32>) {
+        let (entries, _) = self.entries.as_chunks::<NODE_BYTES>();
+        let after = entries.partition_point(|entry| u32_at(entry, 0) <= logical);
+        let entry = after.checked_sub(1).and_then(|place| entries.get(place));
+        (entry.map(<[u8; NODE_BYTES]>::as_slice), entries.get(after).map(|entry| u32_at(entry, 0)))
+    }
+}
+
+/// What an extent says of `logical`; `None` if it ends before.
+fn leaf_run(entry: &[u8], logical: u32, end: u64) -> Option<Run> {
+    let length = u16_at(entry, 4);
+    let reserved = length > INITIALIZED_MAX;
+    let length = if reserved { length.saturating_sub(INITIALIZED_MAX) } else { length };
+    let inside = logical.saturating_sub(u32_at(entry, 0));
+    let count = u32::from(length).checked_sub(inside).filter(|count| *count > 0)?;
+    let start = u64::from(u16_at(entry, 6)) << 32 | u64::from(u32_at(entry, 8));
+    let logical = u64::from(logical);
+    // Extents that overlap are damage; the later one wins, so that reading goes on.
+    let count = u64::from(count).min(end.saturating_sub(logical)).max(1);
+    Some(Run { logical, count, physical: Some(start.saturating_add(u64::from(inside))), reserved })
+}
+
+/// The run of equal kind that begins with pointer `index`, of which each stands for `span` blocks.
+fn pointer_run(pointers: &[u8], index: u64, logical: u64, span: u64) -> Run {
+    let (pointers, _) = pointers.as_chunks::<4>();
+    let rest = usize::try_from(index).ok().and_then(|index| pointers.get(index..)).unwrap_or_default();
+    let rest = || rest.iter().map(|pointer| u32::from_le_bytes(*pointer));
+    let first = rest().next().unwrap_or(0);
+    if first == 0 {
+        let count = rest().take_while(|pointer| *pointer == 0).count().max(1);
+        return Run::hole(logical, span.saturating_mul(count as u64));
+    }
+    let follows = |(pointer, expected): &(u32, u64)| u64::from(*pointer) == *expected;
+    let count = rest().zip(u64::from(first)..).take_while(follows).count().max(1);
+    Run { logical, count: count as u64, physical: Some(u64::from(first)), reserved: false }
+}

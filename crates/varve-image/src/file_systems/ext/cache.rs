@@ -1,0 +1,76 @@
+//! Blocks of metadata that were read, a few at a time: what lies together is wanted together.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::io;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+
+use crate::bytes::read_at::ReadAt;
+
+/// How much is read at once, if blocks are not longer.
+const CHUNK_BYTES: u64 = 16 << 10;
+/// How much is kept.
+const CACHE_BYTES: u64 = 32 << 20;
+
+/// A block of metadata.
+#[derive(Clone)]
+pub(super) struct Block {
+    chunk: Arc<[u8]>,
+    place: Range<usize>,
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.chunk.get(self.place.clone()).unwrap_or_default()
+    }
+}
+
+/// Reads blocks, and keeps the newest.
+pub(super) struct BlockCache {
+    volume: Arc<dyn ReadAt>,
+    block_bytes: u64,
+    chunk_bytes: u64,
+    chunks: Cache<u64, Arc<[u8]>>,
+}
+
+impl BlockCache {
+    pub(super) fn new(volume: Arc<dyn ReadAt>, block_bytes: u32) -> Self {
+        let block_bytes = u64::from(block_bytes).max(1);
+        let chunk_bytes = block_bytes.max(CHUNK_BYTES);
+        let count = CACHE_BYTES.checked_div(chunk_bytes).unwrap_or(1);
+        let chunks = Cache::new(usize::try_from(count).unwrap_or(1));
+        Self { volume, block_bytes, chunk_bytes, chunks }
+    }
+
+    /// A block, with whatever lies beside it read along.
+    pub(super) fn get(&self, block: u64) -> io::Result<Block> {
+        let at = block.checked_mul(self.block_bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let number = at.checked_div(self.chunk_bytes).unwrap_or(0);
+        let place = at.checked_rem(self.chunk_bytes).unwrap_or(0);
+        let place = usize::try_from(place).unwrap_or(0);
+        let length = usize::try_from(self.block_bytes).unwrap_or(usize::MAX);
+        let place = place..place.saturating_add(length);
+        let chunk = self.chunks.get_or_insert_with(&number, || self.read_chunk(number));
+        match chunk {
+            Ok(chunk) if chunk.len() >= place.end => Ok(Block { chunk, place }),
+            // A neighbour may be what cannot be read.
+            _ => {
+                let mut bytes = vec![0; length];
+                self.volume.read_at(at, &mut bytes)?;
+                Ok(Block { chunk: bytes.into(), place: 0..length })
+            }
+        }
+    }
+
+    fn read_chunk(&self, number: u64) -> io::Result<Arc<[u8]>> {
+        let at = number.saturating_mul(self.chunk_bytes);
+        let length = self.chunk_bytes.min(self.volume.size().saturating_sub(at));
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        self.volume.read_at(at, &mut bytes)?;
+        Ok(bytes.into())
+    }
+}

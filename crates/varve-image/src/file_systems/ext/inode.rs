@@ -1,0 +1,223 @@
+//! Inodes: all about a file but its names.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use super::superblock::{incompatible, read_only};
+use super::{ExtFileSystem, damaged};
+use crate::bytes::fields::{array_at, u16_at, u32_at};
+use crate::disks::crc::crc32c_from;
+use crate::file_systems::file_time::FileTime;
+use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
+
+pub(super) const ROOT: u32 = 2;
+const OLD_BYTES: usize = 128;
+/// How many bytes an inode has for its map, its target or its content.
+pub(super) const MAP_BYTES: usize = 60;
+
+const IS_INDEXED: u32 = 0x1000;
+const FOLDS_CASE: u32 = 0x4000_0000;
+const HAS_HUGE_COUNT: u32 = 0x4_0000;
+const HAS_EXTENTS: u32 = 0x8_0000;
+const HAS_INLINE_DATA: u32 = 0x1000_0000;
+const IS_ENCRYPTED: u32 = 0x800;
+
+/// An inode as it lies on the disk.
+#[derive(Clone)]
+pub(super) struct Inode {
+    pub(super) number: u32,
+    bytes: Vec<u8>,
+    kind: FileKind,
+    pub(super) size: u64,
+    /// What the checksums of all that belongs to it begin with.
+    pub(super) checksum_seed: u32,
+}
+
+impl Inode {
+    pub(super) fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    pub(super) fn map(&self) -> [u8; MAP_BYTES] {
+        array_at(&self.bytes, 40)
+    }
+
+    pub(super) fn has_extents(&self) -> bool {
+        self.flags() & HAS_EXTENTS != 0
+    }
+
+    pub(super) fn has_inline_data(&self) -> bool {
+        self.flags() & HAS_INLINE_DATA != 0
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.flags() & IS_ENCRYPTED != 0
+    }
+
+    /// Whether it is a folder with an index.
+    pub(super) fn is_indexed(&self) -> bool {
+        self.flags() & IS_INDEXED != 0
+    }
+
+    /// Whether it is a folder in which large and small letters are the same.
+    pub(super) fn folds_case(&self) -> bool {
+        self.flags() & FOLDS_CASE != 0
+    }
+
+    pub(super) fn links(&self) -> u16 {
+        u16_at(&self.bytes, 26)
+    }
+
+    /// The block with its extended attributes; 0 if there is none.
+    pub(super) fn xattr_block(&self) -> u64 {
+        u64::from(u16_at(&self.bytes, 118)) << 32 | u64::from(u32_at(&self.bytes, 104))
+    }
+
+    /// What is left of it behind its fields: room for extended attributes.
+    pub(super) fn spare(&self) -> &[u8] {
+        let fields_end = OLD_BYTES.saturating_add(usize::from(self.extra_bytes()));
+        self.bytes.get(fields_end..).unwrap_or_default()
+    }
+
+    fn flags(&self) -> u32 {
+        u32_at(&self.bytes, 32)
+    }
+
+    fn extra_bytes(&self) -> u16 {
+        if self.bytes.len() > OLD_BYTES { u16_at(&self.bytes, 128) } else { 0 }
+    }
+
+    /// Whether its fields reach as far as one of four bytes at `at`.
+    fn reaches(&self, at: usize) -> bool {
+        at.saturating_add(4) <= OLD_BYTES.saturating_add(usize::from(self.extra_bytes()))
+    }
+
+    /// A time from its lower 32 bits of seconds at one place, and at another two more bits and the nanoseconds.
+    fn time(&self, seconds_at: usize, extra_at: usize) -> FileTime {
+        let seconds = i64::from(u32_at(&self.bytes, seconds_at).cast_signed());
+        let extra = if self.reaches(extra_at) { u32_at(&self.bytes, extra_at) } else { 0 };
+        let seconds = seconds.saturating_add(i64::from(extra & 3) << 32);
+        FileTime::new(seconds, extra >> 2)
+    }
+
+    fn device(&self) -> Option<DeviceNumber> {
+        if !matches!(self.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
+            return None;
+        }
+        let (old, new) = (u32_at(&self.bytes, 40), u32_at(&self.bytes, 44));
+        Some(if old != 0 {
+            DeviceNumber { major: old >> 8 & 0xff, minor: old & 0xff }
+        } else {
+            DeviceNumber { major: new >> 8 & 0xfff, minor: new & 0xff | new >> 12 & 0xf_ff00 }
+        })
+    }
+
+    fn owner(&self, low: usize, high: usize) -> u32 {
+        u32::from(u16_at(&self.bytes, high)) << 16 | u32::from(u16_at(&self.bytes, low))
+    }
+}
+
+impl ExtFileSystem {
+    /// Reads an inode that is in use, and checks it.
+    pub(super) fn inode(&self, number: u32) -> Result<Inode, FileSystemError> {
+        let absent = || FileSystemError::Absent { what: format!("inode {number}") };
+        let inode = self.inode_if_used(number)?;
+        // Values of extended attributes have an inode with links too.
+        inode.filter(|inode| inode.links() > 0).ok_or_else(absent)
+    }
+
+    /// Reads an inode; `None` if it never was of any file.
+    pub(super) fn inode_if_used(&self, number: u32) -> Result<Option<Inode>, FileSystemError> {
+        let superblock = &self.superblock;
+        let what = || format!("inode {number}");
+        let index = number.checked_sub(1).filter(|_| number <= superblock.inode_count);
+        let index = index.ok_or_else(|| FileSystemError::Absent { what: what() })?;
+        let group = index.checked_div(superblock.inodes_per_group).unwrap_or(0);
+        let place = u64::from(index.checked_rem(superblock.inodes_per_group).unwrap_or(0));
+        if u64::from(group) >= superblock.group_count() {
+            return Err(FileSystemError::Absent { what: what() });
+        }
+        let table = self.group(group)?.inode_table;
+        let at = place.saturating_mul(u64::from(superblock.inode_bytes));
+        let block_bytes = u64::from(superblock.block_bytes).max(1);
+        let block = table.saturating_add(at.checked_div(block_bytes).unwrap_or(0));
+        let block = self.metadata(block, what)?;
+        let start = usize::try_from(at.checked_rem(block_bytes).unwrap_or(0)).unwrap_or(0);
+        let end = start.saturating_add(usize::from(superblock.inode_bytes));
+        let bytes = block.get(start..end).ok_or_else(|| damaged(what(), "it is cut off"))?.to_vec();
+        self.parse_inode(number, bytes)
+    }
+
+    fn parse_inode(&self, number: u32, bytes: Vec<u8>) -> Result<Option<Inode>, FileSystemError> {
+        let what = || format!("inode {number}");
+        let mode = u16_at(&bytes, 0);
+        if mode == 0 {
+            return Ok(None);
+        }
+        let seed = crc32c_from(self.superblock.checksum_seed, &number.to_le_bytes());
+        let checksum_seed = crc32c_from(seed, &array_at::<4>(&bytes, 100));
+        let kind = match mode >> 12 {
+            0o01 => FileKind::Fifo,
+            0o02 => FileKind::CharacterDevice,
+            0o04 => FileKind::Folder,
+            0o06 => FileKind::BlockDevice,
+            0o10 => FileKind::File,
+            0o12 => FileKind::SymbolicLink,
+            0o14 => FileKind::Socket,
+            other => return Err(damaged(what(), &format!("it is of no possible kind, {other:o}"))),
+        };
+        let has_high = kind == FileKind::File || self.superblock.needs(incompatible::LARGE_FOLDERS);
+        let high = if has_high { u64::from(u32_at(&bytes, 108)) } else { 0 };
+        let size = high << 32 | u64::from(u32_at(&bytes, 4));
+        if i64::try_from(size).is_err() {
+            return Err(damaged(what(), "its size is impossible"));
+        }
+        let inode = Inode { number, bytes, kind, size, checksum_seed };
+        if usize::from(inode.extra_bytes()) > inode.bytes.len().saturating_sub(OLD_BYTES) {
+            return Err(damaged(what(), "its fields are longer than it is"));
+        }
+        if self.superblock.has(read_only::METADATA_CHECKSUM) && !inode.matches_checksum() {
+            return Err(damaged(what(), "it does not match its checksum"));
+        }
+        Ok(Some(inode))
+    }
+
+    pub(super) fn status_of(&self, inode: &Inode) -> FileStatus {
+        let bytes = &inode.bytes;
+        let mut allocated = u64::from(u32_at(bytes, 28));
+        if self.superblock.has(read_only::HUGE_FILES) {
+            allocated |= u64::from(u16_at(bytes, 116)) << 32;
+        }
+        let unit =
+            if inode.flags() & HAS_HUGE_COUNT != 0 { u64::from(self.superblock.block_bytes) } else { 512 };
+        let has_size = matches!(inode.kind, FileKind::File | FileKind::SymbolicLink);
+        FileStatus {
+            kind: inode.kind,
+            mode: u16_at(bytes, 0) & 0o7777,
+            uid: inode.owner(2, 120),
+            gid: inode.owner(24, 122),
+            links: u32::from(inode.links()),
+            size: if has_size { inode.size } else { 0 },
+            allocated: allocated.saturating_mul(unit),
+            modified: inode.time(16, 136),
+            changed: Some(inode.time(12, 132)),
+            accessed: Some(inode.time(8, 140)),
+            created: inode.reaches(144).then(|| inode.time(144, 148)),
+            device: inode.device(),
+        }
+    }
+}
+
+impl Inode {
+    fn matches_checksum(&self) -> bool {
+        let mut bytes = self.bytes.clone();
+        let mut recorded = u32::from(u16_at(&bytes, 124));
+        let mut clear = |at: usize| bytes.get_mut(at..at.saturating_add(2)).unwrap_or_default().fill(0);
+        clear(124);
+        let has_high = self.reaches(130 - 2) && self.extra_bytes() >= 4;
+        if has_high {
+            clear(130);
+            recorded |= u32::from(u16_at(&self.bytes, 130)) << 16;
+        }
+        let code = crc32c_from(self.checksum_seed, &bytes);
+        if has_high { code == recorded } else { code & 0xffff == recorded }
+    }
+}

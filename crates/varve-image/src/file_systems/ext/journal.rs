@@ -1,0 +1,348 @@
+//! The journal (jbd2): what a mount would write to its place before it shows anything. Nothing is written here: blocks that have a
+//! newer form in the journal are read from there.
+//!
+//! A transaction is a row of blocks: descriptors, each followed by the blocks that it names; revocations, which say that what earlier
+//! transactions have for a block no longer counts; and a commit, without which none of it counts. All numbers are big-endian.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::sound::begins_fast_commit;
+use super::{Block, ExtFileSystem, Run, damaged};
+use crate::FileSystemError;
+use crate::bytes::fields::array_at;
+use crate::bytes::read_at::ReadAt;
+use crate::disks::crc::crc32c_from;
+
+const MAGIC: u32 = 0xc03b_3998;
+const HEADER_BYTES: usize = 12;
+const DESCRIPTOR: u32 = 1;
+const COMMIT: u32 = 2;
+const SUPERBLOCKS: [u32; 2] = [3, 4];
+const REVOCATION: u32 = 5;
+
+const WIDE: u32 = 0x2;
+const CHECKSUMS_2: u32 = 0x8;
+const CHECKSUMS_3: u32 = 0x10;
+const FAST_COMMITS: u32 = 0x20;
+const KNOWN: u32 = 0x3f;
+
+/// So much of a journal may be revocations: they are kept in memory.
+const REVOKED_BYTES_MAX: usize = 16 << 20;
+
+const ESCAPED: u32 = 1;
+const SAME_UUID: u32 = 2;
+const LAST: u32 = 8;
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(array_at(bytes, at))
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(array_at(bytes, at))
+}
+
+/// Where the newest form of a block is.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    /// In blocks of the volume.
+    at: u64,
+    /// Its first four bytes are the magic number of journals, and were cleared so that nobody takes it for a part of one.
+    escaped: bool,
+}
+
+/// A volume as it would be after recovery.
+pub(super) struct Recovered {
+    volume: Arc<dyn ReadAt>,
+    block_bytes: u64,
+    newest: BTreeMap<u64, Newest>,
+}
+
+/// What was found in a journal.
+pub(super) struct Replay {
+    pub(super) volume: Recovered,
+    /// Why something of it could not be replayed.
+    pub(super) problem: Option<String>,
+    /// Whether a part of that is in the fast-commit area.
+    pub(super) has_fast_commits: bool,
+}
+
+impl ReadAt for Recovered {
+    fn size(&self) -> u64 {
+        self.volume.size()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(into.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.volume.read_at(offset, into)?;
+        let first = offset.checked_div(self.block_bytes).unwrap_or(0);
+        for (block, newest) in self.newest.range(first..end.div_ceil(self.block_bytes)) {
+            let start = block.saturating_mul(self.block_bytes);
+            let part = offset.max(start)..end.min(start.saturating_add(self.block_bytes));
+            let inside = part.start.saturating_sub(start);
+            let at = newest.at.saturating_mul(self.block_bytes).saturating_add(inside);
+            let place = |at: u64| usize::try_from(at.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let into = into.get_mut(place(part.start)..place(part.end)).unwrap_or_default();
+            self.volume.read_at(at, into)?;
+            if newest.escaped {
+                let magic = MAGIC.to_be_bytes();
+                let from = magic.get(usize::try_from(inside).unwrap_or(4).min(4)..).unwrap_or_default();
+                into.iter_mut().zip(from).for_each(|(into, from)| *into = *from);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one transaction says.
+#[derive(Default)]
+struct Transaction {
+    writes: Vec<(u64, Newest)>,
+    revoked: Vec<u64>,
+}
+
+struct Journal<'a> {
+    files: &'a ExtFileSystem,
+    /// The journal's own blocks on the volume, in its order.
+    runs: Vec<Run>,
+    /// Its blocks that are a ring of transactions.
+    ring: Range<u32>,
+    /// Where changes are that were committed fast, if it has room for such.
+    fast: Option<u32>,
+    features: u32,
+    checksum_seed: u32,
+    place: u32,
+    /// How many blocks may still be read: once round.
+    left: u32,
+}
+
+/// Reads a journal that waits to be replayed.
+pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
+    let block_bytes = u64::from(files.superblock.block_bytes);
+    let volume = Recovered { volume: Arc::clone(&files.volume), block_bytes, newest: BTreeMap::new() };
+    let mut replay = Replay { volume, problem: None, has_fast_commits: false };
+    let number = files.superblock.journal_inode;
+    if number == 0 {
+        replay.problem = Some("it is on another disk".into());
+        return Ok(replay);
+    }
+    let inode = files.inode(number)?;
+    let mut runs = Vec::new();
+    files.for_each_run(&inode, |run| {
+        runs.push(run);
+        Ok(())
+    })?;
+    let Some((mut journal, sequence)) = Journal::open(files, runs)? else { return Ok(replay) };
+    let (transactions, problem) = journal.transactions(sequence)?;
+    replay.problem = problem;
+    let next = u32::try_from(transactions.len()).map_or(sequence, |count| sequence.wrapping_add(count));
+    replay.has_fast_commits = journal.has_fast_commits(next);
+    if replay.has_fast_commits {
+        replay.problem.get_or_insert("what was committed fast is not known here".into());
+    }
+    let mut revoked: BTreeMap<u64, usize> = BTreeMap::new();
+    for (number, transaction) in transactions.iter().enumerate() {
+        revoked.extend(transaction.revoked.iter().map(|block| (*block, number)));
+    }
+    for (number, transaction) in transactions.into_iter().enumerate() {
+        let counts = |block: &u64| revoked.get(block).is_none_or(|last| *last < number);
+        replay.volume.newest.extend(transaction.writes.into_iter().filter(|(block, _)| counts(block)));
+    }
+    Ok(replay)
+}
+
+impl<'a> Journal<'a> {
+    /// The journal, and the number of the transaction that it begins with; `None` if it is empty.
+    fn open(files: &'a ExtFileSystem, runs: Vec<Run>) -> Result<Option<(Self, u32)>, FileSystemError> {
+        let wrong = |problem: &str| Err(damaged("journal", problem));
+        let mut journal =
+            Self { files, runs, ring: 0..1, fast: None, features: 0, checksum_seed: 0, place: 0, left: 0 };
+        let superblock = journal.block(0)?;
+        let kind = be32(&superblock, 4);
+        if be32(&superblock, 0) != MAGIC || !SUPERBLOCKS.contains(&kind) {
+            return wrong("it does not begin as one");
+        }
+        if be32(&superblock, 12) != files.superblock.block_bytes {
+            return wrong("its blocks are of another size");
+        }
+        if kind == 4 {
+            journal.features = be32(&superblock, 40);
+        }
+        if journal.features & !KNOWN != 0 {
+            let feature = format!("the feature {:#x}", journal.features & !KNOWN);
+            return Err(FileSystemError::Unsupported { what: "journal".into(), feature });
+        }
+        journal.checksum_seed = crc32c_from(!0, &array_at::<16>(&superblock, 48));
+        let (mut end, first) = (be32(&superblock, 16), be32(&superblock, 20));
+        if journal.features & FAST_COMMITS != 0 {
+            // 256 blocks, if it does not say how many.
+            let fast = Some(be32(&superblock, 0x54)).filter(|count| *count > 0).unwrap_or(256);
+            end = end.saturating_sub(fast);
+            journal.fast = Some(end);
+        }
+        let start = be32(&superblock, 28);
+        if start == 0 {
+            return Ok(None);
+        }
+        if first == 0
+            || first >= end
+            || !(first..end).contains(&start)
+            || u64::from(end) > files.block_count()
+        {
+            return wrong("it begins or ends where it cannot");
+        }
+        journal.ring = first..end;
+        journal.place = start;
+        journal.left = end.saturating_sub(first);
+        Ok(Some((journal, be32(&superblock, 24))))
+    }
+
+    fn physical(&self, block: u32) -> Result<u64, FileSystemError> {
+        let block = u64::from(block);
+        let after = self.runs.partition_point(|run| run.logical <= block);
+        let run = after.checked_sub(1).and_then(|at| self.runs.get(at));
+        let inside = |run: &Run| block.checked_sub(run.logical).filter(|inside| *inside < run.count);
+        run.and_then(|run| run.physical?.checked_add(inside(run)?))
+            .ok_or_else(|| damaged("journal", &format!("it has no block {block}")))
+    }
+
+    fn block(&self, block: u32) -> Result<Block, FileSystemError> {
+        self.files.metadata(self.physical(block)?, || "journal".into())
+    }
+
+    /// The next block of the ring; `None` when it has been read all round.
+    fn next(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        let place = self.place;
+        let next = place.saturating_add(1);
+        self.place = if self.ring.contains(&next) { next } else { self.ring.start };
+        Some(place)
+    }
+
+    /// Whether the fast-commit area adds to the transactions before the one of this number. If that cannot be read, it may.
+    fn has_fast_commits(&self, sequence: u32) -> bool {
+        let Some(place) = self.fast else { return false };
+        self.block(place).map_or(true, |block| begins_fast_commit(&block, sequence))
+    }
+
+    fn has_checksums(&self) -> bool {
+        self.features & (CHECKSUMS_2 | CHECKSUMS_3) != 0
+    }
+
+    /// Whether a block of the journal's own is whole; its checksum is at `at`.
+    fn is_whole(&self, block: &[u8], at: usize) -> bool {
+        let (before, rest) = block.split_at_checked(at).unwrap_or((block, &[]));
+        let code = crc32c_from(crc32c_from(self.checksum_seed, before), &[0; 4]);
+        !self.has_checksums() || crc32c_from(code, rest.get(4..).unwrap_or_default()) == be32(block, at)
+    }
+
+    /// All that were committed, and what was wrong with the one after them, if anything but its not being there.
+    fn transactions(&mut self, first: u32) -> Result<(Vec<Transaction>, Option<String>), FileSystemError> {
+        let mut transactions = Vec::new();
+        let mut sequence = first;
+        let mut current = Transaction::default();
+        let mut revoked = 0_usize;
+        while let Some(place) = self.next() {
+            let block = self.block(place)?;
+            if be32(&block, 0) != MAGIC || be32(&block, 8) != sequence {
+                break;
+            }
+            let tail = block.len().saturating_sub(4);
+            let problem =
+                |what: &str| Some(format!("{what} of transaction {sequence} does not match its checksum"));
+            match be32(&block, 4) {
+                DESCRIPTOR if !self.is_whole(&block, tail) => {
+                    return Ok((transactions, problem("a descriptor")));
+                }
+                DESCRIPTOR => {
+                    if !self.add_writes(&block, sequence, &mut current)? {
+                        return Ok((transactions, problem("a block")));
+                    }
+                }
+                REVOCATION if !self.is_whole(&block, tail) => {
+                    return Ok((transactions, problem("a revocation")));
+                }
+                REVOCATION => {
+                    revoked = revoked.saturating_add(block.len());
+                    if revoked > REVOKED_BYTES_MAX {
+                        return Ok((transactions, Some("it revokes more than any honest one".into())));
+                    }
+                    self.add_revoked(&block, &mut current);
+                }
+                // Its checksum is at 16: one that is torn was never promised to anybody.
+                COMMIT if !self.is_whole(&block, 16) => break,
+                COMMIT => {
+                    transactions.push(std::mem::take(&mut current));
+                    sequence = sequence.wrapping_add(1);
+                }
+                _ => break,
+            }
+        }
+        Ok((transactions, None))
+    }
+
+    /// Adds the blocks that follow a descriptor. False if one of them is not as it was written.
+    fn add_writes(
+        &mut self,
+        descriptor: &[u8],
+        sequence: u32,
+        into: &mut Transaction,
+    ) -> Result<bool, FileSystemError> {
+        let is_3 = self.features & CHECKSUMS_3 != 0;
+        let is_wide = self.features & WIDE != 0;
+        let tag_bytes = match (is_3, self.features & CHECKSUMS_2 != 0) {
+            (true, _) => 16,
+            (false, true) => {
+                if is_wide {
+                    14
+                } else {
+                    10
+                }
+            }
+            (false, false) => {
+                if is_wide {
+                    12
+                } else {
+                    8
+                }
+            }
+        };
+        let end = descriptor.len().saturating_sub(if self.has_checksums() { 4 } else { 0 });
+        let mut rest = descriptor.get(HEADER_BYTES..end).unwrap_or_default();
+        while let Some((tag, after)) = rest.split_at_checked(tag_bytes) {
+            let flags = if is_3 { be32(tag, 4) } else { u32::from(be16(tag, 6)) };
+            let high = if is_wide { u64::from(be32(tag, 8)) } else { 0 };
+            let block = high << 32 | u64::from(be32(tag, 0));
+            let Some(place) = self.next() else { return Ok(true) };
+            let escaped = flags & ESCAPED != 0;
+            if self.has_checksums() {
+                let content = self.block(place)?;
+                let seed = crc32c_from(self.checksum_seed, &sequence.to_be_bytes());
+                let code = crc32c_from(seed, &content);
+                let fits =
+                    if is_3 { code == be32(tag, 12) } else { code & 0xffff == u32::from(be16(tag, 4)) };
+                if !fits {
+                    return Ok(false);
+                }
+            }
+            into.writes.push((block, Newest { at: self.physical(place)?, escaped }));
+            let skipped = if flags & SAME_UUID != 0 { 0 } else { 16 };
+            rest = after.get(skipped..).unwrap_or_default();
+            if flags & LAST != 0 {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    fn add_revoked(&self, block: &[u8], into: &mut Transaction) {
+        let is_wide = self.features & WIDE != 0;
+        let end = usize::try_from(be32(block, HEADER_BYTES)).unwrap_or(usize::MAX).min(block.len());
+        let list = block.get(HEADER_BYTES.saturating_add(4)..end).unwrap_or_default();
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+        into.revoked.extend(list.chunks_exact(if is_wide { 8 } else { 4 }).map(number));
+    }
+}

@@ -1,0 +1,202 @@
+//! Extended attributes: behind the fields of an inode, in a block of their own, and long values in inodes of their own.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use super::inode::{Inode, MAP_BYTES};
+use super::{ExtFileSystem, damaged};
+use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
+use crate::disks::crc::crc32c_from;
+use crate::{FileSystemError, Xattr};
+
+const MAGIC: u32 = 0xea02_0000;
+const ENTRY_BYTES: usize = 16;
+const BLOCK_HEAD_BYTES: usize = 32;
+const CHECKSUM_AT: usize = 16;
+/// The longest value that Linux takes.
+const VALUE_BYTES_MAX: u32 = 64 << 10;
+
+const SYSTEM: u8 = 7;
+const ENCRYPTION: u8 = 9;
+/// The one in which files keep content that has no room in the inode.
+const INLINE_DATA: (u8, &[u8]) = (SYSTEM, b"data");
+
+fn prefix(index: u8) -> Option<&'static [u8]> {
+    Some(match index {
+        0 => b"",
+        1 => b"user.",
+        2 => b"system.posix_acl_access",
+        3 => b"system.posix_acl_default",
+        4 => b"trusted.",
+        6 => b"security.",
+        SYSTEM => b"system.",
+        8 => b"system.richacl",
+        10 => b"gnu.",
+        _ => return None,
+    })
+}
+
+/// An attribute as it lies on the disk.
+struct Entry<'a> {
+    index: u8,
+    name: &'a [u8],
+    /// The inode that has the value; 0 if it is here.
+    inode: u32,
+    value_at: usize,
+    value_bytes: u32,
+}
+
+/// The attributes in a list, up to its end or to what makes no sense.
+fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, &'static str>> {
+    std::iter::from_fn(move || {
+        if rest.len() < 4 || u32_at(rest, 0) == 0 {
+            return None;
+        }
+        let name_end = ENTRY_BYTES.saturating_add(usize::from(u8_at(rest, 0)));
+        let Some(name) = rest.get(ENTRY_BYTES..name_end) else {
+            rest = &[];
+            return Some(Err("a name is cut off"));
+        };
+        let entry = Entry {
+            index: u8_at(rest, 1),
+            name,
+            inode: u32_at(rest, 4),
+            value_at: usize::from(u16_at(rest, 2)),
+            value_bytes: u32_at(rest, 8),
+        };
+        rest = rest.get(name_end.next_multiple_of(4)..).unwrap_or_default();
+        Some(Ok(entry))
+    })
+}
+
+impl ExtFileSystem {
+    /// All that a kernel would show of a file.
+    pub(super) fn xattrs_of(&self, inode: &Inode) -> Result<Vec<Xattr>, FileSystemError> {
+        let mut found = Vec::new();
+        self.visit_xattrs(inode, |entry, value| {
+            let is_hidden = entry.index == ENCRYPTION || (entry.index, entry.name) == INLINE_DATA;
+            if let Some(prefix) = prefix(entry.index).filter(|_| !is_hidden) {
+                let value = match entry.index {
+                    2 | 3 => access_list(&value)
+                        .ok_or_else(|| damaged(what(inode), "an access list makes no sense"))?,
+                    _ => value,
+                };
+                found.push(Xattr { name: [prefix, entry.name].concat(), value });
+            }
+            Ok(())
+        })?;
+        found.sort();
+        Ok(found)
+    }
+
+    /// What a file has in place of a map, and in the attribute that goes on from there. Zeros follow, if it is longer.
+    pub(super) fn inline_data(&self, inode: &Inode) -> Result<Vec<u8>, FileSystemError> {
+        let mut data = inode.map().to_vec();
+        let size = usize::try_from(inode.size).unwrap_or(usize::MAX);
+        if size > MAP_BYTES {
+            self.visit_xattrs(inode, |entry, value| {
+                if (entry.index, entry.name) == INLINE_DATA {
+                    data.extend_from_slice(&value);
+                }
+                Ok(())
+            })?;
+        }
+        data.truncate(size);
+        Ok(data)
+    }
+
+    fn visit_xattrs(
+        &self,
+        inode: &Inode,
+        mut visit: impl FnMut(&Entry<'_>, Vec<u8>) -> Result<(), FileSystemError>,
+    ) -> Result<(), FileSystemError> {
+        let mut visit_list = |list: &[u8], values: &[u8]| {
+            for entry in entries(list) {
+                let entry = entry.map_err(|problem| damaged(what(inode), problem))?;
+                let value = self.value(inode, &entry, values)?;
+                visit(&entry, value)?;
+            }
+            Ok::<(), FileSystemError>(())
+        };
+        let spare = inode.spare();
+        if u32_at(spare, 0) == MAGIC {
+            let list = spare.get(4..).unwrap_or_default();
+            visit_list(list, list)?;
+        }
+        if inode.xattr_block() != 0 {
+            let block = self.metadata(inode.xattr_block(), || what(inode))?;
+            if u32_at(&block, 0) != MAGIC {
+                return Err(damaged(what(inode), "their block is none"));
+            }
+            if self.has_checksums() {
+                let (before, rest) = block.split_at_checked(CHECKSUM_AT).unwrap_or((&block, &[]));
+                let seed = crc32c_from(self.superblock.checksum_seed, &inode.xattr_block().to_le_bytes());
+                let code = crc32c_from(crc32c_from(seed, before), &[0; 4]);
+                if crc32c_from(code, rest.get(4..).unwrap_or_default()) != u32_at(&block, CHECKSUM_AT) {
+                    return Err(damaged(what(inode), "their block does not match its checksum"));
+                }
+            }
+            visit_list(block.get(BLOCK_HEAD_BYTES..).unwrap_or_default(), &block)?;
+        }
+        Ok(())
+    }
+
+    fn value(&self, inode: &Inode, entry: &Entry<'_>, values: &[u8]) -> Result<Vec<u8>, FileSystemError> {
+        let length = usize::try_from(entry.value_bytes).unwrap_or(usize::MAX);
+        if entry.value_bytes > VALUE_BYTES_MAX {
+            return Err(damaged(what(inode), "a value is longer than any can be"));
+        }
+        if entry.inode == 0 {
+            let value = values.get(entry.value_at..).and_then(|rest| rest.get(..length));
+            return value.map(<[u8]>::to_vec).ok_or_else(|| damaged(what(inode), "a value is cut off"));
+        }
+        let holder = self.inode(entry.inode)?;
+        let mut value = vec![0; length];
+        if holder.has_inline_data() || self.read_inode(&holder, 0, &mut value)? < length {
+            return Err(damaged(what(inode), "a value is cut off"));
+        }
+        Ok(value)
+    }
+}
+
+fn what(inode: &Inode) -> String {
+    format!("attributes of inode {}", inode.number)
+}
+
+/// From the access list of ext to that of the kernel: the same entries, all of one length.
+fn access_list(stored: &[u8]) -> Option<Vec<u8>> {
+    const USER: u16 = 2;
+    const GROUP: u16 = 8;
+    let (version, mut rest) = stored.split_first_chunk::<4>()?;
+    if *version != 1_u32.to_le_bytes() {
+        return None;
+    }
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    while let Some((entry, after)) = rest.split_first_chunk::<4>() {
+        list.extend_from_slice(entry);
+        let has_owner = [USER, GROUP].contains(&u16_at(entry, 0));
+        if has_owner && after.len() < 4 {
+            return None;
+        }
+        list.extend_from_slice(&if has_owner { array_at(after, 0) } else { [0xff; 4] });
+        rest = after.get(if has_owner { 4 } else { 0 }..)?;
+    }
+    rest.is_empty().then_some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_lists_become_those_of_the_kernel() {
+        let stored =
+            [&[1, 0, 0, 0][..], &[1, 0, 6, 0], &[2, 0, 4, 0, 0xe8, 3, 0, 0], &[0x20, 0, 4, 0]].concat();
+        let list = access_list(&stored).unwrap();
+        let none = [0xff; 4];
+        let expected =
+            [&[2, 0, 0, 0][..], &[1, 0, 6, 0], &none, &[2, 0, 4, 0, 0xe8, 3, 0, 0], &[0x20, 0, 4, 0], &none];
+        assert_eq!(list, expected.concat());
+        for cut in [3, 5, 9, 14] {
+            assert_eq!(access_list(&stored[..cut]), None, "{cut}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! FAT with 12, 16 and 32 bits, with long names.
+//!
+//! ```text
+//! boot sector │ … reserved │ table │ table │ root folder (12 and 16 bits) │ clusters
+//! ```
+//!
+//! A file's number is the place of its short entry in the volume, in units of entries; the root's is 0. Times are the clock on the wall of whoever
+//! wrote them: they are shown as if that had been UTC.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod boot;
+mod entry;
+
+pub(crate) use self::entry::{entry_status, folder_status};
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use self::boot::{Boot, Root};
+use self::entry::{ENTRY_BYTES, Entry, LongName, Slot};
+use crate::bytes::read_at::ReadAt;
+use crate::file_systems::clusters::{Chain, Clusters, FIRST_CLUSTER, damaged};
+use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+
+const ROOT: FileId = FileId(0);
+/// How much of a folder is read at a time.
+const FOLDER_READ_BYTES: u64 = 4096;
+/// A folder has no more entries, so that its numbers fit 16 bits; anything longer is damage.
+const FOLDER_BYTES_MAX: u64 = 65536 * ENTRY_BYTES;
+
+/// A FAT file system.
+pub(crate) struct Fat {
+    volume: Arc<dyn ReadAt>,
+    clusters: Clusters,
+    root: Root,
+}
+
+/// Where a folder's entries lie.
+enum Entries {
+    Range(Range<u64>),
+    Chain(Chain),
+}
+
+impl Fat {
+    pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
+        let Boot { width, table_start, heap_start, cluster_bytes, cluster_count, root } =
+            Boot::read(&*volume)?;
+        let clusters =
+            Clusters::new(Arc::clone(&volume), width, table_start, heap_start, cluster_bytes, cluster_count);
+        Ok(Self { volume, clusters, root })
+    }
+
+    /// The entry of a file that is not the root.
+    fn entry(&self, file: FileId) -> Result<Entry, FileSystemError> {
+        let absent = || FileSystemError::Absent { what: format!("file number {}", file.0) };
+        let position = file.0.checked_mul(ENTRY_BYTES).ok_or_else(absent)?;
+        let is_in_root = matches!(&self.root, Root::Range(range) if range.contains(&position));
+        if !is_in_root && self.clusters.locate(position).is_none() {
+            return Err(absent());
+        }
+        let mut bytes = [0; 32];
+        let read = self.volume.read_at(position, &mut bytes);
+        read.map_err(|source| FileSystemError::Read { what: format!("entry of file {}", file.0), source })?;
+        match self.decode(&bytes) {
+            Slot::File(entry) => Ok(entry),
+            _ => Err(absent()),
+        }
+    }
+
+    fn decode(&self, slot: &[u8; 32]) -> Slot {
+        // Only with 32 bits the root is a file as all others.
+        Slot::decode(slot, matches!(self.root, Root::Cluster(_)))
+    }
+
+    fn entries(&self, folder: FileId) -> Result<Entries, FileSystemError> {
+        let what = "folder";
+        let first = if folder == ROOT {
+            match &self.root {
+                Root::Range(range) => return Ok(Entries::Range(range.clone())),
+                Root::Cluster(cluster) => *cluster,
+            }
+        } else {
+            let entry = self.entry(folder)?;
+            if !entry.is_folder {
+                return Err(FileSystemError::Absent { what: format!("folder of number {}", folder.0) });
+            }
+            entry.first_cluster
+        };
+        self.clusters.chain(first, what).map(Entries::Chain)
+    }
+
+    fn chain(&self, entry: &Entry) -> Result<Chain, FileSystemError> {
+        if entry.first_cluster < FIRST_CLUSTER {
+            return if entry.size == 0 {
+                Ok(Arc::new([]))
+            } else {
+                Err(damaged("file", format!("it has {} bytes and no clusters", entry.size)))
+            };
+        }
+        self.clusters.chain(entry.first_cluster, "file")
+    }
+
+    /// Where the entry that is so many bytes into a folder lies, and how many bytes are there in a row.
+    fn place(&self, entries: &Entries, offset: u64) -> Option<(u64, u64)> {
+        match entries {
+            Entries::Range(range) => {
+                let position = range.start.checked_add(offset)?;
+                let left = range.end.checked_sub(position)?;
+                (left > 0).then_some((position, left))
+            }
+            Entries::Chain(chain) => self.clusters.run_at(chain, offset),
+        }
+    }
+
+    /// Shows every slot of a folder with its place in the volume, up to its end.
+    fn slots(
+        &self,
+        folder: FileId,
+        visit: &mut dyn FnMut(u64, &[u8; 32]) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        let entries = self.entries(folder)?;
+        let (mut offset, mut buffer) = (0_u64, Vec::new());
+        while let Some((position, left)) = self.place(&entries, offset) {
+            if offset >= FOLDER_BYTES_MAX {
+                return Err(damaged("folder", "it is longer than any folder can be".into()));
+            }
+            let length = left.min(FOLDER_READ_BYTES);
+            buffer.resize(usize::try_from(length).unwrap_or(0), 0);
+            let read = self.volume.read_at(position, &mut buffer);
+            read.map_err(|source| FileSystemError::Read { what: "folder".into(), source })?;
+            for (slot, at) in buffer.as_chunks::<32>().0.iter().zip((position..).step_by(32)) {
+                if slot.first() == Some(&0) || visit(at, slot).is_break() {
+                    return Ok(());
+                }
+            }
+            offset = offset.saturating_add(length);
+        }
+        Ok(())
+    }
+}
+
+impl FileSystem for Fat {
+    fn root(&self) -> FileId {
+        ROOT
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        if file == ROOT {
+            return Ok(folder_status());
+        }
+        let entry = self.entry(file)?;
+        let cluster_bytes = self.clusters.cluster_bytes();
+        Ok(entry.status(u64::from(entry.size).next_multiple_of(cluster_bytes.max(1))))
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        let mut long = LongName::default();
+        let mut number = 0_u64;
+        self.slots(folder, &mut |at, slot| {
+            match self.decode(slot) {
+                Slot::LongName(part) => long.push(&part),
+                Slot::Other => long = LongName::default(),
+                Slot::File(entry) => {
+                    let name = std::mem::take(&mut long).finish(&entry).unwrap_or_else(|| entry.name());
+                    let is_itself = matches!(&entry.short_name, b".          " | b"..         ");
+                    if !is_itself {
+                        number = number.saturating_add(1);
+                        if number > first {
+                            let kind = if entry.is_folder { FileKind::Folder } else { FileKind::File };
+                            return visit(Child { name, id: FileId(at >> 5), kind });
+                        }
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let entry = if file == ROOT { None } else { Some(self.entry(file)?) };
+        let Some(entry) = entry.filter(|entry| !entry.is_folder) else {
+            return Err(FileSystemError::Absent {
+                what: format!("content of the folder of number {}", file.0),
+            });
+        };
+        let left = u64::from(entry.size).saturating_sub(offset);
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+        let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { return Ok(0) };
+        self.clusters.read(&self.chain(&entry)?, offset, wanted, "file")?;
+        Ok(length)
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        if file == ROOT {
+            return Ok(None);
+        }
+        let entry = self.entry(file)?;
+        if entry.is_folder {
+            return Ok(None);
+        }
+        Ok(Some(self.clusters.places(&self.chain(&entry)?, u64::from(entry.size))))
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        Err(FileSystemError::Absent { what: format!("symbolic link of number {}", link.0) })
+    }
+
+    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,284 @@
+//! ISO 9660, with Rock Ridge or Joliet where they are.
+//!
+//! ```text
+//! 16 sectors │ descriptors: primary, Joliet, end │ … folders and files, each in one piece or in several extents
+//! ```
+//!
+//! A file's number is the place of its record in the volume. With Rock Ridge, names, modes, owners, times and links are those of the system that it was made on;
+//! else names are shown as Linux shows them: in small letters and without versions.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod descriptor;
+mod record;
+mod rock_ridge;
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use self::descriptor::Descriptor;
+use self::record::{Naming, Record};
+use self::rock_ridge::RockRidge;
+use crate::bytes::read_at::ReadAt;
+use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+
+/// No record straddles such a piece of a folder.
+const SECTOR_BYTES: u64 = 2048;
+/// A folder is not longer; no tool makes one a hundredth of it.
+const FOLDER_BYTES_MAX: u64 = 64 << 20;
+/// A file in more extents than this is damage: one of them has up to 4 GiB.
+const EXTENT_COUNT_MAX: usize = 4096;
+
+/// An ISO 9660 file system.
+pub(crate) struct Iso {
+    volume: Arc<dyn ReadAt>,
+    block_bytes: u64,
+    root: u64,
+    naming: Naming,
+}
+
+/// A file: its record, what Rock Ridge says, and where its bytes lie.
+struct File {
+    record: Record,
+    rock_ridge: RockRidge,
+    /// The extents, each with the number of bytes before it.
+    extents: Vec<(u64, Range<u64>)>,
+    size: u64,
+}
+
+impl Iso {
+    pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
+        let primary = Descriptor::primary(&*volume)?;
+        let mut iso =
+            Self { volume, block_bytes: primary.block_bytes, root: primary.root, naming: Naming::Plain };
+        let root = iso.record(primary.root)?;
+        let start = iso.position(&root).ok_or_else(|| damaged("root folder", "it lies nowhere".into()))?;
+        // The first record of the root says how far into the others Rock Ridge's fields begin.
+        if let Ok(first) = iso.record(start)
+            && let Some(skipped) = rock_ridge::announced(&first.system_use)
+        {
+            let fields = RockRidge::read(&*iso.volume, iso.block_bytes, &first.system_use, skipped);
+            if fields.is_ok_and(|fields| fields.has_any) {
+                iso.naming = Naming::RockRidge { skipped };
+                iso.root = start;
+                return Ok(iso);
+            }
+        }
+        if let Some(joliet) = Descriptor::joliet(&*iso.volume)? {
+            iso.naming = Naming::Joliet;
+            iso.block_bytes = joliet.block_bytes;
+            iso.root = joliet.root;
+        }
+        Ok(iso)
+    }
+
+    /// The record at a place of the volume.
+    fn record(&self, position: u64) -> Result<Record, FileSystemError> {
+        let mut bytes = [0; 256];
+        let left = self.volume.size().saturating_sub(position);
+        let length = usize::try_from(left.min(256)).unwrap_or(0);
+        let what = || format!("record at {position}");
+        let Some(there) = bytes.get_mut(..length) else {
+            return Err(FileSystemError::Absent { what: what() });
+        };
+        let read = self.volume.read_at(position, there);
+        read.map_err(|source| FileSystemError::Read { what: what(), source })?;
+        Record::decode(&bytes).ok_or_else(|| FileSystemError::Absent { what: what() })
+    }
+
+    /// Where the content of a record begins.
+    fn position(&self, record: &Record) -> Option<u64> {
+        let block = u64::from(record.block).checked_add(u64::from(record.attribute_blocks))?;
+        block.checked_mul(self.block_bytes)
+    }
+
+    fn rock_ridge(&self, record: &Record) -> Result<RockRidge, FileSystemError> {
+        match self.naming {
+            Naming::RockRidge { skipped } => {
+                RockRidge::read(&*self.volume, self.block_bytes, &record.system_use, skipped)
+            }
+            _ => Ok(RockRidge::default()),
+        }
+    }
+
+    fn file(&self, id: FileId) -> Result<File, FileSystemError> {
+        let record = self.record(id.0)?;
+        let rock_ridge = self.rock_ridge(&record)?;
+        let (mut extents, mut size) = (Vec::new(), 0_u64);
+        let (mut part, mut place) = (record.clone(), id.0);
+        loop {
+            if part.is_interleaved {
+                let what = format!("record at {place}");
+                return Err(FileSystemError::Unsupported { what, feature: "an interleaved file".into() });
+            }
+            let what = "file";
+            let start = self.position(&part).ok_or_else(|| damaged(what, "it lies nowhere".into()))?;
+            extents.push((size, start..start.saturating_add(u64::from(part.size))));
+            size = size.saturating_add(u64::from(part.size));
+            if !part.goes_on {
+                return Ok(File { record, rock_ridge, extents, size });
+            }
+            if extents.len() == EXTENT_COUNT_MAX {
+                return Err(damaged(what, format!("it has more than {EXTENT_COUNT_MAX} extents")));
+            }
+            place = place.saturating_add(u64::from(part.length));
+            part = match self.record(place) {
+                Ok(part) => part,
+                // The rest of a sector is empty where a record does not fit.
+                Err(FileSystemError::Absent { .. }) => {
+                    place = place.next_multiple_of(SECTOR_BYTES);
+                    self.record(place)?
+                }
+                Err(error) => return Err(error),
+            };
+        }
+    }
+
+    /// The child that a record of a folder stands for; `None` if it stands for nothing that is shown.
+    fn child_of(&self, position: u64, record: &Record) -> Result<Option<Child>, FileSystemError> {
+        let rock_ridge = self.rock_ridge(record)?;
+        if rock_ridge.is_relocated {
+            return Ok(None);
+        }
+        let name = match (&rock_ridge.name, &self.naming) {
+            (Some(name), _) => crate::file_systems::wide_names::from_bytes(name),
+            (None, naming) => record.name(naming),
+        };
+        // A folder that lay too deep lies elsewhere, and its own first record stands for it.
+        let moved = rock_ridge.child_block.and_then(|block| u64::from(block).checked_mul(self.block_bytes));
+        if let Some(place) = moved {
+            return Ok(Some(Child { name, id: FileId(place), kind: FileKind::Folder }));
+        }
+        Ok(Some(Child { name, id: FileId(position), kind: kind_of(record, &rock_ridge) }))
+    }
+}
+
+fn kind_of(record: &Record, rock_ridge: &RockRidge) -> FileKind {
+    rock_ridge.kind.unwrap_or(if record.is_folder { FileKind::Folder } else { FileKind::File })
+}
+
+fn damaged(what: &str, problem: String) -> FileSystemError {
+    FileSystemError::Damaged { what: what.into(), problem }
+}
+
+impl FileSystem for Iso {
+    fn root(&self) -> FileId {
+        FileId(self.root)
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        let File { record, rock_ridge, size, .. } = self.file(file)?;
+        let kind = if file.0 == self.root { FileKind::Folder } else { kind_of(&record, &rock_ridge) };
+        let size = match kind {
+            FileKind::File => size,
+            FileKind::SymbolicLink => rock_ridge.target.as_ref().map_or(0, |target| target.len() as u64),
+            _ => 0,
+        };
+        let mode = rock_ridge.mode.unwrap_or(if kind == FileKind::Folder { 0o555 } else { 0o444 });
+        Ok(FileStatus {
+            kind,
+            mode,
+            uid: rock_ridge.uid,
+            gid: rock_ridge.gid,
+            links: if kind == FileKind::Folder { 1 } else { rock_ridge.links.max(1) },
+            size,
+            allocated: size.next_multiple_of(SECTOR_BYTES),
+            modified: rock_ridge.modified.unwrap_or(record.recorded),
+            changed: rock_ridge.changed,
+            accessed: rock_ridge.accessed,
+            created: rock_ridge.created,
+            device: rock_ridge
+                .device
+                .filter(|_| matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice)),
+        })
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        let found = self.file(folder)?;
+        if !found.record.is_folder {
+            return Err(FileSystemError::Absent { what: format!("folder at {}", folder.0) });
+        }
+        let (mut number, mut continues) = (0_u64, false);
+        for (_, extent) in &found.extents {
+            if extent.end.saturating_sub(extent.start) > FOLDER_BYTES_MAX {
+                return Err(damaged("folder", "it is longer than any folder".into()));
+            }
+            let mut place = extent.start;
+            while place < extent.end {
+                let sector_end = place.saturating_add(1).next_multiple_of(SECTOR_BYTES);
+                let record = match self.record(place) {
+                    Ok(record) => record,
+                    Err(FileSystemError::Absent { .. }) => {
+                        place = sector_end;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                };
+                let position = place;
+                place = place.saturating_add(u64::from(record.length));
+                let is_part = std::mem::replace(&mut continues, record.goes_on);
+                if is_part || record.is_special() {
+                    continue;
+                }
+                let Some(child) = self.child_of(position, &record)? else { continue };
+                number = number.saturating_add(1);
+                if number > first && visit(child).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let found = self.file(file)?;
+        if kind_of(&found.record, &found.rock_ridge) != FileKind::File {
+            return Err(FileSystemError::Absent {
+                what: format!("content of what is no file, at {}", file.0),
+            });
+        }
+        if found.rock_ridge.is_compressed {
+            let what = format!("content of the file at {}", file.0);
+            return Err(FileSystemError::Unsupported { what, feature: "zisofs compression".into() });
+        }
+        let mut filled = 0_usize;
+        while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let place = offset.saturating_add(filled as u64);
+            let number = found.extents.partition_point(|(before, _)| *before <= place);
+            let Some((before, extent)) = number.checked_sub(1).and_then(|number| found.extents.get(number))
+            else {
+                break;
+            };
+            let position = extent.start.saturating_add(place.saturating_sub(*before));
+            let left = usize::try_from(extent.end.saturating_sub(position)).unwrap_or(usize::MAX);
+            let length = left.min(rest.len());
+            let Some(wanted) = rest.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { break };
+            let read = self.volume.read_at(position, wanted);
+            read.map_err(|source| FileSystemError::Read { what: format!("file (byte {place})"), source })?;
+            filled = filled.saturating_add(length);
+        }
+        Ok(filled)
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        let found = self.file(file)?;
+        let is_plain =
+            kind_of(&found.record, &found.rock_ridge) == FileKind::File && !found.rock_ridge.is_compressed;
+        let places =
+            || found.extents.iter().map(|(_, extent)| extent.clone()).filter(|extent| !extent.is_empty());
+        Ok(is_plain.then(|| places().collect()))
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        let target = self.file(link)?.rock_ridge.target;
+        target.ok_or_else(|| FileSystemError::Absent { what: format!("symbolic link at {}", link.0) })
+    }
+
+    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,458 @@
+//! NTFS, by way of the crate `ntfs`, which knows its structures. Files that Windows has compressed or encrypted, or whose content it keeps elsewhere,
+//! are shown, and their content is not.
+//!
+//! A file's number is that of its record. Further streams of a file, and whom Windows lets do what, are not shown.
+//!
+//! The crate was written for disks that nobody has made to harm. So each call gets a cursor that gives only so many bytes, which ends
+//! every way in circles, and a panic in it ends the call and not the program, without a word.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+mod cursor;
+mod log;
+mod quiet;
+mod reparse;
+mod sound;
+
+use std::ops::{ControlFlow, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use ntfs::attribute_value::NtfsAttributeValue;
+use ntfs::structured_values::{NtfsFileAttributeFlags, NtfsFileName, NtfsFileNamespace, NtfsVolumeFlags};
+use ntfs::{
+    Ntfs, NtfsAttribute, NtfsAttributeFlags, NtfsAttributeType, NtfsError, NtfsFile, NtfsFileFlags,
+    NtfsReadSeek, NtfsTime,
+};
+
+use self::cursor::Cursor;
+use self::quiet::{aloud, quietly};
+use crate::bytes::read_at::ReadAt;
+use crate::file_systems::file_time::FileTime;
+use crate::file_systems::wide_names;
+use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+
+/// The root folder's record.
+const ROOT: FileId = FileId(5);
+/// The log's record.
+const LOG: FileId = FileId(2);
+/// Records below this are the file system's own.
+const FIRST_OWN_RECORD: u64 = 16;
+/// The record's number, without how often it was used again.
+const RECORD_MASK: u64 = (1 << 48) - 1;
+/// What is read of a folder at most: that of a folder with two million names.
+const FOLDER_BYTES_MAX: u64 = 256 << 20;
+/// What is read to find out about a file.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// A link's target is no longer.
+const REPARSE_BYTES_MAX: u64 = 16 << 10;
+/// Pieces of a file beyond so many are not told apart.
+const RUN_COUNT_MAX: usize = 1 << 20;
+/// Between 1601 and 1970, in units of 100 nanoseconds.
+const TICKS_TO_1970: i128 = 116_444_736_000_000_000;
+
+/// An NTFS file system.
+pub(crate) struct NtfsFiles {
+    volume: Arc<dyn ReadAt>,
+    ntfs: Ntfs,
+}
+
+/// Why a call fails.
+enum Trouble {
+    Library(NtfsError),
+    Named(FileSystemError),
+}
+
+impl From<NtfsError> for Trouble {
+    fn from(error: NtfsError) -> Self {
+        Self::Library(error)
+    }
+}
+
+impl From<FileSystemError> for Trouble {
+    fn from(error: FileSystemError) -> Self {
+        Self::Named(error)
+    }
+}
+
+/// Where a file's content is, and how much of it was ever written.
+struct Content {
+    size: u64,
+    written: u64,
+    flags: NtfsAttributeFlags,
+    is_resident: bool,
+    is_elsewhere: bool,
+}
+
+/// Pieces of a file: where each lies in the file, and where on the disk.
+type Runs = Vec<(Range<u64>, u64)>;
+
+impl NtfsFiles {
+    pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
+        let ntfs =
+            guarded("NTFS file system", || Ok(Ntfs::new(&mut Cursor::new(&*volume, FILE_BYTES_MAX))?))?;
+        Ok(Self { volume, ntfs })
+    }
+
+    /// Does something with a file's record.
+    fn with<T>(
+        &self,
+        id: FileId,
+        bytes_max: u64,
+        work: impl FnOnce(&mut Cursor<'_>, &NtfsFile<'_>) -> Result<T, Trouble>,
+    ) -> Result<T, FileSystemError> {
+        let what = format!("file of record {}", id.0);
+        guarded(&what, || {
+            let mut cursor = Cursor::new(&*self.volume, bytes_max.saturating_add(FILE_BYTES_MAX));
+            let file = self.ntfs.file(&mut cursor, id.0)?;
+            if !file.flags().contains(NtfsFileFlags::IN_USE) {
+                return Err(FileSystemError::Absent { what: what.clone() }.into());
+            }
+            work(&mut cursor, &file)
+        })
+    }
+
+    /// Does something with a file's content; `None` if it has none.
+    fn with_content<T>(
+        &self,
+        id: FileId,
+        bytes_max: u64,
+        work: impl FnOnce(&mut Cursor<'_>, &NtfsFile<'_>, &NtfsAttribute<'_, '_>, &Content) -> Result<T, Trouble>,
+    ) -> Result<Option<T>, FileSystemError> {
+        self.with(id, bytes_max, |cursor, file| {
+            if file.is_directory() {
+                return Err(
+                    FileSystemError::Absent { what: format!("content of the folder {}", id.0) }.into()
+                );
+            }
+            let Some(item) = file.data(cursor, "") else { return Ok(None) };
+            let item = item?;
+            let attribute = item.to_attribute()?;
+            let mut content = self.content(&attribute)?;
+            content.is_elsewhere = is_elsewhere(cursor, file, &attribute, &content)?;
+            work(cursor, file, &attribute, &content).map(Some)
+        })
+    }
+
+    fn content(&self, attribute: &NtfsAttribute<'_, '_>) -> Result<Content, Trouble> {
+        let (size, flags, is_resident) =
+            (attribute.value_length(), attribute.flags(), attribute.is_resident());
+        let position = attribute.position().value().map(std::num::NonZero::get).filter(|_| !is_resident);
+        let content = Content { size, written: size, flags, is_resident, is_elsewhere: false };
+        let Some(position) = position else { return Ok(content) };
+        // The crate does not tell how much was written; all behind that is zeros, whatever lies on the disk.
+        let place = position.saturating_add(56);
+        let mut bytes = [0; 8];
+        let read = aloud(|| self.volume.read_at(place, &mut bytes));
+        read.map_err(|source| FileSystemError::Read { what: "length of a file".into(), source })?;
+        let mut written = u64::from_le_bytes(bytes);
+        if place & 511 == 504 {
+            // The last two bytes of a sector are kept elsewhere; no file is so large that they are not zeros.
+            written &= RECORD_MASK;
+        }
+        Ok(Content { written: written.min(size), ..content })
+    }
+
+    /// The pieces of a file that lie on the disk: where they begin in the file, and on the disk. `None` where that is not known.
+    fn runs(&self, id: FileId) -> Result<Option<(Content, Runs)>, FileSystemError> {
+        let found = self.with_content(id, 0, |cursor, _, attribute, content| {
+            let content = Content { ..*content };
+            let is_plain =
+                !content.flags.intersects(NtfsAttributeFlags::COMPRESSED | NtfsAttributeFlags::ENCRYPTED);
+            let NtfsAttributeValue::NonResident(value) = attribute.value(cursor)? else { return Ok(None) };
+            if !is_plain || content.is_resident || content.is_elsewhere {
+                return Ok(None);
+            }
+            let (mut runs, mut offset) = (Vec::new(), 0_u64);
+            for run in value.data_runs() {
+                let run = run?;
+                let end = offset.saturating_add(run.allocated_size()).min(content.written);
+                if let Some(position) = run.data_position().value() {
+                    if runs.len() == RUN_COUNT_MAX {
+                        return Ok(None);
+                    }
+                    if offset < end {
+                        runs.push((offset..end, position.get()));
+                    }
+                }
+                offset = end;
+                if offset >= content.written {
+                    break;
+                }
+            }
+            Ok(Some((content, runs)))
+        })?;
+        Ok(found.flatten())
+    }
+}
+
+/// Calls the crate. What it complains of, and what it panics at, is damage of the disk.
+fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, FileSystemError> {
+    match catch_unwind(AssertUnwindSafe(|| quietly(work))) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(Trouble::Named(error))) => Err(error),
+        Ok(Err(Trouble::Library(NtfsError::Io(source)))) => {
+            Err(FileSystemError::Read { what: what.into(), source })
+        }
+        Ok(Err(Trouble::Library(error))) => {
+            Err(FileSystemError::Damaged { what: what.into(), problem: error.to_string() })
+        }
+        Err(_) => Err(FileSystemError::Damaged { what: what.into(), problem: "it makes no sense".into() }),
+    }
+}
+
+impl FileSystem for NtfsFiles {
+    fn root(&self) -> FileId {
+        ROOT
+    }
+
+    fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
+        let mut status = self.with(file, 0, |cursor, file| {
+            let info = file.info()?;
+            let (mut names, mut is_link) = (0_u32, false);
+            let mut attributes = file.attributes();
+            while let Some(item) = attributes.next(cursor) {
+                let item = item?;
+                let attribute = item.to_attribute()?;
+                match attribute.ty()? {
+                    NtfsAttributeType::FileName => {
+                        let name: NtfsFileName = attribute.structured_value(cursor)?;
+                        names = names.saturating_add(u32::from(name.namespace() != NtfsFileNamespace::Dos));
+                    }
+                    NtfsAttributeType::ReparsePoint => {
+                        let reparse = reparse_bytes(cursor, &attribute)?;
+                        is_link = reparse::target(&reparse).is_some();
+                    }
+                    _ => {}
+                }
+            }
+            let kind = match (is_link, file.is_directory()) {
+                (true, _) => FileKind::SymbolicLink,
+                (false, true) => FileKind::Folder,
+                (false, false) => FileKind::File,
+            };
+            let is_read_only = info.file_attributes().contains(NtfsFileAttributeFlags::READ_ONLY);
+            Ok(FileStatus {
+                kind,
+                mode: match kind {
+                    FileKind::SymbolicLink => 0o777,
+                    FileKind::Folder => 0o755,
+                    _ if is_read_only => 0o444,
+                    _ => 0o644,
+                },
+                uid: 0,
+                gid: 0,
+                links: if kind == FileKind::Folder { 1 } else { names.max(1) },
+                size: 0,
+                allocated: 0,
+                modified: moment(info.modification_time()),
+                changed: Some(moment(info.mft_record_modification_time())),
+                accessed: Some(moment(info.access_time())),
+                created: Some(moment(info.creation_time())),
+                device: None,
+            })
+        })?;
+        match status.kind {
+            FileKind::File => {
+                let size = self.with_content(file, 0, |_, _, _, content| Ok(content.size))?.unwrap_or(0);
+                (status.size, status.allocated) = (size, size);
+            }
+            FileKind::SymbolicLink => status.size = self.link_target(file)?.len() as u64,
+            _ => {}
+        }
+        Ok(status)
+    }
+
+    fn children(
+        &self,
+        folder: FileId,
+        first: u64,
+        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+    ) -> Result<(), FileSystemError> {
+        self.with(folder, FOLDER_BYTES_MAX.min(self.volume.size()), |cursor, file| {
+            let index = file.directory_index(cursor)?;
+            let mut entries = index.entries();
+            let mut number = 0_u64;
+            while let Some(entry) = entries.next(cursor) {
+                let entry = entry?;
+                let Some(name) = entry.key() else { continue };
+                let name = name?;
+                let record = entry.file_reference().file_record_number() & RECORD_MASK;
+                if name.namespace() == NtfsFileNamespace::Dos || record < FIRST_OWN_RECORD {
+                    continue;
+                }
+                number = number.saturating_add(1);
+                if number <= first {
+                    continue;
+                }
+                let attributes = name.file_attributes();
+                let kind =
+                    match (attributes.contains(NtfsFileAttributeFlags::REPARSE_POINT), name.is_directory()) {
+                        // Only the file itself tells whether it is a link.
+                        (true, is_folder) => self.reparse_kind(FileId(record), is_folder),
+                        (false, true) => FileKind::Folder,
+                        (false, false) => FileKind::File,
+                    };
+                let units = name.name().u16_iter().collect::<Vec<_>>();
+                let child = Child { name: wide_names::from_utf16(units), id: FileId(record), kind };
+                if aloud(|| visit(child)).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+        let bytes_max = (into.len() as u64).saturating_mul(2);
+        let read = self.with_content(file, bytes_max, |cursor, record, attribute, content| {
+            let length = usize::try_from(content.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let length = length.min(into.len());
+            let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else {
+                return Ok(0);
+            };
+            refuse_packed(file, content)?;
+            if content.is_elsewhere {
+                let what = format!("content of record {}", file.0);
+                let feature = reparse::keeper(&reparse_point(cursor, record)?.unwrap_or_default());
+                return Err(FileSystemError::Unsupported { what, feature }.into());
+            }
+            let written = usize::try_from(content.written.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let (stored, zeros) = wanted.split_at_mut(written.min(length));
+            zeros.fill(0);
+            if !stored.is_empty() {
+                let mut value = attribute.value(cursor)?;
+                value.seek(cursor, std::io::SeekFrom::Start(offset))?;
+                value.read_exact(cursor, stored)?;
+            }
+            Ok(length)
+        })?;
+        Ok(read.unwrap_or(0))
+    }
+
+    fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
+        let Some((_, runs)) = self.runs(file)? else {
+            let size = self.status(file)?.size;
+            return Ok((offset < size).then_some(offset..size));
+        };
+        let next = runs.partition_point(|(range, _)| range.end <= offset);
+        Ok(runs.get(next).map(|(range, _)| range.start.max(offset)..range.end))
+    }
+
+    fn places(&self, file: FileId) -> Result<Option<Vec<Range<u64>>>, FileSystemError> {
+        let Some((content, runs)) = self.runs(file)? else { return Ok(None) };
+        if content.written < content.size {
+            return Ok(None);
+        }
+        let place = |(range, position): (Range<u64>, u64)| {
+            position..position.saturating_add(range.end.saturating_sub(range.start))
+        };
+        Ok(Some(runs.into_iter().map(place).collect()))
+    }
+
+    fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
+        let absent = || FileSystemError::Absent { what: format!("symbolic link of record {}", link.0) };
+        self.with(link, 0, |cursor, file| {
+            let target = reparse_point(cursor, file)?.and_then(|reparse| reparse::target(&reparse));
+            Ok(target.ok_or_else(absent)?)
+        })
+    }
+
+    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        Ok(Vec::new())
+    }
+}
+
+impl NtfsFiles {
+    /// Whether it was left in order: nothing says that it is to be checked, and nothing in its log is still to be done.
+    pub(crate) fn was_left_in_order(&self) -> Result<bool, FileSystemError> {
+        let is_dirty = guarded("NTFS volume", || {
+            let about = self.ntfs.volume_info(&mut Cursor::new(&*self.volume, FILE_BYTES_MAX))?;
+            Ok(about.flags().contains(NtfsVolumeFlags::IS_DIRTY))
+        })?;
+        let mut head = [0; log::HEAD_BYTES];
+        let length = self.read_at(LOG, 0, &mut head)?;
+        Ok(!is_dirty && head.get(..length).is_some_and(log::is_done))
+    }
+
+    /// What a reparse point is: a link, or what it would be without.
+    fn reparse_kind(&self, id: FileId, is_folder: bool) -> FileKind {
+        match self.link_target(id) {
+            Ok(_) => FileKind::SymbolicLink,
+            Err(_) if is_folder => FileKind::Folder,
+            Err(_) => FileKind::File,
+        }
+    }
+}
+
+fn reparse_point(cursor: &mut Cursor<'_>, file: &NtfsFile<'_>) -> Result<Option<Vec<u8>>, Trouble> {
+    let mut attributes = file.attributes();
+    while let Some(item) = attributes.next(cursor) {
+        let item = item?;
+        let attribute = item.to_attribute()?;
+        if attribute.ty()? == NtfsAttributeType::ReparsePoint {
+            return reparse_bytes(cursor, &attribute).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a reparse point that is no link stands for bytes of a file that are not here. Whoever keeps them leaves a hole, and fills it when
+/// somebody wants them: what has no hole is here.
+fn is_elsewhere(
+    cursor: &mut Cursor<'_>,
+    file: &NtfsFile<'_>,
+    attribute: &NtfsAttribute<'_, '_>,
+    content: &Content,
+) -> Result<bool, Trouble> {
+    let has_reparse_point = || {
+        file.info().is_ok_and(|info| info.file_attributes().contains(NtfsFileAttributeFlags::REPARSE_POINT))
+    };
+    if content.size == 0 || !has_reparse_point() {
+        return Ok(false);
+    }
+    let reparse = reparse_point(cursor, file)?;
+    if reparse.is_none_or(|reparse| reparse::target(&reparse).is_some()) {
+        return Ok(false);
+    }
+    Ok(match attribute.value(cursor)? {
+        // In a record there is no room for a hole: there it is zeros.
+        NtfsAttributeValue::Resident(value) => value.data().iter().all(|byte| *byte == 0),
+        NtfsAttributeValue::NonResident(value) => {
+            let mut here = 0_u64;
+            for run in value.data_runs() {
+                let run = run?;
+                if run.data_position().value().is_none() {
+                    break;
+                }
+                here = here.saturating_add(run.allocated_size());
+            }
+            here.min(content.written) < content.size
+        }
+        // Its pieces are in several records, and nobody here looks through all of them.
+        NtfsAttributeValue::AttributeListNonResident(_) => true,
+    })
+}
+
+fn reparse_bytes(cursor: &mut Cursor<'_>, attribute: &NtfsAttribute<'_, '_>) -> Result<Vec<u8>, Trouble> {
+    let length = attribute.value_length().min(REPARSE_BYTES_MAX);
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    attribute.value(cursor)?.read_exact(cursor, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn refuse_packed(file: FileId, content: &Content) -> Result<(), FileSystemError> {
+    for (flag, feature) in
+        [(NtfsAttributeFlags::COMPRESSED, "compression"), (NtfsAttributeFlags::ENCRYPTED, "encryption")]
+    {
+        if content.flags.contains(flag) {
+            let what = format!("content of record {}", file.0);
+            return Err(FileSystemError::Unsupported { what, feature: format!("NTFS's {feature}") });
+        }
+    }
+    Ok(())
+}
+
+fn moment(time: NtfsTime) -> FileTime {
+    let ticks = i128::from(time.nt_timestamp()).saturating_sub(TICKS_TO_1970);
+    FileTime::from_wide_nanoseconds(ticks.saturating_mul(100))
+}

@@ -1,0 +1,47 @@
+//! A place in a volume that moves forward as it is read, and refuses to go on for ever.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use super::quiet::aloud;
+use crate::bytes::read_at::ReadAt;
+
+pub(super) struct Cursor<'a> {
+    volume: &'a dyn ReadAt,
+    position: u64,
+    bytes_left: u64,
+}
+
+impl<'a> Cursor<'a> {
+    /// At the beginning, with so many bytes to give.
+    pub(super) fn new(volume: &'a dyn ReadAt, bytes_max: u64) -> Self {
+        Self { volume, position: 0, bytes_left: bytes_max }
+    }
+}
+
+impl Read for Cursor<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.volume.size().saturating_sub(self.position);
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+        let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { return Ok(0) };
+        let Some(bytes_left) = self.bytes_left.checked_sub(length as u64) else {
+            return Err(io::Error::other("it leads to more than belongs to it, or round in circles"));
+        };
+        aloud(|| self.volume.read_at(self.position, wanted))?;
+        self.bytes_left = bytes_left;
+        self.position = self.position.saturating_add(length as u64);
+        Ok(length)
+    }
+}
+
+impl Seek for Cursor<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let place = match to {
+            SeekFrom::Start(place) => Some(place),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(by) => self.volume.size().checked_add_signed(by),
+        };
+        self.position = place.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
+    }
+}

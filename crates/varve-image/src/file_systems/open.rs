@@ -1,0 +1,32 @@
+//! From a volume to its files: the one place that knows which reader reads what.
+
+use std::sync::Arc;
+
+use crate::bytes::read_at::ReadAt;
+use crate::disks::content::VolumeContent;
+use crate::file_systems::exfat::ExFat;
+use crate::file_systems::fat::Fat;
+use crate::file_systems::iso::Iso;
+use crate::file_systems::ntfs::NtfsFiles;
+use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
+
+/// Opens the files of the volume of this name.
+pub(crate) fn file_system(
+    volume: &str,
+    content: VolumeContent,
+    bytes: Arc<dyn ReadAt>,
+) -> Result<Arc<dyn FileSystem>, FileSystemError> {
+    let unreadable =
+        |feature: String| Err(FileSystemError::Unsupported { what: format!("volume {volume}"), feature });
+    match content {
+        VolumeContent::FileSystem(Kind::Ext2 | Kind::Ext3 | Kind::Ext4) => {
+            Ok(Arc::new(ExtFileSystem::open(bytes)?))
+        }
+        VolumeContent::FileSystem(Kind::Fat) => Ok(Arc::new(Fat::open(bytes)?)),
+        VolumeContent::FileSystem(Kind::ExFat) => Ok(Arc::new(ExFat::open(bytes)?)),
+        VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(bytes)?)),
+        VolumeContent::FileSystem(Kind::Ntfs) => Ok(Arc::new(NtfsFiles::open(bytes)?)),
+        VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
+        content => unreadable(format!("files in what is {content}")),
+    }
+}

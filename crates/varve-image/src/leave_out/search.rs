@@ -1,0 +1,136 @@
+//! Which parts of a disk need not be kept: they may be archived as zeros, and the disk is as good as before to whoever starts it.
+//!
+//! ```text
+//! candidates (what looks like swap, or free) ─▶ proof (everything agrees) ─┬▶ left out, and why
+//!                                                                          └▶ kept, and because of what
+//! ```
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+#[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::bytes::read_at::ReadAt;
+use crate::disks::content::{FileSystemKind, VolumeContent};
+use crate::disks::disk::Disk;
+use crate::disks::partitions::Purpose;
+use crate::disks::volume::Volume;
+use crate::file_systems::ext::ExtFileSystem;
+use crate::leave_out::left_out::LeftOut;
+use crate::leave_out::proof::{Claim, Proof};
+use crate::leave_out::swap::{self, Candidate};
+use crate::{FileSystem, FileSystemError};
+
+/// What is to be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaveOut {
+    /// Swap partitions and files, `pagefile.sys`, `hiberfil.sys`.
+    pub swap: bool,
+    /// Blocks that belong to no file, of file systems that were left in order.
+    pub free: bool,
+}
+
+/// An ext file system, opened once for all that looks into it.
+pub(crate) struct OpenExt<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) files: Result<ExtFileSystem, FileSystemError>,
+}
+
+/// The signatures that ext has itself, and the bytes of its superblock: counts in it may look like other magics.
+pub(crate) fn ext_claim() -> Claim {
+    Claim { purpose: Purpose::LinuxFiles, names: &["ext"], own_bytes: 1024..2048 }
+}
+
+impl LeftOut {
+    /// Looks for what can be left out of a disk. All that is damaged, unknown or not proven is kept.
+    #[must_use]
+    pub fn find(disk: Arc<dyn ReadAt>, wanted: LeaveOut) -> Self {
+        let mut found = Self::default();
+        let disk = Disk::open(disk);
+        let opened = open_ext(&disk);
+        for OpenExt { volume, files } in &opened {
+            if files.as_ref().is_ok_and(ExtFileSystem::has_fast_commits) {
+                found.add_fast_commits(volume);
+            }
+        }
+        let proof = Proof::new(&disk);
+        if wanted.swap {
+            for candidate in swap::candidates(&disk, &opened) {
+                found.decide(&candidate, &proof);
+            }
+        }
+        if wanted.free {
+            found.add_free(&disk, &opened, &proof);
+        }
+        found
+    }
+
+    /// All that any version of this program may have left out of this disk as swap, proven or not: each range was left out as a whole
+    /// or not at all.
+    #[must_use]
+    pub fn ever_possible(disk: Arc<dyn ReadAt>) -> Vec<Range<u64>> {
+        let disk = Disk::open(disk);
+        let opened = open_ext(&disk);
+        let candidates = swap::candidates(&disk, &opened).into_iter();
+        candidates
+            .flat_map(|Candidate { volume, places, .. }| {
+                places.into_iter().flat_map(|place| volume.on_disk(place)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    fn decide(&mut self, candidate: &Candidate<'_>, proof: &Proof<'_>) {
+        let Candidate { volume, what, places, .. } = candidate;
+        match candidate.check().and_then(|()| proof.check(volume, &candidate.claim())) {
+            Ok(()) => self.add(volume, what, places.clone(), candidate.why()),
+            Err(reason) => self.keep(volume, what, &reason),
+        }
+    }
+
+    fn add_free(&mut self, disk: &Disk, opened: &[OpenExt<'_>], proof: &Proof<'_>) {
+        let what = "free blocks";
+        for volume in disk.volumes() {
+            let VolumeContent::FileSystem(kind) = volume.content() else { continue };
+            if !is_ext(volume) {
+                self.keep(volume, what, &format!("which are free is not known of {}", kind.name()));
+            }
+        }
+        for OpenExt { volume, files } in opened {
+            let found = match files {
+                Ok(files) => free_places(files).and_then(|found| {
+                    proof.check(volume, &ext_claim())?;
+                    Ok((found, files.age()))
+                }),
+                Err(error) => Err(error.to_string()),
+            };
+            match found {
+                Ok((places, age)) => {
+                    let why = format!("free in every block bitmap of {age} that was left in order");
+                    self.add(volume, what, places, why);
+                }
+                Err(reason) => self.keep(volume, what, &reason),
+            }
+        }
+    }
+}
+
+fn free_places(files: &ExtFileSystem) -> Result<Vec<Range<u64>>, String> {
+    let uncertain = || "which are free is not certain: it was not left in order".to_owned();
+    let places = files.free_places().map_err(|error| error.to_string())?.ok_or_else(uncertain)?;
+    files.check_live()?;
+    files.check_free_counts()?;
+    Ok(places)
+}
+
+fn is_ext(volume: &Volume) -> bool {
+    use FileSystemKind::{Ext2, Ext3, Ext4};
+    matches!(volume.content(), VolumeContent::FileSystem(Ext2 | Ext3 | Ext4))
+}
+
+fn open_ext(disk: &Disk) -> Vec<OpenExt<'_>> {
+    let volumes = disk.volumes().iter().filter(|volume| is_ext(volume));
+    volumes.map(|volume| OpenExt { volume, files: ExtFileSystem::open(volume.read()) }).collect()
+}

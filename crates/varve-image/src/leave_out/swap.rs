@@ -1,0 +1,288 @@
+//! What a disk keeps of memory: swap partitions, swap files, `pagefile.sys` and `hiberfil.sys`. A machine that is started again
+//! makes nothing of it.
+//!
+//! This finds candidates, each with the checks of its own; `proof` checks what is around them. Swap files count only if they say that
+//! they are swap, belong to root, are named where machines name theirs, and are on a file system that was left in order. The page in
+//! which swap says what it is, is not among these ranges: without it swap would lose its identity.
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
+
+use crate::disks::content::{FileSystemKind, VolumeContent};
+use crate::disks::disk::Disk;
+use crate::disks::partitions::Purpose;
+use crate::disks::swap_header::{self, memory_in};
+use crate::disks::volume::Volume;
+use crate::file_systems::ext::ExtFileSystem;
+use crate::file_systems::ntfs::NtfsFiles;
+use crate::leave_out::proof::Claim;
+use crate::leave_out::search::{OpenExt, ext_claim};
+use crate::{Child, FileId, FileKind, FileSystem, FileSystemError};
+
+/// What is read of a header: the largest page.
+const HEAD_BYTES: usize = 64 << 10;
+/// Where installers put swap files.
+const USUAL_NAMES: [&str; 6] =
+    ["/swapfile", "/swap.img", "/.swapfile", "/swap/swapfile", "/var/swap", "/var/swapfile"];
+const WINDOWS_NAMES: [&[u8]; 3] = [b"pagefile.sys", b"hiberfil.sys", b"swapfile.sys"];
+/// What is read of `/etc/fstab`.
+const FSTAB_BYTES_MAX: usize = 256 << 10;
+const FSTAB_ENTRIES_MAX: usize = 64;
+
+/// Something that looks like memory.
+pub(crate) struct Candidate<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) what: String,
+    /// Where it is in the volume, as far as that is known.
+    pub(crate) places: Vec<Range<u64>>,
+    /// What already contradicts.
+    doubt: Option<String>,
+    within: Within<'a>,
+}
+
+/// What a candidate lies in.
+enum Within<'a> {
+    /// It is the volume.
+    Volume,
+    Ext(&'a ExtFileSystem),
+    Ntfs(NtfsFiles),
+}
+
+impl Candidate<'_> {
+    /// Checks it, and the file system that it is in.
+    ///
+    /// # Errors
+    /// Says what contradicts.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(doubt) = &self.doubt {
+            return Err(doubt.clone());
+        }
+        match &self.within {
+            Within::Volume => Ok(()),
+            Within::Ext(files) => files.check_live().and_then(|()| files.check_in_use(&self.places)),
+            Within::Ntfs(files) => files.check_live().and_then(|()| files.check_in_use(&self.places)),
+        }
+        .map_err(|reason| format!("its file system is in doubt: {reason}"))
+    }
+
+    /// What must be proven of the volume.
+    pub(crate) fn claim(&self) -> Claim {
+        match &self.within {
+            Within::Volume => {
+                let page = self.places.first().map_or(0, |place| place.start);
+                let own_bytes = swap_header::own_bytes(page);
+                Claim { purpose: Purpose::Swap, names: swap_header::OWN_NAMES, own_bytes }
+            }
+            Within::Ext(_) => ext_claim(),
+            // The first file is the program that starts it, of 8 KiB.
+            Within::Ntfs(_) => {
+                Claim { purpose: Purpose::WindowsFiles, names: &["NTFS"], own_bytes: 0..8 << 10 }
+            }
+        }
+    }
+
+    /// What proves it, in words.
+    pub(crate) fn why(&self) -> String {
+        match &self.within {
+            Within::Volume => "a valid swap header, and no other signature".into(),
+            Within::Ext(files) => {
+                format!("a valid swap header in a file of root, on {} in order", files.age())
+            }
+            Within::Ntfs(_) => "a file of Windows for its memory, on NTFS in order".into(),
+        }
+    }
+}
+
+/// All that looks like swap on a disk. The ranges of those that are in doubt are what an older version of this program left out.
+pub(crate) fn candidates<'a>(disk: &'a Disk, opened: &'a [OpenExt<'a>]) -> Vec<Candidate<'a>> {
+    let mut found: Vec<_> = disk.volumes().iter().filter_map(swap_volume).collect();
+    let names = fstab_names(opened);
+    for OpenExt { volume, files } in opened {
+        if let Ok(files) = files {
+            add_named_files(volume, files, &names, &mut found);
+        }
+    }
+    let is_ntfs = |volume: &&Volume| volume.content() == VolumeContent::FileSystem(FileSystemKind::Ntfs);
+    for volume in disk.volumes().iter().filter(is_ntfs) {
+        add_windows_files(volume, &mut found);
+    }
+    found
+}
+
+/// A volume that has a swap header, or of which the table says that it is swap.
+fn swap_volume(volume: &Volume) -> Option<Candidate<'_>> {
+    let is_called_swap = volume.partition_type().is_some_and(|kind| kind.is_swap());
+    let mut head = vec![0; HEAD_BYTES];
+    head.truncate(usize::try_from(volume.size()).unwrap_or(usize::MAX));
+    let (memory, doubt) = match volume.read().read_at(0, &mut head) {
+        Ok(()) => (memory_in(&head), swap_header::check(&head, volume.size()).err()),
+        Err(error) => (None, Some(format!("its first page cannot be read: {error}"))),
+    };
+    let places = match memory {
+        Some(memory) => vec![memory],
+        // Older versions left it all out: never made swap, or under a random key.
+        None if is_called_swap && volume.content() == VolumeContent::Empty => {
+            std::iter::once(0..volume.size()).collect()
+        }
+        None if is_called_swap => Vec::new(),
+        None => return None,
+    };
+    Some(Candidate { volume, what: "swap".into(), places, doubt, within: Within::Volume })
+}
+
+/// Swap files that `/etc/fstab` names on any volume, and the usual ones: as paths, and without the folders in which their
+/// volume may be mounted.
+fn fstab_names(opened: &[OpenExt<'_>]) -> BTreeSet<Vec<u8>> {
+    let mut names: BTreeSet<Vec<u8>> = USUAL_NAMES.iter().map(|name| name.as_bytes().to_vec()).collect();
+    for files in opened.iter().filter_map(|opened| opened.files.as_ref().ok()) {
+        let text = find(files, b"/etc/fstab").and_then(|file| {
+            let mut text = vec![0; FSTAB_BYTES_MAX];
+            let length = file.map_or(Ok(0), |file| files.read_at(file.id, 0, &mut text))?;
+            text.truncate(length);
+            Ok(text)
+        });
+        let text = text.unwrap_or_default();
+        for path in text.split(|byte| *byte == b'\n').filter_map(swap_file_of_line).take(FSTAB_ENTRIES_MAX) {
+            let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+            names.extend(slashes.filter_map(|(at, _)| path.get(at..)).map(<[u8]>::to_vec));
+        }
+    }
+    names
+}
+
+/// The file that a line of `/etc/fstab` makes swap.
+fn swap_file_of_line(line: &[u8]) -> Option<&[u8]> {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let (what, _, kind) = (words.next()?, words.next()?, words.next()?);
+    (what.first() == Some(&b'/') && !what.starts_with(b"/dev/") && kind == b"swap").then_some(what)
+}
+
+/// Follows a path, and no links.
+fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<Child>, FileSystemError> {
+    let mut at: Option<Child> = None;
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        let folder = match &at {
+            None => files.root(),
+            Some(child) if child.kind == FileKind::Folder => child.id,
+            Some(_) => return Ok(None),
+        };
+        at = files.child(folder, name)?;
+        if at.is_none() {
+            return Ok(None);
+        }
+    }
+    Ok(at)
+}
+
+fn add_named_files<'a>(
+    volume: &'a Volume,
+    files: &'a ExtFileSystem,
+    names: &BTreeSet<Vec<u8>>,
+    found: &mut Vec<Candidate<'a>>,
+) {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        let Ok(Some(child)) = find(files, name) else { continue };
+        if !seen.insert(child.id) {
+            continue;
+        }
+        let (places, doubt) = match memory_in_file(files, child.id) {
+            Ok(None) => continue,
+            Ok(Some((places, doubt))) => (places, doubt),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let what = String::from_utf8_lossy(name).into_owned();
+        found.push(Candidate { volume, what, places, doubt, within: Within::Ext(files) });
+    }
+}
+
+/// Where a swap file has its memory, and what contradicts; `None` if it is no swap file.
+#[expect(clippy::type_complexity, reason = "of one use")]
+fn memory_in_file(
+    files: &dyn FileSystem,
+    file: FileId,
+) -> Result<Option<(Vec<Range<u64>>, Option<String>)>, FileSystemError> {
+    let status = files.status(file)?;
+    // Nobody but root can have made it, and nobody else can have read it: else it may be anything that only looks so.
+    let is_private = status.uid == 0 && status.mode & 0o7177 == 0 && status.links == 1;
+    if status.kind != FileKind::File || !is_private {
+        return Ok(None);
+    }
+    let mut head = vec![0; HEAD_BYTES];
+    let length = files.read_at(file, 0, &mut head)?;
+    let head = head.get(..length).unwrap_or_default();
+    let Some(memory) = memory_in(head) else { return Ok(None) };
+    let uncertain = |reason: &str| Ok(Some((Vec::new(), Some(reason.to_owned()))));
+    let Some(places) = files.places(file)? else {
+        return uncertain("its file system was not left in order");
+    };
+    // Such files have no holes, so that a place in the file is one in the sum of its places.
+    let total = places.iter().map(|place| place.end.saturating_sub(place.start)).fold(0, u64::saturating_add);
+    if total < status.size {
+        return uncertain("it has holes, which no swap file in use has");
+    }
+    let memory = memory.start..memory.end.min(status.size);
+    let mut found = Vec::new();
+    let mut before = 0_u64;
+    for place in places {
+        let length = place.end.saturating_sub(place.start);
+        let from = memory.start.clamp(before, before.saturating_add(length)).saturating_sub(before);
+        let to = memory.end.clamp(before, before.saturating_add(length)).saturating_sub(before);
+        found.push(place.start.saturating_add(from)..place.start.saturating_add(to));
+        before = before.saturating_add(length);
+    }
+    found.retain(|place| !place.is_empty());
+    Ok(Some((found, swap_header::check(head, status.size).err())))
+}
+
+fn add_windows_files<'a>(volume: &'a Volume, found: &mut Vec<Candidate<'a>>) {
+    let Ok(files) = NtfsFiles::open(volume.read()) else { return };
+    let mut children = Vec::new();
+    let listed = files.children(files.root(), 0, &mut |child| {
+        let is_memory = WINDOWS_NAMES.iter().any(|name| child.name.eq_ignore_ascii_case(name));
+        if is_memory && child.kind == FileKind::File {
+            children.push(child);
+        }
+        ControlFlow::Continue(())
+    });
+    if listed.is_err() || children.is_empty() {
+        return;
+    }
+    // What waits in the log may give their places to other files.
+    let is_in_order = files.was_left_in_order().unwrap_or(false);
+    for child in children {
+        let (places, doubt) = match files.places(child.id) {
+            _ if !is_in_order => (Vec::new(), Some("its file system was not left in order".into())),
+            Ok(Some(places)) => (places, None),
+            Ok(None) => (Vec::new(), Some("where it lies is not certain".into())),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let Ok(files) = NtfsFiles::open(volume.read()) else { return };
+        let what = String::from_utf8_lossy(&child.name).into_owned();
+        found.push(Candidate { volume, what, places, doubt, within: Within::Ntfs(files) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_make_files_swap_are_read() {
+        let of = |line: &str| {
+            swap_file_of_line(line.as_bytes()).map(|path| String::from_utf8_lossy(path).into_owned())
+        };
+        assert_eq!(of("/data/swap\tnone  swap sw 0 0").as_deref(), Some("/data/swap"));
+        for line in [
+            "# /swap none swap",
+            "/dev/sda2 none swap sw",
+            "UUID=1 none swap",
+            "/home /h ext4",
+            "",
+            "/swap none",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
+    }
+}
