@@ -10,54 +10,47 @@
 //! - Memory is bounded, whatever the size of a file, an image or a folder.
 //! - What is restored comes into place whole or not at all, and nothing that a snapshot says leads out of its destination.
 //!
+//! Read first: `taking/take.rs` (a night, from content to catalog), `folder/archive.rs` (a tree of files)
+//! and `restoring/unfinished_restore.rs` (what makes a restore safe to stop).
+//!
 //! This crate starts no threads and asks no time: it is given [`Workers`](varve_world::Workers), and told what to call a
 //! moment. It reads and writes the files that are archived and restored; a store's own files are the store's.
 
-mod archived;
-mod archived_bytes;
+mod browsing;
 mod catalog;
-mod compare;
-mod copy;
-mod damage;
-mod elsewhere;
-mod fields;
-mod files;
-mod filter;
+mod checking;
 mod folder;
 mod image;
 mod inode_flags;
-mod inside;
-mod last_night;
-mod left_out;
-mod losses;
-mod machine;
-mod naming;
-mod node;
-mod node_list;
-mod partial;
 mod progress;
 mod records;
-mod repair;
-mod request;
-mod select;
-mod snapshot;
-mod snapshot_id;
-mod tags;
-mod take;
-mod unfinished;
+mod restoring;
+mod taking;
 mod vac;
 mod venti_arenas;
-mod verify;
 
-pub use archived_bytes::allocated_bytes_in;
-pub use catalog::{Catalog, LoadCatalogError, SaveCatalogError};
-pub use compare::Unlike;
-pub use copy::{CopySnapshotError, SnapshotCopier};
-pub use damage::DamageList;
-pub use elsewhere::Elsewhere;
-pub use fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
-pub use files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
-pub use filter::SnapshotFilter;
+pub use browsing::allocated_bytes::allocated_bytes_in;
+pub use browsing::files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
+pub use browsing::inside_image::{ImageFiles, ListedVolume};
+pub use catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
+pub use catalog::left_out_record::LeftOutRecord;
+pub use catalog::losses::{Losses, LostBlock, LostPlace, PlaceId};
+pub use catalog::machine::{Firmware, Machine, MachineDrive};
+pub use catalog::naming::{NameTaken, default_name};
+pub use catalog::request::Request;
+pub use catalog::selection::{SelectError, Selected, select, series, split_place};
+pub use catalog::snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
+pub use catalog::snapshot_filter::SnapshotFilter;
+pub use catalog::snapshot_id::SnapshotId;
+pub use catalog::tags::{TagChanges, TagError};
+pub use checking::repair::{
+    AcceptLossError, AcceptPlan, RepairArchiveError, RepairReport, RepairScope, accept_losses, plan_repair,
+    plan_to_accept, repair,
+};
+pub use checking::verify::{
+    ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,
+    verify_archive,
+};
 pub use folder::{
     Action, ArchiveFolderError, ArchivedFolder, Change, ExcludeRule, ExcludeRules, Excludes, ExcludesError,
     FOLDER_ROOT, FileNews, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeadsOut,
@@ -74,25 +67,16 @@ pub use image::{
     restore_image, write_image, write_image_around,
 };
 pub use inode_flags::InodeFlags;
-pub use inside::{ImageFiles, ListedVolume};
-pub use left_out::LeftOutRecord;
-pub use losses::{Losses, LostBlock, LostPlace, PlaceId};
-pub use machine::{Firmware, Machine, MachineDrive};
-pub use naming::{NameTaken, default_name};
-pub use node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
-pub use node_list::{NodeList, ReadFolderError};
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
-pub use records::{RECORD_BYTES_MAX, ReadRecordsError, Records};
-pub use repair::{
-    AcceptLossError, AcceptPlan, RepairArchiveError, RepairReport, RepairScope, accept_losses, plan_repair,
-    plan_to_accept, repair,
-};
-pub use request::Request;
-pub use select::{SelectError, Selected, select, series, split_place};
-pub use snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
-pub use snapshot_id::SnapshotId;
-pub use tags::{TagChanges, TagError};
-pub use take::{Archive, ChangeError, FollowError, TakeError, Taken};
+pub use records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
+pub use records::node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
+pub use records::node_list::{NodeList, ReadFolderError};
+pub use records::record_list::{RECORD_BYTES_MAX, ReadRecordsError, Records};
+pub use restoring::comparison::Unlike;
+pub use restoring::damage_list::DamageList;
+pub use taking::copy::{CopySnapshotError, SnapshotCopier};
+pub use taking::elsewhere::Elsewhere;
+pub use taking::take::{Archive, ChangeError, FollowError, TakeError, Taken};
 pub use vac::{
     ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
     VacOptions,
@@ -100,8 +84,4 @@ pub use vac::{
 pub use venti_arenas::{
     ArenaDamage, ArenaObserver, ArenaReport, ClumpDamage, FoundRoot, ImportArenaError, OpenArenasError,
     SealCheck, VentiArenas, import_venti_arena,
-};
-pub use verify::{
-    ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,
-    verify_archive,
 };

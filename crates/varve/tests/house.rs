@@ -33,7 +33,7 @@ const FLOORS: [(&str, u32); 18] = [
 
 /// What these files describe are hints: a reader of the format may delete them, so `docs/internals/format.md` does not have their bytes.
 const HINTS: [&str; 13] = [
-    "varve-archive/src/last_night.rs",
+    "varve-archive/src/taking/last_night.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
     "varve-index/src/disk/summary.rs",

@@ -19,8 +19,8 @@ use super::selection::Selection;
 use super::status::{Description, Status};
 use super::walk::{WalkSetting, Walker};
 use super::watch::Watch;
-use crate::last_night::LastNight;
-use crate::node::{Node, NodeKind};
+use crate::records::node::{Node, NodeKind};
+use crate::taking::last_night::LastNight;
 
 /// Archives the folder `source`. What it was is known only by the root that is returned: nothing in the store leads to it.
 ///

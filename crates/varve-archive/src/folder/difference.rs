@@ -12,10 +12,10 @@ use varve_tree::ReadPointerError;
 
 use super::list::{ListNext, Listed, list};
 use super::read::JoinName;
-use crate::files::{ContentKey, Nodes, ReadContentError, Tree};
+use crate::browsing::files::{ContentKey, Nodes, ReadContentError, Tree};
 use crate::image::ImagePart;
-use crate::node::{Node, NodeKind};
-use crate::node_list::ReadFolderError;
+use crate::records::node::{Node, NodeKind};
+use crate::records::node_list::ReadFolderError;
 
 /// How much of two files is compared at a time.
 const COMPARED_BYTES: u64 = 1 << 20;

@@ -19,9 +19,9 @@ use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem,
 use varve_tree::{Entry, TreeReader};
 
 use super::pages::{FolderPages, KeptNode};
-use crate::archived_bytes::{allocated_bytes, next_data};
-use crate::node::{Node, NodeKind};
-use crate::snapshot_id::SnapshotId;
+use crate::browsing::allocated_bytes::{allocated_bytes, next_data};
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::records::node::{Node, NodeKind};
 
 /// The number of the folder that was archived.
 pub const ROOT: FileId = FileId(1);
@@ -288,8 +288,10 @@ impl FileSystem for FolderFiles {
 
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
         let (found, _) = self.found(file)?;
-        let xattr =
-            |xattr: &crate::node::Xattr| Xattr { name: xattr.name.clone(), value: xattr.value.clone() };
+        let xattr = |xattr: &crate::records::node::Xattr| Xattr {
+            name: xattr.name.clone(),
+            value: xattr.value.clone(),
+        };
         Ok(found.node()?.xattrs.iter().map(xattr).collect())
     }
 

@@ -6,7 +6,7 @@ use rustix::fs::Statx;
 
 use super::status::{Status, open_file};
 use crate::inode_flags::InodeFlags;
-use crate::node::Node;
+use crate::records::node::Node;
 
 /// The flags of an open file or folder; none where the file system has no such thing.
 pub(super) fn read(file: impl AsFd) -> InodeFlags {

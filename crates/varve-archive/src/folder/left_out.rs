@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::excludes::{ExcludeRule, RuleOrigin};
 use super::status::{Names, Status, open_folder};
-use crate::node::NodeKind;
+use crate::records::node::NodeKind;
 
 /// So many of those that nobody asked for, and of those that rules leave out, are told one by one; all are counted.
 const NOTICES_MAX: usize = 1000;

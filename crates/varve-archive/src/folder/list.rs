@@ -4,8 +4,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use super::read::JoinName;
-use crate::files::Files;
-use crate::node::{Node, NodeKind};
+use crate::browsing::files::Files;
+use crate::records::node::{Node, NodeKind};
 
 /// What a listing comes to. Paths begin at the node that is listed, which has the empty one.
 #[derive(Debug)]

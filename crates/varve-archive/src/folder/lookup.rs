@@ -3,9 +3,9 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use crate::files::Files;
-use crate::node::{Node, NodeKind};
-use crate::node_list::ReadFolderError;
+use crate::browsing::files::Files;
+use crate::records::node::{Node, NodeKind};
+use crate::records::node_list::ReadFolderError;
 
 /// Why there is no node at a path.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::node::DeviceNumber;
+use crate::records::node::DeviceNumber;
 
 /// How the types and sources of mounted archives (`varve mount`) begin. One that root mounts has only the second.
 const ARCHIVE_MARKS: [&str; 2] = ["fuse.varve ", "fuse varve:"];

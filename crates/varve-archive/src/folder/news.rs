@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::node::{Node, NodeProblem};
+use crate::records::node::{Node, NodeProblem};
 
 /// How an entry stands to the snapshot before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

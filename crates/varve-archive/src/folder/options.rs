@@ -11,7 +11,7 @@ use varve_world::Timestamp;
 use super::excludes::Excludes;
 use super::listed_paths::ListedPaths;
 use super::news::NoteNews;
-use crate::node::Node;
+use crate::records::node::Node;
 use crate::vac::VacOptions;
 
 /// What is archived, and what is not.

@@ -7,7 +7,7 @@ use varve_block::PutError;
 
 use super::left_out::LeftOutOfFolder;
 use super::sequence::FolderCounts;
-use crate::node::Node;
+use crate::records::node::Node;
 use crate::vac::ArchivedVac;
 
 /// A folder that was archived.

@@ -15,8 +15,8 @@ use quick_cache::{OptionsBuilder, Weighter};
 use varve_block::BlockStore;
 use varve_tree::Entry;
 
-use crate::node::{Node, Xattr};
-use crate::node_list::{ListPlace, NodeList, ReadFolderError};
+use crate::records::node::{Node, Xattr};
+use crate::records::node_list::{ListPlace, NodeList, ReadFolderError};
 
 /// How many nodes a page has; the last one of a list may have fewer.
 const PAGE_NODES: usize = 256;

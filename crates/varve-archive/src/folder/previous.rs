@@ -2,8 +2,8 @@
 
 use varve_block::BlockStore;
 
-use crate::node::Node;
-use crate::node_list::NodeList;
+use crate::records::node::Node;
+use crate::records::node_list::NodeList;
 
 /// The nodes of a folder, taken by ascending names. Where they cannot be read, there are no more.
 pub(super) struct PreviousFolder<'a> {

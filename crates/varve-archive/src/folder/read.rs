@@ -16,7 +16,7 @@ use super::outcome::ArchiveFolderError;
 use super::status::{Description, Status, open_file};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
-use crate::node::{DeviceNumber, Node, NodeKind, NodeProblem};
+use crate::records::node::{DeviceNumber, Node, NodeKind, NodeProblem};
 
 /// The largest file that is put together with others: one leaf, whatever it holds.
 pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;

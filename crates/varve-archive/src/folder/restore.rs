@@ -38,7 +38,7 @@ pub use self::locked::Locked;
 pub use self::options::{Overwrite, RestoreFilter, RestoreOptions};
 pub use self::plan::{PlanCounts, PlannedEntry, plan_restore};
 pub use self::read_back::read_back;
-use crate::node::NodeKind;
+use crate::records::node::NodeKind;
 
 /// How much was restored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

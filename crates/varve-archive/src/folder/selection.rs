@@ -11,7 +11,7 @@ use super::options::FolderOptions;
 use super::read::{JoinName, SourceFolder};
 use super::status::{FileId, Names, Status};
 use super::virtual_file_systems::{name_of, name_of_unopened};
-use crate::node::NodeKind;
+use crate::records::node::NodeKind;
 
 /// All that decides what goes in.
 pub(super) struct Selection<'a> {

@@ -16,9 +16,9 @@ use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting};
 
 use super::news::NewsCounts;
-use crate::fields::frame;
-use crate::last_night::LastNight;
-use crate::node::{Node, NodeKind, NodeProblem};
+use crate::records::fields::frame;
+use crate::records::node::{Node, NodeKind, NodeProblem};
+use crate::taking::last_night::LastNight;
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
 /// Something that the walker met.

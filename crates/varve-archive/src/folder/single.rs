@@ -12,9 +12,9 @@ use varve_world::Timestamp;
 use super::left_out::LeftOutOfFolder;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::sequence::FolderCounts;
-use crate::fields::frame;
-use crate::node::{Node, NodeKind, is_component};
 use crate::progress::Progress;
+use crate::records::fields::frame;
+use crate::records::node::{Node, NodeKind, is_component};
 
 /// How much of a stream is read at a time.
 const READ_BYTES: usize = 1 << 20;

@@ -13,7 +13,7 @@ use varve_image::FileTime;
 use varve_world::Timestamp;
 
 use super::flags::StatusFlags;
-use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
+use crate::records::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
 
 /// How many bytes of names are asked for at a time.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;

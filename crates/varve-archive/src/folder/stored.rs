@@ -8,11 +8,11 @@ use varve_block::{BlockName, BlockStore, BlockType};
 use varve_tree::{Extent, TreeReader};
 use varve_world::Workers;
 
-use crate::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
 use crate::image::{ImagePart, RestoreImageError, write_image};
-use crate::node::{Node, NodeKind, NodeProblem};
-use crate::node_list::{NodeList, ReadFolderError};
 use crate::progress::Progress;
+use crate::records::node::{Node, NodeKind, NodeProblem};
+use crate::records::node_list::{NodeList, ReadFolderError};
 
 /// Something that is left out because the snapshot does not have it.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,7 @@ use super::outcome::ArchiveFolderError;
 use super::read::{JoinName, SourceFolder};
 use super::selection::{Selection, empty, marked};
 use super::status::{Names, Status, open_folder};
-use crate::node::{DeviceNumber, NodeKind};
+use crate::records::node::{DeviceNumber, NodeKind};
 
 /// One thing that a survey comes to.
 #[derive(Debug)]

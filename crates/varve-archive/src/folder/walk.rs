@@ -30,8 +30,8 @@ use super::sequence::{Event, FolderCounts, Sequence};
 use super::status::{Description, FileId, Names, Status, open_folder};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
-use crate::last_night::LastNight;
-use crate::node::{DeviceNumber, Node, NodeKind, NodeProblem};
+use crate::records::node::{DeviceNumber, Node, NodeKind, NodeProblem};
+use crate::taking::last_night::LastNight;
 
 /// How many files are read by one job, at most.
 const JOB_FILE_COUNT_MAX: usize = 256;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use crate::node::Xattr;
+use crate::records::node::Xattr;
 
 /// What the kernel allows for the names of one file, and for one value.
 const XATTR_BYTES_MAX: usize = 64 << 10;

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::restore::RestoreImageError;
-use crate::partial::{self, partial_names, rename_new};
+use crate::restoring::partial::{self, partial_names, rename_new};
 
 /// What is at the destination of an image: nothing, unless `overwrite` allows to replace it.
 pub(super) fn look_at(destination: &Path, overwrite: bool) -> Result<Option<FileType>, RestoreImageError> {

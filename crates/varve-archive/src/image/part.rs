@@ -7,7 +7,7 @@ use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_tree::{Entry, Extent, Extents, ReadPointerError, ReadTreeError, TreeReader, difference};
 
-use crate::files::ReadContentError;
+use crate::browsing::files::ReadContentError;
 
 /// How many bytes of leaves are asked for at a time.
 const BATCH_BYTES: u64 = 4 << 20;

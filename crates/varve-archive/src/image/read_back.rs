@@ -8,9 +8,9 @@ use rustix::fs::{Advice, fadvise};
 use varve_block::BlockStore;
 
 use super::part::ImagePart;
-use crate::compare::{Unlike, compare_bytes, compare_zeros};
-use crate::files::ReadContentError;
+use crate::browsing::files::ReadContentError;
 use crate::progress::Progress;
+use crate::restoring::comparison::{Unlike, compare_bytes, compare_zeros};
 
 /// Reads a raw image, or a part of one, back from a file or a block device, past the page cache where the system allows it. With
 /// `keeps_damaged`, ranges that cannot be read from the store are not looked at.

@@ -17,9 +17,9 @@ use varve_world::{Workers, work_in_order};
 use super::new_image;
 use super::part::{Cut, Cuts, ImagePart, LostCut};
 use super::unfinished_image::{Noting, UnfinishedImage};
-use crate::damage::DamageList;
-use crate::files::ReadContentError;
+use crate::browsing::files::ReadContentError;
 use crate::progress::Progress;
+use crate::restoring::damage_list::DamageList;
 
 /// How much is claimed at a time.
 const BATCH_BYTES: u64 = 4 << 20;

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 
 use super::new_image::word_for;
 use super::restore::RestoreImageError;
-use crate::partial::{self, rename_new};
-use crate::unfinished::{Made, Noted, Unfinished, WrittenRanges};
+use crate::restoring::partial::{self, rename_new};
+use crate::restoring::unfinished_restore::{Made, Noted, Unfinished, WrittenRanges};
 
 /// A file that only its owner sees into: a disk holds everybody's secrets.
 pub(super) struct UnfinishedImage {

@@ -10,12 +10,12 @@ use varve_world::Workers;
 
 use super::node::{TEXT_BYTES_MAX, device_of, node_of};
 use super::owners::OwnerNames;
-use crate::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
 use crate::folder::StoredFiles;
 use crate::image::RestoreImageError;
-use crate::node::{Node, NodeKind, NodeProblem, is_component};
-use crate::node_list::ReadFolderError;
 use crate::progress::Progress;
+use crate::records::node::{Node, NodeKind, NodeProblem, is_component};
+use crate::records::node_list::ReadFolderError;
 
 /// So many names of one folder are held, and no more.
 const NAME_COUNT_MAX: usize = 1 << 20;

@@ -8,7 +8,7 @@ use varve_image::FileTime;
 use varve_tree::{VacMode, VacRecord};
 
 use super::owners::OwnerNames;
-use crate::node::{DeviceNumber, Node, NodeKind};
+use crate::records::node::{DeviceNumber, Node, NodeKind};
 
 /// The longest target of a symbolic link, and the longest text that tells of a device.
 pub(super) const TEXT_BYTES_MAX: u64 = 4096;
@@ -141,7 +141,7 @@ pub(super) fn record_of(node: &Node, owners: &OwnerNames, with_xattrs: bool) -> 
 mod tests {
     use super::*;
     use crate::inode_flags::InodeFlags;
-    use crate::node::{NodeProblem, Xattr};
+    use crate::records::node::{NodeProblem, Xattr};
 
     fn owners() -> OwnerNames {
         OwnerNames::parse(b"root:x:0:\nme:x:7:\n", b"root:x:0:\n")

@@ -9,7 +9,7 @@ use varve_tree::{
 use super::line::VacLine;
 use super::node::node_of;
 use super::owners::OwnerNames;
-use crate::node::{Node, NodeKind};
+use crate::records::node::{Node, NodeKind};
 
 /// What tells the archive of a folder.
 const VAC: &[u8] = b"vac";

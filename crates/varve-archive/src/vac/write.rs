@@ -9,7 +9,7 @@ use varve_tree::{Entry, FixedWriter, Layout, VacFolderBuilder, VacMode, VacRecor
 use super::node::{device_text, record_of};
 use super::owners::OwnerNames;
 use crate::folder::lacks_all;
-use crate::node::{Node, NodeKind};
+use crate::records::node::{Node, NodeKind};
 
 /// What vac calls the folder that an archive begins with, and who owns it.
 const ROOT_NAME: &[u8] = b"/";

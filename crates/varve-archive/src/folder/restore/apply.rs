@@ -21,9 +21,9 @@ use super::options::Overwrite;
 use super::steps::Rules;
 use super::tree::{Stopped, TreeTarget, TreeWriter};
 use super::{RestoreCounts, RestoreFolderError, RestoreOptions};
-use crate::files::Files;
-use crate::node::{Node, NodeKind};
-use crate::unfinished::{Made, Unfinished};
+use crate::browsing::files::Files;
+use crate::records::node::{Node, NodeKind};
+use crate::restoring::unfinished_restore::{Made, Unfinished};
 
 /// Restores a node, and all below it, to `destination`; its own name does not matter.
 ///

@@ -13,7 +13,7 @@ use super::super::xattrs::XattrPlace;
 use super::flag_giver;
 use super::locked::Locked;
 use crate::inode_flags::InodeFlags;
-use crate::node::{Node, NodeKind, Xattr};
+use crate::records::node::{Node, NodeKind, Xattr};
 
 /// Setuid and setgid.
 const RUN_AS_BITS: u16 = 0o6000;

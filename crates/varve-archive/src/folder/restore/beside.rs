@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::guards::{Guards, Hindrance};
-use crate::partial::{self, Rename, exists, is_unknown_flag, partial_names, rename_new};
+use crate::restoring::partial::{self, Rename, exists, is_unknown_flag, partial_names, rename_new};
 
 /// What is there under the name that something gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

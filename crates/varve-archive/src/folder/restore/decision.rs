@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::super::status::Status;
 use super::locked::Locked;
 use super::options::Overwrite;
-use crate::node::{Node, NodeKind};
+use crate::records::node::{Node, NodeKind};
 
 /// What a restore does with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,8 +13,8 @@ use super::files::TargetFolder;
 use super::options::Overwrite;
 use super::steps::{At, Rules, Step, Steps, Wanted};
 use super::{RestoreCounts, RestoreFolderError};
-use crate::files::Files;
-use crate::node::{Node, NodeKind};
+use crate::browsing::files::Files;
+use crate::records::node::{Node, NodeKind};
 
 /// Something that should be gone.
 #[derive(Debug, thiserror::Error)]

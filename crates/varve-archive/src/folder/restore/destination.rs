@@ -16,9 +16,9 @@ use super::flag_giver::FlagGiver;
 use super::guards::{Guards, Hindrance};
 use super::locked::{self, Locked};
 use super::{RestoreFolderError, RestoreOptions};
-use crate::node::{Node, NodeKind};
-use crate::partial::{self, exists, rename_new};
-use crate::unfinished::{Made, Noted, Unfinished, is_unfinished_name};
+use crate::records::node::{Node, NodeKind};
+use crate::restoring::partial::{self, exists, rename_new};
+use crate::restoring::unfinished_restore::{Made, Noted, Unfinished, is_unfinished_name};
 
 /// A path that is restored to, and the folder that it is in.
 pub(super) struct Destination {

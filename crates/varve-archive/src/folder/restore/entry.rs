@@ -7,7 +7,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::attributes::INHERITED_BY_ALL;
-use crate::node::{Node, NodeKind};
+use crate::records::node::{Node, NodeKind};
 
 /// What a folder may hand down to what is made in it.
 const INHERITED_XATTRS: [&[u8]; 2] = [b"system.posix_acl_default", INHERITED_BY_ALL];

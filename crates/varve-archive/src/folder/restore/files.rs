@@ -18,10 +18,10 @@ use super::attributes::Attributes;
 use super::beside::{self, Over, PlaceError};
 use super::flag_giver::{self, FlagGiver};
 use super::guards::Guards;
-use crate::damage::DamageList;
-use crate::files::{Files, ReadContentError};
-use crate::node::Node;
-use crate::unfinished::WrittenRanges;
+use crate::browsing::files::{Files, ReadContentError};
+use crate::records::node::Node;
+use crate::restoring::damage_list::DamageList;
+use crate::restoring::unfinished_restore::WrittenRanges;
 
 /// Larger files are written in parts of this size.
 const PART_BYTES: u64 = 16 << 20;

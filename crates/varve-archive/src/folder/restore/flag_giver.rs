@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use super::super::status::{FileId, Status, open_file};
 use super::entry::open_beneath;
 use crate::inode_flags::InodeFlags;
-use crate::node::Node;
+use crate::records::node::Node;
 
 /// The capabilities that some flags need, by their numbers in `capabilities(7)`:
 /// `CAP_LINUX_IMMUTABLE` and `CAP_SYS_RESOURCE`.

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::super::status::Names;
 use super::decision::Reason;
 use super::locked::Locked;
-use crate::node::NodeKind;
+use crate::records::node::NodeKind;
 
 /// Device and inode.
 type Id = (u64, u64);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::steps::comes_after;
 use crate::progress::Progress;
-use crate::unfinished::{Noted, Unfinished};
+use crate::restoring::unfinished_restore::{Noted, Unfinished};
 
 /// After how many files the progress is made durable, however small they are.
 const NOTE_FILE_COUNT: u64 = 1 << 19;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::super::excludes::{Excludes, ExcludesError};
-use crate::damage::DamageList;
+use crate::restoring::damage_list::DamageList;
 
 /// When something that is there already is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

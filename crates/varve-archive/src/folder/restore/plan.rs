@@ -11,8 +11,8 @@ use super::files::TargetFolder;
 use super::guards::Guards;
 use super::options::{Overwrite, RestoreOptions};
 use super::steps::{At, Rules, Step, Steps, Wanted};
-use crate::files::Files;
-use crate::node::{Node, NodeKind};
+use crate::browsing::files::Files;
+use crate::records::node::{Node, NodeKind};
 
 /// An entry of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]

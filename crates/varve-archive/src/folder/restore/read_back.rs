@@ -14,9 +14,9 @@ use super::super::read::JoinName;
 use super::super::status::{Status, open_file, open_folder};
 use super::super::watch::Watch;
 use super::options::RestoreOptions;
-use crate::compare::{Unlike, compare_bytes, compare_zeros};
-use crate::files::{Files, ReadContentError};
-use crate::node::{Node, NodeKind};
+use crate::browsing::files::{Files, ReadContentError};
+use crate::records::node::{Node, NodeKind};
+use crate::restoring::comparison::{Unlike, compare_bytes, compare_zeros};
 
 /// Reads everything back from the disk that [`restore_folder`](super::restore_folder) has written to `destination`, past the page cache
 /// where the system allows it, and reports what differs. What the options keep out, and what is damaged, is not looked at. Returns

@@ -23,9 +23,9 @@ use super::files::TargetFolder;
 use super::guards::Guards;
 use super::locked::Locked;
 use super::options::RestoreFilter;
-use crate::files::{Files, Nodes};
-use crate::node::{Node, NodeKind};
-use crate::node_list::ReadFolderError;
+use crate::browsing::files::{Files, Nodes};
+use crate::records::node::{Node, NodeKind};
+use crate::records::node_list::ReadFolderError;
 
 /// Which steps are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,8 +30,8 @@ use super::files::{
 use super::noting::Noting;
 use super::options::Overwrite;
 use super::steps::{At, Rules, Step, Steps, Wanted, comes_after};
-use crate::node::{Node, NodeKind};
-use crate::unfinished::Unfinished;
+use crate::records::node::{Node, NodeKind};
+use crate::restoring::unfinished_restore::Unfinished;
 
 /// How many files are written by one job, at most.
 const JOB_FILE_COUNT_MAX: usize = 128;
@@ -61,7 +61,7 @@ enum Event {
 #[derive(Debug, thiserror::Error)]
 #[error("the remaining entries are unreadable, and are left out")]
 struct FolderCutShort {
-    source: crate::node_list::ReadFolderError,
+    source: crate::records::node_list::ReadFolderError,
 }
 
 /// A name that is a file of its own now, as the system makes no link there.

@@ -9,9 +9,9 @@ use varve_store::{CatalogRoot, LostEnd, LostRange, RepairError, RepairPlan, Stor
 use varve_world::Timestamp;
 
 use super::RepairArchiveError;
-use crate::catalog::{Catalog, SaveCatalogError};
-use crate::losses::{BLOCKS_MAX, Losses, LostBlock, LostPlace, PlaceId};
-use crate::verify::VerifyError;
+use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
+use crate::catalog::losses::{BLOCKS_MAX, Losses, LostBlock, LostPlace, PlaceId};
+use crate::checking::verify::VerifyError;
 
 /// The list of what is lost, while a repair changes it.
 pub(super) struct Recording<'a> {

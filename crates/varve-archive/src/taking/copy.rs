@@ -17,12 +17,12 @@ use varve_tree::{
     ContentWriter, CopyError, CopyMode, CopyTreeError, Cutting, Entry, copy_archive, copy_tree,
 };
 
-use crate::fields::frame;
-use crate::node::{Node, NodeKind};
-use crate::node_list::{NodeList, ReadFolderError};
+use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::progress::Progress;
-use crate::snapshot::{Snapshot, SnapshotContent};
-use crate::take::{Archive, TakeError};
+use crate::records::fields::frame;
+use crate::records::node::{Node, NodeKind};
+use crate::records::node_list::{NodeList, ReadFolderError};
+use crate::taking::take::{Archive, TakeError};
 
 /// Of so many files and folders is it known that they were copied, twice over at the most: some 150 bytes each.
 const KNOWN_MAX: usize = 1 << 18;

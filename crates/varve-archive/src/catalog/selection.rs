@@ -7,9 +7,9 @@
 
 use varve_world::Timestamp;
 
-use crate::filter::source_path;
-use crate::snapshot::Snapshot;
-use crate::snapshot_id::SnapshotId;
+use crate::catalog::snapshot::Snapshot;
+use crate::catalog::snapshot_filter::source_path;
+use crate::catalog::snapshot_id::SnapshotId;
 
 /// The fewest digits of an id that can name a snapshot.
 const ID_DIGITS_MIN: usize = 4;
@@ -229,7 +229,7 @@ mod tests {
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     use super::*;
-    use crate::snapshot::tests::snapshot;
+    use crate::catalog::snapshot::tests::snapshot;
 
     fn moment(when: &str) -> Option<Timestamp> {
         when.parse().ok().map(Timestamp)

@@ -11,7 +11,7 @@
 
 use varve_image::LeftOut;
 
-use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
+use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 
 /// The most records that are read of one snapshot, and as many as are written at most.
 pub(crate) const RECORD_COUNT_MAX: usize = 257;

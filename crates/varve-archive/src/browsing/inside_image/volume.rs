@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError};
 
 use super::VOLUME_SHIFT;
-use crate::files::{ContentKey, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Nodes, ReadContentError, Trouble};
 use crate::image::{ImagePart, RestoreImageError};
-use crate::node::{DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr, is_component};
-use crate::node_list::ReadFolderError;
 use crate::progress::Progress;
+use crate::records::node::{DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr, is_component};
+use crate::records::node_list::ReadFolderError;
 
 /// How much of a file is read at a time.
 const READ_BYTES: u64 = 1 << 20;

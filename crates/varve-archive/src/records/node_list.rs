@@ -7,8 +7,8 @@ use varve_block::{BlockKind, BlockStore};
 use varve_image::FileSystemError;
 use varve_tree::{Entry, ReadVentiFolderError};
 
-use crate::node::{DecodeNodeError, Node, NodeKind};
-use crate::records::{ReadRecordsError, Records};
+use crate::records::node::{DecodeNodeError, Node, NodeKind};
+use crate::records::record_list::{ReadRecordsError, Records};
 
 /// Why a folder's nodes could not all be read.
 #[derive(Debug, thiserror::Error)]

@@ -23,11 +23,11 @@ use varve_tree::Entry;
 use varve_world::Workers;
 
 use self::volume::VolumeFiles;
-use crate::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
 use crate::image::{CachedBlocks, ImagePart, ImageReader, RestoreImageError, write_image};
-use crate::node::{Node, NodeKind, NodeProblem};
-use crate::node_list::ReadFolderError;
 use crate::progress::Progress;
+use crate::records::node::{Node, NodeKind, NodeProblem};
+use crate::records::node_list::ReadFolderError;
 
 /// What the bytes of the whole disk are called.
 const DISK_RAW: &[u8] = b"disk.raw";

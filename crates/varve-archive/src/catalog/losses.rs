@@ -26,8 +26,8 @@ use varve_store::{LostRange, Witness};
 use varve_tree::{ContentWriter, Cutting, Entry};
 use varve_world::Timestamp;
 
-use crate::fields::{FieldError, FieldReader, FieldWriter, frame};
-use crate::records::Records;
+use crate::records::fields::{FieldError, FieldReader, FieldWriter, frame};
+use crate::records::record_list::Records;
 
 /// So many blocks are noted by name. What is lost beyond them is noted by its place.
 pub(crate) const BLOCKS_MAX: usize = 1 << 20;

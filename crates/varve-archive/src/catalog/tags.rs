@@ -1,6 +1,6 @@
 //! How the tags of a snapshot change. Pure.
 
-use crate::filter::VAC_KEY;
+use crate::catalog::snapshot_filter::VAC_KEY;
 
 /// Changes to the tags and the comment of a snapshot, made in this order: remove, set, add.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

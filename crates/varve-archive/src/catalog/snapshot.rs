@@ -9,11 +9,11 @@ use std::path::Path;
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
-use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
-use crate::left_out::{LeftOutRecord, RECORD_COUNT_MAX};
-use crate::machine::Machine;
-use crate::node::{DecodeNodeError, Node, is_component};
-use crate::snapshot_id::SnapshotId;
+use crate::catalog::left_out_record::{LeftOutRecord, RECORD_COUNT_MAX};
+use crate::catalog::machine::Machine;
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
+use crate::records::node::{DecodeNodeError, Node, is_component};
 
 const KIND: u8 = 4;
 
@@ -238,7 +238,7 @@ pub(crate) mod tests {
     use varve_tree::{FixedBuilder, Shape};
 
     use super::*;
-    use crate::node::NodeKind;
+    use crate::records::node::NodeKind;
 
     /// A snapshot of an empty image, or of an empty folder.
     pub(crate) fn snapshot(number: u8, name: &str, time: i64) -> Snapshot {
@@ -260,8 +260,8 @@ pub(crate) mod tests {
             problem_count: 0,
             growth: is_image.then_some(Growth { new_bytes: 9, stored_bytes: 0 }),
             elapsed: 11,
-            machine: is_image.then(crate::machine::tests::machine),
-            left_out: if is_image { crate::left_out::tests::records() } else { Vec::new() },
+            machine: is_image.then(crate::catalog::machine::tests::machine),
+            left_out: if is_image { crate::catalog::left_out_record::tests::records() } else { Vec::new() },
             comment: if is_image { "before the upgrade".into() } else { String::new() },
             file: (!is_image).then(|| b"hostname".to_vec()),
             unknown: UnknownFields::default(),
@@ -339,7 +339,7 @@ pub(crate) mod tests {
                 .bytes(16, &machine);
             let between = (17..=18).zip(held).filter(|(_, is_held)| *is_held);
             let record = between.fold(record, |record, (number, _)| record.bytes(number, b"later"));
-            let left_out = with_later(crate::left_out::tests::records().remove(0).encode(), &left_out);
+            let left_out = with_later(crate::catalog::left_out_record::tests::records().remove(0).encode(), &left_out);
             let record = record.bytes(19, &left_out).bytes(20, b"x");
             let record = record.optional_bytes(21, held[0].then_some(b"notes".as_slice()));
             let record = with_later(record.finish(), &own);

@@ -25,12 +25,12 @@ use varve_store::{
 
 pub use self::accept::{AcceptLossError, AcceptPlan, accept_losses, plan_to_accept};
 use self::losses::Recording;
-use crate::catalog::{Catalog, SaveCatalogError};
-use crate::losses::Losses;
-use crate::progress::Progress;
-use crate::verify::{
+use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
+use crate::catalog::losses::Losses;
+use crate::checking::verify::{
     Harm, Verified, VerifyError, Walked, blocks_without_copy, check_known, check_log, walk_snapshots,
 };
+use crate::progress::Progress;
 
 /// Where damage is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

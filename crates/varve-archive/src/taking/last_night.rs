@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use varve_store::{LogMark, OwnFileError, Store};
 use zeroize::Zeroizing;
 
-use crate::node::{Node, NodeKind};
+use crate::records::node::{Node, NodeKind};
 
 /// What is beyond this is not remembered, and read again the next night: some millions of files fit.
 const ROWS_BYTES_MAX: usize = 256 << 20;

@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use varve_block::to_hex;
 
-use crate::partial::partial_names;
+use crate::restoring::partial::partial_names;
 
 /// The first line of a state file.
 const HEADER: &str = "varve: a restore that is not finished; the same command goes on with it";

@@ -4,12 +4,12 @@ use std::io;
 
 use varve_world::{Random, Timestamp};
 
-use crate::fields::UnknownFields;
+use crate::catalog::request::Request;
+use crate::catalog::snapshot::{Snapshot, SnapshotContent};
+use crate::catalog::snapshot_id::SnapshotId;
 use crate::folder::{ArchivedFolder, FolderCounts, LeftOutOfFolder};
 use crate::image::ArchivedImage;
-use crate::request::Request;
-use crate::snapshot::{Snapshot, SnapshotContent};
-use crate::snapshot_id::SnapshotId;
+use crate::records::fields::UnknownFields;
 use crate::vac::ArchivedVac;
 
 /// An image, or a folder.

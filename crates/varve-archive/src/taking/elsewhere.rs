@@ -9,18 +9,18 @@ use varve_block::{BlockName, BlockStore, BlockType, Score};
 use varve_tree::Cutting;
 use varve_world::{Timestamp, World};
 
-use crate::archived::Archived;
-use crate::catalog::{Catalog, LoadCatalogError};
+use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
+use crate::catalog::naming::{NameTaken, check_name};
+use crate::catalog::request::Request;
+use crate::catalog::snapshot::Snapshot;
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::catalog::tags::TagChanges;
+use crate::checking::verify::{Harm, VerifyError, verify_blocks};
 use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream, split};
 use crate::image::{ImageSource, archive_image};
-use crate::naming::{NameTaken, check_name};
 use crate::progress::Progress;
-use crate::request::Request;
-use crate::snapshot::Snapshot;
-use crate::snapshot_id::SnapshotId;
-use crate::tags::TagChanges;
-use crate::take::{ChangeError, TakeError, Taken, changed};
-use crate::verify::{Harm, VerifyError, verify_blocks};
+use crate::taking::archived::Archived;
+use crate::taking::take::{ChangeError, TakeError, Taken, changed};
 
 /// Files in blocks that every Venti takes: 16, 32 and 56 KiB.
 const VENTI_CUTTING: Cutting = Cutting::new(16 << 10, 32 << 10, 56 << 10).expect("even and ascending");

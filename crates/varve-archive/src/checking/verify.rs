@@ -18,13 +18,13 @@ use varve_world::{Timestamp, both};
 pub use self::archive::{ArchiveHarm, VerifiedArchive, VerifyArchiveError, verify_archive};
 use self::arenas::check_arenas;
 use self::tree::{Leaves, TreeCheck};
-use crate::losses::{Losses, LostBlock};
-use crate::node::{Node, NodeKind};
-use crate::node_list::NodeList;
+use crate::catalog::losses::{Losses, LostBlock};
+use crate::catalog::snapshot::{Snapshot, SnapshotContent};
+use crate::catalog::snapshot_id::SnapshotId;
 use crate::progress::Progress;
-use crate::snapshot::{Snapshot, SnapshotContent};
-use crate::snapshot_id::SnapshotId;
-use crate::take::Archive;
+use crate::records::node::{Node, NodeKind};
+use crate::records::node_list::NodeList;
+use crate::taking::take::Archive;
 
 /// Something that a snapshot has lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -442,7 +442,7 @@ mod tests {
         let entry = builder.finish(bytes.len() as u64).unwrap();
         let snapshot = Snapshot {
             content: SnapshotContent::Image(entry),
-            ..crate::snapshot::tests::snapshot(2, "disk", 0)
+            ..crate::catalog::snapshot::tests::snapshot(2, "disk", 0)
         };
         let ended = verify_blocks(&blocks, &[snapshot], false, &progress);
         assert!(matches!(ended, Err(VerifyError::Cancelled)), "{ended:?}");

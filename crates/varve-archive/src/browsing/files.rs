@@ -16,9 +16,9 @@ use varve_tree::{Entry, ReadTreeError};
 use varve_world::Workers;
 
 use crate::image::{ImagePart, RestoreImageError};
-use crate::node::Node;
-use crate::node_list::ReadFolderError;
 use crate::progress::Progress;
+use crate::records::node::Node;
+use crate::records::node_list::ReadFolderError;
 
 /// The nodes of a folder in strictly ascending order of their names' bytes. What cannot be read of the folder comes as an error
 /// after all that can.

@@ -26,8 +26,8 @@
 //! |      8 | snapshot     | 16 bytes: the id of the snapshot of the same moment; absent if none was to be taken        |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
-use crate::snapshot_id::SnapshotId;
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 
 /// The most drives that are read of one machine.
 const DRIVE_COUNT_MAX: usize = 4096;

@@ -3,9 +3,9 @@
 use varve_store::{Permission, RepairError, Store};
 
 use super::RepairArchiveError;
-use crate::catalog::{Catalog, LoadCatalogError};
-use crate::losses::Losses;
-use crate::verify::VerifyError;
+use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
+use crate::catalog::losses::Losses;
+use crate::checking::verify::VerifyError;
 
 /// How many digits the name of a plan has.
 const NAME_DIGITS: usize = 8;

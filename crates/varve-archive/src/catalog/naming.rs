@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::filter::source_path;
-use crate::request::Request;
-use crate::snapshot::Snapshot;
+use crate::catalog::request::Request;
+use crate::catalog::snapshot::Snapshot;
+use crate::catalog::snapshot_filter::source_path;
 
 /// A name under which something else was archived last.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -68,7 +68,7 @@ fn is_path(one: &Path, other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::tests::snapshot;
+    use crate::catalog::snapshot::tests::snapshot;
 
     fn of(number: u8, host: &str, source: &str, name: &str, time: i64) -> Snapshot {
         let (host, source) = (host.into(), source.as_bytes().to_vec());
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_machine_is_known_by_its_own_number() {
         let mut machine = of(1, "a", "/srv/web.qcow2", "web", 1);
-        machine.machine = Some(crate::machine::tests::machine());
+        machine.machine = Some(crate::catalog::machine::tests::machine());
         let mut moved = request("b", "/new/web.qcow2", "web");
         moved.machine.clone_from(&machine.machine);
         assert_eq!(check_name(&[machine.clone()], &moved), Ok(()));

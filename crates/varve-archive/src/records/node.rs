@@ -32,11 +32,11 @@ use varve_block::BlockKind;
 use varve_image::FileTime;
 use varve_tree::{DecodeEntryError, Entry};
 
-use crate::fields::{
+use crate::inode_flags::InodeFlags;
+use crate::records::fields::{
     Field, FieldError, FieldReader, FieldWriter, UnknownFields, push_signed, push_varint, split_record,
     split_signed, split_varint,
 };
-use crate::inode_flags::InodeFlags;
 
 const NAME: u8 = 1;
 const KIND: u8 = 2;

@@ -12,21 +12,21 @@ use varve_log::{AppendError, OpenLogError};
 use varve_store::{CloseError, NotPermitted, OpenError, Permission, Store};
 use varve_world::Timestamp;
 
-use crate::archived::Archived;
-use crate::catalog::{Catalog, LoadCatalogError, SaveCatalogError};
+use crate::catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
+use crate::catalog::losses::Losses;
+use crate::catalog::naming::{NameTaken, check_name};
+use crate::catalog::request::Request;
+use crate::catalog::snapshot::{Growth, Snapshot};
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::catalog::tags::{TagChanges, TagError};
 use crate::folder::{
     ArchiveFolderError, Before, FolderCounts, FolderOptions, LeftOutOfFolder, StreamOwner, Watch,
     archive_folder_after, archive_stream, split,
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
-use crate::last_night::LastNight;
-use crate::losses::Losses;
-use crate::naming::{NameTaken, check_name};
 use crate::progress::Progress;
-use crate::request::Request;
-use crate::snapshot::{Growth, Snapshot};
-use crate::snapshot_id::SnapshotId;
-use crate::tags::{TagChanges, TagError};
+use crate::taking::archived::Archived;
+use crate::taking::last_night::LastNight;
 use crate::vac::ArchivedVac;
 
 /// A store with its catalog.

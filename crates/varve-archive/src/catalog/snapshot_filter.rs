@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use varve_world::Timestamp;
 
-use crate::snapshot::Snapshot;
+use crate::catalog::snapshot::Snapshot;
 
 /// The tag under which the score of an archive for vac's tools is kept. Nothing else leads to it.
 pub(crate) const VAC_KEY: &str = "vac";
@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::snapshot::tests::snapshot;
+    use crate::catalog::snapshot::tests::snapshot;
 
     fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
         let one = (0u8..3, 0u8..3, 0u8..3, -4i64..4, proptest::collection::vec(0u8..3, 0..3));

@@ -2,9 +2,9 @@
 
 use varve_world::Timestamp;
 
-use crate::left_out::LeftOutRecord;
-use crate::machine::Machine;
-use crate::snapshot_id::SnapshotId;
+use crate::catalog::left_out_record::LeftOutRecord;
+use crate::catalog::machine::Machine;
+use crate::catalog::snapshot_id::SnapshotId;
 
 /// What a snapshot is to be called.
 #[derive(Debug, Clone, Default)]
