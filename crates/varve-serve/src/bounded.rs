@@ -1,7 +1,9 @@
-//! Files for clients that never say what they have forgotten: those that nobody has asked for in a long time are forgotten for them.
+//! Bounds the number of files that are remembered for clients that never report which files they
+//! have forgotten. The files that were requested least recently are forgotten.
 //!
-//! What was asked for is noted in the young half. When that is full, whatever is in the old half alone is forgotten, and the young half becomes
-//! the old one. So the files that were asked for last, as many as a half has room for, are always known.
+//! Each requested file is noted in the young half. When the young half is full, the files that are
+//! only in the old half are forgotten, and the young half becomes the old one. The most recently
+//! requested files, as many as one half holds, are therefore always known.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -12,15 +14,16 @@ use varve_image::{Child, FileId, FileStatus, FileSystem, FileSystemError, Xattr}
 
 use crate::Served;
 
-/// How many files a half has room for. With what `days` notes of each, all take some 100 MB.
+/// Files per half. With the entries that `days` keeps for each, both halves take about 100 MB.
 const HALF: usize = 200_000;
 
-/// Files of which no more than so many are remembered.
+/// A file system that remembers a bounded number of files.
 pub struct Bounded {
     files: Arc<dyn Served>,
     half: usize,
     known: Mutex<Known>,
-    /// Held by whoever asks for something until it is noted; and, alone, by who forgets.
+    /// Held shared by a request until its files are noted, and exclusively while files are
+    /// forgotten.
     asking: RwLock<()>,
 }
 
@@ -31,7 +34,7 @@ struct Known {
 }
 
 impl Bounded {
-    /// Remembers enough of `files` for any client that works with it.
+    /// Wraps `files` with a bound that is large enough for any client that works with it.
     #[must_use]
     pub fn new(files: Arc<dyn Served>) -> Self {
         Self::with_half(files, HALF)
@@ -41,7 +44,7 @@ impl Bounded {
         Self { files, half, known: Mutex::default(), asking: RwLock::default() }
     }
 
-    /// Asks for something, and notes the files that it is about.
+    /// Performs a request, and notes the files that it touches.
     fn ask<T>(&self, file: FileId, act: impl FnOnce(&dyn Served, &dyn Fn(FileId)) -> T) -> T {
         let note = |file: FileId| {
             self.known.lock().young.insert(file);
@@ -59,7 +62,8 @@ impl Bounded {
         if self.known.lock().young.len() < self.half {
             return;
         }
-        // Whoever is asking now makes room when done: here nobody waits, as one who asks may be asking from within.
+        // Do not wait for running requests, because this call may be nested in one of them. The
+        // last request to finish makes room.
         let Some(_alone) = self.asking.try_write() else { return };
         let mut known = self.known.lock();
         let young = std::mem::take(&mut known.young);
@@ -254,7 +258,7 @@ mod tests {
             assert!(thousand.known() <= 2 * 50 + 2, "{}", thousand.known());
         }
         assert!(matches!(files.status(FileId(500)), Err(FileSystemError::Absent { .. })));
-        // It is known again once it is shown again.
+        // The file is known again once it is shown again.
         let again = files.child(files.root(), b"500").unwrap().unwrap().id;
         assert!(files.status(again).is_ok());
     }
@@ -273,7 +277,7 @@ mod tests {
             files.children(files.root(), first, &mut take).unwrap();
             assert!(thousand.known() <= 2 * (50 + 25), "{}", thousand.known());
         }
-        // One who asks while listing does not wait for itself.
+        // A request made while listing does not deadlock.
         let mut count = 0;
         let listed = files.children(files.root(), 0, &mut |child| {
             count += u32::from(files.status(child.id).is_ok());

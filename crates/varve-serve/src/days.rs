@@ -1,4 +1,4 @@
-//! A file system of days: every snapshot of a store, below the day that it shows.
+//! A file system that shows every snapshot of a store below the day on which it was taken.
 //!
 //! ```text
 //! 2026/05/01/home/            a folder: its files
@@ -9,15 +9,17 @@
 //! by-id/8d1f…                 a symbolic link to that snapshot
 //! ```
 //!
-//! Of several snapshots of one name on one day the newest has the name, and the others are `NAME.HHMMSS`, the moment that they show.
-//! Each snapshot has one place, so the links are links: a folder that lay in three places would be three folders to everybody who
-//! walks the tree.
+//! If several snapshots of one name fall on one day, the newest has the plain name. The others are
+//! called `NAME.HHMMSS`, after their time. Each snapshot has exactly one path; `latest` and `by-id`
+//! hold symbolic links to it. A folder that appeared at three paths would be three folders to every
+//! program that walks the tree.
 //!
-//! What must always be true:
-//! - What lies inside a snapshot never changes. What may change are the names above: a new snapshot appears, and takes the name of
-//!   an older one of the same day.
-//! - The number of a file is the same on every machine and in every year, and no two files have the same.
-//! - What cannot be read is an error of that one file. It is named with the path in its snapshot.
+//! Invariants:
+//! - The contents of a snapshot never change. The names above the snapshots may change: a new
+//!   snapshot appears, and takes the plain name from an older one of the same day.
+//! - The number of a file is the same on every machine and at any time. No two files have the same
+//!   number.
+//! - Unreadable data is an error of that one file. The error names the path inside its snapshot.
 
 mod calendar;
 mod disk;

@@ -1,10 +1,12 @@
-//! A folder of this machine: a file system mounted by FUSE, read-only.
+//! A read-only FUSE mount on this machine.
 //!
-//! What lies inside a snapshot never changes, so the kernel may believe what it was told for a day, and keep what was read of a file
-//! from one opening to the next. Names that may change it asks for again after a second.
+//! The contents of a snapshot never change. The kernel may therefore cache attributes and names
+//! inside a snapshot for a day, and may keep the data of a file from one opening to the next. Names
+//! that may change are cached for one second.
 //!
-//! Without `allow_other` only the user who mounted it sees it, and may read all of it: whoever could open the store has its key. With
-//! `allow_other` the kernel lets every user do what modes, owners and access control lists of the archived files allow.
+//! Without `allow_other`, only the user who mounted the file system can access it. That user may
+//! read everything, because whoever opened the store has its key. With `allow_other`, the kernel
+//! applies the modes, owners and access control lists of the archived files to every user.
 
 mod adapter;
 mod lookups;

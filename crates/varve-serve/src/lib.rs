@@ -1,4 +1,4 @@
-//! The doors: what is archived, shown as file systems and network block devices.
+//! Front ends: archived data served as file systems, network block devices and Venti blocks.
 //!
 //! ```text
 //! store ─▶ days: one tree of all snapshots ─▶ fuse: a folder of this machine
@@ -8,12 +8,14 @@
 //!       └▶ venti: blocks, read and written
 //! ```
 //!
-//! What must always be true:
-//! - Every door only reads, but Venti's where it may write: and who writes there adds blocks, and changes none.
-//! - A door to files knows nothing of snapshots: it shows a [`Served`] file system, whatever that is made of.
-//! - What cannot be read is an error of that one request, and is named in the log. Everything else goes on.
+//! Invariants:
+//! - Every front end only reads, except a Venti server that permits writing. A Venti client that
+//!   writes adds blocks and changes none.
+//! - A front end for files knows nothing of snapshots. It shows any [`Served`] file system.
+//! - Unreadable data fails that one request, and is named in the log. Everything else continues.
 //!
-//! This crate is an edge of the house: doors have threads and sockets of their own. What is behind them, `days` too, has none.
+//! This crate is an edge of the house: the front ends own threads and sockets. The modules behind
+//! them, `days` included, have none.
 
 pub mod days;
 pub mod fuse;
@@ -36,15 +38,18 @@ pub use tls::{TlsError, TlsIdentity};
 
 use varve_image::{FileId, FileSystem};
 
-/// A file system that doors can show.
+/// A file system that front ends can show.
 pub trait Served: FileSystem {
-    /// Whether what is told of this file, and what a folder holds, never changes: clients may believe it for as long as they like.
+    /// Reports whether the attributes of this file, or the entries of this folder, never change.
+    /// Clients may then cache them without limit.
     fn is_settled(&self, file: FileId) -> bool;
 
-    /// The root of the file system that a file was archived from; `None` if it is in none, but made by what is served.
+    /// The root of the file system that this file was archived from; `None` if the served tree made
+    /// it up.
     fn root_of(&self, file: FileId) -> Option<FileId>;
 
-    /// Reads what whoever has just read in this file is likely to ask for next. For a door that has answered, and whose client goes on
-    /// meanwhile; a door that never calls it reads the same bytes, and waits for more of them.
+    /// Prefetches the data that the last reader of this file is likely to request next. A front end
+    /// calls it after it has sent its answer, while the client goes on. Calling it is optional: it
+    /// changes the speed and not the result.
     fn read_ahead(&self, _file: FileId) {}
 }

@@ -1,4 +1,5 @@
-//! Numbers for whoever watches a server: one page of text by HTTP, as Prometheus and its like read it. What the numbers are is the caller's to say.
+//! Serves one page of metrics over HTTP, in the text format of Prometheus. The caller supplies the
+//! page.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,30 +19,31 @@ use tokio::time::timeout;
 use crate::network::{ListenError, keep_alive};
 use crate::places::Places;
 
-/// How many clients there are at the same time; when another comes, who is idle longest makes room.
+/// The maximum number of clients. When another one connects, the client that has been idle longest
+/// is dropped.
 const CLIENTS_MAX: usize = 64;
-/// How long a client may take to say what it wants.
+/// Time limit for a client to send its request header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long it may take for that, and to take the page.
+/// Time limit for the whole connection: the request and the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a page that is being written may take when the server ends.
+/// When the server ends, an unfinished page gets this long.
 const ENDING: Duration = Duration::from_secs(2);
-/// The format, as its readers know it.
+/// The content type of the Prometheus text format.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-/// Where everybody looks for it.
+/// The conventional path.
 const PATH: &str = "/metrics";
 
-/// Writes the page, as things are now.
+/// Writes the page with the current values.
 pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// A server that runs until it is dropped.
+/// A metrics server that runs until it is dropped.
 pub struct MetricsServer {
     address: SocketAddr,
     threads: Option<Runtime>,
 }
 
 impl MetricsServer {
-    /// Serves a page at an address of this machine alone, or at any if it `is_exposed`.
+    /// Serves a page. Without `is_exposed`, `address` must be a loopback address.
     ///
     /// # Errors
     /// [`ListenError`]
@@ -59,7 +61,7 @@ impl MetricsServer {
         Ok(Self { address, threads: Some(threads) })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -68,7 +70,7 @@ impl MetricsServer {
 
 impl Drop for MetricsServer {
     fn drop(&mut self) {
-        // A page that is being written keeps what it tells of: nobody else's end is to come before its own.
+        // Finish an unfinished page before the objects that it reports on are dropped.
         if let Some(threads) = self.threads.take() {
             threads.shutdown_timeout(ENDING);
         }
@@ -82,7 +84,7 @@ async fn accept(listener: TcpListener, page: Page) {
             Ok((socket, _)) => {
                 let (place, page) = (places.take().await, Arc::clone(&page));
                 tokio::spawn(async move {
-                    // Whoever takes no answer does not keep the others away.
+                    // The time limit drops a client that does not take its answer.
                     let _ = place.hold_while(timeout(PATIENCE, answer(socket, page))).await;
                 });
             }

@@ -1,18 +1,21 @@
 //! Disks as network block devices.
 //!
 //! ```text
-//! socket ─▶ Line (TLS, or not) ─▶ requests ─▶ workers of the connection ─▶ Answers ─▶ Disk
-//!                                                                            │          ├─ a snapshot of an image
-//!                                                             Line ◀─ replies┘          └─ an overlay over one
+//! socket ─▶ Line (with or without TLS) ─▶ requests ─▶ workers of the connection ─▶ Answers ─▶ Disk
+//! Disk:     a snapshot of an image, or an overlay over one
+//! Answers ─▶ replies ─▶ Line ─▶ socket
 //! ```
 //!
-//! What must always be true:
-//! - One connection can harm no other: how many there are is bounded, and what each takes of memory and threads.
-//! - Nobody waits for ever for somebody who says nothing, takes no answer, or has vanished.
-//! - A read gives the bytes that were archived, or an error with their place; never something else.
-//! - What was written and flushed to an overlay that is kept survives power loss; a snapshot is never written to.
+//! Invariants:
+//! - No connection can harm another: the number of connections is bounded, and so are the memory
+//!   and threads of each.
+//! - No wait is unbounded: clients that stall in the handshake or within a request, do not take
+//!   their answers or have vanished are dropped.
+//! - A read returns the bytes that were archived, or an error; never other bytes.
+//! - Data that was written and flushed to a kept overlay survives power loss. A snapshot is never
+//!   written to.
 //!
-//! The protocol itself is `varve-nbd`'s.
+//! The crate `varve-nbd` has the protocol itself.
 
 mod answer;
 mod connection;

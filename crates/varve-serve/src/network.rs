@@ -1,7 +1,9 @@
-//! What the doors to files that listen on sockets share: where they may listen, and the threads that answer.
+//! Shared by the front ends that listen on sockets: the addresses that are permitted, and the
+//! threads that answer.
 //!
-//! NFS and WebDAV send what they serve as it is, to whoever asks: out of an encrypted store, without its encryption, and without asking for
-//! a key. So they listen where only this machine comes, unless whoever starts them says that the network may come, too.
+//! NFS and WebDAV serve data in plain text, without asking for a key, even from an encrypted store.
+//! They therefore listen only on loopback addresses, unless the user has explicitly exposed them to
+//! the network.
 
 use std::fs;
 use std::io;
@@ -15,54 +17,42 @@ use std::time::Duration;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType, sockopt};
 use tokio::runtime::{Builder, Runtime};
 
-/// How many requests are answered at the same time, at least: most of them wait for a disk.
+/// The minimum number of threads that answer requests. Most of them wait for a disk.
 const THREADS_MIN: usize = 4;
-/// A client of which nothing was heard for this long is asked whether it is still there, and then so often, and so many times.
+/// TCP keep-alive: the first probe after this much silence, then the interval and the number of
+/// probes.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 const KEEPALIVE_COUNT: u32 = 4;
 
-/// Why a door does not open.
+/// Why a front end cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Other machines would come, and nobody said that they may.
+    /// The address is reachable from other machines, and the user has not permitted that.
     #[error(
         "{address} can be reached from other machines, and whoever comes there reads the whole archive, in plain: say --expose if that is meant"
     )]
-    Exposed {
-        /// Where it was to listen.
-        address: SocketAddr,
-    },
-    /// The same, where what they learn is numbers.
+    Exposed { address: SocketAddr },
+    /// The same for metrics, which reveal numbers and no data.
     #[error(
         "{address} can be reached from other machines, and whoever comes there learns how much is stored and asked for: say --expose if that is meant"
     )]
-    ExposedNumbers {
-        /// Where it was to listen.
-        address: SocketAddr,
-    },
-    /// Nothing can listen there.
+    ExposedNumbers { address: SocketAddr },
     #[error("nothing can listen at {address}")]
-    Listen {
-        /// Where it was to listen.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// There are no threads for it.
+    Listen { address: SocketAddr, source: io::Error },
     #[error("no threads can be started")]
     Threads(#[source] io::Error),
 }
 
-/// Refuses an address at which other machines come, unless they may.
+/// Refuses an address that is reachable from other machines, unless that is permitted.
 pub(crate) fn check_address(address: SocketAddr, is_exposed: bool) -> Result<(), ListenError> {
     if is_exposed || address.ip().is_loopback() { Ok(()) } else { Err(ListenError::Exposed { address }) }
 }
 
-/// Listens at a socket in the file system. Whoever can connect can read everything: nobody but the socket's owner may, and may not even
-/// before its mode is set.
+/// Listens on a Unix socket. A client that connects can read everything, so only the socket's owner
+/// may connect. The mode is set before the socket starts to listen.
 pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
-    // A socket that nobody listens at any more was left by somebody who was killed.
+    // A socket on which nobody listens was left behind by a killed process.
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     let is_dead =
         || UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
@@ -76,7 +66,7 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Has the system notice that a client's machine has vanished.
+/// Enables TCP keep-alive, to detect that a client's machine has vanished.
 pub(crate) fn keep_alive(tcp: &impl AsFd) -> io::Result<()> {
     sockopt::set_socket_keepalive(tcp, true)?;
     sockopt::set_tcp_keepidle(tcp, KEEPALIVE)?;
@@ -85,7 +75,7 @@ pub(crate) fn keep_alive(tcp: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The threads of a door.
+/// The thread pool of a front end.
 pub(crate) fn threads(name: &str) -> Result<Runtime, ListenError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut builder = Builder::new_multi_thread();

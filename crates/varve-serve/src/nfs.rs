@@ -1,7 +1,9 @@
-//! NFS, version 3, over TCP, read-only: a file system for other machines, and for programs without FUSE.
+//! NFS version 3 over TCP, read-only: for other machines, and for programs without FUSE.
 //!
-//! Whoever can connect can read everything: NFS believes its clients who they are. A handle is the number of a file, and holds as long
-//! as the server knows the number: NFS does not say what is forgotten, so whoever serves much gives it [`Bounded`](crate::Bounded) files.
+//! A client that can connect can read everything, because NFS does not authenticate users. A handle
+//! is the number of a file, and is valid as long as the server knows that number. NFS clients never
+//! report which files they have forgotten, so a server for large trees wraps its files in
+//! [`Bounded`](crate::Bounded).
 
 mod adapter;
 mod guard;
@@ -19,9 +21,9 @@ use crate::Served;
 use crate::network::{ListenError, check_address, threads};
 use adapter::Adapter;
 
-/// Where the library listens, behind our guard: any port of this machine.
+/// The NFS library listens here, behind our guard: any loopback port.
 const INNER: &str = "127.0.0.1:0";
-/// How long answers that were begun may take when the server ends.
+/// When the server ends, unfinished answers get this long.
 const ENDING: Duration = Duration::from_secs(2);
 
 /// A server that runs until it is closed.
@@ -31,7 +33,7 @@ pub struct NfsServer {
 }
 
 impl NfsServer {
-    /// Serves `files` at an address of this machine alone, or at any if it `is_exposed`.
+    /// Serves `files`. Without `is_exposed`, `address` must be a loopback address.
     ///
     /// # Errors
     /// [`ListenError`]
@@ -45,7 +47,7 @@ impl NfsServer {
         let address = outer.local_addr().map_err(failed)?;
         threads.spawn(guard::stand_before(inner, outer));
         threads.spawn(async move {
-            // Accepting fails where there are too many connections: others end.
+            // Accepting fails when too many connections are open. Wait until some have ended.
             while let Err(error) = listener.handle_forever().await {
                 tracing::warn!(%error, "a client of NFS could not be taken in");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -54,13 +56,13 @@ impl NfsServer {
         Ok(Self { address, threads })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it.
+    /// Ends the server.
     pub fn close(self) {
         self.threads.shutdown_timeout(ENDING);
     }

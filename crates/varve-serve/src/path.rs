@@ -1,19 +1,20 @@
-//! From a path to a file, through symbolic links, without ever leaving the tree.
+//! Resolves a path to a file, through symbolic links, without ever leaving the tree.
 
 use varve_image::{FileId, FileKind, FileSystem, FileSystemError};
 
-/// More links than this on one path are a loop, as for Linux.
+/// A path with more links than this counts as a loop, as in Linux.
 const LINKS_MAX: usize = 40;
-/// A path of more components was made to harm.
+/// The path limit in components, against hostile paths.
 const COMPONENTS_MAX: usize = 4096;
 
-/// What is at the end of a path of components that `/` separates; `None` if there is nothing. What `..` leads to above the root is the
-/// root. A link to a path that begins at a root leads nowhere: whose root that would be is not known.
+/// Resolves a path of components separated by `/`; `None` if the file does not exist. As in Linux,
+/// `..` at the root stays at the root. An absolute link resolves to nothing, because it is unknown
+/// which root it refers to.
 pub(crate) fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<FileId>, FileSystemError> {
     walk(files, vec![files.root()], FileKind::Folder, path)
 }
 
-/// What a symbolic link in a folder leads to, whose path is known; else as [`find`].
+/// Resolves the symbolic link `name` in the folder at the path `folder`. Otherwise like [`find`].
 pub(crate) fn follow(
     files: &dyn FileSystem,
     folder: &[u8],
@@ -31,7 +32,7 @@ fn walk(
     let split = |path: &[u8]| -> Vec<Vec<u8>> {
         path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec).collect()
     };
-    // The last one comes first.
+    // Components in reverse order: the next one is popped from the end.
     let mut left = split(path);
     let mut link_count = 0;
     while let Some(name) = left.pop() {

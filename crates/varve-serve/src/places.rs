@@ -1,5 +1,6 @@
-//! Places for clients, of which there are so many. When all are taken, whoever has done nothing for longest makes room for who comes: else a few
-//! who say nothing would keep everybody away.
+//! Client slots, of which there is a fixed number. When all are taken and another client connects,
+//! the client that has been idle longest is dropped. Otherwise a few silent clients could keep
+//! everybody out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +10,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// Who has done something within this time keeps its place.
+/// A client that was active within this time keeps its slot.
 const BUSY: Duration = Duration::from_secs(1);
-/// How often somebody is looked for who makes room.
+/// The interval between attempts to free a slot.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The places of a door.
+/// The slots of a server.
 pub(crate) struct Places {
     max: usize,
     guests: Mutex<Guests>,
@@ -33,7 +34,7 @@ struct Guest {
     is_asked: bool,
 }
 
-/// A client's place, until it is dropped.
+/// A client's slot, held until it is dropped.
 pub(crate) struct Place {
     places: Arc<Places>,
     number: u64,
@@ -45,7 +46,7 @@ impl Places {
         Arc::new(Self { max, guests: Mutex::default(), one_left: Notify::new() })
     }
 
-    /// A place for who has come, as soon as there is one.
+    /// Waits for a free slot, and takes it.
     pub(crate) async fn take(self: &Arc<Self>) -> Place {
         loop {
             if let Some(place) = self.free() {
@@ -68,7 +69,7 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, leave })
     }
 
-    /// Asks who has done nothing for longest to leave.
+    /// Asks the client that has been idle longest to leave.
     fn ask_one(&self) {
         let mut guests = self.guests.lock();
         let staying = guests.here.values_mut().filter(|guest| !guest.is_asked);
@@ -81,14 +82,15 @@ impl Places {
 }
 
 impl Place {
-    /// Notes that the client has done something.
+    /// Records activity of the client.
     pub(crate) fn note_activity(&self) {
         if let Some(guest) = self.places.guests.lock().here.get_mut(&self.number) {
             guest.active_at = Instant::now();
         }
     }
 
-    /// Does something for the client; `None` if it was broken off, as the place is needed.
+    /// Runs something for the client. Returns `None` if it was cancelled because the slot is
+    /// needed.
     pub(crate) async fn hold_while<T>(&self, something: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! Who knows which snapshots there are.
+//! The list of snapshots that front ends show.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use varve_block::{BlockName, BlockStore};
 use varve_store::Store;
 use varve_world::Clock;
 
-/// The snapshots of a store, or of whoever else keeps blocks, and those that are taken meanwhile.
+/// The snapshots of a store or of another block store, including those that are taken meanwhile.
 pub trait SnapshotList: Send {
-    /// Those that are known.
+    /// The snapshots known so far.
     fn snapshots(&self) -> &[Snapshot];
 
-    /// Looks for new ones, and says whether there are any.
+    /// Looks for new snapshots. Returns whether there are any.
     ///
     /// # Errors
-    /// When it cannot be looked; what was known before stays known.
+    /// The list cannot be refreshed. The known snapshots stay known.
     fn follow(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>>;
 
-    /// Whose time it is that says when to look again.
+    /// The clock that decides when to refresh.
     fn clock(&self) -> Arc<dyn Clock>;
 }
 
@@ -51,7 +51,7 @@ impl SnapshotList for Archive {
     }
 }
 
-/// Those of other snapshots that pass a filter.
+/// The snapshots of another list that pass a filter.
 pub struct FilteredSnapshots<L> {
     list: L,
     filter: SnapshotFilter,
@@ -59,7 +59,7 @@ pub struct FilteredSnapshots<L> {
 }
 
 impl<L: SnapshotList> FilteredSnapshots<L> {
-    /// The snapshots of `list` that pass `filter`, now and after each look for new ones.
+    /// Filters the snapshots of `list`, now and after each refresh.
     #[must_use]
     pub fn new(list: L, filter: SnapshotFilter) -> Self {
         let passed = filter.apply(list.snapshots()).into_iter().cloned().collect();
@@ -87,7 +87,7 @@ impl<L: SnapshotList> SnapshotList for FilteredSnapshots<L> {
     }
 }
 
-/// The snapshots of a store, whose catalogs are read through whatever stands before its blocks.
+/// The snapshots of a store, with its catalogs read through a given block store.
 pub struct StoreSnapshots {
     store: Arc<Store>,
     blocks: Arc<dyn BlockStore>,

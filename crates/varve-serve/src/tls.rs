@@ -1,4 +1,4 @@
-//! Who the server is, and whom it lets in.
+//! The server's TLS identity, and the clients that it admits.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-/// No such file is larger.
+/// The size limit of certificate and key files.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A certificate with its key, and perhaps an authority that clients must have theirs from.
+/// A certificate with its key, and optionally the authorities that must have signed the
+/// certificates of clients.
 #[derive(Clone)]
 pub struct TlsIdentity {
     config: Arc<ServerConfig>,
@@ -23,40 +24,29 @@ pub struct TlsIdentity {
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is not what it should be.
+    Read { path: PathBuf, source: io::Error },
     #[error("{} has no {what} in PEM form: {problem}", path.display())]
     Malformed {
-        /// Which.
         path: PathBuf,
-        /// What was looked for.
+        /// The kind of item that was expected.
         what: &'static str,
-        /// What was found.
         problem: String,
     },
-    /// They do not fit each other.
+    /// The certificate and its key do not match, or are not usable.
     #[error("the certificate and the key cannot be used")]
     Identity(#[source] rustls::Error),
-    /// There is no way to check clients with it.
     #[error("clients cannot be checked with {}", path.display())]
     Authority {
         /// The file with the authority's certificates.
         path: PathBuf,
-        /// Why.
         source: rustls::server::VerifierBuilderError,
     },
 }
 
 impl TlsIdentity {
-    /// Reads a chain of certificates, the key of the first, and the certificates of the authorities that clients must have theirs from;
-    /// without those, any client is let in.
+    /// Reads a certificate chain, the key of its first certificate, and the authorities that must
+    /// have signed the certificates of clients. Without authorities, every client is admitted.
     ///
     /// # Errors
     /// [`TlsError`]
@@ -86,7 +76,7 @@ impl TlsIdentity {
         Ok(Self { config: Arc::new(config), checks_clients: authority.is_some() })
     }
 
-    /// Whether clients have to show a certificate.
+    /// Reports whether clients must present a certificate.
     #[must_use]
     pub fn checks_clients(&self) -> bool {
         self.checks_clients

@@ -1,4 +1,4 @@
-//! Blocks, for every program that speaks Venti's protocol.
+//! A Venti server: serves blocks to every program that speaks Venti's protocol.
 //!
 //! ```text
 //! socket ─▶ reader: requests ─▶ jobs of one kind, on many threads ─▶ replies ─▶ outbox ─▶ socket
@@ -6,16 +6,22 @@
 //!              └── room: of this client, and of all ◀──────────────────────────────┘
 //! ```
 //!
-//! What must always be true:
-//! - A block is acknowledged once the store has it, and a sync once all is durable that was asked for before it on the same connection.
-//! - A block that was acknowledged is durable some seconds later, or when its writer's connection has been closed, if no client has synced before.
-//! - Memory is bounded: what clients have asked for and not taken yet has room in a budget, each client's and everybody's. Who is over it is not
-//!   listened to until there is room again.
-//! - Nobody waits for ever for somebody who says half a word, takes no answer, or has vanished.
-//! - Once the store could not write, nothing more is written: every writer is told so, and reads go on.
-//! - A block whose score is taken by other bytes is refused, with an error to its writer and in the log.
+//! Invariants:
+//! - A block is acknowledged once the store has it. A sync is answered once everything is durable
+//!   that was requested before it on the same connection.
+//! - An acknowledged block becomes durable some seconds later, or when its writer's connection is
+//!   closed, even if no client syncs.
+//! - Memory is bounded: requests and unsent answers take room in a budget of each client and in a
+//!   common one. The server does not read from a client that is over its budget.
+//! - No wait is unbounded: clients that stop in the middle of a message, do not take their answers
+//!   or have vanished are dropped.
+//! - After a failure to write to the store, nothing more is written: every writer gets an error,
+//!   and reads continue.
+//! - A block whose score belongs to other bytes is refused, with an error to its writer and in the
+//!   log.
 //!
-//! It serves any block store whose scores are SHA-1. The protocol itself is `varve-venti`'s.
+//! It serves any block store whose scores are SHA-1. The crate `varve-venti` has the protocol
+//! itself.
 
 mod answer;
 mod answers;

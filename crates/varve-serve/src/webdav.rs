@@ -1,8 +1,9 @@
-//! WebDAV, read-only: the same tree for browsers, file managers and whatever speaks HTTP.
+//! A read-only WebDAV server, for browsers, file managers and other HTTP clients.
 //!
-//! WebDAV knows files and folders. A symbolic link is shown as what it leads to, if that lies in the same tree; devices, sockets, fifos and
-//! links that lead nowhere are left out. Whoever can connect can read everything; but no page that a browser shows, neither one from elsewhere nor
-//! one out of the archive.
+//! WebDAV knows only files and folders. A symbolic link is shown as its target, if that is in the
+//! same tree. Devices, sockets, FIFOs and dangling links are left out. Any client that can connect
+//! can read everything, with one exception: pages shown by a browser, whether they come from
+//! elsewhere or from the archive.
 
 mod adapter;
 mod host;
@@ -30,15 +31,16 @@ use crate::places::{Place, Places};
 use adapter::Adapter;
 use socket::Watched;
 
-/// How many clients there are at the same time; when another comes, who is idle longest makes room.
+/// The maximum number of clients. When another one connects, the client that has been idle longest
+/// is dropped.
 const CLIENTS_MAX: usize = 256;
-/// How long a client may take to say what it wants.
+/// Time limit for a client to send its request header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long it may take nothing of what it has asked for.
+/// A client that takes none of its answer for this long is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much of a file is read at a time.
+/// The bytes of a file that are read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// How long answers that were begun may take when the server ends.
+/// When the server ends, unfinished answers get this long.
 const ENDING: Duration = Duration::from_secs(2);
 
 /// A server that runs until it is closed.
@@ -48,7 +50,7 @@ pub struct WebDavServer {
 }
 
 impl WebDavServer {
-    /// Serves `files` at an address of this machine alone, or at any if it `is_exposed`.
+    /// Serves `files`. Without `is_exposed`, `address` must be a loopback address.
     ///
     /// # Errors
     /// [`ListenError`]
@@ -69,23 +71,23 @@ impl WebDavServer {
         Ok(Self { address, threads })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it.
+    /// Ends the server.
     pub fn close(self) {
         self.threads.shutdown_timeout(ENDING);
     }
 }
 
-/// What is behind a connection.
+/// The handler behind each connection.
 #[derive(Clone)]
 struct Door {
     files: DavHandler,
-    /// The address by which it is called, if it is there for this machine alone.
+    /// Set if the server is for this machine only: requests must name this machine.
     only: Option<SocketAddr>,
 }
 
@@ -102,7 +104,8 @@ impl Door {
         let headers = answer.headers_mut();
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         if is_file {
-            // A page that was archived is shown, and does nothing: else it would read all that is beside it.
+            // Run archived pages in a sandbox: their scripts could otherwise read the rest of the
+            // archive.
             headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
         }
         answer

@@ -1,46 +1,46 @@
-//! Which snapshot lies where: a pure function of the list of snapshots and of what time it was where they are looked at.
+//! Assigns a path to each snapshot: a pure function of the list of snapshots and of local time.
 
 use std::collections::BTreeMap;
 
 use varve_archive::Snapshot;
 use varve_world::Timestamp;
 
-/// How much of a long name is kept: with what makes it unique it has at most the 255 bytes that clients understand.
+/// Long names are cut to this many bytes. With the suffixes that make a name unique, it stays
+/// within the 255 bytes that clients accept.
 const LONG_NAME_BYTES: usize = 200;
 
-/// What a calendar and a clock on the wall say.
+/// A date and a time of day, in local time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CivilTime {
-    /// The year.
     pub year: i16,
-    /// From 1 to 12.
+    /// 1 to 12.
     pub month: u8,
-    /// From 1 to 31.
+    /// 1 to 31.
     pub day: u8,
-    /// From 0 to 23.
+    /// 0 to 23.
     pub hour: u8,
-    /// From 0 to 59.
+    /// 0 to 59.
     pub minute: u8,
-    /// From 0 to 59.
+    /// 0 to 59.
     pub second: u8,
 }
 
-/// What lies below one day: names, and which snapshot each is.
+/// The names below one day, each with the position of its snapshot in the list.
 type Names = BTreeMap<Vec<u8>, usize>;
 
-/// Where each snapshot lies.
+/// The path of each snapshot.
 #[derive(Debug, Default)]
 pub struct Calendar {
     snapshots: Vec<Snapshot>,
     years: BTreeMap<i16, BTreeMap<u8, BTreeMap<u8, Names>>>,
     latest: Names,
     by_id: Names,
-    /// The path of each snapshot.
+    /// The path of each snapshot, by its position in `snapshots`.
     paths: Vec<Vec<u8>>,
 }
 
 impl Calendar {
-    /// The calendar of these snapshots, in the order in which they were finished.
+    /// Builds the calendar of these snapshots, which are in the order in which they were finished.
     #[must_use]
     pub fn new(snapshots: &[Snapshot], civil: &dyn Fn(Timestamp) -> CivilTime) -> Self {
         let mut calendar = Self {
@@ -48,7 +48,7 @@ impl Calendar {
             paths: vec![Vec::new(); snapshots.len()],
             ..Self::default()
         };
-        // Of two that show the same moment, the one that was finished later is the newer one.
+        // If two snapshots have the same time, the one that was finished later counts as newer.
         let mut newest_first: Vec<usize> = (0..snapshots.len()).rev().collect();
         newest_first.sort_by_key(|number| std::cmp::Reverse(snapshots[*number].time));
         for number in newest_first {
@@ -57,7 +57,7 @@ impl Calendar {
         calendar
     }
 
-    /// Enters a snapshot that is older than all that were entered.
+    /// Adds a snapshot that is older than all that were added before.
     fn enter(&mut self, number: usize, civil: CivilTime) {
         let snapshot = &self.snapshots[number];
         let CivilTime { year, month, day, hour, minute, second } = civil;
@@ -116,26 +116,27 @@ impl Calendar {
         names.iter().map(|(name, number)| (name.as_slice(), &self.snapshots[*number]))
     }
 
-    /// The snapshot of this id.
+    /// The snapshot with this id.
     #[must_use]
     pub fn snapshot(&self, id: &varve_archive::SnapshotId) -> Option<&Snapshot> {
         self.by_id.get(id.to_string().as_bytes()).map(|number| &self.snapshots[*number])
     }
 
-    /// Where the snapshot of this id lies, from the root on.
+    /// The path, from the root, of the snapshot with this id.
     #[must_use]
     pub fn path(&self, id: &varve_archive::SnapshotId) -> Option<&[u8]> {
         self.by_id.get(id.to_string().as_bytes()).map(|number| self.paths[*number].as_slice())
     }
 }
 
-/// A snapshot's name as one component of a path: whoever has named it may have had something else in mind.
+/// Turns a snapshot's name into a single path component. Names are free text and may contain `/` or
+/// be `..`.
 fn safe_name(name: &str) -> String {
     let mut safe: String = name.chars().map(|c| if matches!(c, '/' | '\0') { '_' } else { c }).collect();
     if matches!(safe.as_str(), "" | "." | "..") {
         safe = safe.replace('.', "_") + "_";
     }
-    // What tells several of a day apart is put behind it.
+    // The suffixes that tell apart several snapshots of one day are appended later.
     if safe.len() > LONG_NAME_BYTES {
         let end = (0..=LONG_NAME_BYTES).rfind(|end| safe.is_char_boundary(*end)).unwrap_or(0);
         safe.truncate(end);
@@ -175,7 +176,7 @@ mod tests {
         }
     }
 
-    /// A world in which every month has ten days, and every year ten months.
+    /// A calendar with ten days in each month and ten months in each year.
     fn civil(time: Timestamp) -> CivilTime {
         let (day, second) = (time.0.div_euclid(DAY), time.0.rem_euclid(DAY) / 1_000_000_000);
         let small = |number: i64| u8::try_from(number).unwrap();
@@ -223,7 +224,8 @@ mod tests {
 
     #[test]
     fn no_snapshot_hides_another() {
-        // The same second, names that look like another's, and names that no path can have.
+        // Equal times, names that look like another snapshot's name, and names that no path
+        // component can have.
         let all = [
             snapshot(1, "web", 0),
             snapshot(2, "web", 0),

@@ -1,4 +1,4 @@
-//! A disk image, opened: its volumes, and what they hold.
+//! An open disk image: its volumes and their file systems.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,33 +7,34 @@ use varve_archive::{CachedBlocks, ImageReader};
 use varve_image::{Disk, FileSystem, ReadAt};
 use varve_tree::{Entry, ReadTreeError};
 
-/// The name of the whole disk.
+/// The name of the file that shows the whole disk.
 const WHOLE: &[u8] = b"disk.raw";
 
-/// A disk of some night. Takes memory for the tables of its file systems, so only some are open at a time.
+/// A disk image of a snapshot. It holds the tables of its file systems in memory, so only a few are
+/// open at a time.
 pub(super) struct OpenDisk {
     pub(super) image: Arc<ImageReader>,
     parts: Vec<Part>,
 }
 
-/// A volume as it is shown: by its files if they can be read, else by its bytes.
+/// A volume. It is shown as files if its file system can be read, otherwise as raw bytes.
 struct Part {
     name: Vec<u8>,
     raw_name: Vec<u8>,
     bytes: Arc<dyn ReadAt>,
-    /// Where it lies in the image, in its own order.
+    /// The ranges of the image that make up the volume, in the volume's order.
     pieces: Vec<Range<u64>>,
     files: Option<Arc<dyn FileSystem>>,
 }
 
-/// What the folder of a disk holds.
+/// An entry in the folder of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DiskChild {
-    /// The files of a volume.
+    /// The file system of the volume with this number.
     Files(u32),
-    /// The bytes of a volume.
+    /// The raw bytes of the volume with this number.
     Raw(u32),
-    /// The bytes of all of it.
+    /// The bytes of the whole disk.
     Whole,
 }
 
@@ -59,7 +60,7 @@ impl OpenDisk {
         Self { parts: parts.collect(), image }
     }
 
-    /// What its folder holds, in order.
+    /// The entries of the disk's folder, in order.
     pub(super) fn children(&self) -> impl Iterator<Item = (&[u8], DiskChild)> {
         let shown = (0u32..).zip(&self.parts).map(|(number, part)| match part.files {
             Some(_) => (part.name.as_slice(), DiskChild::Files(number)),
@@ -72,27 +73,27 @@ impl OpenDisk {
         self.parts.get(usize::try_from(number).ok()?)
     }
 
-    /// The files of a volume.
+    /// The file system of a volume, if it can be read.
     pub(super) fn files(&self, part: u32) -> Option<&Arc<dyn FileSystem>> {
         self.part(part)?.files.as_ref()
     }
 
-    /// The name of a volume, to be shown.
+    /// The name of a volume, for messages.
     pub(super) fn name(&self, part: u32) -> String {
         self.part(part).map_or_else(String::new, |part| String::from_utf8_lossy(&part.name).into_owned())
     }
 
-    /// The bytes of a volume.
+    /// The raw bytes of a volume.
     pub(super) fn bytes(&self, part: u32) -> Option<&Arc<dyn ReadAt>> {
         Some(&self.part(part)?.bytes)
     }
 
-    /// Where a volume lies in the image, in its own order.
+    /// The ranges of the image that make up a volume, in the volume's order.
     pub(super) fn pieces(&self, part: u32) -> Option<&[Range<u64>]> {
         Some(&self.part(part)?.pieces)
     }
 
-    /// The first range of a volume at or after `offset` that is no hole, in the volume's own bytes.
+    /// The first range of data (not a hole) at or after `offset`, in offsets of the volume.
     pub(super) fn next_data(&self, part: u32, offset: u64) -> Result<Option<Range<u64>>, ReadTreeError> {
         let mut before = 0_u64;
         for piece in self.pieces(part).unwrap_or_default() {
@@ -110,7 +111,8 @@ impl OpenDisk {
     }
 }
 
-/// A volume's name as one component of a path. What LVM allows is no path; a disk may have been made to harm.
+/// Turns a volume's name into a single path component. The name may not be a valid component: a
+/// hostile disk can hold any bytes.
 fn safe_name(name: &str) -> Vec<u8> {
     let safe: Vec<u8> = name.bytes().map(|byte| if matches!(byte, b'/' | 0) { b'_' } else { byte }).collect();
     if matches!(safe.as_slice(), b"" | b"." | b"..") { b"_".to_vec() } else { safe }

@@ -1,4 +1,4 @@
-//! The tree of days as a file system, made of the file systems of its nights.
+//! The tree of days as a file system, composed of the file systems of the snapshots.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,14 +24,15 @@ use super::order::Orders;
 use crate::Served;
 use crate::snapshots::SnapshotList;
 
-/// How many disks are open at a time. The others are opened again when they are looked at.
+/// Disk images that are open at a time. Others are reopened when they are accessed.
 const DISKS_MAX: usize = 32;
-/// How long the list of snapshots is believed, in nanoseconds.
+/// The list of snapshots is refreshed at most this often, in nanoseconds.
 const BELIEVED: i64 = 1_000_000_000;
-/// Looking for new snapshots takes at most one part in so many of the time.
+/// Refreshing takes at most 1/20 of the time: the next refresh waits at least 20 times as long as
+/// the last one took.
 const LOOKING_SHARE: i64 = 20;
 
-/// What time it was, where the days are looked at.
+/// Converts a time to local time.
 type Civil = Box<dyn Fn(Timestamp) -> CivilTime + Send + Sync>;
 
 /// All snapshots of a store, as a file system.
@@ -49,7 +50,7 @@ pub struct Days {
     orders: Mutex<Orders>,
 }
 
-/// What stands behind a number.
+/// The object that a file number stands for.
 #[derive(Clone)]
 enum Place {
     Root,
@@ -58,14 +59,15 @@ enum Place {
     Day(i16, u8, u8),
     Latest,
     ById,
-    /// A link to a snapshot, and to where that lay when the link was shown: the kernel remembers of a number where it leads, so
-    /// one that leads elsewhere has another.
+    /// A link to a snapshot, with the path that the snapshot had when the link was shown. The
+    /// kernel caches the target of a link by its number, so a link with another target has another
+    /// number.
     Link(SnapshotId, Arc<[u8]>),
-    /// The folder of a disk.
+    /// The folder of a disk image.
     Disk(Arc<Night>),
-    /// The bytes of a volume, or of a whole disk.
+    /// The bytes of a volume, or of the whole disk if `None`.
     Raw(Arc<Night>, Option<u32>),
-    /// A file of a snapshot: of its folder, or of one of its volumes.
+    /// A file of a snapshot: in the archived folder, or in one of the volumes.
     Inside {
         night: Arc<Night>,
         part: u32,
@@ -97,7 +99,8 @@ impl Place {
         match self {
             Self::Link(..) => FileKind::SymbolicLink,
             Self::Raw(..) => FileKind::File,
-            // Of a snapshot of a single file only that is listed outside of it, or its folder where that is damaged.
+            // A snapshot of a single file shows that file alone, or its folder if the folder is
+            // damaged.
             Self::Inside { night, file, .. } if night.snapshot.file.is_some() && *file != FOLDER_ROOT => {
                 FileKind::File
             }
@@ -107,8 +110,8 @@ impl Place {
 }
 
 impl Days {
-    /// The snapshots of `list`, whose blocks are read from `blocks`. `civil` tells on which day a moment is; `owner` is the user and the
-    /// group to whom the folders of days belong.
+    /// Shows the snapshots of `list`, and reads their blocks from `blocks`. `civil` converts a time
+    /// to local time. `owner` is the user and the group that own the folders of the tree.
     #[must_use]
     pub fn new(
         list: impl SnapshotList + 'static,
@@ -132,13 +135,14 @@ impl Days {
         }
     }
 
-    /// The list of snapshots, as it is now.
+    /// The current list of snapshots.
     fn calendar(&self) -> Arc<Calendar> {
         self.look_again();
         Arc::clone(&self.calendar.read())
     }
 
-    /// Takes in snapshots that were taken since. Whoever comes while somebody else is at it does not wait.
+    /// Adds snapshots that were taken since the last refresh. If another thread is refreshing,
+    /// returns at once.
     fn look_again(&self) {
         let Some(mut look_again_at) = self.look_again_at.try_lock() else { return };
         let Some(mut list) = self.list.try_lock() else { return };
@@ -171,7 +175,7 @@ impl Days {
         self.places.lock().get(&file).cloned().ok_or_else(unknown)
     }
 
-    /// Notes what stands behind the number of something that is about to be shown.
+    /// Registers an object under its number, before it is shown.
     fn show(&self, name: &[u8], kind: FileKind, place: Place) -> Child {
         let id = place.id();
         self.places.lock().entry(id).or_insert(place);
@@ -184,7 +188,7 @@ impl Days {
         Arc::clone(nights.entry(snapshot.id).or_insert_with(open))
     }
 
-    /// The disk of a night.
+    /// The disk image of a snapshot, opened if necessary.
     fn disk(&self, night: &Night) -> Result<Arc<OpenDisk>, FileSystemError> {
         let SnapshotContent::Image(entry) = &night.snapshot.content else {
             return Err(FileSystemError::Absent { what: format!("disk in {}", night.name()) });
@@ -193,7 +197,7 @@ impl Days {
         self.disks.get_or_insert_with(&night.snapshot.id, open)
     }
 
-    /// Does something with the file system of a part of a night.
+    /// Applies `act` to the file system of one part of a snapshot.
     fn inside<T>(
         &self,
         night: &Night,
@@ -210,7 +214,7 @@ impl Days {
             .map_err(|error| night.name_error(&format!(" {}", disk.name(part)), error))
     }
 
-    /// Where a snapshot is shown: its files, or the folder of a disk.
+    /// The object that stands for a snapshot: its files, or the folder of a disk image.
     fn place_of(&self, snapshot: &Snapshot) -> Result<Place, FileSystemError> {
         let night = self.night(snapshot);
         if matches!(snapshot.content, SnapshotContent::Image(_)) {
@@ -218,7 +222,8 @@ impl Days {
         }
         let file = self.inside(&night, 0, |files| {
             let Some(name) = &snapshot.file else { return Ok(files.root()) };
-            // Where it cannot be found its folder is shown, and says why to whoever looks into it.
+            // If the file cannot be found, show its folder: opening the folder then reports the
+            // error.
             let found = files.child(files.root(), name).ok().flatten();
             let found = found.filter(|child| child.kind == FileKind::File);
             Ok(found.map_or(files.root(), |child| child.id))
@@ -226,7 +231,7 @@ impl Days {
         Ok(Place::Inside { night, part: 0, file })
     }
 
-    /// What a folder of days holds, in order.
+    /// The entries of a folder of the tree, in order.
     fn listed(&self, place: &Place) -> Result<Vec<(Vec<u8>, Place)>, FileSystemError> {
         let calendar = self.calendar();
         let two = |number: u8| format!("{number:02}").into_bytes();
@@ -278,7 +283,7 @@ impl Days {
         Ok(disk.children().map(place).collect())
     }
 
-    /// The status of something that is not inside a snapshot.
+    /// The status of an object outside of all snapshots.
     fn own_status(&self, kind: FileKind, mode: u16, size: u64, modified: Timestamp) -> FileStatus {
         FileStatus {
             kind,
@@ -296,7 +301,7 @@ impl Days {
         }
     }
 
-    /// From the folder of links to the snapshot.
+    /// The target of a link from `latest` or `by-id` to the snapshot.
     fn target(&self, id: &SnapshotId) -> Result<Vec<u8>, FileSystemError> {
         let calendar = self.calendar();
         let path = calendar.path(id);
@@ -304,7 +309,7 @@ impl Days {
         Ok([b"../", path].concat())
     }
 
-    /// The bytes of a volume or of a whole disk.
+    /// The bytes of a volume, or of the whole disk.
     fn raw(&self, night: &Night, part: Option<u32>) -> Result<Arc<dyn ReadAt>, FileSystemError> {
         let disk = self.disk(night)?;
         let Some(part) = part else { return Ok(Arc::clone(&disk.image) as _) };
@@ -313,7 +318,7 @@ impl Days {
     }
 }
 
-/// When the newest of these snapshots was taken; in the beginning if there are none.
+/// The time of the newest of these snapshots; the epoch if there are none.
 fn newest<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Timestamp {
     snapshots.map(|snapshot| snapshot.time).max().unwrap_or(Timestamp(0))
 }
@@ -337,7 +342,7 @@ impl Served for Days {
 
     fn read_ahead(&self, file: FileId) {
         let Ok(Place::Inside { night, .. } | Place::Raw(night, _)) = self.place(file) else { return };
-        // Of one that was closed since, nobody reads.
+        // A disk that has been closed meanwhile is not being read.
         if let Some(disk) = self.disks.get(&night.snapshot.id) {
             disk.image.read_ahead();
         }
@@ -362,7 +367,7 @@ impl FileSystem for Days {
                 self.own_status(kind, 0o777, target.len() as u64, time)
             }
             Place::Disk(night) => self.own_status(kind, 0o555, 0, night.snapshot.time),
-            // Whoever may read a whole disk may read every file on it, so nobody but the owner may.
+            // A raw disk holds every file on it, so only the owner may read it.
             Place::Raw(night, part) => {
                 let size = self.raw(night, *part)?.size();
                 let mut status = self.own_status(kind, 0o400, size, night.snapshot.time);

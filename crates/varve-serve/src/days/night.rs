@@ -1,4 +1,4 @@
-//! One snapshot, opened to be looked into.
+//! One snapshot, opened for access.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,10 +8,11 @@ use varve_image::{FileId, FileSystemError};
 
 use super::number::number;
 
-/// A snapshot of which something was shown. Holds little: what takes memory is shared by all nights, or opened again.
+/// A snapshot that was accessed. It holds little memory: large structures are shared by all
+/// snapshots, or are opened on demand.
 pub(super) struct Night {
     pub(super) snapshot: Snapshot,
-    /// Mixed into the numbers of its files.
+    /// Mixed into the numbers of the snapshot's files.
     key: [u8; 32],
     folder: OnceLock<FolderFiles>,
 }
@@ -22,7 +23,7 @@ impl Night {
         Self { snapshot, key, folder: OnceLock::new() }
     }
 
-    /// Its files, if it is a snapshot of a folder.
+    /// The files of a snapshot of a folder; `None` for an image.
     pub(super) fn folder(
         &self,
         blocks: &Arc<dyn BlockStore>,
@@ -34,12 +35,12 @@ impl Night {
         Some(self.folder.get_or_init(open))
     }
 
-    /// The number, in the tree of days, of a file in one of its parts.
+    /// The number, in the tree of days, of a file in one of the parts of the snapshot.
     pub(super) fn outer_id(&self, part: u32, file: FileId) -> FileId {
         number(&self.key, &[&part.to_le_bytes(), &file.0.to_le_bytes()])
     }
 
-    /// The same error, with the snapshot that it was met in.
+    /// Adds the name of the snapshot to an error.
     pub(super) fn name_error(&self, part: &str, error: FileSystemError) -> FileSystemError {
         let place = |what: String| format!("{what} in {}{part}", self.name());
         match error {
@@ -54,7 +55,7 @@ impl Night {
         }
     }
 
-    /// What people call it.
+    /// The name of the snapshot, for messages.
     pub(super) fn name(&self) -> String {
         let id = self.snapshot.id.to_string();
         format!("snapshot {} ({})", self.snapshot.name, id.get(..8).unwrap_or(&id))

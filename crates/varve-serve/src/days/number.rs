@@ -1,11 +1,11 @@
-//! The numbers of files in the tree of days.
+//! File numbers in the tree of days.
 
 use varve_image::FileId;
 
-/// The number of the root.
 pub(super) const ROOT: FileId = FileId(1);
 
-/// The first eight bytes of a keyed hash, as the number of a file that is neither none nor the root.
+/// Derives a file number from the first eight bytes of a keyed hash. The result is never 0 and
+/// never the number of the root.
 pub(super) fn number(key: &[u8; 32], parts: &[&[u8]]) -> FileId {
     let mut hasher = blake3::Hasher::new_keyed(key);
     for part in parts {

@@ -1,6 +1,8 @@
-//! In which order a folder of days is listed. Whoever lists it goes on at a place, counted from its beginning; and new snapshots appear meanwhile.
+//! The order in which the entries of a folder are listed. A client continues a listing at an offset
+//! counted from its beginning, while new snapshots may appear.
 //!
-//! What must always be true: a name keeps its place as long as no name of its folder vanishes. What is new comes behind what was shown.
+//! Invariant: a name keeps its position as long as no name of its folder vanishes. New names come
+//! after the names that were shown.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +13,13 @@ use varve_image::FileId;
 pub(super) struct Orders(BTreeMap<FileId, BTreeMap<Vec<u8>, usize>>);
 
 impl Orders {
-    /// What a folder holds now, with each name where it was when the folder was listed before.
+    /// Arranges the current entries of a folder. Names that were listed before keep their
+    /// positions.
     pub(super) fn arrange<T>(&mut self, folder: FileId, listed: Vec<(Vec<u8>, T)>) -> Vec<(Vec<u8>, T)> {
         let order = self.0.entry(folder).or_default();
         let known = listed.iter().filter(|(name, _)| order.contains_key(name)).count();
         if known < order.len() {
-            // Something has vanished, which hardly ever happens: the rest moves up.
+            // A name has vanished, which is rare: the order starts again.
             order.clear();
         }
         for (name, _) in &listed {

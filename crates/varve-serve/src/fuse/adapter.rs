@@ -1,4 +1,4 @@
-//! What the kernel asks, put to a file system.
+//! Answers the kernel's FUSE requests from a file system.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -19,32 +19,32 @@ use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemE
 use super::lookups::Lookups;
 use crate::Served;
 
-/// How long the kernel may believe what never changes.
+/// The kernel may cache immutable attributes and names for this long.
 const SETTLED: Duration = Duration::from_secs(24 * 3600);
-/// How long it may believe what does.
+/// The kernel may cache attributes and names that can change for this long.
 const UNSETTLED: Duration = Duration::from_secs(1);
-/// How many requests for what is read ahead may wait.
+/// Limit for the kernel's queue of background (read-ahead) requests.
 const BACKGROUND_MAX: u16 = 64;
-/// The longest name that the kernel takes.
+/// The longest name that the kernel accepts.
 const NAME_BYTES_MAX: usize = 1024;
-/// Where SELinux keeps a file's label.
+/// The extended attribute that holds a file's SELinux label.
 const SELINUX_LABEL: &[u8] = b"security.selinux";
-/// `.` and `..` come before what a folder holds.
+/// `.` and `..` precede the entries of a folder.
 const DOTS: u64 = 2;
-/// From the C library: which end of a range `lseek` is to find.
+/// The values of `whence` in the C library: `lseek` finds the start of data, or of a hole.
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
 thread_local! {
-    /// What a thread reads into, kept from one read to the next.
+    /// Each thread's read buffer, reused from one read to the next.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A file system as the kernel sees it.
+/// Presents a file system to the kernel.
 pub(super) struct Adapter {
     files: Arc<dyn Served>,
     lookups: Lookups,
-    /// Whether the kernel is to decide who may do what: then it remembers access control lists.
+    /// The kernel checks permissions. It then caches access control lists, too.
     checks_permissions: bool,
     needs_no_open: bool,
 }
@@ -58,7 +58,7 @@ impl Adapter {
         if self.files.is_settled(file) { SETTLED } else { UNSETTLED }
     }
 
-    /// The number by which the file system knows what the kernel calls so.
+    /// The file system's number for the kernel's inode number.
     fn file(&self, ino: INodeNo) -> FileId {
         if ino == INodeNo::ROOT { self.files.root() } else { FileId(ino.0) }
     }
@@ -67,11 +67,12 @@ impl Adapter {
         if file == self.files.root() { INodeNo::ROOT } else { INodeNo(file.0) }
     }
 
-    /// Notes that the kernel is about to be shown this child, and asks for its status.
+    /// Registers that the kernel is about to learn of this child, and reads its status.
     fn show(&self, folder: FileId, child: &Child) -> Result<FileStatus, FileSystemError> {
         self.lookups.add(child.id);
         match self.files.status(child.id) {
-            // Another thread was just told that the kernel had forgotten it. That cannot happen again, now that it is counted.
+            // Another thread was just told that the kernel had forgotten the file. Now that the
+            // file is counted, that cannot happen again.
             Err(FileSystemError::Absent { .. }) => {
                 self.files.child(folder, &child.name)?;
                 self.files.status(child.id)
@@ -105,7 +106,8 @@ impl Adapter {
         }
     }
 
-    /// What can be told of a file whose status cannot be read: the kernel is to ask again as soon as somebody cares.
+    /// Placeholder attributes for a file whose status cannot be read. They are not cached, so the
+    /// kernel asks again on the next access.
     fn unknown(&self, child: &Child) -> FileAttr {
         let status = FileStatus {
             kind: child.kind,
@@ -124,7 +126,8 @@ impl Adapter {
         self.attributes(child.id, &status)
     }
 
-    /// A folder from an offset on, `.` and `..` first. `add` takes a child and the offset after it, and tells whether it had no room.
+    /// Lists a folder from an offset on, with `.` and `..` first. `add` takes a child and the
+    /// offset of the next one, and returns true if the reply is full.
     fn list(
         &self,
         folder: FileId,
@@ -155,13 +158,15 @@ impl Adapter {
         let xattrs = self.files.xattrs(file).map_err(|error| refuse(&error))?;
         match xattrs.into_iter().find(|xattr| xattr.name == name.as_bytes()) {
             Some(found) => Ok(found.value),
-            // `ls -l` asks every file for its label until it hears that there are none here: half of all that it asks.
+            // `ls -l` asks for the label of every file until it gets the answer that labels are not
+            // supported. Half of its requests are such queries.
             None if name.as_bytes() == SELINUX_LABEL && self.lacks_labels(file) => Err(Errno::EOPNOTSUPP),
             None => Err(Errno::NO_XATTR),
         }
     }
 
-    /// Whether no file beside this one has a label of SELinux: where there are any, the root of the file system has one.
+    /// Reports whether the file system of this file has no SELinux labels. If it has any, its root
+    /// has one.
     fn lacks_labels(&self, file: FileId) -> bool {
         let Some(root) = self.files.root_of(file) else { return false };
         let is_label = |xattr: &varve_image::Xattr| xattr.name == SELINUX_LABEL;
@@ -183,7 +188,7 @@ impl Adapter {
         }
     }
 
-    /// Where data ends that may be told in parts.
+    /// Finds the end of a run of data that may be reported in several ranges.
     fn end_of_data(&self, file: FileId, end: u64, size: u64) -> Result<u64, Errno> {
         let mut end = end;
         while end < size {
@@ -196,7 +201,7 @@ impl Adapter {
     }
 }
 
-/// What the kernel is told of an error. Damage is named in the log.
+/// Maps an error to the kernel's error code. Damage is logged.
 fn refuse(error: &FileSystemError) -> Errno {
     match error {
         FileSystemError::Absent { .. } => Errno::ENOENT,
@@ -231,12 +236,13 @@ fn kind(kind: FileKind) -> FileType {
     }
 }
 
-/// A device's numbers as the kernel packs them.
+/// Packs a device number in the kernel's format.
 fn device(DeviceNumber { major, minor }: DeviceNumber) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
 }
 
-/// Answers a question for bytes of which the kernel first asks how many there are.
+/// Answers a request for an extended attribute. With a size of 0, the kernel asks for the length
+/// only.
 fn answer_bytes(found: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
     match found {
         Err(error) => reply.error(error),
@@ -250,7 +256,8 @@ fn answer_bytes(found: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
 
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Where a link leads does not change: else every path that goes through `latest` would ask for it once more.
+        // The targets of links are immutable and may be cached. Without this, every path through
+        // `latest` would cost another request.
         let mut wanted =
             InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_CACHE_SYMLINKS;
         if self.checks_permissions {
@@ -306,7 +313,8 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Nothing is done when a file is opened: a kernel that can do without does not ask again, and keeps what it has read.
+        // Opening a file does nothing. A kernel that can do without these requests stops sending
+        // them, and keeps its cached data.
         if self.needs_no_open {
             reply.error(Errno::ENOSYS);
         } else {
@@ -336,7 +344,7 @@ impl Filesystem for Adapter {
                 Err(error) => reply.error(refuse(&error)),
             }
         });
-        // The kernel has its answer, and another thread listens for what it asks next.
+        // The kernel has its answer, and another thread receives the next request.
         self.files.read_ahead(file);
     }
 
@@ -355,13 +363,14 @@ impl Filesystem for Adapter {
             let is_full =
                 reply.add(self.ino(child.id), next, kind(child.kind), OsStr::from_bytes(&child.name));
             is_empty &= is_full;
-            // The kernel does not come to know a file by its name alone.
+            // The kernel does not keep a reference to a file whose name alone it has read.
             self.lookups.add(child.id);
             self.forget_one(child.id, 1);
             is_full
         });
         match listed {
-            // What was read before the damage is shown; then the kernel asks on and meets it.
+            // Show the entries that were read before the damage. The kernel's next request meets
+            // the error.
             Err(error) if is_empty => reply.error(refuse(&error)),
             _ => reply.ok(),
         }
@@ -403,12 +412,13 @@ impl Filesystem for Adapter {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing is written: the kernel need not ask again.
+        // Nothing is ever written, so the kernel need not ask again.
         reply.error(Errno::ENOSYS);
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        // Whoever is let in at all may do all that can be done here; else the kernel checks for itself.
+        // Every user who is admitted at all may do everything that this file system can do;
+        // otherwise the kernel checks permissions itself.
         reply.error(Errno::ENOSYS);
     }
 

@@ -1,24 +1,26 @@
-//! How often the kernel was shown each file: it says how many of those it has forgotten, and at none nobody knows the number any more.
+//! Counts the references that the kernel holds to each file. The kernel reports the number of
+//! references that it drops. When none are left, the file can be forgotten.
 
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use varve_image::FileId;
 
-/// The files that the kernel knows.
+/// The reference counts of the files that the kernel knows.
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     counts: Mutex<BTreeMap<FileId, u64>>,
 }
 
 impl Lookups {
-    /// The kernel is about to be shown this file once more.
+    /// Counts one more reference to this file.
     pub(super) fn add(&self, file: FileId) {
         let mut counts = self.counts.lock();
         *counts.entry(file).or_insert(0) += 1;
     }
 
-    /// The kernel has forgotten it so many times. `forget` is called if it does not know it any more, before anybody can show it again.
+    /// Drops `times` references. Calls `forget` if none are left, before another thread can add
+    /// one.
     pub(super) fn remove(&self, file: FileId, times: u64, forget: impl FnOnce()) {
         let mut counts = self.counts.lock();
         let Some(count) = counts.get_mut(&file) else { return };

@@ -1,4 +1,4 @@
-//! Mounting, and taking it away again.
+//! Mounting and unmounting.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,73 +11,48 @@ use rustix::mount::UnmountFlags;
 use super::adapter::Adapter;
 use crate::Served;
 
-/// How many requests are answered at the same time, at least: most of them wait for a disk.
+/// The minimum number of threads that answer requests. Most of them wait for a disk.
 const THREADS_MIN: usize = 4;
 
-/// The map of users where every one is who they are.
+/// The `uid_map` of the initial user namespace: every user id maps to itself.
 const EVERY_USER: [&str; 3] = ["0", "0", "4294967295"];
-/// From the kernel: reading, and entering folders, whatever modes say.
+/// From the kernel: the capabilities to read files and to enter folders regardless of their modes.
 const DAC_OVERRIDE: u64 = 1 << 1;
 const DAC_READ_SEARCH: u64 = 1 << 2;
 
-/// How a file system is to be mounted.
+/// Mount options.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// What the table of mounts calls it.
+    /// The source shown in the table of mounts.
     pub source: String,
-    /// Whether other users than the one who mounts it may look into it, as far as the modes of the files allow.
+    /// Lets users other than the one who mounts it access the file system, as far as the modes of
+    /// the files allow.
     pub allow_other: bool,
 }
 
-/// Why it was not mounted.
+/// Why a file system could not be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// There is no such folder.
     #[error("{} is not there", at.display())]
-    Absent {
-        /// Where it was to be.
-        at: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Something, but no folder.
+    Absent { at: PathBuf, source: io::Error },
     #[error("{} is not a folder", at.display())]
-    NotAFolder {
-        /// Where it was to be.
-        at: PathBuf,
-    },
-    /// The process of an earlier mount has died, and left it behind.
+    NotAFolder { at: PathBuf },
+    /// The process of an earlier mount has died without unmounting.
     #[error("{} is what a mount has left whose process is gone: `fusermount3 -u {}` takes it away", at.display(), at.display())]
-    Left {
-        /// Where.
-        at: PathBuf,
-    },
-    /// The kernel has no FUSE.
+    Left { at: PathBuf },
     #[error("this system has no /dev/fuse: load the module `fuse`, or give the container that device")]
     NoFuse,
-    /// The system does not let users show a mount to others.
+    /// The system does not let unprivileged users admit other users to a mount.
     #[error("other users may not be let in: write `user_allow_other` into /etc/fuse.conf, or mount as root")]
-    OthersNotAllowed {
-        /// What the system says.
-        source: io::Error,
-    },
-    /// What is in it would be hidden.
+    OthersNotAllowed { source: io::Error },
+    /// The mount would hide the contents of the folder.
     #[error("{} is not empty: what is in it would be hidden", at.display())]
-    NotEmpty {
-        /// Where.
-        at: PathBuf,
-    },
-    /// The system refused.
+    NotEmpty { at: PathBuf },
     #[error("cannot mount on {}", at.display())]
-    Refused {
-        /// Where.
-        at: PathBuf,
-        /// What it says.
-        source: io::Error,
-    },
+    Refused { at: PathBuf, source: io::Error },
 }
 
-/// A mounted file system. Dropped, it is unmounted.
+/// A mounted file system. Dropping it unmounts it.
 pub struct Mounted {
     at: PathBuf,
     session: Option<BackgroundSession>,
@@ -91,7 +66,7 @@ pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mou
     let at_path = || at.to_path_buf();
     match std::fs::metadata(at) {
         Ok(metadata) if !metadata.is_dir() => return Err(MountError::NotAFolder { at: at_path() }),
-        // One that cannot be read is the system's to judge.
+        // An unreadable folder is left for the system to accept or refuse.
         Ok(_) if std::fs::read_dir(at).is_ok_and(|mut entries| entries.next().is_some()) => {
             return Err(MountError::NotEmpty { at: at_path() });
         }
@@ -131,8 +106,9 @@ pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mou
     }
 }
 
-/// Whether whoever mounts may read every file whatever its mode says: root of the whole system, with the rights of root. That the kernel checks
-/// modes then changes nothing, and only where it does it remembers access control lists, for which `ls -l` asks at every file.
+/// Reports whether this process may read every file regardless of its mode: root in the initial
+/// user namespace, with root's capabilities. Permission checks by the kernel then change nothing,
+/// but they enable its cache of access control lists. `ls -l` asks for these lists at every file.
 fn reads_everything() -> bool {
     let own = |name: &str| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     rustix::process::geteuid().is_root()
@@ -140,7 +116,7 @@ fn reads_everything() -> bool {
         && has_rights(&own("status"), DAC_OVERRIDE | DAC_READ_SEARCH)
 }
 
-/// Whether a process has all these capabilities, by what its `status` in `/proc` says.
+/// Reports whether the effective capabilities in `/proc/PID/status` include all of `wanted`.
 fn has_rights(status: &str, wanted: u64) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
@@ -148,22 +124,23 @@ fn has_rights(status: &str, wanted: u64) -> bool {
 }
 
 impl Mounted {
-    /// Where it is.
+    /// The folder on which it is mounted.
     #[must_use]
     pub fn at(&self) -> &Path {
         &self.at
     }
 
-    /// Whether somebody else has unmounted it.
+    /// Reports whether the file system has been unmounted from outside.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
-    /// Takes it away. If somebody still works in it, it vanishes from the tree of files at once, and they meet errors from then on.
+    /// Unmounts the file system. If it is still in use, it is detached from the tree at once, and
+    /// later accesses through open files fail.
     ///
     /// # Errors
-    /// What the system says: it is still mounted then.
+    /// The system's error, in which case it is still mounted.
     pub fn unmount(mut self) -> io::Result<()> {
         self.take_away()
     }
@@ -171,7 +148,7 @@ impl Mounted {
     fn take_away(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take() else { return Ok(()) };
         if session.guard.is_finished() {
-            // Somebody else has unmounted it, or the kernel has given up.
+            // Someone else has unmounted it, or the kernel has ended the session.
             return session
                 .guard
                 .join()
@@ -195,12 +172,12 @@ impl Drop for Mounted {
     }
 }
 
-/// Takes a mount out of the tree of files, whoever works in it.
+/// Detaches a mount from the tree even if it is in use.
 fn detach(at: &Path) -> io::Result<()> {
     if rustix::mount::unmount(at, UnmountFlags::DETACH).is_ok() {
         return Ok(());
     }
-    // Only root may do that alone.
+    // Only root may detach a mount directly.
     let done = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(at).status()?;
     if done.success() { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
 }

@@ -1,4 +1,4 @@
-//! From a request to the bytes of its answer. Knows the disk, and nothing of sockets.
+//! Turns a request into the bytes of its answer. It knows the disk, and nothing of sockets.
 
 use std::io;
 
@@ -10,31 +10,31 @@ use varve_nbd::{
 
 use super::disk::{Disk, Stretch, WritableDisk};
 
-/// Data is read, and sent, in pieces of this size: so much memory does one request take at a time.
+/// Data is read and sent in parts of this size. It bounds the memory of one request.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
-/// A read of less than this is answered without a look for holes.
+/// Shorter reads are answered without looking for holes.
 const HOLES_FROM_BYTES: u32 = 64 << 10;
-/// A shorter hole is sent as zeros.
+/// Shorter holes are sent as zeros.
 const HOLE_BYTES_MIN: u64 = 4 << 10;
-/// How many extents an answer about block status has at most.
+/// The maximum number of extents in an answer about block status.
 const EXTENT_COUNT_MAX: usize = 4096;
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AnswerError {
     /// The client does not take its answer.
     #[error("an answer could not be sent")]
     Send(#[source] io::Error),
-    /// There is no way to say so any more.
+    /// The answer has been sent in part, so the error cannot be reported to the client any more.
     #[error("a read failed after a part of it was sent")]
     Midway(#[source] io::Error),
 }
 
-/// Where answers go. Some of them have to be sent in several pieces that nothing may come between.
+/// The destination of answers. Some answers are sent in several parts that nothing may interrupt.
 pub(super) trait Outlet {
-    /// Sends everything that is in the buffer, and empties it.
+    /// Sends the contents of the buffer, and empties it.
     fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()>;
-    /// From here on, until the answer's end, nobody else sends anything.
+    /// Prevents others from sending until this answer is complete.
     fn hold(&mut self);
 }
 
@@ -51,7 +51,7 @@ impl<'a> Answers<'a> {
         Self { disk, agreed, allocation }
     }
 
-    /// Does what a request asks for, and appends the answer to `buffer`; sends it when there is much of it.
+    /// Executes a request and appends the answer to `buffer`; a large answer is sent in parts.
     pub(super) fn answer(
         &self,
         request: &Request,
@@ -74,7 +74,8 @@ impl<'a> Answers<'a> {
             _ => {}
         }
         match self.change(request) {
-            // Whatever returns no bytes may be answered simply, whatever was agreed on.
+            // A command that returns no data may get a simple reply, even if structured replies
+            // were agreed on.
             Ok(()) => encode_simple(buffer, cookie, None),
             Err(error) => {
                 let code = code_of(&error);
@@ -85,7 +86,7 @@ impl<'a> Answers<'a> {
         Ok(())
     }
 
-    /// Everything that returns no bytes.
+    /// Executes a command that returns no data.
     fn change(&self, request: &Request) -> io::Result<()> {
         let writable =
             || self.disk.writable().ok_or_else(|| io::Error::from(io::ErrorKind::PermissionDenied));
@@ -108,7 +109,7 @@ impl<'a> Answers<'a> {
                 disk.trim(*offset..*offset + u64::from(*length))?;
                 done(disk)
             }
-            // Of what is only read, everything is durable.
+            // A read-only disk is always durable.
             Command::Flush => self.disk.writable().map_or(Ok(()), WritableDisk::flush),
             Command::Cache { offset, length } => {
                 let mut offset = *offset;
@@ -164,7 +165,7 @@ impl<'a> Answers<'a> {
         if whole == first {
             return Ok(());
         }
-        // The rest of it, with no room for anything else in between.
+        // Sends the rest without interruption.
         outlet.hold();
         let mut done = first;
         while done < whole {
@@ -261,7 +262,7 @@ impl<'a> Answers<'a> {
     }
 }
 
-/// What a disk allows, as a client is told.
+/// The transmission flags that a client gets for a disk.
 pub(super) fn flags_of(disk: &dyn Disk) -> TransmissionFlags {
     let always = TransmissionFlags::HAS_FLAGS
         | TransmissionFlags::FLUSH
@@ -276,7 +277,7 @@ pub(super) fn flags_of(disk: &dyn Disk) -> TransmissionFlags {
     }
 }
 
-/// Holes that are not worth a message of their own, as data.
+/// Turns holes that are too short for a message of their own into data.
 fn merge_short_holes(stretches: Vec<Stretch>) -> Vec<Stretch> {
     let mut merged = Vec::new();
     for stretch in stretches {

@@ -1,4 +1,4 @@
-//! One client, from its first byte to its last.
+//! Serves one client, from its first byte to its last.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,14 +18,14 @@ use super::disks::{Disks, FindDiskError};
 use super::line::{Line, Sending};
 use super::settings::Settings;
 
-/// How many bytes are taken from a socket at a time.
+/// Bytes received from a socket at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// How many requests one worker takes at a time: their answers go out together.
+/// Requests that one worker takes at a time. Their answers are sent together.
 const BATCH_MAX: usize = 8;
-/// A client of an export that is only read has no business with larger payloads.
+/// The payload limit for clients of a read-only export. They have no use for larger payloads.
 const READ_ONLY_PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 
-/// Why a connection ended before the client wanted it to.
+/// Why a connection ended abnormally.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionError {
     #[error("the socket failed")]
@@ -44,7 +44,7 @@ pub(super) enum ConnectionError {
     Answer(#[from] AnswerError),
 }
 
-/// Serves a client until it, or the server, has had enough.
+/// Serves a client until either side ends the connection.
 pub(super) fn serve(line: &Line, disks: &dyn Disks, settings: &Settings) -> Result<(), ConnectionError> {
     let Some((agreed, requests)) = negotiate(line, disks, settings)? else { return Ok(()) };
     let Agreed { export: disk, info, structured, contexts } = agreed;
@@ -68,7 +68,7 @@ pub(super) fn serve(line: &Line, disks: &dyn Disks, settings: &Settings) -> Resu
     transmission.run()
 }
 
-/// What the negotiation asks about exports, answered from the disks that there are.
+/// Answers the negotiation's queries about exports.
 struct Offered<'a> {
     disks: &'a dyn Disks,
 }
@@ -103,7 +103,8 @@ impl Exports for Offered<'_> {
 
 type Negotiated = (Agreed<Arc<dyn Disk>>, Requests);
 
-/// All of it has to be done within one span of time, however the client spreads its bytes.
+/// Negotiates with a client. One deadline covers the whole handshake, however the client spreads
+/// its bytes.
 #[expect(clippy::disallowed_methods, reason = "a socket's clock is the real one")]
 fn negotiate(
     line: &Line,
@@ -138,7 +139,7 @@ fn negotiate(
         received.clear();
         match line.receive(&mut scratch, &mut received) {
             Ok(true) => negotiation.receive(&received),
-            // Many have a look, and leave without a word.
+            // Many clients connect only to look, and leave without an error.
             Ok(false) => return Ok(None),
             Err(error) if is_gone(&error) => return Ok(None),
             Err(error) if is_timeout(&error) => return Err(ConnectionError::Silent),
@@ -149,14 +150,14 @@ fn negotiate(
 
 struct Incoming {
     requests: Requests,
-    /// Decoded, and not begun.
+    /// Requests that are decoded, and not yet started.
     waiting: VecDeque<Request>,
     scratch: Vec<u8>,
     received: Vec<u8>,
 }
 
-/// A connection after its handshake. Its workers take turns: one listens, and takes some requests with it when it hands that over
-/// to the next; each answers what it has taken.
+/// A connection after its handshake. Its workers take turns. One receives; when it has requests, it
+/// takes some and lets the next worker receive. Each worker answers the requests that it took.
 struct Transmission<'a> {
     line: &'a Line,
     disk: &'a dyn Disk,
@@ -200,7 +201,7 @@ impl Transmission<'_> {
             }
         };
         if done.is_err() {
-            // Whoever else waits on this line waits for nothing.
+            // The other workers on this line must not wait for more requests.
             self.is_over.store(true, Ordering::Relaxed);
             self.line.close();
         }
@@ -226,7 +227,8 @@ impl Transmission<'_> {
         LineOutlet { line: self.line, held: None }.send(buffer).map_err(AnswerError::Send)
     }
 
-    /// Takes requests, and waits for them if need be. `false`: there are no more.
+    /// Takes requests into `batch`, and waits for them if necessary. Returns `false` if there are
+    /// no more.
     fn take(&self, batch: &mut Vec<Request>) -> Result<bool, ConnectionError> {
         let mut incoming = self.incoming.lock();
         while incoming.waiting.is_empty() {
@@ -243,7 +245,7 @@ impl Transmission<'_> {
     }
 }
 
-/// A request that nobody answers must not be waited for.
+/// Closes the line if a worker panics: otherwise the client would wait for an answer for ever.
 struct EndOnPanic<'a>(&'a Line);
 
 impl Drop for EndOnPanic<'_> {
@@ -255,12 +257,13 @@ impl Drop for EndOnPanic<'_> {
 }
 
 impl Incoming {
-    /// Waits for bytes, and decodes them. `false`: there will be no more.
+    /// Waits for bytes, and decodes them. Returns `false` if there will be no more.
     fn listen(&mut self, line: &Line) -> Result<bool, ConnectionError> {
         self.received.clear();
         let is_open = match line.receive(&mut self.scratch, &mut self.received) {
             Ok(is_open) => is_open,
-            // Who has begun to say something must go on; who says nothing may be a guest that sleeps.
+            // A client must finish a request that it has started. A silent client between requests
+            // may be a guest that sleeps.
             Err(error) if is_timeout(&error) && self.requests.is_partial() => {
                 return Err(ConnectionError::Silent);
             }

@@ -1,9 +1,9 @@
-//! What stands behind an export.
+//! The disk behind an export.
 
 use std::io;
 use std::ops::Range;
 
-/// A disk that many read at the same time, and that some may write.
+/// A disk that can be read concurrently, and perhaps written.
 pub trait Disk: Send + Sync {
     /// In bytes.
     fn size(&self) -> u64;
@@ -11,62 +11,64 @@ pub trait Disk: Send + Sync {
     /// Fills `into` with the bytes from `offset`.
     ///
     /// # Errors
-    /// Whatever keeps them from being read.
+    /// The bytes cannot be read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// The stretches that a range is made of, in order and with nothing between them. May end before the range does, but not before it has
-    /// told something: whoever wants more asks again.
+    /// Splits a range into stretches of data and holes, in order and without gaps. The result may
+    /// end before the range does, but has at least one stretch if the range is not empty. The
+    /// caller asks again for the rest.
     ///
     /// # Errors
-    /// Whatever keeps it from being known.
+    /// The stretches cannot be determined.
     fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>>;
 
-    /// Reads what is likely to be asked for next. For whoever has answered, and whose client goes on meanwhile.
+    /// Prefetches the data that is likely to be requested next. Called after an answer has been
+    /// sent, while the client goes on.
     fn read_ahead(&self) {}
 
-    /// For writing, if it can be written.
+    /// The write access to this disk; `None` if it is read-only.
     fn writable(&self) -> Option<&dyn WritableDisk> {
         None
     }
 }
 
-/// A disk that can be written, too.
+/// The write access to a disk.
 pub trait WritableDisk: Send + Sync {
-    /// Keeps these bytes.
+    /// Writes bytes.
     ///
     /// # Errors
-    /// Whatever keeps them from being written: then any part of them may have been.
+    /// The bytes cannot be written. Any part of them may have been.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Keeps zeros.
+    /// Writes zeros.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     fn write_zeros(&self, range: Range<u64>) -> io::Result<()>;
 
-    /// Lets go of bytes that nobody needs. What they are then is not said.
+    /// Discards a range. Its contents are unspecified afterwards.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     fn trim(&self, range: Range<u64>) -> io::Result<()>;
 
-    /// Makes all that was written durable.
+    /// Makes everything durable that was written before.
     ///
     /// # Errors
-    /// What was written since the last flush may be lost.
+    /// The data that was written since the last flush may be lost.
     fn flush(&self) -> io::Result<()>;
 }
 
-/// A part of a disk that is all data, or all hole.
+/// A part of a disk that is entirely data or entirely a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// In bytes; not 0.
     pub length: u64,
-    /// Zeros, for which nothing is stored.
+    /// A hole reads as zeros, and nothing is stored for it.
     pub is_hole: bool,
 }
 
-/// Adds a stretch to others, as a part of the last one if it is like that.
+/// Appends a stretch, merging it with the last one if both are of the same kind.
 pub(super) fn push(stretches: &mut Vec<Stretch>, next: Stretch) {
     match stretches.last_mut() {
         _ if next.length == 0 => {}

@@ -1,16 +1,16 @@
-//! Which disks a server has.
+//! The disks that a server offers.
 
 use std::error::Error;
 use std::sync::Arc;
 
 use super::disk::Disk;
 
-/// The disks that a server has.
+/// The disks that a server offers.
 pub trait Disks: Send + Sync {
-    /// What there is.
+    /// All disks, for listing.
     fn list(&self) -> Vec<ListedDisk>;
 
-    /// The disk of a name; of the empty name, the one that is meant where none is given.
+    /// Finds a disk by name. The empty name stands for the default disk.
     ///
     /// # Errors
     /// [`FindDiskError`]
@@ -20,7 +20,7 @@ pub trait Disks: Send + Sync {
 /// A disk in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedDisk {
-    /// What to ask for.
+    /// The export name.
     pub name: String,
     /// For people.
     pub description: String,
@@ -28,21 +28,19 @@ pub struct ListedDisk {
 
 /// A disk that was found.
 pub struct Served {
-    /// Its whole name: it means the same disk tomorrow.
+    /// The full name, which always stands for this disk.
     pub name: String,
     /// For people.
     pub description: String,
-    /// The disk.
     pub disk: Arc<dyn Disk>,
 }
 
-/// Why there is no disk for a name. Clients are told.
+/// Why no disk was found for a name. The message is sent to the client.
 #[derive(Debug, thiserror::Error)]
 pub enum FindDiskError {
-    /// There is none.
     #[error("{0}")]
     Unknown(String),
-    /// It could not be looked for.
+    /// The lookup itself failed.
     #[error("the snapshots cannot be read")]
     Failed(#[source] Box<dyn Error + Send + Sync>),
 }

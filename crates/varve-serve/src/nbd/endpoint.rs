@@ -1,22 +1,22 @@
-//! Where a server listens.
+//! The address on which a server listens.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The port that is meant where none is given.
+/// The port if none is given.
 const PORT: u16 = 10809;
 
-/// `HOST:PORT`, `HOST`, `:PORT`, or `unix:PATH`.
+/// An address: `HOST:PORT`, `HOST`, `:PORT`, or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A name or an address, and a port.
+    /// A host name or IP address, and a port.
     Tcp(String, u16),
-    /// A socket in the file system.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// Why a text says nowhere.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no address: write HOST:PORT, [ADDRESS]:PORT, :PORT for all addresses of this machine, or unix:PATH"

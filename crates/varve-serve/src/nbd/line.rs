@@ -1,4 +1,5 @@
-//! One connection's socket, with TLS around it or not, used by many threads: one of them listens, any of them sends.
+//! The socket of one connection, with or without TLS, shared by several threads: one receives, and
+//! any of them sends.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,7 +13,7 @@ use rustls::ServerConnection;
 
 use crate::network::keep_alive;
 
-/// A socket of either kind.
+/// A TCP or a Unix socket.
 pub(super) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -43,23 +44,23 @@ impl AsFd for Socket {
     }
 }
 
-/// See the module.
+/// A connection's socket; see the module.
 pub(super) struct Line {
     socket: Socket,
-    /// Held while something is sent that nothing may come between. Taken before `tls`.
+    /// Serialises sending. Taken before `tls`.
     sending: Mutex<()>,
     tls: OnceLock<Mutex<ServerConnection>>,
 }
 
-/// The right to send; nobody else sends while it is held.
+/// Exclusive access for sending.
 pub(super) struct Sending<'a> {
     line: &'a Line,
     _guard: MutexGuard<'a, ()>,
 }
 
 impl Line {
-    /// Takes a socket over: sends at once what is sent, notices that the other side has vanished, and waits for it no longer than
-    /// `send_timeout` when it takes nothing.
+    /// Takes over a socket: sends without delay, detects a vanished peer, and gives up if the peer
+    /// accepts no data for `send_timeout`.
     pub(super) fn new(socket: Socket, send_timeout: Duration) -> io::Result<Self> {
         if let Socket::Tcp(tcp) = &socket {
             tcp.set_nodelay(true)?;
@@ -72,21 +73,22 @@ impl Line {
         Ok(Self { socket, sending: Mutex::new(()), tls: OnceLock::new() })
     }
 
-    /// How long one wait for bytes may take.
+    /// Sets the time limit of a single wait for bytes.
     pub(super) fn set_receive_timeout(&self, timeout: Duration) -> io::Result<()> {
         either!(&self.socket, inner => inner.set_read_timeout(Some(timeout.max(Duration::from_millis(1)))))
     }
 
-    /// From here on, everything goes through TLS. What is received next completes its handshake.
+    /// Switches to TLS from here on. The bytes that are received next complete its handshake.
     pub(super) fn start_tls(&self, config: Arc<rustls::ServerConfig>) -> Result<(), rustls::Error> {
         let mut connection = ServerConnection::new(config)?;
-        // What is sent is bounded by whoever sends it.
+        // The senders bound their data themselves.
         connection.set_buffer_limit(None);
         self.tls.get_or_init(|| Mutex::new(connection));
         Ok(())
     }
 
-    /// Waits for bytes, through `scratch`, and appends them to `into`. `false`: there will be no more. One thread at a time.
+    /// Waits for bytes, using `scratch`, and appends them to `into`. Returns `false` if there will
+    /// be no more. Only one thread may receive at a time.
     pub(super) fn receive(&self, scratch: &mut [u8], into: &mut Vec<u8>) -> io::Result<bool> {
         let count = self.socket.read(scratch)?;
         let raw = scratch.get(..count).unwrap_or_default();
@@ -105,25 +107,25 @@ impl Line {
         Ok(count > 0 && is_open)
     }
 
-    /// The right to send.
+    /// Waits for exclusive access for sending.
     pub(super) fn sending(&self) -> Sending<'_> {
         let sending = Sending { line: self, _guard: self.sending.lock() };
-        // What TLS itself has to say must not wait for us to say something.
+        // Send pending TLS messages now, as there may be no data to send for a long time.
         drop(sending.send(&[]));
         sending
     }
 
-    /// No more bytes will be received: whoever waits for them is told that there are none.
+    /// Stops receiving: waiting receivers see the end of the stream.
     pub(super) fn stop_receiving(&self) {
         drop(either!(&self.socket, inner => inner.shutdown(Shutdown::Read)));
     }
 
-    /// The end, for both directions and whoever waits.
+    /// Closes both directions, and wakes all waiting threads.
     pub(super) fn close(&self) {
         drop(either!(&self.socket, inner => inner.shutdown(Shutdown::Both)));
     }
 
-    /// Says goodbye, as TLS wants it, so that the other side knows that nothing was cut off.
+    /// Sends TLS's closing message, so that the peer can tell a proper end from a cut connection.
     pub(super) fn say_goodbye(&self) {
         if let Some(tls) = self.tls.get() {
             tls.lock().send_close_notify();
@@ -133,7 +135,7 @@ impl Line {
 }
 
 impl Sending<'_> {
-    /// Sends all of it.
+    /// Sends all of the bytes.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = self.line.tls.get() else {
             return if bytes.is_empty() { Ok(()) } else { self.line.socket.write_all(bytes) };
@@ -150,7 +152,7 @@ impl Sending<'_> {
     }
 }
 
-/// Decrypts what has come. `false`: the other side has said goodbye.
+/// Decrypts received bytes. Returns `false` if the peer has sent the closing message.
 fn take_encrypted(tls: &mut ServerConnection, mut raw: &[u8], into: &mut Vec<u8>) -> io::Result<bool> {
     let broken = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     while !raw.is_empty() {

@@ -1,18 +1,19 @@
-//! What is written over a disk that is only read: in a sparse file, kept or thrown away.
+//! Writable overlays over a read-only disk, in a sparse file that is kept or thrown away.
 //!
-//! | place          | bytes           | field     | meaning                                                          |
-//! |---------------:|----------------:|-----------|------------------------------------------------------------------|
-//! |              0 |               8 | magic     | `VARVEOVL`                                                       |
-//! |              8 |               4 | version   | 1                                                                |
-//! |             12 |               4 | block     | bytes of a block: 4096                                           |
-//! |             16 |               8 | size      | bytes of the disk                                                |
-//! |             24 |              64 | below     | what it lies over, as text, with zeros behind it                 |
-//! |             88 |               8 | checksum  | XXH3-64 of the bytes before                                      |
-//! |           4096 | a bit per block | map       | which blocks are here; the others are those of the disk below    |
-//! | then, a multiple of 4096 | size  | data      | each block at its own place; a hole reads as zeros               |
+//! |  position |       bytes | field    | meaning                                                 |
+//! |----------:|------------:|----------|---------------------------------------------------------|
+//! |         0 |           8 | magic    | `VARVEOVL`                                              |
+//! |         8 |           4 | version  | 1                                                       |
+//! |        12 |           4 | block    | bytes of a block: 4096                                  |
+//! |        16 |           8 | size     | bytes of the disk                                       |
+//! |        24 |          64 | below    | identity of the disk below, as text, padded with zeros  |
+//! |        88 |           8 | checksum | XXH3-64 of the bytes before                             |
+//! |      4096 | 1 bit/block | map      | the blocks in the overlay; others are in the disk below |
+//! | after map |        size | data     | each block at its own position; a hole reads as zeros   |
 //!
-//! Numbers are little-endian. A flush makes the data durable first and then the map: after a power cut the map names no block that is not
-//! there. A block that was written since the last flush may then be what it was before.
+//! Numbers are little-endian. The map is padded to a multiple of 4096 bytes. A flush makes the data
+//! durable before it writes the map, so after a power cut the map names no block that is missing. A
+//! block that was written since the last flush may then have its previous contents.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -34,73 +35,58 @@ const BLOCK_BYTES: u64 = 4096;
 const HEADER_BYTES: u64 = 4096;
 const BELOW_BYTES: usize = 64;
 const CHECKSUM_AT: usize = 88;
-/// The map is read and written in parts of this size, each of which stands for 128 MiB of the disk.
+/// The map is read and written in parts of this size. One part covers 128 MiB of the disk.
 const MAP_PART_BYTES: usize = 4096;
-/// The largest disk that can have an overlay: its map then takes 2 GiB.
+/// The largest disk that can have an overlay. Its map takes 2 GiB.
 const SIZE_MAX: u64 = 1 << 46;
-/// A look at the map ends after so many blocks: 4 GiB of the disk.
+/// A scan of the map ends after this many blocks (4 GiB of the disk).
 const LOOK_BLOCKS_MAX: u64 = 1 << 20;
 
-/// Why there is no overlay.
+/// Why an overlay cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OverlayError {
-    /// The file cannot be made, read or written.
+    /// The file cannot be created, read or written.
     #[error("the overlay {} cannot be used", path.display())]
-    Storage {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Somebody else writes to it.
+    Storage { path: PathBuf, source: io::Error },
+    /// Another process has the file locked.
     #[error("the overlay {} is used by another program", path.display())]
-    InUse {
-        /// Which.
-        path: PathBuf,
-    },
-    /// It is a file of another kind, or damaged.
+    InUse { path: PathBuf },
+    /// A file of another kind, or a damaged overlay.
     #[error("{} is no overlay of varve, or its first bytes are damaged: choose another file, or remove it", path.display())]
-    NotAnOverlay {
-        /// Which.
-        path: PathBuf,
-    },
-    /// What it holds makes no sense over this disk.
+    NotAnOverlay { path: PathBuf },
+    /// The overlay was made for another disk.
     #[error("the overlay {} lies over {found}, and not over {wanted}", path.display())]
     OtherDisk {
-        /// Which.
         path: PathBuf,
-        /// What it lies over.
+        /// The disk that the overlay was made for.
         found: String,
-        /// What it was to lie over.
+        /// The disk that is served.
         wanted: String,
     },
-    /// Nobody has such disks.
     #[error("a disk of {size} bytes is too large for an overlay: {SIZE_MAX} are the most")]
-    TooLarge {
-        /// Its size.
-        size: u64,
-    },
+    TooLarge { size: u64 },
 }
 
-/// A disk that can be written, over one that cannot.
+/// A writable disk over a read-only one.
 pub struct Overlay {
     below: Arc<dyn Disk>,
     file: File,
     size: u64,
     data_at: u64,
-    /// Held for reading by whoever reads, or writes blocks that are here already; for writing by whoever brings new ones.
+    /// Held shared by readers, and by writers to blocks that are already in the overlay. Held
+    /// exclusively by writers that add blocks.
     map: RwLock<Map>,
-    /// One flush at a time.
+    /// Serialises flushes.
     flushing: Mutex<()>,
-    /// The system has forgotten writes that were never durable: no flush can be believed any more.
+    /// A flush has failed, so the system may have dropped writes: later flushes fail, too.
     is_broken: AtomicBool,
-    /// Nobody will read it again, so nothing has to be durable.
+    /// The file is never read again, so nothing has to be durable.
     is_thrown_away: bool,
 }
 
 struct Map {
     bits: Vec<u8>,
-    /// Parts that are not yet in the file as they are here.
+    /// The parts that have changed since they were written to the file.
     dirty: Vec<bool>,
 }
 
@@ -127,7 +113,7 @@ fn place(block: u64) -> (usize, u8) {
     (usize::try_from(block / 8).unwrap_or(usize::MAX), 1 << (block % 8))
 }
 
-/// Where an overlay's parts are, for a disk of some size.
+/// The positions of an overlay's parts, for a disk of some size.
 struct Layout {
     map_bytes: u64,
     data_at: u64,
@@ -141,8 +127,8 @@ impl Layout {
 }
 
 impl Overlay {
-    /// An overlay in a file that is kept: the one that is there, or a new one. `identity` says what lies below it, in at most 64 bytes: another
-    /// disk is refused.
+    /// Opens an overlay in a file that is kept, or creates it. `identity` names the disk below in
+    /// at most 64 bytes; an overlay for another disk is refused.
     ///
     /// # Errors
     /// [`OverlayError`]
@@ -167,13 +153,14 @@ impl Overlay {
         Ok(overlay)
     }
 
-    /// An overlay that ends with this program. `file` is empty, and has no name any more.
+    /// Makes an overlay that ends with this process. `file` must be empty and already unlinked.
     ///
     /// # Errors
     /// [`OverlayError::TooLarge`]
     pub fn throw_away(below: Arc<dyn Disk>, file: File) -> Result<Self, OverlayError> {
         let overlay = Self::over(below, file, true)?;
-        // A file system that has no files of this size fails the writes that it has no place for, and may serve for all others.
+        // A file system that does not support files of this size fails the writes beyond its limit,
+        // and can still hold all others.
         if let Err(error) = overlay.file.set_len(overlay.data_at + overlay.size) {
             tracing::debug!(%error, "the overlay's file grows as it is written to");
         }
@@ -200,10 +187,10 @@ impl Overlay {
         })
     }
 
-    /// Writes an empty overlay. The head comes last: without it there is none.
+    /// Writes an empty overlay. The header is written last: a file without it is not an overlay.
     fn begin(&self, identity: &str) -> io::Result<()> {
         self.file.set_len(self.data_at + self.size)?;
-        // The map has its room from the beginning: a full disk then costs writes, and no flush.
+        // Allocate the map now: on a full disk, writes may then fail, but flushes do not.
         match fallocate(&self.file, FallocateFlags::empty(), HEADER_BYTES, self.data_at - HEADER_BYTES) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
@@ -213,7 +200,7 @@ impl Overlay {
         self.file.sync_all()
     }
 
-    /// Reads the map of an overlay that is there.
+    /// Reads the map of an existing overlay.
     fn take_up(&mut self, identity: &str, path: &Path) -> Result<(), OverlayError> {
         let not_one = || OverlayError::NotAnOverlay { path: path.into() };
         let mut header = [0; CHECKSUM_AT + 8];
@@ -230,7 +217,8 @@ impl Overlay {
             .map_err(|source| OverlayError::Storage { path: path.into(), source })
     }
 
-    /// Brings the blocks at the ends of a range here, as far as the range does not cover them.
+    /// Copies the blocks at the ends of a range into the overlay if the range covers them only in
+    /// part.
     fn bring_edges(&self, map: &mut Map, range: &Range<u64>) -> io::Result<()> {
         let blocks = blocks_of(range);
         let whole = whole_blocks_of(range);
@@ -247,13 +235,14 @@ impl Overlay {
         Ok(())
     }
 
-    /// Reads of blocks that are here.
+    /// Reads blocks that are in the overlay.
     fn read_here(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let (mut place, mut rest) = (self.data_at + offset, into);
         while !rest.is_empty() {
             match self.file.read_at(rest, place) {
-                // Zeros that were written behind the end left no trace. A file that is kept has all its size from the beginning: of that something
-                // was lost.
+                // Zeros that were written beyond the end of the file did not extend it. A kept file
+                // has its full size from the beginning, so a short read there means that data was
+                // lost.
                 Ok(0) if self.is_thrown_away => {
                     rest.fill(0);
                     return Ok(());
@@ -270,7 +259,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Writes zeros without touching the map.
+    /// Writes zeros, and leaves the map alone.
     fn zero(&self, range: Range<u64>) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.file, flags, self.data_at + range.start, range.end - range.start) {
@@ -288,7 +277,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Changes a range with `change`, once all that it does not cover of its blocks is here.
+    /// Changes a range with `change`, after its partly covered blocks have been copied into the
+    /// overlay.
     fn change(&self, range: Range<u64>, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -309,7 +299,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Writes the parts of the map that have changed, after the data that they name is durable.
+    /// Makes the data durable, then writes the changed parts of the map, and makes them durable.
     fn flush_all(&self) -> io::Result<()> {
         let parts: Vec<(usize, Vec<u8>)> = {
             let mut map = self.map.write();
@@ -333,7 +323,7 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
     range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES)
 }
 
-/// The blocks that a range covers from their first byte to their last.
+/// The blocks that a range covers completely.
 fn whole_blocks_of(range: &Range<u64>) -> Range<u64> {
     range.start.div_ceil(BLOCK_BYTES)..range.end / BLOCK_BYTES
 }
@@ -352,7 +342,7 @@ fn encode_header(size: u64, identity: &str) -> Vec<u8> {
     header
 }
 
-/// The size of the disk below, and what it is.
+/// Returns the size and the identity of the disk below.
 fn decode_header(header: &[u8; CHECKSUM_AT + 8]) -> Option<(u64, String)> {
     let (fields, checksum) = header.split_at(CHECKSUM_AT);
     let is_ours = fields.starts_with(&MAGIC)
@@ -377,7 +367,8 @@ impl Disk for Overlay {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let end = offset.checked_add(into.len() as u64).filter(|end| *end <= self.size);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // Until all is read, so that no block comes here while it is looked for below.
+        // Held until all is read, so that no block moves into the overlay while it is read from
+        // below.
         let map = self.map.read();
         let mut place = offset;
         while place < end {

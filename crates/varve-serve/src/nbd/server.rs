@@ -1,4 +1,4 @@
-//! Listens, and gives each client a thread.
+//! Accepts clients, and starts a thread for each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,13 +45,14 @@ impl AsFd for Listener {
     }
 }
 
-/// A server that runs. Ends, without waiting for its clients, when it is dropped; [`drain`](Self::drain) waits.
+/// A running server. Dropping it ends it without waiting for its clients; [`drain`](Self::drain)
+/// waits.
 pub struct NbdServer {
     endpoint: Endpoint,
     shared: Arc<Shared>,
     waker: UnixStream,
     accepting: Option<JoinHandle<()>>,
-    /// The socket's file, which is ours to remove.
+    /// The file of the Unix socket, which this server created and removes.
     socket_file: Option<PathBuf>,
 }
 
@@ -71,10 +72,10 @@ struct Lines {
 impl Shared {}
 
 impl NbdServer {
-    /// Listens, and serves whoever comes, until it is dropped or drained.
+    /// Listens, and serves clients until it is dropped or drained.
     ///
     /// # Errors
-    /// When nothing can listen there.
+    /// The server cannot listen on this address.
     pub fn start(endpoint: &Endpoint, disks: Arc<dyn Disks>, settings: Settings) -> io::Result<Self> {
         let (listener, endpoint, socket_file) = listen(endpoint)?;
         match &listener {
@@ -92,13 +93,14 @@ impl NbdServer {
         Ok(Self { endpoint, shared, waker, accepting: Some(accepting), socket_file })
     }
 
-    /// Where it listens: with the port that it was given, if it asked for any.
+    /// The address on which it listens. If port 0 was requested, it has the assigned port.
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Takes no new clients and no new requests, answers those that have come, and ends. Clients that do not take their answers in time are left alone.
+    /// Ends the server gracefully: accepts no new clients and no new requests, and answers the
+    /// requests that have arrived. Clients that do not take their answers in time are dropped.
     pub fn drain(mut self) {
         self.stop_accepting();
         let mut lines = self.shared.lines.lock();
@@ -113,7 +115,7 @@ impl NbdServer {
 
     fn stop_accepting(&mut self) {
         use io::Write;
-        // Who accepts ends at the first byte, or at this end's end.
+        // The accepting thread ends at the first byte, or when this end is closed.
         drop(self.waker.write_all(&[0]));
         if let Some(accepting) = self.accepting.take() {
             drop(accepting.join());
@@ -163,7 +165,8 @@ fn accept_until_woken(listener: &Listener, woken: &UnixStream, shared: &Arc<Shar
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::warn!(%error, "a client could not be taken");
-                // Out of files, perhaps: those that there are may end.
+                // Perhaps the process has no file descriptors left: give the present clients time
+                // to end.
                 pause();
             }
         }

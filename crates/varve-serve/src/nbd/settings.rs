@@ -1,25 +1,25 @@
-//! How clients are treated.
+//! Limits and time-outs for clients.
 
 use std::time::Duration;
 
 use crate::tls::TlsIdentity;
 
-/// How clients are treated.
+/// Limits and time-outs for clients.
 #[derive(Clone)]
 pub struct Settings {
-    /// If set, nobody is served without TLS.
+    /// If set, TLS is mandatory.
     pub tls: Option<TlsIdentity>,
-    /// How many clients there are at the same time; who comes when there are so many is sent away.
+    /// The maximum number of clients. Further clients are refused.
     pub connections_max: usize,
-    /// How many requests of one client are worked on at the same time.
+    /// The requests of one client that are executed concurrently.
     pub workers_per_connection: usize,
-    /// How long a client may take to say what it wants.
+    /// Time limit for the negotiation.
     pub handshake_timeout: Duration,
-    /// How long a client may take to go on with what it has begun to say.
+    /// Time limit for receiving the rest of a request that has begun to arrive.
     pub partial_timeout: Duration,
-    /// How long a client may take nothing of what it has asked for.
+    /// A client that takes none of its answer for this long is dropped.
     pub send_timeout: Duration,
-    /// How long a server that ends waits for answers to be taken.
+    /// A server that is being drained waits this long for clients to take their answers.
     pub drain_timeout: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The disks of an archive: every snapshot of an image, by every name that it has.
+//! The disks of an archive: every snapshot of a disk image, under each of its names.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,39 +17,38 @@ use super::disk::{Disk, Stretch, push};
 use super::disks::{Disks, FindDiskError, ListedDisk, Served};
 use crate::snapshots::SnapshotList;
 
-/// How people write moments, which is not known here.
+/// Conversions between times and text, supplied by the caller.
 #[derive(Clone, Copy)]
 pub struct Moments {
-    /// The last moment that a text means.
+    /// The last moment that a text can mean.
     pub parse_last: fn(&str) -> Option<Timestamp>,
-    /// A moment, as `2026-05-01 23:15:07`.
+    /// Formats a time, as in `2026-05-01 23:15:07`.
     pub show: fn(Timestamp) -> String,
 }
 
-/// Every snapshot of an image that a store has, and gets while it is served.
+/// All snapshots of disk images in a store, including those that are taken while it is served.
 pub struct SnapshotDisks {
-    /// What disks are read from.
     blocks: Arc<CachedBlocks>,
     moments: Moments,
     known: Mutex<Known>,
 }
 
 struct Known {
-    /// Followed, to learn of new snapshots.
+    /// Polled for new snapshots.
     list: Box<dyn SnapshotList>,
     images: Vec<Image>,
-    /// Those that somebody uses: all of them share what is known of who reads where.
+    /// The disks in use. All clients of a disk share its read-ahead state.
     open: BTreeMap<SnapshotId, Weak<ArchivedDisk>>,
 }
 
 struct Image {
     snapshot: Snapshot,
-    /// A name that will mean the same snapshot tomorrow, the shortest that there is.
+    /// The shortest name that will always stand for this snapshot.
     name: String,
 }
 
 impl SnapshotDisks {
-    /// The disks of these snapshots, read through `blocks`.
+    /// Offers the disks of these snapshots, and reads them through `blocks`.
     #[must_use]
     pub fn new(list: impl SnapshotList + 'static, blocks: Arc<CachedBlocks>, moments: Moments) -> Self {
         let images = images_of(list.snapshots(), moments);
@@ -57,7 +56,7 @@ impl SnapshotDisks {
         Self { blocks, moments, known }
     }
 
-    /// The disk of a name among the snapshots that pass a filter, with the snapshot that it shows.
+    /// Finds the disk of a name among the snapshots that pass a filter. Also returns its snapshot.
     ///
     /// # Errors
     /// [`FindDiskError`]
@@ -98,7 +97,7 @@ impl SnapshotDisks {
         disk
     }
 
-    /// What is known, after a look at what is new.
+    /// The known snapshots, after a check for new ones.
     fn current(&self) -> Result<MutexGuard<'_, Known>, Box<dyn Error + Send + Sync>> {
         let mut known = self.known.lock();
         if known.list.follow()? {
@@ -113,7 +112,7 @@ impl SnapshotDisks {
     }
 }
 
-/// The images among snapshots.
+/// Selects the snapshots of disk images.
 fn images_of(snapshots: &[Snapshot], moments: Moments) -> Vec<Image> {
     let is_image = |snapshot: &&Snapshot| matches!(snapshot.content, SnapshotContent::Image(_));
     let snapshots: Vec<&Snapshot> = snapshots.iter().filter(is_image).collect();
@@ -124,7 +123,8 @@ fn images_of(snapshots: &[Snapshot], moments: Moments) -> Vec<Image> {
     snapshots.iter().map(image).collect()
 }
 
-/// The name and the day, if that says which one is meant; else with the minute; else the id.
+/// The name with the day if that identifies the snapshot; otherwise with the minute; otherwise the
+/// id.
 fn stable_name(snapshots: &[&Snapshot], wanted: &Snapshot, moments: Moments) -> String {
     let time = (moments.show)(wanted.time);
     let names = [10, 16].map(|length| {
@@ -143,7 +143,8 @@ impl Disks for SnapshotDisks {
             tracing::error!(%error, "only the snapshots that were known before are listed");
             self.known.lock()
         });
-        // By name and age, and before those of a name, the name itself: the newest of them.
+        // Sort by name and age. Before the snapshots of each name comes the plain name, which
+        // stands for the newest.
         let mut images: Vec<&Image> = known.images.iter().collect();
         images.sort_by(|one, other| {
             let key = |image: &&Image| (image.snapshot.name.clone(), image.snapshot.time);
@@ -171,7 +172,7 @@ impl Disks for SnapshotDisks {
     }
 }
 
-/// One disk and no other, by any name that it was given.
+/// A single disk, under each of its names.
 pub struct OneDisk {
     names: Vec<String>,
     description: String,
@@ -179,7 +180,7 @@ pub struct OneDisk {
 }
 
 impl OneDisk {
-    /// A disk that is meant by these names, the first of which is listed, and where no name is given.
+    /// Offers one disk under these names. The first one is listed, and is the default.
     #[must_use]
     pub fn new(names: Vec<String>, description: String, disk: Arc<dyn Disk>) -> Self {
         Self { names, description, disk }
@@ -205,7 +206,7 @@ impl Disks for OneDisk {
     }
 }
 
-/// A few disks and no others.
+/// A fixed set of disks.
 pub struct FewDisks(pub Vec<OneDisk>);
 
 impl Disks for FewDisks {
@@ -219,7 +220,7 @@ impl Disks for FewDisks {
     }
 }
 
-/// A disk image of a snapshot.
+/// The disk image of a snapshot.
 struct ArchivedDisk {
     reader: ImageReader,
 }

@@ -1,4 +1,4 @@
-//! What clients of NFS ask, put to a file system.
+//! Answers the requests of NFS clients from a file system.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -16,14 +16,15 @@ use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError, FileTime
 use crate::Served;
 use crate::path::find;
 
-/// The most that is read at once, as clients are told: so much of an answer each of their requests may have waiting here.
+/// The largest read, as clients are told. Each pending request may hold this much of an answer in
+/// memory.
 const READ_BYTES_MAX: u32 = 256 << 10;
-/// How many children of a folder are looked at in one go.
+/// The children of a folder that are listed at a time.
 const BATCH: usize = 256;
-/// The number of the file system: there is one.
+/// The number of the file system. There is only one.
 const FILE_SYSTEM: u64 = 1;
 
-/// A file system as clients of NFS see it.
+/// Presents a file system to NFS clients.
 pub(super) struct Adapter {
     files: Arc<dyn Served>,
 }
@@ -38,10 +39,10 @@ fn file(handle: &FileHandleU64) -> FileId {
     FileId(handle.as_u64())
 }
 
-/// What a client is told of an error. Damage is named in the log.
+/// Maps an error to an NFS status. Damage is logged.
 fn refuse(error: &FileSystemError) -> nfsstat3 {
     match error {
-        // A number that is not known was known to a server that has ended.
+        // An unknown number comes from an earlier run of the server.
         FileSystemError::Absent { .. } => nfsstat3::NFS3ERR_STALE,
         FileSystemError::Unsupported { .. } => nfsstat3::NFS3ERR_NOTSUPP,
         FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
@@ -52,7 +53,7 @@ fn refuse(error: &FileSystemError) -> nfsstat3 {
 }
 
 fn time(time: FileTime) -> nfstime3 {
-    // The protocol's time begins in 1970 and ends in 2106.
+    // Times in NFS range from 1970 to 2106.
     match u32::try_from(time.seconds()) {
         Ok(seconds) => nfstime3 { seconds, nseconds: time.subsecond_nanoseconds() },
         Err(_) if time.seconds() < 0 => nfstime3 { seconds: 0, nseconds: 0 },
@@ -110,7 +111,8 @@ impl NfsReadFileSystem for Adapter {
         }
     }
 
-    /// A client that mounts a folder cannot follow the links that lead to it, such as `latest/NAME`.
+    /// Resolves symbolic links such as `latest/NAME`, because a client that mounts a folder cannot
+    /// follow the links on the way to it.
     async fn lookup_by_path(&self, path: &str) -> Result<FileHandleU64, nfsstat3> {
         match block_in_place(|| find(&*self.files, path.as_bytes())) {
             Ok(Some(found)) => Ok(FileHandleU64::new(found.0)),
@@ -138,7 +140,8 @@ impl NfsReadFileSystem for Adapter {
                 FileKind::Folder => return Err(nfsstat3::NFS3ERR_ISDIR),
                 _ => return Err(nfsstat3::NFS3ERR_INVAL),
             }
-            // No more than there is, whatever is asked for; and behind the end there is nothing that could be damaged.
+            // Limit the read to the end of the file: no memory is allocated beyond it, and no read
+            // there can meet damage.
             let left = match status.size.checked_sub(offset) {
                 None | Some(0) => return Ok((Vec::new(), true)),
                 Some(left) => usize::try_from(left).unwrap_or(usize::MAX),
@@ -164,7 +167,7 @@ impl NfsReadFileSystem for Adapter {
             children: VecDeque::new(),
             is_over: false,
         };
-        // What cannot be listed at all is said at once.
+        // Report at once that a folder cannot be listed.
         block_in_place(|| listing.fill())?;
         Ok(listing)
     }
@@ -191,11 +194,11 @@ impl NfsReadFileSystem for Adapter {
     }
 }
 
-/// A folder that is being listed, from some child on.
+/// A listing of a folder, from some child on.
 struct Listing {
     files: Arc<dyn Served>,
     folder: FileId,
-    /// The number of the first child that is not in `children` and was not given yet.
+    /// The offset of the next child that has not been returned.
     next: u64,
     children: VecDeque<Child>,
     is_over: bool,
@@ -211,7 +214,7 @@ impl Listing {
         self.is_over = found.len() < BATCH;
         self.children = found;
         match listed {
-            // What was listed before the damage is given first.
+            // Return the entries that were listed before the damage first.
             Err(_) if !self.children.is_empty() => {
                 self.is_over = false;
                 Ok(())
@@ -239,7 +242,7 @@ impl ReadDirPlusIterator<FileHandleU64> for Listing {
             Ok(Some(child)) => NextResult::Ok(DirEntryPlus {
                 fileid: child.id.0,
                 cookie: self.next,
-                // What cannot be told now is asked for by whoever cares.
+                // A client that needs attributes that cannot be read now asks for them again.
                 name_attributes: self.files.status(child.id).ok().map(|status| attributes(child.id, &status)),
                 name_handle: Some(FileHandleU64::new(child.id.0)),
                 name: child.name.into(),
@@ -256,7 +259,8 @@ mod tests {
 
     const SIZE: u64 = 10;
 
-    /// A folder, a file of ten bytes and a link, which break whenever something is read that they do not have.
+    /// A folder, a file of ten bytes and a link. Reading something that an object does not have
+    /// panics.
     struct Three;
 
     impl FileSystem for Three {

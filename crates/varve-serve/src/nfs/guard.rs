@@ -1,8 +1,10 @@
-//! What stands before the server for NFS: clients come here, and only what is well measured goes on.
+//! A guard in front of the NFS library: clients connect here, and only messages within bounds are
+//! passed on.
 //!
-//! The protocol puts each message into records, and each record behind its length. The library makes room for whatever length a client
-//! claims, works on as many requests as it sends, and keeps the answers until the client takes them. So lengths are looked at here before
-//! they are passed on, and who has enough answers to come is not heard until some have gone.
+//! The protocol frames each message in records, each with its length in front. The library
+//! allocates whatever length a client claims, works on any number of requests at once, and buffers
+//! their answers until the client takes them. This guard therefore checks lengths before it passes
+//! records on, and stops reading from a client that has too many answers outstanding.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,22 +20,24 @@ use tokio::time::{Instant, timeout};
 use crate::network::keep_alive;
 use crate::places::{Place, Places};
 
-/// How many clients there are at the same time; when another comes, who is idle longest makes room.
+/// The maximum number of clients. When another one connects, the client that has been idle longest
+/// is dropped.
 const CLIENTS_MAX: usize = 64;
-/// How many requests of a client are worked on at the same time.
+/// The requests of a client that are executed concurrently.
 const REQUESTS_MAX: usize = 32;
-/// The longest message of a client. Those who only read send far less; one who tries to write is to hear that it may not.
+/// The longest message from a client. Readers send far less. A write must fit, so that the client
+/// is told that it may not write.
 const MESSAGE_BYTES_MAX: u64 = 2 << 20;
-/// A client that has begun a message ends it within this time, or is left alone.
+/// Time limit for a client to finish a message that it has begun. Otherwise it is dropped.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client takes an answer within this time, or is left alone.
+/// Time limit for a client to take an answer. Otherwise it is dropped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How much is passed on at a time.
+/// Bytes passed on at a time.
 const PIECE_BYTES: usize = 64 << 10;
-/// The bit of a record's length that says that it is the last one of its message.
+/// The bit in a record's length that marks the last record of its message.
 const LAST: u32 = 1 << 31;
 
-/// Passes what clients say on to the server at `inner`, and its answers back.
+/// Passes requests on to the server at `inner`, and its answers back.
 pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
     let places = Places::new(CLIENTS_MAX);
     loop {
@@ -67,15 +71,15 @@ async fn pass(client: TcpStream, inner: SocketAddr, place: &Place) -> io::Result
     let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
     let asking = pass_requests(from_client, to_server, Arc::clone(&requests), place);
     let answering = pass_answers(from_server, to_client, requests, place);
-    // Both end when one does: there is nothing to say any more.
+    // Both directions end when one does.
     tokio::select! { ended = asking => ended, ended = answering => ended }
 }
 
-/// How much longer somebody is waited for, all waits together.
+/// The time left for a peer, over several waits.
 struct Patience(Duration);
 
 impl Patience {
-    /// For the server within: what takes long there is the archive.
+    /// For the server behind the guard, where slow answers come from the archive.
     const ENDLESS: Self = Self(Duration::MAX);
 
     async fn wait<T>(&mut self, something: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -86,7 +90,8 @@ impl Patience {
     }
 }
 
-/// The length of the next record, and whether it is the last one of its message; `None` at the end.
+/// Reads the length of the next record, and whether it is the last one of its message. Returns
+/// `None` at the end of the stream.
 async fn record(from: &mut OwnedReadHalf, patience: &mut Patience) -> io::Result<Option<(u32, bool)>> {
     let mut mark = [0; 4];
     match patience.wait(from.read_exact(&mut mark)).await {
@@ -127,13 +132,13 @@ async fn pass_requests(
     place: &Place,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    // Whoever has nothing to say is waited for.
+    // An idle client may wait without limit.
     while from.peek(&mut [0]).await? > 0 {
         let (mut reading, mut writing) = (Patience(MESSAGE_TIMEOUT), Patience::ENDLESS);
         let (mut message_bytes, mut is_last) = (0u64, false);
         while !is_last {
             let Some(record) = record(&mut from, &mut reading).await? else { return Ok(()) };
-            // An empty record costs something, too.
+            // Count the mark as well, so that a message of endless empty records hits the limit.
             message_bytes += u64::from(record.0) + 4;
             if message_bytes > MESSAGE_BYTES_MAX {
                 return Err(io::Error::new(
@@ -145,7 +150,7 @@ async fn pass_requests(
             is_last = record.1;
         }
         place.note_activity();
-        // Given back when its answer has gone.
+        // `pass_answers` returns the permit when the answer has been sent.
         let Ok(asked) = requests.acquire().await else { return Ok(()) };
         asked.forget();
     }
@@ -178,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers each message with its own bytes, behind a guard.
+    /// Starts a server behind a guard. It answers each message with the message itself.
     fn echo() -> (tokio::runtime::Runtime, SocketAddr) {
         let threads =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

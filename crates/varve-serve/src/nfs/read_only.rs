@@ -1,5 +1,6 @@
-//! What clients may not do: everything that writes. The library's own read-only form would show files without the bits that let their owners
-//! write, and so not as they were.
+//! The NFS operations that write: all of them are refused. The library's own read-only mode is not
+//! used, because it clears the write bits of modes, and so would not show files as they were
+//! archived.
 
 use nfs3_server::nfs3_types::nfs3::{createverf3, fattr3, filename3, nfspath3, nfsstat3, sattr3, stable_how};
 use nfs3_server::vfs::{FileHandleU64, NfsFileSystem, VFSCapabilities};

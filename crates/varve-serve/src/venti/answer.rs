@@ -1,4 +1,4 @@
-//! From requests to the bytes of their answers. Knows the blocks, and nothing of sockets.
+//! Turns requests into the bytes of their answers. It knows the blocks, and nothing of sockets.
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, GetError, PutError, Score, with_causes};
@@ -14,7 +14,7 @@ use super::state::State;
 /// The answer to a read of a block that an administrator has set aside.
 const SET_ASIDE_TEXT: &str = "the administrator has set this block aside";
 
-/// A block that somebody wants.
+/// A pending read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Read {
     pub(super) tag: u8,
@@ -23,7 +23,7 @@ pub(super) struct Read {
     pub(super) count: u32,
 }
 
-/// A block that somebody brings.
+/// A pending write.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) tag: u8,
@@ -31,11 +31,12 @@ pub(super) struct Write {
     pub(super) data: Bytes,
 }
 
-/// Reads blocks, and appends their answers.
+/// Reads blocks, and appends the answers.
 pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut Answers) {
     let empty = state.blocks.empty_score();
     let mut answers: Vec<Option<Reply>> = vec![None; reads.len()];
-    // A pointer block may be stored as one to data, or as one to directories: first one is tried, then the other.
+    // A pointer block can be stored as a pointer to data or to directories: try one after the
+    // other.
     for attempt in 0..2 {
         let mut names = Vec::with_capacity(reads.len());
         let mut asked = Vec::with_capacity(reads.len());
@@ -45,7 +46,8 @@ pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut A
             }
             let Some(block_type) = read.wire_type.block_types().nth(attempt) else { continue };
             let Ok(score) = Score::try_from(read.score.as_slice()) else { continue };
-            // Nobody stores the block without bytes; whoever reads it means zeros. Plan 9's servers know it by a score of zeros.
+            // The empty block is never stored. Its score stands for zeros, and so does the score of
+            // zeros that Plan 9's servers use.
             if score == empty || read.score == [0; SCORE_BYTES] {
                 answers[number] = Some(Reply::Read(Bytes::new()));
                 continue;
@@ -76,7 +78,7 @@ pub(super) fn read(state: &State, version: Version, reads: &[Read], into: &mut A
     }
 }
 
-/// `None` for a block that is not there.
+/// Builds the answer to a read; `None` if the block does not exist.
 fn answer_read(state: &State, read: &Read, found: Result<Bytes, GetError>) -> Option<Reply> {
     let refused = |text: String| {
         state.counters.errors.add(1);
@@ -99,7 +101,8 @@ fn answer_read(state: &State, read: &Read, found: Result<Bytes, GetError>) -> Op
     }
 }
 
-/// Writes blocks, and appends their answers. What is too long, or of a type that there is not, is refused.
+/// Writes blocks, and appends the answers. Blocks that are too long or of an unknown type are
+/// refused.
 pub(super) fn write(
     state: &State,
     version: Version,
@@ -146,13 +149,13 @@ pub(super) fn write(
     }
 }
 
-/// Stores blocks, together if that can be done.
+/// Stores blocks, in one batch if possible.
 fn put(state: &State, access: &ClientAccess, blocks: &[Block<'_>]) -> Vec<Reply> {
     let store = |blocks: &[Block<'_>]| match access {
         ClientAccess::ReadWrite(Some(session)) => session.put(blocks),
         _ => state.blocks.put_batch(blocks),
     };
-    // The block without bytes stands for zeros, and is never stored.
+    // The empty block stands for zeros, and is never stored.
     let stored: Vec<Block<'_>> = blocks.iter().filter(|block| !block.bytes.is_empty()).copied().collect();
     let mut together = match stored.as_slice() {
         [] | [_] => None,
@@ -166,7 +169,7 @@ fn put(state: &State, access: &ClientAccess, blocks: &[Block<'_>]) -> Vec<Reply>
         if let Some(score) = together.as_mut().and_then(Iterator::next) {
             return written(state, block, score);
         }
-        // One by one, so that each is told what is wrong with it.
+        // After a failed batch, store the blocks one by one, so that each gets its own error.
         match store(std::slice::from_ref(block)).map(|scores| scores.first().copied()) {
             Ok(Some(score)) => written(state, block, score),
             Ok(None) => Reply::Error("the block was not stored".into()),
@@ -207,7 +210,7 @@ fn refuse_write(state: &State, error: &PutError) -> Reply {
 /// Makes everything durable, and appends the answer.
 pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8, into: &mut Answers) {
     let reply = match state.fault() {
-        // What was acknowledged before the fault may be lost, and whoever asks is told.
+        // Blocks that were acknowledged before the fault may be lost. The client must know that.
         Some(fault) if !is_read_only => Reply::Error(format!(
             "{READ_ONLY_TEXT}: the server could not write, so not everything is durable: {fault}"
         )),

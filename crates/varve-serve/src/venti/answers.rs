@@ -1,32 +1,34 @@
-//! Answers on their way out: what is short in one run of bytes, and blocks as they are, so that nobody but the system copies them.
+//! Answers to be sent. Short ones share one buffer. Blocks stay as they are, so that only the
+//! kernel copies them.
 
 use std::io::IoSlice;
 
 use bytes::Bytes;
 use varve_venti::{Reply, Version, encode_read_head};
 
-/// A block that is no longer than this is copied: a piece of its own would cost more.
+/// Blocks up to this length are copied: a slice of their own would cost more.
 const COPIED_BYTES_MAX: usize = 1 << 10;
-/// No system takes more pieces at a time than this.
+/// The limit of slices in a vectored write (`IOV_MAX`).
 const PIECES_MAX: usize = 1 << 10;
 
 /// Replies in the order in which they are sent.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     bytes: Vec<u8>,
-    /// Blocks, each with how many of the bytes are sent before it.
+    /// Blocks, each with the number of bytes in `bytes` that precede it.
     blocks: Vec<(usize, Bytes)>,
     block_bytes: usize,
     needs_room: bool,
 }
 
 impl Answers {
-    /// Appends bytes that are no reply.
+    /// Appends raw bytes that are not a reply.
     pub(super) fn put_bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends a reply; one that its version has no room for becomes an error. A block is kept until it was sent, with all that it is a slice of.
+    /// Appends a reply; one that does not fit the protocol version becomes an error. A block, and
+    /// the whole buffer that it is a slice of, is kept until it has been sent.
     pub(super) fn put(&mut self, version: Version, tag: u8, reply: Reply) {
         self.needs_room |= matches!(reply, Reply::Read(_));
         let encoded = match &reply {
@@ -48,12 +50,13 @@ impl Answers {
         }
     }
 
-    /// How many bytes they have.
+    /// The length in bytes.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() + self.block_bytes
     }
 
-    /// Whether there are blocks in them. All others that a client can have wait are too little to count: one for each of its tags.
+    /// Reports whether there are blocks among the answers. Other answers are too small to count
+    /// against the budget: a client can have at most one per tag outstanding.
     pub(super) fn needs_room(&self) -> bool {
         self.needs_room
     }
@@ -62,7 +65,7 @@ impl Answers {
         self.len() == 0
     }
 
-    /// What is left of them once so many bytes were sent, in pieces of which none is empty.
+    /// The bytes that remain after `sent` bytes were sent, as non-empty slices.
     pub(super) fn pieces(&self, sent: usize) -> Vec<IoSlice<'_>> {
         let mut pieces = Vec::with_capacity(2 * self.blocks.len() + 1);
         let (mut place, mut to_skip) = (0, sent);

@@ -1,4 +1,4 @@
-//! One client, from its first byte to its last.
+//! Serves one client, from its first byte to its last.
 
 use std::io;
 use std::sync::Arc;
@@ -20,33 +20,35 @@ use super::sessions::OpenSession;
 use super::settings::VentiSettings;
 use super::state::State;
 
-/// How much is taken from a socket at a time: this much of who says little, and up to that much of who says much.
+/// The minimum and maximum of bytes received at a time. The size adapts to the client's rate.
 const RECEIVE_BYTES: [usize; 2] = [4 << 10, 256 << 10];
-/// How many writes one thread takes at a time, and how many bytes of them.
+/// The writes that one thread takes at a time, and the limit of their bytes.
 const WRITES_MAX: usize = 16;
 const WRITE_BYTES_MAX: usize = 256 << 10;
-/// How many of them are answered at a time: what the client sends next is on its way while the others are done.
+/// The writes that are answered at a time, so that the client sends more while the others are in
+/// progress.
 const WRITES_ANSWERED: usize = 8;
-/// Answers are handed on when there are so many bytes of them.
+/// Answers are sent when this many bytes have accumulated.
 const ANSWER_BYTES: usize = 256 << 10;
-/// No block is longer, so this much is all that an answer can take.
+/// The maximum length of a block, and thus the most that one answer can take.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// What a connection needs to know of its server.
+/// The parts of the server that all connections share.
 pub(super) struct Shared {
     pub(super) state: Arc<State>,
     pub(super) settings: VentiSettings,
     pub(super) room: CommonRoom,
 }
 
-/// What a client may do, and where it is recorded what it writes.
+/// The client's permission, and the session in which its writes are recorded.
 #[derive(Clone)]
 pub(super) enum ClientAccess {
     ReadOnly,
     ReadWrite(Option<Arc<OpenSession>>),
 }
 
-/// Serves a client until it, or the server, has had enough. Whatever was asked before is answered first.
+/// Serves a client until either side ends the connection. Requests that have arrived are answered
+/// first.
 pub(super) async fn serve<R, W>(
     reader: R,
     writer: W,
@@ -77,7 +79,7 @@ where
         pending_writes: Vec::new(),
     };
     let received = client.receive(reader, stop).await;
-    // It ends when the last answer was taken, or nobody takes any more.
+    // The sender ends when the client has taken the last answer, or takes no more.
     let sent = writing.await.map_err(|error| io::Error::other(error.to_string()));
     if has_written.load(Ordering::Relaxed) {
         state.unsynced.note_writer_left();
@@ -89,12 +91,13 @@ struct Client {
     connection: ServerConnection,
     shared: Arc<Shared>,
     own_room: Room,
-    /// Held shared by writes that are being done: who gets it alone knows that those before are done.
+    /// Writes in progress hold it shared. A sync takes it exclusively, and thus waits for the
+    /// writes before it.
     writes: Arc<RwLock<()>>,
     has_written: Arc<AtomicBool>,
     outbox: Outbox,
     access: ClientAccess,
-    /// Answers that took no thread, and are to be sent together.
+    /// Answers that needed no thread. They are sent together.
     replies: Answers,
     reply_tags: Vec<u8>,
     reads: Vec<Read>,
@@ -125,7 +128,7 @@ impl Client {
             let outbox = self.outbox.clone();
             let received = tokio::select! {
                 biased;
-                // Whoever waits sees what was set before, too.
+                // `wait_for` also sees a stop that was requested before this wait.
                 _ = stop.wait_for(|is_stopped| *is_stopped) => return Ok(()),
                 () = outbox.closed() => return Ok(()),
                 received = self.read(&mut reader, receive_bytes, until) => received?,
@@ -147,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Until when something has to come, and what it is if nothing does.
+    /// The deadline for the next bytes, and the error if they do not arrive.
     fn patience(&self, begun: Instant, midway_since: Option<Instant>) -> (Option<Instant>, ConnectionError) {
         let settings = &self.shared.settings;
         if !self.connection.is_ready() {
@@ -155,7 +158,7 @@ impl Client {
         }
         match (midway_since, settings.idle_timeout) {
             (Some(since), _) => (Some(since + settings.partial_timeout), ConnectionError::Slow),
-            // Who waits for an answer is not idle.
+            // A client that waits for an answer is not idle.
             (None, Some(patience)) if self.connection.unanswered() == 0 => {
                 (Some(Instant::now() + patience), ConnectionError::Silent)
             }
@@ -163,7 +166,7 @@ impl Client {
         }
     }
 
-    /// Takes what comes; `None` if nothing came in time.
+    /// Receives bytes; returns `None` on a time-out.
     async fn read<R: AsyncRead + Unpin>(
         &mut self,
         reader: &mut R,
@@ -178,7 +181,7 @@ impl Client {
                 count
             }
             Some(inbox) => {
-                // Who says nothing more holds no more memory than it takes to hear that.
+                // An idle client holds only the smallest buffer.
                 if inbox.is_empty() && inbox.capacity() != bytes {
                     *inbox = BytesMut::with_capacity(bytes);
                 }
@@ -191,7 +194,8 @@ impl Client {
         Ok(Some(count))
     }
 
-    /// Answers, or lets somebody answer, all requests that have come. Returns whether more can come.
+    /// Answers all complete requests, or hands them to threads. Returns false if there will be no
+    /// more.
     async fn answer_what_came(&mut self) -> Result<bool, ConnectionError> {
         self.outbox.take_freed(|tag| self.connection.answered(tag));
         loop {
@@ -235,7 +239,7 @@ impl Client {
         }
     }
 
-    /// A block that is in memory, if the client takes as many bytes as it has.
+    /// Finds a block in memory, if its length is within the client's limit.
     fn known(&self, read: &Read) -> Option<Bytes> {
         let score = Score::try_from(read.score.as_slice()).ok()?;
         let state = &self.shared.state;
@@ -261,9 +265,9 @@ impl Client {
         self.flush_writes(version).await;
     }
 
-    /// Room for so many bytes of answers; `None` if nobody takes any more.
+    /// Waits for room for answers of this size; `None` if the client takes no more answers.
     async fn room_for(&self, bytes: usize) -> Option<Taken> {
-        // Nearly always there is some, and then nothing has to be waited for with a clock.
+        // Room is nearly always available at once, so the wait with a timer is avoided.
         if let Some(taken) = take_now(&self.own_room, &self.shared.room, bytes) {
             return Some(taken);
         }
@@ -278,7 +282,8 @@ impl Client {
         if self.replies.is_empty() {
             return;
         }
-        // Who has asked for no block is answered even if others have taken all room.
+        // Small answers need no room, so that they are sent even if other clients have used up the
+        // budget.
         let taken = match self.replies.needs_room() {
             true => match self.room_for(self.replies.len()).await {
                 Some(taken) => Some(taken),
@@ -297,7 +302,8 @@ impl Client {
         let reads = std::mem::take(&mut self.reads);
         let most = |read: &Read| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
         let Some(taken) = self.room_for(reads.iter().map(most).sum()).await else { return };
-        // A client that asks for one block after the other waits for each change of threads. Where no disk has to be waited for, there is none.
+        // For a client that requests one block at a time, each switch of threads adds latency.
+        // While reads do not wait for a disk, they are done here.
         let is_done_here =
             reads.len() == 1 && self.connection.unanswered() == 1 && self.shared.state.read_pace.is_quick();
         let (state, outbox) = (Arc::clone(&self.shared.state), self.outbox.clone());
@@ -343,7 +349,7 @@ impl Client {
         let writes = Arc::clone(&self.writes);
         let is_read_only = matches!(self.access, ClientAccess::ReadOnly);
         tokio::spawn(async move {
-            // All that was asked for before is done then.
+            // All requests before this one are done now.
             drop(writes.write_owned().await);
             tokio::task::spawn_blocking(move || {
                 let mut answers = Answers::default();

@@ -1,10 +1,10 @@
-//! Why a connection ends.
+//! Errors that end a connection.
 
 use std::io;
 
 use varve_venti::ServerError;
 
-/// Why a connection ended before the client wanted it to.
+/// Why a connection ended abnormally.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionError {
     #[error("the socket failed")]

@@ -1,9 +1,11 @@
-//! Syncs without being asked: some seconds after a block was acknowledged, and when a client that wrote has gone.
+//! Automatic flushes: some seconds after a block was acknowledged, and when a client that wrote has
+//! disconnected.
 //!
-//! What must always be true:
-//! - A block that was acknowledged is covered by a sync that begins no later than the delay after it, as long as the store can be written.
-//! - Nothing is synced unless a block was acknowledged that no sync covers.
-//! - One flush runs at a time, and clients that leave at the same time share one.
+//! Invariants:
+//! - An acknowledged block is covered by a sync that starts at most `delay` later, as long as the
+//!   store can be written.
+//! - Nothing is synced unless there is an acknowledged block that no sync covers.
+//! - Only one flush runs at a time. Clients that disconnect at the same time share one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +16,11 @@ use tokio::time::sleep;
 
 use super::state::State;
 
-/// The shortest time between two flushes, so that clients that come and go keep no disk busy.
+/// The minimum interval between flushes, so that clients that come and go do not keep the disk
+/// busy.
 const FLUSH_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many blocks were acknowledged, and how many of them a sync has covered.
+/// Counts of acknowledged blocks, and of those that a sync has covered.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
     acknowledged: AtomicU64,
@@ -27,7 +30,7 @@ pub(super) struct Unsynced {
 }
 
 impl Unsynced {
-    /// Counts a block. It is in the store already, and its writer has no answer yet.
+    /// Counts a block that is in the store. Called before its writer gets the answer.
     pub(super) fn acknowledge(&self) {
         let before = self.acknowledged.fetch_add(1, Ordering::SeqCst);
         if before == self.durable.load(Ordering::SeqCst) {
@@ -35,12 +38,12 @@ impl Unsynced {
         }
     }
 
-    /// How many blocks a sync covers that begins now.
+    /// The number of blocks that a sync covers if it starts now.
     pub(super) fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// A sync that covers so many blocks has succeeded.
+    /// Records the success of a sync that covers this many blocks.
     pub(super) fn note_durable(&self, count: u64) {
         self.durable.fetch_max(count, Ordering::SeqCst);
     }
@@ -49,7 +52,7 @@ impl Unsynced {
         self.acknowledged() > self.durable.load(Ordering::SeqCst)
     }
 
-    /// A client that has written has closed its connection.
+    /// Signals that a client that wrote has closed its connection.
     pub(super) fn note_writer_left(&self) {
         if self.is_any() {
             self.writer_left.notify_one();
@@ -63,7 +66,7 @@ impl Unsynced {
     }
 }
 
-/// Flushes until the server stops, or can write no more.
+/// Flushes until the server stops, or can no longer write.
 pub(super) async fn keep_durable(state: Arc<State>, delay: Duration, mut stop: watch::Receiver<bool>) {
     let flushing = async {
         while state.fault().is_none() {
@@ -83,7 +86,7 @@ pub(super) async fn keep_durable(state: Arc<State>, delay: Duration, mut stop: w
     }
 }
 
-/// Makes durable what was acknowledged. Returns whether all of it is now.
+/// Makes acknowledged blocks durable. Returns whether all of them are.
 fn flush(state: &State) -> bool {
     // A client's own sync may have come first.
     if !state.unsynced.is_any() {
@@ -110,7 +113,7 @@ mod tests {
     use super::super::settings::VentiSettings;
     use super::*;
 
-    /// Notes when it was synced, and fails that if told to.
+    /// Records the times of its syncs. They fail if `fails` is set.
     #[derive(Default)]
     struct Noting {
         blocks: MemoryBlockStore,
@@ -162,7 +165,7 @@ mod tests {
         state.unsynced.acknowledge();
     }
 
-    /// Runs `something` beside a flusher.
+    /// Runs `something` while a flusher is running.
     fn beside_flusher(state: &Arc<State>, delay: Duration, something: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.unwrap().block_on(async {

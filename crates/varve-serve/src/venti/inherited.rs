@@ -1,4 +1,5 @@
-//! Sockets that the service manager has opened and handed over (`LISTEN_FDS`, as systemd does): the server is there before it is started.
+//! Listening sockets that the service manager has opened and passed on (`LISTEN_FDS`, as by
+//! systemd). Clients can connect even before the server has started.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,34 +11,20 @@ use std::path::PathBuf;
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain};
 
-/// The number of the first of them.
+/// The first inherited file descriptor.
 const FIRST: RawFd = 3;
-/// Nobody hands over more.
+/// The limit of inherited sockets.
 const COUNT_MAX: RawFd = 256;
 
-/// Why what was handed over cannot be used.
+/// Why the inherited sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritError {
-    /// It makes no sense.
     #[error("LISTEN_FDS is {count:?}, which is no number of sockets")]
-    Count {
-        /// What it is.
-        count: String,
-    },
-    /// It is something else.
+    Count { count: String },
     #[error("file {number}, which was handed over, is no stream socket that listens")]
-    NotListening {
-        /// Its number.
-        number: RawFd,
-    },
-    /// It cannot be looked at.
+    NotListening { number: RawFd },
     #[error("file {number}, which was handed over, cannot be used")]
-    Unusable {
-        /// Its number.
-        number: RawFd,
-        /// Why.
-        source: io::Error,
-    },
+    Unusable { number: RawFd, source: io::Error },
 }
 
 pub(super) enum InheritedSocket {
@@ -45,21 +32,21 @@ pub(super) enum InheritedSocket {
     Unix(UnixListener, PathBuf),
 }
 
-/// Sockets that were handed over, and not used yet.
+/// Inherited sockets that are not yet in use.
 #[derive(Default)]
 pub struct Inherited {
     sockets: Vec<(String, InheritedSocket)>,
 }
 
 impl Inherited {
-    /// Nothing.
+    /// No inherited sockets.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Takes what was handed over to this process; nothing, if it was not this one that was meant. To be called once, before the process
-    /// has opened anything.
+    /// Takes the sockets that were passed to this process; none if `LISTEN_PID` names another
+    /// process. Must be called only once, and before this process opens any file.
     ///
     /// # Errors
     /// [`InheritError`]
@@ -75,7 +62,7 @@ impl Inherited {
         Ok(Self { sockets: sockets.collect::<Result<_, _>>()? })
     }
 
-    /// Those of a name, or all that are left.
+    /// Takes the sockets with this name, or all that are left.
     pub(super) fn take(&mut self, name: Option<&str>) -> Vec<InheritedSocket> {
         let is_wanted = |socket: &mut (String, InheritedSocket)| name.is_none_or(|name| socket.0 == name);
         self.sockets.extract_if(.., is_wanted).map(|(_, socket)| socket).collect()
@@ -84,8 +71,9 @@ impl Inherited {
 
 fn take(number: RawFd) -> Result<InheritedSocket, InheritError> {
     let unusable = |source: io::Error| InheritError::Unusable { number, source };
-    // SAFETY: the service manager says, to this very process, that the file of this number is open and for it to own. `from_environment` is called
-    // once, before anything was opened that could have the number.
+    // SAFETY: the service manager tells this very process, by `LISTEN_PID`, that this file
+    // descriptor is open and is this process's to own. `from_environment` is called once, before
+    // anything is opened that could have the same number.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     let domain = socket_domain(&socket).map_err(|error| unusable(error.into()))?;
     if !socket_acceptconn(&socket).map_err(|error| unusable(error.into()))? {

@@ -1,4 +1,4 @@
-//! Where a server listens, and who may write there.
+//! The addresses on which a server listens, and the access that each permits.
 
 use std::fmt;
 use std::io;
@@ -14,28 +14,27 @@ use super::start_error::StartError;
 use crate::network::{ListenError, check_address, listen_privately};
 use crate::tls::TlsIdentity;
 
-/// How an address begins that is a socket of the service manager's.
+/// The prefix of an address that stands for a socket from the service manager.
 const INHERITED: &str = "systemd";
 
-/// What clients of an address may do.
+/// The access that an address permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// They may read.
     ReadOnly,
-    /// They may write, too.
     ReadWrite,
 }
 
-/// An address, or a socket that somebody else has opened.
+/// An address, or an inherited socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAt {
-    /// To be opened here.
+    /// An address to bind.
     Address(Address),
-    /// `systemd`, or `systemd:NAME`: sockets that the service manager has handed over, all of them or those of a name.
+    /// `systemd` or `systemd:NAME`: the sockets that the service manager has passed on, all of them
+    /// or those of one name.
     Inherited(Option<String>),
 }
 
-/// Why a text says nowhere to listen.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{source}; or systemd, or systemd:NAME, for sockets that the service manager opens")]
 pub struct ParseListenAtError {
@@ -64,34 +63,32 @@ impl fmt::Display for ListenAt {
     }
 }
 
-/// Where to listen, and who may write there.
+/// An address, and the access that it permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listening {
-    /// Where.
     pub at: ListenAt,
-    /// Who.
     pub access: Access,
 }
 
-/// A socket that listens.
+/// A listening socket.
 pub(super) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// A socket that listens, with what is known of it.
+/// A listening socket with its properties.
 pub(super) struct Bound {
     pub(super) listener: Listener,
     pub(super) access: Access,
-    /// What clients have to go through first.
+    /// Set if clients must use TLS.
     pub(super) tls: Option<TlsIdentity>,
-    /// As clients write it.
+    /// The address in the form that clients write.
     pub(super) address: Address,
-    /// Its file, which is ours to remove.
+    /// The file of a Unix socket, which this server created and removes.
     pub(super) socket_file: Option<PathBuf>,
 }
 
-/// Opens everything that is to be listened at.
+/// Binds all requested addresses.
 pub(super) fn bind(
     wanted: &[Listening],
     is_exposed: bool,
@@ -114,7 +111,8 @@ pub(super) fn bind(
                     }
                     _ => None,
                 };
-                // Whoever has a certificate of the right authority is no stranger.
+                // With client certificates, only authenticated clients are served, so that exposing
+                // the address is safe.
                 let is_exposed = is_exposed || tls.is_some_and(TlsIdentity::checks_clients);
                 let listeners = bind_tcp(host, *port, is_exposed).map_err(|error| match error {
                     Unbound::Refused(error) => StartError::Listen(error),
@@ -152,7 +150,7 @@ enum Unbound {
     Failed(io::Error),
 }
 
-/// Listens at every address that a name has, or at as many of them as this machine has.
+/// Binds every address of a host name, skipping those that this machine does not have.
 fn bind_tcp(host: &str, port: u16, is_exposed: bool) -> Result<Vec<TcpListener>, Unbound> {
     let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(Unbound::Failed)?.collect();
     addresses.sort_unstable();
@@ -161,7 +159,7 @@ fn bind_tcp(host: &str, port: u16, is_exposed: bool) -> Result<Vec<TcpListener>,
         check_address(*address, is_exposed).map_err(Unbound::Refused)?;
     }
     if port == 0 {
-        // Any port will do, but then one, so that everybody means the same.
+        // With port 0, bind one address only: several would get different ports.
         addresses.truncate(1);
     }
     let mut listeners = Vec::new();

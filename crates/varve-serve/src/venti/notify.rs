@@ -1,24 +1,24 @@
-//! Tells the service manager how things stand (`NOTIFY_SOCKET`, as systemd does).
+//! Reports the server's state to the service manager (`NOTIFY_SOCKET`, as for systemd).
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What there is to tell.
+/// A state of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// Clients can come.
+    /// The server accepts clients.
     Ready,
-    /// No more clients are taken in; those that are there are served to their end.
+    /// The server accepts no new clients, and finishes serving the present ones.
     Stopping,
-    /// Only reads are served, as the store could not write.
+    /// The server has become read-only, because it failed to write to the store.
     Degraded,
 }
 
-/// Tells it, if anybody wants to know.
+/// Reports a state to the service manager, if there is one.
 ///
 /// # Errors
-/// When somebody wants to, and cannot be told.
+/// The report cannot be sent.
 pub fn notify(notice: Notice) -> io::Result<()> {
     match std::env::var("NOTIFY_SOCKET") {
         Ok(socket) if !socket.is_empty() => tell(&socket, notice),

@@ -1,10 +1,14 @@
-//! The way out to one client. Whoever has an answer sends it, there and then; what finds the way taken is sent by the one who has it, and what a client does
-//! not take at the moment is left to one task that waits for it. So an answer costs no change of threads as long as the client takes what it has asked for.
+//! The sending side of one client. Each thread sends its own answers. If another thread is sending,
+//! that thread sends these answers, too. If the client does not take them at once, a single task
+//! waits for it and sends the rest. An answer therefore needs no switch of threads as long as the
+//! client keeps up.
 //!
-//! What must always be true:
-//! - What was begun is ended before anything else is sent.
-//! - Tags are free before their answers are sent: the client may use them again as soon as it has one.
-//! - Whoever gives the way up looks once more for answers that wait: those who brought them found it taken, and have gone.
+//! Invariants:
+//! - An answer that has been started is completed before anything else is sent.
+//! - Tags are released before their answers are sent, because the client may reuse a tag as soon as
+//!   it has the answer.
+//! - A thread that gives up the socket looks once more for waiting answers: the threads that queued
+//!   them found the socket taken, and have left.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,49 +28,50 @@ use super::answers::Answers;
 use super::connection_error::ConnectionError;
 use super::room::{Taken, Taker};
 
-/// Who takes fewer bytes in a second, for as long as a client is waited for, takes too little.
+/// The minimum number of bytes per second that a client must take while answers wait for it.
 const TAKEN_BYTES_MIN: u64 = 64 << 10;
 
-/// Answers on their way out.
+/// Answers that are being sent.
 struct Outgoing {
     answers: Answers,
     sent: usize,
     _taken: Option<Taken>,
-    /// Whose requests they answer, until they are free.
+    /// The tags of the answered requests, until they are released.
     tags: Vec<u8>,
 }
 
-/// What can be sent through.
+/// The sending half of a connection.
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 struct Way {
     writer: Writer,
-    /// What was begun. Whoever finds something here has nothing to do: the one task has been told, and ends it.
+    /// The answers that have been sent in part. A thread that finds some here has nothing to do:
+    /// the task has been signalled, and completes them.
     current: Option<Outgoing>,
 }
 
 struct Shared {
     way: Mutex<Way>,
-    /// `None` once nobody sends any more: what holds room must not wait then.
+    /// `None` once nothing is sent any more: queued answers would hold their room for ever.
     waiting: Mutex<Option<VecDeque<Outgoing>>>,
     freed: Mutex<Vec<u8>>,
 }
 
-/// For everybody who has answers.
+/// The handle for threads that have answers.
 #[derive(Clone)]
 pub(super) struct Outbox {
     shared: Arc<Shared>,
-    /// Tells the one task that something was begun.
+    /// Signals the task that something was sent in part.
     begun: mpsc::UnboundedSender<()>,
 }
 
-/// Sends what others have begun, and what waits behind it.
+/// The task that completes partial sends, and then sends the answers that wait.
 pub(super) struct Remainder {
     shared: Arc<Shared>,
     begun: mpsc::UnboundedReceiver<()>,
 }
 
-/// The way out through a writer.
+/// Makes an outbox for a writer, and its task.
 pub(super) fn outbox(writer: Writer) -> (Outbox, Remainder) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let way = Mutex::new(Way { writer, current: None });
@@ -76,7 +81,8 @@ pub(super) fn outbox(writer: Writer) -> (Outbox, Remainder) {
 }
 
 impl Outbox {
-    /// Sends answers, or leaves them to be sent. Who takes no answers any more is not sent any.
+    /// Sends answers, or queues them for the thread that is sending. If the client takes no more
+    /// answers, drops them.
     pub(super) fn send(&self, answers: Answers, tags: Vec<u8>, taken: Option<Taken>) {
         let outgoing = Outgoing { answers, sent: 0, tags, _taken: taken };
         match &mut *self.shared.waiting.lock() {
@@ -85,7 +91,7 @@ impl Outbox {
         }
         while let Some(mut way) = self.shared.free_way() {
             let mut nobody = Context::from_waker(Waker::noop());
-            // An error is met again by the one who is told of it.
+            // The task meets the same error again and reports it.
             if !matches!(self.shared.poll_all(&mut way, &mut nobody), Poll::Ready(Ok(()))) {
                 self.begun.send(()).ok();
                 return;
@@ -93,7 +99,7 @@ impl Outbox {
         }
     }
 
-    /// Tags whose answers were sent, or are about to be.
+    /// Passes on each tag whose answer has been sent, or is about to be.
     pub(super) fn take_freed(&self, mut each: impl FnMut(u8)) {
         self.shared.freed.lock().drain(..).for_each(&mut each);
     }
@@ -105,7 +111,8 @@ impl Outbox {
 }
 
 impl Remainder {
-    /// Sends what is left to it, until there will be no more, or the client takes too little for too long.
+    /// Sends what other threads leave, until the outbox is closed, or the client takes too little
+    /// for too long.
     pub(super) async fn send(mut self, patience: Duration, taker: Taker) -> Result<(), ConnectionError> {
         while self.begun.recv().await.is_some() {
             let mut pace = Pace::new(patience);
@@ -120,13 +127,13 @@ impl Remainder {
             }
             taker.note_all_taken();
         }
-        // The other direction may still be open; this one is at its end.
+        // This direction is finished; the other one may still be open.
         let end = poll_fn(|context| Pin::new(&mut self.shared.way.lock().writer).poll_shutdown(context));
         drop(timeout(patience, end).await);
         Ok(())
     }
 
-    /// Whether there is anything to send.
+    /// Reports whether there is anything to send.
     fn is_left(&self) -> bool {
         let is_begun = self.shared.way.lock().current.is_some();
         fence(Ordering::SeqCst);
@@ -134,7 +141,7 @@ impl Remainder {
     }
 }
 
-/// How much a client has taken since it last had taken enough.
+/// Measures how much a client takes in each period.
 struct Pace {
     patience: Duration,
     until: Instant,
@@ -168,9 +175,10 @@ impl Drop for Remainder {
 }
 
 impl Shared {
-    /// The way, if nobody has it, nothing was begun, and something waits.
+    /// Locks the socket, if it is free, nothing is partly sent, and answers wait.
     fn free_way(&self) -> Option<MutexGuard<'_, Way>> {
-        // Between what was put there, or the way that was given up, and what is looked at now: one of two who meet sees the other.
+        // Orders the queueing of an answer (or the unlocking of the socket) before the check that
+        // follows. Of two threads that meet here, at least one sees the other's action.
         fence(Ordering::SeqCst);
         if !self.has_waiting() {
             return None;
@@ -183,7 +191,7 @@ impl Shared {
         self.waiting.lock().as_ref().is_some_and(|waiting| !waiting.is_empty())
     }
 
-    /// Sends as much as is taken now of all that waits.
+    /// Sends all waiting answers, as far as the client takes them now.
     fn poll_all(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while way.current.is_some() || self.begin_next(way) {
             ready!(way.poll_some(context))?;
@@ -191,7 +199,7 @@ impl Shared {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends something of what was begun, or else of what waits, and says how much.
+    /// Sends a part of the current answer or of the next one, and returns its length.
     fn poll_some(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if way.current.is_some() || self.begin_next(way) {
             return way.poll_some(context);
@@ -203,7 +211,7 @@ impl Shared {
         self.waiting.lock().as_mut()?.pop_front()
     }
 
-    /// Begins with what waits longest; `false` if nothing does.
+    /// Starts the answer that has waited longest; returns `false` if there is none.
     fn begin_next(&self, way: &mut Way) -> bool {
         while let Some(mut outgoing) = self.pop_waiting() {
             self.freed.lock().append(&mut outgoing.tags);
@@ -217,7 +225,7 @@ impl Shared {
 }
 
 impl Way {
-    /// Sends as much as is taken now of what was begun, and says how much.
+    /// Sends as much of the current answer as the client takes now, and returns its length.
     fn poll_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(outgoing) = &mut self.current else { return Poll::Ready(Ok(0)) };
         let mut count = 0;
@@ -230,7 +238,7 @@ impl Way {
             outgoing.sent += count;
         }
         if outgoing.sent >= outgoing.answers.len() {
-            // A writer that encrypts holds some back until it is asked for all.
+            // A TLS writer holds data back until it is flushed.
             match Pin::new(&mut self.writer).poll_flush(context) {
                 Poll::Ready(flushed) => {
                     flushed?;
@@ -336,7 +344,7 @@ mod tests {
     #[test]
     fn who_takes_a_little_now_and_then_is_given_up_and_who_takes_enough_is_not() {
         run(async {
-            // A byte each few milliseconds, or a kilobyte.
+            // The client takes one byte every few milliseconds, or a kilobyte.
             for (taken_at_a_time, is_enough) in [(1, false), (1000, true)] {
                 let (here, mut there) = tokio::io::duplex(taken_at_a_time);
                 let (outbox, remainder) = outbox(Box::new(here));

@@ -1,13 +1,14 @@
-//! Blocks that were read, for who asks again: a bounded number of bytes of them. What is in it was checked when it was read, so it is sent as it is.
+//! A cache of blocks that were read recently, bounded in bytes. A block is checked before it is
+//! cached, so it is sent without another check.
 
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use varve_block::BlockName;
 
-/// What it costs to remember a block, its bytes aside.
+/// Memory per cached block in addition to its bytes.
 const OVERHEAD_BYTES: u64 = 128;
-/// For the tables' first size.
+/// Assumed block length, for the initial size of the tables.
 const BLOCK_BYTES: u64 = 8 << 10;
 
 #[derive(Clone)]
@@ -33,9 +34,10 @@ impl RecentBlocks {
         self.blocks.get(name)
     }
 
-    /// Remembers a block, and returns it as it is remembered.
+    /// Caches a block, and returns the cached copy.
     pub(super) fn keep(&self, name: BlockName, block: &[u8]) -> Bytes {
-        // A slice of something larger would keep all of it, here and on its way to the client.
+        // Copy the block: a slice would keep the whole buffer that it is a part of, here and while
+        // it is sent.
         let block = Bytes::copy_from_slice(block);
         self.blocks.insert(name, block.clone());
         block

@@ -1,5 +1,6 @@
-//! Room for what clients have asked for: so much for each of them, and so much for all. When that for all is used up, and stays so, whoever has
-//! let its answers wait for longest gives way: else a few who take nothing would stop everybody.
+//! Memory budgets for requests and answers: one for each client, and a common one. When the common
+//! budget stays used up, the client whose answers have waited longest is dropped. Otherwise a few
+//! clients that take nothing would stop everybody.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,15 +11,15 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 
-/// What room is counted in.
+/// The unit of the budgets.
 const UNIT_BYTES: usize = 1 << 10;
-/// How long somebody waits for common room before another has to give way.
+/// The time that a client waits for common room before another one is dropped.
 const WAIT: Duration = Duration::from_secs(1);
-/// Who has taken something within this time gives way to nobody.
+/// A client that has taken something within this time is not dropped.
 const TAKING: Duration = Duration::from_millis(500);
-/// No more than one gives way in this time: its room may be enough.
+/// The minimum interval between drops: the room of one client may be enough.
 const ONE_BY_ONE: Duration = Duration::from_millis(20);
-/// For a client for which nothing waits.
+/// The value of `taken_at` for a client without waiting answers.
 const NOTHING_WAITS: u64 = u64::MAX;
 
 /// A budget of bytes.
@@ -28,7 +29,7 @@ pub(super) struct Room {
     units: u32,
 }
 
-/// Bytes of a client's and of the common budget. They are free again when this is dropped.
+/// Bytes taken from a client's own and from the common budget. Dropping it returns them.
 #[derive(Debug)]
 pub(super) struct Taken {
     _own: OwnedSemaphorePermit,
@@ -50,7 +51,7 @@ impl Room {
         Arc::clone(&self.semaphore).try_acquire_many_owned(self.units_of(bytes)).ok()
     }
 
-    /// What is larger than the whole budget takes all of it.
+    /// Converts bytes to units. An amount that exceeds the whole budget takes all of it.
     fn units_of(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units)
     }
@@ -60,7 +61,7 @@ impl Room {
     }
 }
 
-/// The budget of all clients together, and who they are.
+/// The common budget, with all clients.
 pub(super) struct CommonRoom {
     room: Room,
     begun: Instant,
@@ -74,15 +75,16 @@ struct Clients {
     gave_way_at: Option<Instant>,
 }
 
-/// How a client takes its answers.
+/// A client's progress in taking its answers.
 struct Pulse {
     own: Room,
-    /// When it last took some of what waits for it, or that began to wait: in milliseconds, or [`NOTHING_WAITS`].
+    /// The time when the client last took some of its waiting answers, or when they began to wait.
+    /// In milliseconds, or [`NOTHING_WAITS`].
     taken_at: AtomicU64,
     give_way: Notify,
 }
 
-/// One of the clients, until it is dropped.
+/// A registered client, until it is dropped.
 pub(super) struct Taker {
     clients: Arc<Mutex<Clients>>,
     number: u64,
@@ -95,7 +97,7 @@ impl CommonRoom {
         Self { room: Room::new(bytes), begun: Instant::now(), clients: Arc::default() }
     }
 
-    /// One more client, who has room of its own.
+    /// Registers a client, with its own budget.
     pub(super) fn enter(&self, own: Room) -> Taker {
         let (taken_at, give_way) = (AtomicU64::new(NOTHING_WAITS), Notify::new());
         let pulse = Arc::new(Pulse { own, taken_at, give_way });
@@ -117,7 +119,7 @@ impl CommonRoom {
         }
     }
 
-    /// The client that holds room and has taken nothing for longest is sent away.
+    /// Drops the client that holds room and has taken nothing for the longest time.
     fn let_one_give_way(&self) {
         let mut clients = self.clients.lock();
         if clients.gave_way_at.is_some_and(|then| then.elapsed() < ONE_BY_ONE) {
@@ -137,17 +139,17 @@ impl CommonRoom {
 }
 
 impl Taker {
-    /// Notes that it has taken something, or that something begins to wait for it.
+    /// Records that the client took something, or that an answer begins to wait for it.
     pub(super) fn note_taken(&self) {
         self.pulse.taken_at.store(milliseconds(self.begun), Ordering::Relaxed);
     }
 
-    /// Notes that nothing waits for it.
+    /// Records that no answers wait for the client.
     pub(super) fn note_all_taken(&self) {
         self.pulse.taken_at.store(NOTHING_WAITS, Ordering::Relaxed);
     }
 
-    /// Returns when it has to give way.
+    /// Returns when the client has to be dropped.
     pub(super) async fn gives_way(&self) {
         self.pulse.give_way.notified().await;
     }
@@ -159,14 +161,14 @@ impl Drop for Taker {
     }
 }
 
-/// Waits until a client, and all together, have room for so many bytes. The client's own comes first: one who takes too much waits for itself,
-/// with nothing of the others' in hand.
+/// Waits until both budgets have room for `bytes`. The client's own budget comes first: a client
+/// over its own budget waits without holding common room.
 pub(super) async fn take(own: &Room, common: &CommonRoom, bytes: usize) -> Taken {
     let own = own.take(bytes).await;
     Taken { _own: own, _common: common.take(bytes).await }
 }
 
-/// The same if there is room at once; whoever waits already comes first.
+/// Like [`take`], but only if there is room at once. Earlier waiters come first.
 pub(super) fn take_now(own: &Room, common: &CommonRoom, bytes: usize) -> Option<Taken> {
     Some(Taken { _own: own.take_now(bytes)?, _common: common.room.take_now(bytes)? })
 }
@@ -188,7 +190,7 @@ mod tests {
         run(async {
             let (one, other, common) = (Room::new(64 << 10), Room::new(64 << 10), CommonRoom::new(96 << 10));
             let first = take(&one, &common, 64 << 10).await;
-            // Another client has room for what is left of the common budget, and no more.
+            // Another client has room for the rest of the common budget, and no more.
             let second = take(&other, &common, 32 << 10).await;
             let third = take(&other, &common, 1);
             tokio::pin!(third);
@@ -207,7 +209,8 @@ mod tests {
             let common = CommonRoom::new(64 << 10);
             let rooms: Vec<_> = (0..4).map(|_| Room::new(64 << 10)).collect();
             let takers: Vec<_> = rooms.iter().map(|room| common.enter(room.clone())).collect();
-            // The first holds nothing, the second works on what it holds, and the third lets its answers wait.
+            // The first client holds nothing, the second is working on what it holds, and the third
+            // lets its answers wait.
             takers[0].note_taken();
             let _worked_on = take(&rooms[1], &common, 32 << 10).await;
             let held = take(&rooms[2], &common, 32 << 10).await;

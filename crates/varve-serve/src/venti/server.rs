@@ -1,4 +1,4 @@
-//! Listens, and takes clients in.
+//! Listens, and accepts clients.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ pub struct VentiServer {
 }
 
 impl VentiServer {
-    /// Listens, and serves whoever comes.
+    /// Listens on the given addresses, and serves their clients.
     ///
     /// # Errors
     /// [`StartError`]
@@ -91,20 +91,22 @@ impl VentiServer {
         Ok(server)
     }
 
-    /// Where it listens, with the ports that it was given, and what may be done there.
+    /// The addresses on which it listens, with the assigned ports, and the access that each
+    /// permits.
     #[must_use]
     pub fn addresses(&self) -> &[(Address, Access)] {
         &self.addresses
     }
 
-    /// What it has done so far.
+    /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> VentiCounts {
         self.shared.state.counts()
     }
 
-    /// Takes no new clients and no new requests, answers those that have come, and ends. Clients that do not take their answers in time are
-    /// left alone. What was written is as durable as the store has made it: a sync is the owner's to do.
+    /// Ends the server gracefully: accepts no new clients and no new requests, and answers the
+    /// requests that have arrived. Clients that do not take their answers in time are dropped. It
+    /// does not sync the store: that is left to the owner.
     pub fn drain(mut self) {
         self.stop.send_replace(true);
         let Some(threads) = self.threads.take() else { return };
@@ -169,7 +171,8 @@ impl Door {
             };
             if let Err(error) = accepted {
                 tracing::warn!(%error, "a client of Venti could not be taken in");
-                // Out of files, perhaps: those that there are may end.
+                // Perhaps the process has no file descriptors left: give the present clients time
+                // to end.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -213,12 +216,12 @@ impl Door {
         Ok(())
     }
 
-    /// A place for one more client, if there is one.
+    /// Takes a slot for one more client, if there is a free one.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.clients).try_acquire_owned().ok();
         let counters = &self.shared.state.counters;
         if place.is_none() {
-            // A flood of clients is no flood of words.
+            // A flood of clients must not flood the log.
             if counters.clients_refused.get().is_power_of_two() || counters.clients_refused.get() == 0 {
                 tracing::warn!(
                     clients = self.shared.settings.clients_max,
@@ -230,7 +233,7 @@ impl Door {
         place
     }
 
-    /// Serves a client by what it says and takes, once these are there.
+    /// Serves a client once the two halves of its connection are ready.
     fn welcome<R, W>(
         &self,
         place: OwnedSemaphorePermit,
@@ -272,7 +275,7 @@ impl Door {
     }
 }
 
-/// The two halves of what needs no preparation.
+/// The halves of a connection that needs no handshake.
 async fn plain<R, W>(reader: R, writer: W) -> Result<(R, W), ConnectionError> {
     Ok((reader, writer))
 }

@@ -1,16 +1,17 @@
-//! Which client wrote what, so that an administrator can set it aside.
+//! Records which client wrote which blocks, so that an administrator can set them aside.
 //!
 //! ```text
-//! write of a session ─▶ store: new, or there already ─▶ rows in memory ─▶ index/sessions, durable before a sync is answered
-//! start of the door ─▶ blocks that only sessions set aside have written ─▶ reads of them are refused
+//! write in a session ─▶ store: new or duplicate ─▶ rows in memory
+//!                    ─▶ index/sessions, durable before a sync is answered
+//! start of the server ─▶ blocks written only by sessions that are set aside ─▶ reads refused
 //! ```
 //!
-//! What must always be true:
-//! - A block is set aside only if a session that is set aside stored it, and no other session has written it before or since. So nobody
-//!   loses what they have archived through the door.
-//! - What a sync covers is recorded before the sync is answered. A crash can lose the record of writes that no sync has covered, and then
-//!   their writer knows that nothing was promised.
-//! - Nothing is removed. What was set aside can be put back.
+//! Invariants:
+//! - A block is set aside only if a session that is set aside stored it, and no other session has
+//!   written it before or since. Setting aside therefore takes nothing from other clients.
+//! - The record of writes is durable before the sync that covers them is answered. A crash can lose
+//!   the record of writes that no sync has covered; their durability was never promised.
+//! - Nothing is removed. Blocks that were set aside can be put back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,29 +22,28 @@ use varve_block::{Block, BlockName, PutError, Score, SyncError};
 use varve_store::{SessionEvent, SessionRecord, SessionsError, Store, WrittenBlock};
 use varve_world::Timestamp;
 
-/// So many rows wait in memory at most before they are appended.
+/// The rows that may wait in memory before they are appended.
 const ROWS_MAX: usize = 1 << 15;
 
-/// What is known of a session.
+/// A session in the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// Its number.
     pub number: u64,
-    /// Where the client came from.
+    /// The client's address.
     pub peer: String,
-    /// When it came.
     pub begun: Option<Timestamp>,
-    /// When it went; `None` if it has not, or the server was ended first.
+    /// `None` if the session is still open, or if the server ended first.
     pub ended: Option<Timestamp>,
-    /// Blocks that it stored.
+    /// Blocks that this session stored.
     pub new_count: u64,
-    /// Blocks that it wrote and that were there already.
+    /// Blocks that this session wrote, and that the store already had.
     pub known_count: u64,
-    /// Since when it is set aside.
+    /// Set if the session is set aside.
     pub set_aside: Option<Timestamp>,
 }
 
-/// All sessions of a store, the oldest first.
+/// Lists all sessions of a store, the oldest first, with the number of damaged places in the
+/// record.
 ///
 /// # Errors
 /// [`SessionsError`]
@@ -79,7 +79,7 @@ fn note(sessions: &mut BTreeMap<u64, Session>, record: &SessionRecord) {
     }
 }
 
-/// The blocks that are not to be served: stored by a session of these, and written by no other.
+/// Finds the blocks that these sessions stored and that no other session has written.
 ///
 /// # Errors
 /// [`SessionsError`]
@@ -105,7 +105,8 @@ pub fn blocks_of(store: &Store, sessions: &BTreeSet<u64>) -> Result<BTreeSet<Blo
     Ok(blocks)
 }
 
-/// Sets sessions aside, or puts them back. Durable when this returns; the door heeds it when it is next started.
+/// Sets sessions aside, or puts them back. The change is durable on return. A server applies it
+/// when it starts.
 ///
 /// # Errors
 /// [`SessionsError`]
@@ -120,7 +121,7 @@ pub fn mark_sessions(store: &Store, numbers: &[u64], is_aside: bool) -> Result<(
     store.sync_sessions()
 }
 
-/// The record of sessions, while a door is open.
+/// The record of sessions, while a server is running.
 pub struct Sessions {
     store: Arc<Store>,
     state: Mutex<State>,
@@ -130,15 +131,16 @@ pub struct Sessions {
 
 struct State {
     next_session: u64,
-    /// Not appended yet.
+    /// Records that are not appended yet.
     waiting: Vec<SessionRecord>,
     waiting_rows: usize,
-    /// Whether something was appended that is not durable.
+    /// Set while appended records are not durable.
     is_unsynced: bool,
 }
 
 impl Sessions {
-    /// Goes on with the record of a store that is open to be written. Of one that is open to be read, only what is set aside counts.
+    /// Continues the record of a store that is open for writing. If the store is open for reading,
+    /// the record is only used to refuse blocks that are set aside.
     ///
     /// # Errors
     /// [`SessionsError`]
@@ -169,12 +171,12 @@ impl Sessions {
         })
     }
 
-    /// Whether a block is set aside.
+    /// Reports whether a block is set aside.
     pub(super) fn refuses(&self, name: &BlockName) -> bool {
         self.has_refused.load(Ordering::Relaxed) && self.refused.read().contains(name)
     }
 
-    /// Makes durable what was noted, so that a sync may be answered.
+    /// Makes the noted records durable. Called before a sync is answered.
     ///
     /// # Errors
     /// [`SyncError`]
@@ -189,7 +191,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Somebody else has these bytes, and relies on them from now on.
+    /// Serves these blocks again, because another session has just written them and relies on them.
     fn serve_again(&self, written: &[WrittenBlock]) {
         if self.has_refused.load(Ordering::Relaxed) {
             let mut refused = self.refused.write();
@@ -216,7 +218,7 @@ impl State {
     }
 }
 
-/// A client that may write. It has a number once it has written.
+/// The session of a client that may write. It gets a number with its first write.
 pub(super) struct OpenSession {
     sessions: Arc<Sessions>,
     peer: String,
@@ -230,7 +232,7 @@ impl OpenSession {
         Self { sessions, peer, begun, number: OnceLock::new() }
     }
 
-    /// Stores blocks, and notes which of them were new.
+    /// Stores blocks, and records which of them were new.
     pub(super) fn put(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
         let put = self.sessions.store.put_each(blocks)?;
         let written = blocks.iter().zip(&put).map(|(block, put)| WrittenBlock {
@@ -273,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that is opened again and again.
+    /// A store that is opened several times.
     struct Place(Arc<MemoryStorage>);
 
     impl Place {
@@ -295,7 +297,7 @@ mod tests {
             Arc::new(Sessions::open(Arc::new(store)).unwrap())
         }
 
-        /// Each session writes its blocks, and goes.
+        /// Runs the sessions one after the other. Each writes its blocks and ends.
         fn write(&self, sessions: &[&[&[u8]]]) {
             let open = self.open();
             for blocks in sessions {
@@ -326,12 +328,13 @@ mod tests {
     fn only_what_nobody_else_wrote_is_set_aside_and_it_can_be_put_back() {
         let place = Place::new();
         let blocks: [&[u8]; 4] = [b"before", b"own", b"after", b"other"];
-        // The second session wrote something that was there, something of its own, and something that the third one wrote as well.
+        // The second session wrote a block that existed, a block of its own, and a block that the
+        // third one wrote, too.
         place.write(&[&[b"before"], &[b"before", b"own", b"after"], &[b"after", b"other"]]);
         assert_eq!(place.refused(&blocks), [false; 4]);
         place.mark(&[2], true);
         assert_eq!(place.refused(&blocks), [false, true, false, false]);
-        // What two of them wrote is refused if both are set aside.
+        // A block that two sessions wrote is refused if both are set aside.
         place.mark(&[3], true);
         assert_eq!(place.refused(&blocks), [false, true, true, true]);
         place.mark(&[2, 3], false);
@@ -386,7 +389,7 @@ mod tests {
         open.sync().unwrap();
         let known = blocks_of(&open.store, &[1].into()).unwrap();
         assert!(known.len() == many.len() && many.iter().all(|block| known.contains(&name(block))));
-        // The session is still there, and its end is not known.
+        // The session is recorded, and its end is unknown.
         assert_eq!(list_sessions(&open.store).unwrap().0[0].ended, None);
     }
 }

@@ -1,4 +1,4 @@
-//! How clients are treated.
+//! Limits and time-outs for clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,43 +8,44 @@ use varve_venti::BLOCK_BYTES_MAX;
 use super::sessions::Sessions;
 use crate::tls::TlsIdentity;
 
-/// How clients are treated.
+/// Limits and time-outs for clients.
 #[derive(Clone)]
 pub struct VentiSettings {
-    /// How many clients there are at the same time; who comes when there are so many is sent away.
+    /// The maximum number of clients. Further clients are refused.
     pub clients_max: usize,
     /// The largest block that may be written.
     pub block_bytes_max: usize,
-    /// How many bytes of requests and answers one client may have here at a time.
+    /// The budget of one client for requests and answers, in bytes.
     pub client_bytes: usize,
-    /// How many bytes all clients together may have here.
+    /// The common budget of all clients, in bytes.
     pub all_clients_bytes: usize,
-    /// How many bytes of blocks are remembered for who asks again.
+    /// The size of the cache of recently read blocks, in bytes.
     pub recent_bytes: u64,
-    /// Whether a write or a sync that fails may work later, as when a server behind the store is away: then the server does not turn read-only, and a
-    /// store that must not be written to any more says so itself.
+    /// Failed writes and syncs may succeed later, for example when a proxied server is unreachable.
+    /// The server then does not become read-only. A store that must not be written to any more
+    /// returns errors itself.
     pub failures_pass: bool,
-    /// What was acknowledged is made durable so long after, if no client asks for it before.
+    /// Acknowledged blocks are made durable after this delay, unless a client syncs earlier.
     pub sync_after: Duration,
-    /// Why nothing can be written, if that is known from the beginning.
+    /// A reason why nothing can be written, if one is known from the start.
     pub fault: Option<String>,
-    /// Who the server is at addresses of TLS, and whom it lets in there.
+    /// The certificate for TLS addresses, and the clients that are admitted there.
     pub tls: Option<TlsIdentity>,
-    /// Where it is recorded which client wrote what, if it is.
+    /// The record of who wrote which blocks, if it is kept.
     pub sessions: Option<Arc<Sessions>>,
-    /// How many requests are worked on at the same time; the others wait.
+    /// The maximum number of requests that are executed concurrently; the others wait.
     pub workers: usize,
-    /// How long a client may take to say hello.
+    /// Time limit for a client's hello.
     pub hello_timeout: Duration,
-    /// How long a client may take to end a message that it has begun.
+    /// Time limit for receiving the rest of a message that has begun to arrive.
     pub partial_timeout: Duration,
-    /// How long a client may say nothing, if there is a bound to it.
+    /// Time limit for an idle client, if there is one.
     pub idle_timeout: Option<Duration>,
-    /// How long a client may take nothing of what it has asked for.
+    /// Time limit for a client that takes too little of its answers.
     pub send_timeout: Duration,
-    /// How long a server that ends waits for answers to be taken.
+    /// A server that is being drained waits this long for clients to take their answers.
     pub drain_timeout: Duration,
-    /// Called once, when a fault has made the server read-only, with what could not be done.
+    /// Called once with the reason, when a fault has made the server read-only.
     pub on_read_only: fn(&str),
 }
 

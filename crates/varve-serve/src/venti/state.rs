@@ -1,4 +1,5 @@
-//! What all connections of a server share: the blocks, whether they can still be written, and what has been done so far.
+//! The state that all connections of a server share: the blocks, the fault if there is one, and the
+//! counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,40 +11,38 @@ use super::sessions::Sessions;
 use super::settings::VentiSettings;
 use varve_block::{BlockName, BlockStore, SyncError, with_causes};
 
-/// What a server has done since it was started.
+/// Counters since the server was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VentiCounts {
-    /// Clients that are there now.
+    /// Current clients.
     pub clients: u64,
-    /// Clients that were taken in.
+    /// Clients that were accepted.
     pub clients_taken: u64,
-    /// Clients that were sent away, as there were too many.
+    /// Clients that were refused because there were too many.
     pub clients_refused: u64,
     /// Blocks that were read.
     pub reads: u64,
-    /// Their bytes.
     pub read_bytes: u64,
-    /// How many of them were in the door's own memory, so that the store was not asked.
+    /// Reads that the server's cache answered without the store.
     pub reads_from_memory: u64,
-    /// Reads of blocks that are not there.
+    /// Reads of blocks that do not exist.
     pub misses: u64,
     /// Blocks that were written.
     pub writes: u64,
-    /// Their bytes.
     pub written_bytes: u64,
-    /// Syncs that clients asked for.
+    /// Syncs that clients requested.
     pub syncs: u64,
-    /// Syncs that no client asked for.
+    /// Automatic syncs.
     pub flushes: u64,
-    /// Requests that were answered with an error, misses left aside.
+    /// Requests that were answered with an error, except for misses.
     pub errors: u64,
-    /// Blocks that were refused as their score is taken by other bytes.
+    /// Blocks that were refused because their score belongs to other bytes.
     pub collisions: u64,
-    /// Whether a fault has made the server read-only.
+    /// A fault has made the server read-only.
     pub is_degraded: bool,
 }
 
-/// One number for everybody to add to.
+/// A counter that any thread can change.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -81,17 +80,17 @@ pub(super) struct Counters {
 
 pub(super) struct State {
     pub(super) blocks: Arc<dyn BlockStore>,
-    /// What was read, and may soon be wanted again.
+    /// The cache of recently read blocks.
     pub(super) recent: RecentBlocks,
     pub(super) counters: Counters,
     pub(super) read_pace: ReadPace,
     pub(super) unsynced: Unsynced,
     pub(super) sessions: Option<Arc<Sessions>>,
-    /// Why nothing is written any more.
+    /// The reason why nothing is written any more.
     fault: OnceLock<String>,
-    /// Whether what fails may work again later.
+    /// Failures may be temporary; see [`VentiSettings`].
     failures_pass: bool,
-    /// Who is told when nothing is written any more.
+    /// Called once, when the server becomes read-only.
     on_read_only: fn(&str),
 }
 
@@ -110,7 +109,7 @@ impl State {
         }
     }
 
-    /// Whether a block is there and not to be served.
+    /// Reports whether a block is set aside.
     pub(super) fn refuses(&self, name: &BlockName) -> bool {
         self.sessions.as_ref().is_some_and(|sessions| sessions.refuses(name))
     }
@@ -118,7 +117,7 @@ impl State {
     /// Makes everything durable that was acknowledged before.
     pub(super) fn sync(&self) -> Result<(), SyncError> {
         let covered = self.unsynced.acknowledged();
-        // Who wrote a block is recorded before the block is promised to stay.
+        // The record of who wrote a block becomes durable before the block does.
         let recorded = self.sessions.as_ref().map_or(Ok(()), |sessions| sessions.sync());
         match recorded.and_then(|()| self.blocks.sync()) {
             Ok(()) => {
@@ -137,12 +136,12 @@ impl State {
         self.counters.read_bytes.add(bytes as u64);
     }
 
-    /// Why nothing can be written any more, if that is so.
+    /// The reason why nothing can be written any more, if there is one.
     pub(super) fn fault(&self) -> Option<&str> {
         self.fault.get().map(String::as_str)
     }
 
-    /// From here on nothing is written, unless the failure is one that may pass.
+    /// Makes the server read-only, unless failures may be temporary.
     pub(super) fn turn_read_only(&self, reason: String) {
         if self.failures_pass {
             tracing::warn!(

@@ -1,4 +1,4 @@
-//! What clients of WebDAV ask, put to a file system.
+//! Answers the requests of WebDAV clients from a file system.
 
 use std::io::SeekFrom;
 use std::ops::ControlFlow;
@@ -21,7 +21,7 @@ use crate::path::{find, follow};
 /// The last second of the year 9999.
 const HTTP_SECONDS_MAX: u64 = 253_402_300_799;
 
-/// A file system as clients of WebDAV see it.
+/// Presents a file system to WebDAV clients.
 #[derive(Clone)]
 pub(super) struct Adapter {
     files: Arc<dyn Served>,
@@ -43,13 +43,14 @@ impl Adapter {
         About::of(file, &status).ok_or(FsError::NotFound)
     }
 
-    /// What a folder shows of a child; `None` if it shows nothing.
+    /// The entry for a child of a folder; `None` if it is left out.
     fn entry(&self, folder: &[u8], child: Child) -> Option<Entry> {
         let file = match child.kind {
             FileKind::SymbolicLink => follow(&*self.files, folder, &child.name).ok()??,
             _ => child.id,
         };
-        // What cannot be told of it is asked for, and refused, when somebody wants it.
+        // If the status cannot be read, list the child anyway. A later request for it gets the
+        // error.
         let about = match self.files.status(file) {
             Ok(status) => About::of(file, &status)?,
             Err(_) => {
@@ -80,7 +81,7 @@ impl Adapter {
     }
 }
 
-/// What a client is told of an error. Damage is named in the log.
+/// Maps an error to a WebDAV error. Damage is logged.
 fn refuse(error: &FileSystemError) -> FsError {
     match error {
         FileSystemError::Absent { .. } => FsError::NotFound,
@@ -92,7 +93,7 @@ fn refuse(error: &FileSystemError) -> FsError {
     }
 }
 
-/// What WebDAV tells of a file.
+/// The properties of a file that WebDAV knows.
 #[derive(Debug, Clone)]
 struct About {
     file: FileId,
@@ -102,7 +103,7 @@ struct About {
 }
 
 impl About {
-    /// `None` for what WebDAV has no word for.
+    /// Returns `None` for a kind of file that WebDAV does not know.
     fn of(file: FileId, status: &FileStatus) -> Option<Self> {
         let is_folder = match status.kind {
             FileKind::Folder => true,
@@ -127,12 +128,13 @@ impl DavMetaData for About {
     }
 
     fn etag(&self) -> Option<String> {
-        // The number of a file that never changes, and its time where it is a name that may come to mean another.
+        // The number identifies an immutable file. Size and time cover names that may later stand
+        // for another file.
         Some(format!("{:x}-{:x}-{:x}", self.file.0, self.size, self.modified.wide_nanoseconds()))
     }
 }
 
-/// A time as HTTP can write it: it has no years before 1970 and none of five digits, and its library panics at those.
+/// Converts a time to the range of HTTP, from 1970 to 9999. The HTTP library panics outside of it.
 fn http_time(time: FileTime) -> SystemTime {
     match u64::try_from(time.seconds()) {
         Ok(seconds) if seconds <= HTTP_SECONDS_MAX => {
@@ -143,7 +145,7 @@ fn http_time(time: FileTime) -> SystemTime {
     }
 }
 
-/// What a folder holds.
+/// An entry of a folder.
 struct Entry {
     name: Vec<u8>,
     about: About,
@@ -159,7 +161,7 @@ impl DavDirEntry for Entry {
     }
 }
 
-/// A file that is read.
+/// An open file.
 struct OpenFile {
     files: Arc<dyn Served>,
     about: About,

@@ -1,21 +1,23 @@
-//! Whom a client believes to speak with.
+//! Checks the host name that a request is addressed to.
 //!
-//! A page that a browser shows may let its own name lead to this machine, and then read here as if it were at home. The browser says that name: so a
-//! server for this machine alone answers only to names that nobody else can have.
+//! A web page can make its own host name resolve to this machine (DNS rebinding). Its scripts would
+//! then read this server as part of their own site. The browser sends that name in the request. A
+//! server for this machine only therefore answers only to names that no other host can have.
 
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::Request;
 use hyper::header::HOST;
 
-/// Whether a request is meant for the server at `address`. One that says nothing of it comes from no browser.
+/// Reports whether a request is meant for the server at `address`. A request without a host name
+/// does not come from a browser, and is accepted.
 pub(super) fn is_meant<T>(request: &Request<T>, address: SocketAddr) -> bool {
     let named = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.as_bytes()).chain(named);
     hosts.all(|host| str::from_utf8(host).is_ok_and(|host| is_ours(host, address.ip())))
 }
 
-/// `host` is a name or an address, and may have a port.
+/// `host` is a name or an IP address, with or without a port.
 fn is_ours(host: &str, own: IpAddr) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, _)) => name,

@@ -1,4 +1,4 @@
-//! A socket whose client is seen to take what it has asked for, or is given up.
+//! A socket that fails when the client takes none of its answer for too long.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -16,12 +16,12 @@ pub(super) struct Watched {
     socket: TcpStream,
     place: Arc<Place>,
     patience: Duration,
-    /// Ends when the client has taken nothing for too long.
+    /// Expires when the client has taken nothing for too long.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watched {
-    /// A client that may take nothing for so long.
+    /// Sets the time for which a client may take nothing.
     pub(super) fn new(socket: TcpStream, place: Arc<Place>, patience: Duration) -> Self {
         Self { socket, place, patience, stalled: None }
     }
