@@ -1,4 +1,4 @@
-//! From a configuration to stores that run.
+//! Builds running stores from a configuration.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,15 +19,15 @@ use crate::read_ahead::{Leads, ReadAhead};
 use crate::shards::{Shard, Shards};
 use crate::watched::{Part, Watched};
 
-/// Whatever goes wrong when a store is opened.
+/// Any error that can occur when a store is opened.
 pub type OpenFailure = Box<dyn Error + Send + Sync>;
 
-/// What a configuration needs of the world outside.
+/// The parts that a configuration needs from its caller.
 pub trait Outside {
-    /// A Venti server, which need not be there now.
+    /// Makes a client of a Venti server. The server need not be reachable yet.
     ///
     /// # Errors
-    /// Whatever keeps it from ever being one.
+    /// The client can never work.
     fn server(
         &self,
         address: &Address,
@@ -35,19 +35,19 @@ pub trait Outside {
         patience: Duration,
     ) -> Result<Arc<dyn BlockStore>, OpenFailure>;
 
-    /// A store in a folder, opened to be written.
+    /// Opens the store in a folder for writing.
     ///
     /// # Errors
-    /// Whatever keeps it from being opened.
+    /// The store cannot be opened.
     fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure>;
 
-    /// The world with a folder as its storage, which need not be there yet.
+    /// The world with `folder` as its storage. The folder need not exist yet.
     fn world(&self, folder: &Path) -> World;
 
-    /// What others are told who want to use the same folders.
+    /// The text in this process's lock files, shown to other processes that want the same folders.
     fn holder(&self) -> String;
 
-    /// What a block leads to.
+    /// The function that lists the blocks that a block references.
     fn leads(&self) -> Leads;
 }
 
@@ -59,14 +59,14 @@ pub struct AssembleError {
     source: OpenFailure,
 }
 
-/// Proxies that run, and what stands behind them.
+/// Running proxies, with the stores behind them.
 pub struct Assembled {
     blocks: Arc<dyn BlockStore>,
     watched: Watched,
     background: Vec<Background>,
 }
 
-/// What is being built.
+/// The state of a build.
 struct Builder<'a> {
     configuration: &'a Configuration,
     outside: &'a dyn Outside,
@@ -77,7 +77,8 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// A store, with all that stands behind it. The configuration has no circles, so this ends.
+    /// Builds a store, with all stores behind it. Terminates because the configuration has no
+    /// cycles.
     fn build(&mut self, name: &str) -> Result<Arc<dyn BlockStore>, AssembleError> {
         if let Some(known) = self.built.get(name) {
             return Ok(Arc::clone(known));
@@ -144,7 +145,7 @@ impl Builder<'_> {
         Ok(blocks)
     }
 
-    /// A store's name, with where it is if that is one place.
+    /// A store's name for messages, with its address or path if it has one.
     fn title(&self, name: &str) -> String {
         match self.configuration.store(name) {
             Some(Described::Server { address, .. }) => format!("{name} ({address})"),
@@ -155,7 +156,7 @@ impl Builder<'_> {
 }
 
 impl Assembled {
-    /// Opens all that a configuration describes, and starts what runs in the background.
+    /// Opens all stores of a configuration, and starts the background threads.
     ///
     /// # Errors
     /// [`AssembleError`] names the store.
@@ -173,20 +174,20 @@ impl Assembled {
         Ok(Self { blocks, watched: Watched(parts), background })
     }
 
-    /// What is served.
+    /// The store that is served.
     #[must_use]
     pub fn blocks(&self) -> Arc<dyn BlockStore> {
         Arc::clone(&self.blocks)
     }
 
-    /// How the proxies are doing, for whoever wants to look.
+    /// The state of the proxies, for monitoring.
     #[must_use]
     pub fn watched(&self) -> &Watched {
         &self.watched
     }
 
-    /// Ends what runs in the background; if anything was written, all of that is made durable. What is still buffered goes on its way when the
-    /// buffer is opened again.
+    /// Stops the background threads. If anything was written, makes it durable. Blocks that are
+    /// still buffered are delivered after the buffer has been opened again.
     ///
     /// # Errors
     /// [`SyncError`].
@@ -199,7 +200,7 @@ impl Assembled {
                 tracing::warn!(%error, name, "what a look-aside got last may have to be fetched again");
             }
         }
-        // Of a server that is away nobody has to know more than that nothing was written to it.
+        // If nothing was written, an unreachable server is no error.
         if was_written { self.blocks.sync() } else { Ok(()) }
     }
 }

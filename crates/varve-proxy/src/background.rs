@@ -1,4 +1,4 @@
-//! The threads of the proxies: the one place of this crate where there are any, and where time passes.
+//! The threads of the proxies. Only this module starts threads and measures real time.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use crate::buffer::{Step, WriteBuffer};
 use crate::read_ahead::ReadAhead;
 
-/// How often a buffer without work looks for some.
+/// An idle buffer looks for work at this interval.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait before a store that takes nothing is tried again: at first, and at most.
+/// The pause before an unreachable store is tried again: the first one, and the longest.
 const AWAY_PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(4)];
-/// How many blocks are read ahead at the same time, in groups.
+/// Reader threads for read-ahead. Each fetches one group of blocks at a time.
 const READERS: usize = 4;
 
-/// Threads that end when this is dropped.
+/// Background threads. Dropping this ends them.
 #[derive(Debug)]
 pub struct Background {
     threads: Vec<JoinHandle<()>>,
@@ -48,15 +48,15 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// How fast several threads may send together.
+/// The common rate limit of several sending threads.
 struct Pace {
     bytes_per_second: Option<u64>,
-    /// When the next one may begin.
+    /// The time when the next thread may send.
     next: Mutex<Instant>,
 }
 
 impl Pace {
-    /// How long who has sent so many bytes since a moment waits before they send more.
+    /// The time that a thread waits after sending this many bytes since `started`.
     fn pause_after(&self, bytes: u64, started: Instant) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
         let needed = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
@@ -68,7 +68,7 @@ impl Pace {
     }
 }
 
-/// Sends on what goes one way, until it is told to stop.
+/// Sends the blocks of one route, until it is stopped.
 fn send_on(buffer: &WriteBuffer, way: usize, pace: &Pace, stopped: &Receiver<()>) {
     let mut away = AWAY_PAUSE[0];
     loop {
@@ -96,8 +96,8 @@ fn send_on(buffer: &WriteBuffer, way: usize, pace: &Pace, stopped: &Receiver<()>
 }
 
 impl Background {
-    /// Sends on what is buffered, each way by itself, and all together no faster than `bytes_per_second` if that is given. What a step has begun when
-    /// this is dropped is ended first.
+    /// Sends buffered blocks on every route independently. If `bytes_per_second` is given, it
+    /// limits all routes together. Dropping this completes the steps that are running.
     #[must_use]
     pub fn trickle(buffer: Arc<WriteBuffer>, bytes_per_second: Option<u64>) -> Self {
         let pace = Arc::new(Pace { bytes_per_second, next: Mutex::new(now()) });
@@ -111,7 +111,7 @@ impl Background {
         Self { threads, stop: Stop::Trickle(stops) }
     }
 
-    /// Reads ahead.
+    /// Prefetches queued blocks.
     #[must_use]
     pub fn read_ahead(ahead: Arc<ReadAhead>) -> Self {
         let reader = || {

@@ -1,12 +1,15 @@
-//! A store of copies that never takes more than its room: what was not used for longest goes.
+//! A store of copies with bounded size. It evicts the blocks that have not been used for the
+//! longest time.
 //!
-//! Blocks gather in segments, each a small store. When there is no more room the oldest segment goes as a whole. A block that is read from one of the
-//! older half is put into the newest once more; so what is used stays, and what is not used goes with its segment.
+//! Blocks gather in segments, each a small store. When the space is used up, the oldest segment is
+//! dropped as a whole. A block that is read from one of the older half is put into the newest
+//! segment again. Blocks in use therefore stay, and the others vanish with their segment.
 //!
-//! What must always be true:
-//! - It takes no more room than it was given, but for what is just being written, and for segments that somebody is still reading while they go.
-//! - Nothing here is needed: what is lost, damaged or cannot be opened is dropped. So a sync promises nothing, and who needs promises asks the store
-//!   behind.
+//! Invariants:
+//! - It takes no more space than configured, except for blocks that are being written, and for
+//!   dropped segments that are still being read.
+//! - Its contents are dispensable: blocks that are lost, damaged or cannot be opened are dropped. A
+//!   sync therefore promises nothing; callers that need durability sync the store behind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,29 +24,25 @@ use varve_world::World;
 use crate::segments::{Entry, OpenSegmentsError, Purpose, SEGMENTS_MAX, SegmentFolder};
 use crate::shards::ScoreRange;
 
-/// The least room that can be given.
+/// The smallest size that can be configured.
 pub const BOUNDED_BYTES_MIN: u64 = 8 << 20;
-/// The room is cut into so many segments: one of them goes at a time.
+/// The number of segments. One of them is dropped at a time.
 const SEGMENTS: u64 = 8;
-/// What a block costs beside its bytes, at most.
+/// The largest overhead of a block, in bytes.
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
-/// So many segments may be dropped and still be read by somebody who is slow.
+/// The maximum number of dropped segments that slow readers may keep in use.
 const GONE_MAX: usize = 2;
-/// After so many bytes what has come is made durable: who is killed then has lost no more.
+/// New blocks are made durable after this many bytes, which bounds the loss when the process is
+/// killed.
 const SYNC_BYTES: u64 = 16 << 20;
 
-/// Why it was not opened.
+/// Why a bounded store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenBoundedError {
-    /// Its folder.
     #[error(transparent)]
     Segments(#[from] OpenSegmentsError),
-    /// Too little for anything.
     #[error("a look-aside of {bytes} bytes: it needs {BOUNDED_BYTES_MIN} at least")]
-    TooSmall {
-        /// What it was to have.
-        bytes: u64,
-    },
+    TooSmall { bytes: u64 },
 }
 
 struct Segment {
@@ -61,9 +60,9 @@ impl Segment {
 
 #[derive(Default)]
 struct Segments {
-    /// Oldest first; blocks are put into the last one.
+    /// Oldest first. Blocks are put into the last one.
     live: Vec<Arc<Segment>>,
-    /// Dropped; somebody may still be reading there.
+    /// Dropped segments that may still be read.
     gone: Vec<Arc<Segment>>,
     next_number: u64,
 }
@@ -94,7 +93,7 @@ impl Segments {
     }
 }
 
-/// See above. Its scores are SHA-1.
+/// A bounded store of copies; see the module. Its scores are SHA-1.
 pub struct BoundedStore {
     folder: SegmentFolder,
     bytes_max: u64,
@@ -105,7 +104,7 @@ pub struct BoundedStore {
 }
 
 impl BoundedStore {
-    /// Opens what is in the world's folder, or begins it there. It may take `bytes_max` bytes.
+    /// Opens the store in the world's folder, or creates it. It may take `bytes_max` bytes.
     ///
     /// # Errors
     /// [`OpenBoundedError`].
@@ -139,13 +138,14 @@ impl BoundedStore {
         })
     }
 
-    /// How many bytes it takes now.
+    /// The bytes in use now.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.segments.read().used()
     }
 
-    /// Puts blocks into the newest segment, but for those that are in one of the newer half.
+    /// Puts blocks into the newest segment, except for those that are in the newer half of the
+    /// segments.
     fn put_fresh(&self, blocks: &[(BlockName, &[u8])]) -> Result<(), PutError> {
         loop {
             let segments = self.segments.read();
@@ -181,7 +181,7 @@ impl BoundedStore {
         }
     }
 
-    /// Drops the oldest segments until there is room for one more, and begins that.
+    /// Drops the oldest segments until there is space for a new one, and begins that.
     fn turn(&self) -> Result<(), PutError> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| PutError::Failed { source };
         let mut segments = self.segments.write();
@@ -189,7 +189,8 @@ impl BoundedStore {
             return Ok(());
         }
         if let Some(full) = segments.live.last() {
-            // So that it is opened again with all that is in it; if not, that is no loss.
+            // Make the full segment durable, so that it is complete when it is opened again. A
+            // failure is harmless.
             if let Err(error) = full.store.sync() {
                 tracing::warn!(%error, "a part of the look-aside could not be made durable");
             }

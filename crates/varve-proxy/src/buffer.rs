@@ -1,25 +1,31 @@
-//! A write buffer: writes and syncs are acknowledged from a log on this machine, and go on to a slow or absent store in the background.
+//! A write buffer: acknowledges writes and syncs from a log on this machine, and sends the blocks
+//! to a slow or unreachable target in the background.
 //!
 //! ```text
-//! put, sync ─▶ open segment ─▶ closed segments, oldest first ─▶ (one step after the other) ─▶ target
-//! get ──────▶ all of these, and where they have not got it ─────────────────────────────────▶ target
+//! put, sync ─▶ open segment ─▶ closed segments, oldest first ─▶ (in small steps) ─▶ target
+//! get ──────▶ all of these, and for blocks that they lack ────────────────────────▶ target
 //! ```
 //!
-//! Blocks gather in a *segment*: a small store in a folder. A closed segment never changes. Its blocks are written to the target in the log's order;
-//! when the target has synced all of them, the segment is removed, and its room comes back.
+//! Blocks gather in a *segment*: a small store in a folder. A closed segment never changes. Its
+//! blocks are sent to the target in the log's order. When the target has synced all of them, the
+//! segment is removed, and its space is free again.
 //!
-//! In front of shards there is a *way* to each of them, and each way has segments of its own: what belongs to a shard that is away waits by itself.
+//! In front of shards, each shard has a *route* (`Way`) with its own segments. Blocks for an
+//! unreachable shard wait without delaying others.
 //!
-//! What must always be true:
-//! - What a sync has covered survives power loss here until the target has synced it. A crash of either side, at any moment, loses none of it.
-//! - A segment is removed only after a sync of the target that began when all its blocks had been written there. What the target refuses, or cannot
-//!   be read here any more, keeps its segment; it holds up nothing else.
-//! - What is marked as through is not sent again. Only what was sent after the last mark is, after a crash: once more, and it is the same
-//!   block under the same name.
-//! - The room is bounded. Who writes when it is full waits a while, and is then refused.
-//! - A way that is blocked holds up no other, and leaves each of them room.
+//! Invariants:
+//! - A block that a sync has covered survives power loss on this machine until the target has
+//!   synced it. A crash of either side, at any time, does not lose it.
+//! - A segment is removed only after a sync of the target that began when all blocks of the segment
+//!   had been sent. A block that the target refuses, or that has become unreadable, keeps its
+//!   segment in place, and delays nothing else.
+//! - Blocks that are marked as delivered are not sent again. After a crash, only blocks that were
+//!   sent after the last mark are sent twice, as the same block under the same name.
+//! - Space is bounded. When it is full, a writer waits for a while, and is then refused.
+//! - A blocked route does not delay the others, and leaves each of them space.
 //!
-//! The buffer starts no thread: [`WriteBuffer::step`] does one piece of the work in the background, and is called by whoever has a thread for it.
+//! The buffer starts no thread: [`WriteBuffer::step`] does one unit of background work, and is
+//! called by the caller's threads.
 
 mod cursor;
 mod segment;
@@ -46,26 +52,30 @@ pub use target::BufferTarget;
 use target::{Way, way_of, way_of_all};
 pub use trickle::Step;
 
-/// The least room that a buffer can do with.
+/// The smallest size of a buffer, in bytes.
 pub const BUFFER_BYTES_MIN: u64 = 8 << 20;
-/// A buffer's room is cut into so many segments for each way, and never into more than the second number in all: as much comes back at a time, and
-/// there are slots for many smaller ones.
+/// The number of segments into which the space of a route is divided, and the limit for all routes
+/// together. A segment's space is freed as a whole, and the limit leaves slots for many smaller
+/// segments.
 const SEGMENTS: [u64; 2] = [8, 32];
-/// What a block costs here beside its bytes, at most.
+/// The largest overhead of a block, in bytes.
 const BLOCK_OVERHEAD_BYTES: u64 = 128;
-/// So many callers wait for room; the others are refused at once, so that there are hands left for those who read.
+/// The maximum number of callers that wait for space. Others are refused at once, so that threads
+/// remain for readers.
 const WAITING_MAX: usize = 48;
-/// Who waits looks again so often, whatever happens.
+/// A waiting caller looks again at least this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// How a buffer is used.
+/// The settings of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferSettings {
-    /// How much room it takes on the disk, in bytes; a few of the blocks that are just being written may come on top of that.
+    /// The bytes that it may take on the disk. Blocks that are being written may exceed it
+    /// slightly.
     pub bytes_max: u64,
-    /// How long who writes waits for room before they are refused. If nothing has got through for as long, who comes then is refused at once.
+    /// The time that a writer waits for space before it is refused. If a full route has made no
+    /// progress for as long, further writers are refused at once.
     pub patience: Duration,
-    /// How long the first block of a segment waits for others before it goes on its way.
+    /// The time that the first block of a segment waits for others before the segment is sent.
     pub linger: Duration,
 }
 
@@ -75,64 +85,58 @@ impl Default for BufferSettings {
     }
 }
 
-/// Why a write buffer was not opened.
+/// Why a write buffer could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenBufferError {
-    /// Its folder.
     #[error(transparent)]
     Segments(#[from] OpenSegmentsError),
-    /// Its log is one of SHA-1 scores.
+    /// The log's scores are SHA-1, so the target's must be, too.
     #[error("a write buffer needs a store of SHA-1 scores behind it")]
     NotSha1,
-    /// Too little for anything.
     #[error("a write buffer of {bytes} bytes: it needs {BUFFER_BYTES_MIN} at least")]
-    TooSmall {
-        /// What it was to have.
-        bytes: u64,
-    },
+    TooSmall { bytes: u64 },
 }
 
-/// Why something was not buffered, other than the reasons of a store.
+/// The buffer has no space left.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the write buffer is full: {used} bytes of {bytes_max} wait for the store behind it{}",
     .trouble.as_ref().map_or(String::new(), |trouble| format!(", to which nothing gets through: {trouble}"))
 )]
 pub struct Full {
-    /// What waits to go the same way.
+    /// The bytes that wait on the same route.
     pub used: u64,
-    /// What there is room for, as much as others leave of it.
+    /// The limit for this route, given the space that the other routes take.
     pub bytes_max: u64,
-    /// Why the store behind it takes nothing, if that is so.
+    /// Why the target accepts nothing, if it is blocked.
     pub trouble: Option<String>,
 }
 
-/// How a buffer is doing.
+/// The state of a buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BufferStatus {
-    /// Bytes on the disk that wait.
+    /// Bytes of waiting blocks on the disk.
     pub waiting_bytes: u64,
-    /// What there is room for.
+    /// The size of the buffer.
     pub bytes_max: u64,
-    /// The stores that they lie in.
+    /// Segments in use.
     pub segment_count: u64,
-    /// Blocks that were sent since it was opened.
+    /// Blocks sent since the buffer was opened.
     pub sent_blocks: u64,
-    /// Their bytes.
     pub sent_bytes: u64,
-    /// Blocks that the store behind it refuses, or that cannot be read here any more.
+    /// Blocks that the target refuses, or that are unreadable.
     pub held_blocks: u64,
-    /// Writes that were refused as there was no room.
+    /// Writes that were refused because the buffer was full.
     pub refused_writes: u64,
-    /// On how many of the ways to what is behind nothing gets through.
+    /// Routes that are blocked.
     pub blocked_ways: u64,
-    /// Why nothing gets through, if that is so.
+    /// Why routes are blocked, if any is.
     pub trouble: Option<String>,
-    /// Why nothing is buffered any more, if that is so.
+    /// Why nothing is buffered any more, if there was a fault.
     pub fault: Option<String>,
 }
 
-/// A write buffer.
+/// A write buffer; see the module.
 pub struct WriteBuffer {
     folder: SegmentFolder,
     world: World,
@@ -141,11 +145,12 @@ pub struct WriteBuffer {
     settings: BufferSettings,
     segment_bytes: u64,
     segments: RwLock<Segments>,
-    /// Held by whoever changes the list while others may do so as well.
+    /// Serialises changes of the list by holders of a shared lock on `segments`.
     list: Mutex<()>,
-    /// Why nothing more is taken: the disk has failed, and what it has is to be found out by opening the buffer anew.
+    /// Why no more writes are accepted. After a disk failure, only reopening the buffer can tell
+    /// what it holds.
     fault: Mutex<Option<String>>,
-    /// Told when room came back.
+    /// Signalled when space has been freed.
     room: (Mutex<()>, Condvar),
     waiting: AtomicUsize,
     counters: Counters,
@@ -159,7 +164,7 @@ struct Counters {
     refused_writes: AtomicU64,
 }
 
-/// A block, and what it is called.
+/// A block with its name.
 type Named<'a> = (Block<'a>, BlockName);
 
 enum NotPut {
@@ -178,8 +183,8 @@ fn put_failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> PutError {
 }
 
 impl WriteBuffer {
-    /// Opens the buffer in the world's folder, as a crash may have left it, or begins one; what is in it is on its way to `target` from now on, which need
-    /// not be there.
+    /// Opens the buffer in the world's folder, or creates one. Recovers from a crash. Its blocks
+    /// will be sent to `target`, which need not be reachable.
     ///
     /// # Errors
     /// [`OpenBufferError`].
@@ -223,7 +228,8 @@ impl WriteBuffer {
                 first_put: Mutex::new(Some(world.clock.now())),
             }));
         }
-        // Of the last one of a way nothing may have been sent yet: it is gone on with, or each start would leave a small one.
+        // If nothing of a route's last segment has been sent yet, continue that segment. Otherwise
+        // each start would leave a small one.
         for (way, Way { scores, .. }) in ways.iter().enumerate().take(segments.sharing) {
             let last = segments.closed.iter().rposition(|segment| segment.scores == *scores);
             let is_unsent = |place: &usize| segments.closed[*place].through.load(Ordering::SeqCst) == 0;
@@ -247,7 +253,7 @@ impl WriteBuffer {
         })
     }
 
-    /// How it is doing.
+    /// The current state.
     #[must_use]
     pub fn status(&self) -> BufferStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -267,13 +273,13 @@ impl WriteBuffer {
         }
     }
 
-    /// How many ways there are to what is behind: each is blocked by itself.
+    /// The number of routes. Each is blocked independently.
     #[must_use]
     pub fn way_count(&self) -> usize {
         self.ways.len()
     }
 
-    /// From here on nothing is taken, and no sync succeeds.
+    /// From here on, no writes are accepted, and syncs fail.
     fn note_fault(&self, text: &str) {
         let mut fault = self.fault.lock();
         if fault.is_none() {
@@ -292,13 +298,14 @@ impl WriteBuffer {
         }
     }
 
-    /// What is told to whoever finds no room for what goes this way.
+    /// The error for a writer that finds no space on this route.
     fn full(&self, segments: &Segments, way: usize) -> Full {
         let trouble = self.ways[way].trouble.lock().clone();
         Full { used: segments.used_by(way), bytes_max: segments.room_of(way), trouble }
     }
 
-    /// Puts blocks into the open segment of their way, but for those that wait in a closed one.
+    /// Puts blocks into the open segment of their route, except for those that wait in a closed
+    /// one.
     fn try_put(&self, way: usize, blocks: &[Named<'_>]) -> Result<(), NotPut> {
         loop {
             self.check_fault().map_err(|reason| PutError::ReadOnly { reason })?;
@@ -345,13 +352,13 @@ impl WriteBuffer {
         }
     }
 
-    /// Sees to it that a way has an open segment with room in it.
+    /// Makes sure that a route has an open segment with space.
     fn turn(&self, way: usize) -> Result<(), NotPut> {
-        // While others can still read and write; what comes after that is little.
+        // Sync while others can still read and write. Little is left to sync under the lock.
         self.sync_open(way).map_err(put_failed)?;
         let mut segments = self.segments.write();
         if segments.open[way].as_ref().is_some_and(|open| open.bytes() < self.segment_bytes) {
-            // Somebody else has done it meanwhile.
+            // Another thread has done it meanwhile.
             return Ok(());
         }
         self.close_open(&mut segments, way).map_err(put_failed)?;
@@ -379,14 +386,14 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Makes what is in the open segment of a way durable.
+    /// Makes the open segment of a route durable.
     fn sync_open(&self, way: usize) -> Result<(), SyncError> {
         let open = self.segments.read().open[way].clone();
         let Some(open) = open else { return Ok(()) };
         open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))
     }
 
-    /// Makes what is in the open segment of a way durable, and closes it.
+    /// Makes the open segment of a route durable, and closes it.
     fn close_open(&self, segments: &mut Segments, way: usize) -> Result<(), SyncError> {
         let Some(open) = &segments.open[way] else { return Ok(()) };
         open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))?;
@@ -398,13 +405,14 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// Removes what nobody reads any more.
+    /// Removes segments that nobody reads any more.
     fn clear_gone(&self, segments: &mut Segments) {
         for segment in std::mem::take(&mut segments.gone) {
             match Arc::try_unwrap(segment) {
                 Ok(Segment { slot, store, .. }) => {
                     drop(store);
-                    // What stays is removed before the slot is used again, or when the buffer is opened again.
+                    // Remaining files are removed before the slot is used again, or when the buffer
+                    // is opened again.
                     if let Err(error) = self.folder.clear(slot) {
                         tracing::warn!(%error, slot, "what is through could not be removed yet");
                     }
@@ -414,13 +422,13 @@ impl WriteBuffer {
         }
     }
 
-    /// Waits until there may be room, for a while.
+    /// Waits, for a bounded time, until space may have been freed.
     fn wait_for_room(&self) {
         let (mutex, told) = &self.room;
         told.wait_for(&mut mutex.lock(), LOOK_AGAIN);
     }
 
-    /// Puts what goes each way; what finds no room waits for it, and the rest does not.
+    /// Puts the blocks of each route. Only the blocks of a full route wait for space.
     fn put_when_there_is_room(&self, blocks: &[Block<'_>], names: &[BlockName]) -> Result<(), PutError> {
         let mut waiting: Vec<(usize, Vec<Named<'_>>)> = Vec::new();
         for named in blocks.iter().copied().zip(names.iter().copied()) {
@@ -459,14 +467,15 @@ impl WriteBuffer {
         }
     }
 
-    /// Whether who has waited since then has waited long enough. A clock that was set back must not keep anybody here.
+    /// Reports whether a wait that began at this time has lasted too long. A clock that was set
+    /// back counts as too long.
     fn is_too_long_ago(&self, moment: Timestamp) -> bool {
         let patience = i64::try_from(self.settings.patience.as_nanos()).unwrap_or(i64::MAX);
         !(0..patience).contains(&self.world.clock.now().0.saturating_sub(moment.0))
     }
 }
 
-/// A place among those who wait for room.
+/// A slot among the waiting callers.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -482,10 +491,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Whether a block waits in one of these segments.
+/// Reports whether a block waits in one of these segments.
 ///
 /// # Errors
-/// [`PutError::Collision`] if one with this name does, and has other bytes.
+/// [`PutError::Collision`] if a block with this name waits and has other bytes.
 fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> Result<bool, PutError> {
     for segment in closed.iter().filter(|segment| segment.scores.contains(&name.score)) {
         if segment.store.has_batch(std::slice::from_ref(name)).map_err(put_failed)? != [true] {
@@ -494,7 +503,7 @@ fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> R
         match segment.store.get(name) {
             Ok(bytes) if bytes == block.bytes => return Ok(true),
             Ok(_) => return Err(PutError::Collision { name: *name }),
-            // What cannot be read there is put once more.
+            // Put an unreadable block again.
             Err(error) => tracing::warn!(%error, "a block that waits cannot be read"),
         }
     }
@@ -521,7 +530,7 @@ impl BlockStore for WriteBuffer {
 
     fn sync(&self) -> Result<(), SyncError> {
         let open: Vec<Arc<Segment>> = {
-            // What a segment had that is closed by now was made durable then, or that is the fault.
+            // A segment that has been closed by now was made durable then, or the fault is set.
             let segments = self.segments.read();
             self.check_fault().map_err(|text| SyncError { source: text.into() })?;
             segments.open.iter().flatten().cloned().collect()
@@ -557,7 +566,7 @@ impl BlockStore for WriteBuffer {
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
-        // What is removed meanwhile is at the target, which is asked last.
+        // Blocks of a segment that is removed meanwhile are at the target, which is asked last.
         let segments: Vec<Arc<Segment>> = self.segments.read().live().cloned().collect();
         let missing = |name: &BlockName| GetError::NotFound { name: *name };
         let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();
@@ -579,7 +588,7 @@ impl BlockStore for WriteBuffer {
         }
         let asked: Vec<BlockName> = open.iter().map(|place| names[*place]).collect();
         for (place, answer) in open.into_iter().zip(self.target.get_batch(&asked)) {
-            // That it is damaged here says more than that it is not there.
+            // Local damage is a more useful error than a missing block.
             if answer.is_ok() || matches!(found[place], Err(GetError::NotFound { .. })) {
                 found[place] = answer;
             }

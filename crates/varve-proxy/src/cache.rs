@@ -1,15 +1,17 @@
 //! A cache in front of another store (vcache: Lukkien 2008, chapter 9).
 //!
 //! ```text
-//! get ─▶ memory ─▶ look-aside ─▶ source            what comes from further away is kept nearer
-//! put ─▶ source, and if told look-aside            sync likewise
+//! get ─▶ memory ─▶ look-aside ─▶ source            blocks from further away are kept nearer
+//! put ─▶ source, and the look-aside if enabled     sync likewise
 //! ```
 //!
-//! What must always be true:
-//! - The source alone says what is stored: a write or a sync is done once the source has done it, and a block is missing if the source has
-//!   not got it and nothing nearer has.
-//! - Every block that leaves has the score that it was asked for by. Where the look-aside has other bytes, the source is asked.
-//! - A look-aside that fails costs time, and nothing else. It is let alone for a while then, counted in questions and not in seconds.
+//! Invariants:
+//! - Only the source decides what is stored. A write or a sync is complete when the source has
+//!   completed it. A block is missing if neither the source nor a nearer cache has it.
+//! - Every returned block has the requested score. If the look-aside returns other bytes, the
+//!   source is asked.
+//! - A look-aside that fails only costs time. It is then not used for a while, which is counted in
+//!   requests and not in seconds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,18 +23,18 @@ use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncE
 use crate::checked::{WrongBytes, is_right};
 use crate::recent::RecentBlocks;
 
-/// For so many questions a look-aside that has failed is let alone; twice as many each time it fails again, up to the second number.
+/// A look-aside that has failed is skipped for this many requests. The number doubles with each
+/// further failure, up to the second value.
 const REST_QUESTIONS: [u64; 2] = [16, 4096];
 
-/// A second store, near and perhaps small.
+/// A second store, usually near and small.
 pub struct LookAside {
-    /// Its blocks.
     pub blocks: Arc<dyn BlockStore>,
-    /// Whether it gets what is written, too, and not only what is read.
+    /// Written blocks go into the look-aside, too, not only blocks that were read.
     pub takes_writes: bool,
 }
 
-/// What a cache has done so far, in blocks.
+/// Counters of a cache, in blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheCounts {
     /// Read from memory.
@@ -41,7 +43,7 @@ pub struct CacheCounts {
     pub from_look_aside: u64,
     /// Read from the source.
     pub from_source: u64,
-    /// Questions to the look-aside that failed, or brought wrong bytes.
+    /// Requests to the look-aside that failed or returned wrong bytes.
     pub look_aside_failures: u64,
 }
 
@@ -53,24 +55,25 @@ struct Counters {
     look_aside_failures: AtomicU64,
 }
 
-/// A store behind memory and a look-aside.
+/// A cache: memory and an optional look-aside in front of a source.
 pub struct Cache {
     source: Arc<dyn BlockStore>,
     look_aside: Option<LookAside>,
     memory: RecentBlocks,
     counters: Counters,
-    /// How many questions the look-aside is still spared, and how many it will be if it fails again.
+    /// The number of requests for which the look-aside will still be skipped, and the number after
+    /// its next failure.
     spared: AtomicU64,
     rest: AtomicU64,
 }
 
-/// The scores of the look-aside are not the source's.
+/// The scores of the look-aside are not those of the source.
 #[derive(Debug, thiserror::Error)]
 #[error("a look-aside has to name blocks as the store behind the cache does")]
 pub struct OtherScores;
 
 impl Cache {
-    /// A cache of `memory_bytes` in front of `source`.
+    /// Makes a cache of `memory_bytes` in front of `source`.
     ///
     /// # Errors
     /// [`OtherScores`].
@@ -92,7 +95,7 @@ impl Cache {
         })
     }
 
-    /// What it has done so far.
+    /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -104,7 +107,7 @@ impl Cache {
         }
     }
 
-    /// The look-aside, unless it rests.
+    /// The look-aside, unless it is being skipped.
     fn look_aside(&self) -> Option<&LookAside> {
         let look_aside = self.look_aside.as_ref()?;
         let spare = |left: u64| left.checked_sub(1);
@@ -122,7 +125,7 @@ impl Cache {
         }
     }
 
-    /// Reads what memory and the look-aside have into `found`.
+    /// Fills `found` with blocks from memory and from the look-aside.
     fn read_near(&self, names: &[BlockName], found: &mut [Option<Bytes>]) {
         let mut hits = 0;
         for (name, found) in names.iter().zip(found.iter_mut()) {
@@ -154,7 +157,7 @@ impl Cache {
             }
         }
         match failure {
-            // One that is damaged here and there does not have to rest.
+            // A few damaged blocks are no reason to skip the look-aside.
             Some(error @ GetError::Damaged { .. }) => {
                 self.counters.look_aside_failures.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(%error, "a block in the look-aside is damaged: it is fetched again");
@@ -254,7 +257,7 @@ impl BlockStore for Cache {
     }
 
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        // What is near was once there; whether it is now only the source knows.
+        // Only the source knows what is stored now; cached blocks only show what was stored once.
         self.source.has_batch(names)
     }
 }

@@ -1,4 +1,5 @@
-//! Which proxies there are, and how they stand behind each other: a file, or words of a command line, made into a checked [`Configuration`].
+//! The configuration of proxies: a file, or arguments of the command line, parsed into a checked
+//! [`Configuration`].
 //!
 //! ```toml
 //! serve = "front"                       # which of the stores below is served
@@ -18,8 +19,9 @@
 //! address = "tcp!venti.example.org!17034"
 //! ```
 //!
-//! What must always be true of a [`Configuration`]: every store that is named is there, none stands behind itself, each can be reached from the one that is
-//! served, and each number is within its bounds. So whoever builds it meets no surprise but those of disks and networks.
+//! Invariants of a [`Configuration`]: every store that is named exists, no store is behind itself,
+//! each can be reached from the store that is served, and all numbers are within their bounds.
+//! Building it can therefore fail only because of disks and networks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,132 +34,118 @@ use crate::bounded::BOUNDED_BYTES_MIN;
 use crate::buffer::{BUFFER_BYTES_MIN, BufferSettings};
 use crate::shards::SHARDS_MAX;
 
-/// A longer file is none.
+/// The size limit of a configuration file.
 pub const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 const STORES_MAX: usize = 1024;
-/// How deep stores may stand behind each other.
+/// The limit for the depth of stores behind each other.
 const DEPTH_MAX: usize = 64;
 const CACHE_BYTES: u64 = 64 << 20;
 const BOUNDED_BYTES: u64 = 1 << 30;
 
-/// One of the stores.
+/// A store in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Described {
     /// A Venti server.
     Server {
-        /// Where.
         address: Address,
-        /// How often something is tried.
+        /// Attempts per request.
         attempts: u32,
-        /// How long it may take to answer.
+        /// Time limit for an answer.
         patience: Duration,
     },
-    /// A store of Varve's, with SHA-1 scores.
-    Folder {
-        /// Where.
-        path: PathBuf,
-    },
-    /// A store of copies that lets the least used go.
+    /// A store of Varve's with SHA-1 scores.
+    Folder { path: PathBuf },
+    /// A bounded store of copies, which evicts the least recently used.
     Bounded {
-        /// Where.
         folder: PathBuf,
-        /// How much it may take.
+        /// The size limit.
         bytes: u64,
     },
     /// A cache.
     Cache {
-        /// What it stands in front of.
+        /// The store behind the cache.
         source: String,
-        /// A second store, near and perhaps small.
+        /// A second store, usually near and small.
         look_aside: Option<String>,
-        /// Whether that gets what is written, too.
+        /// Written blocks go into the look-aside, too.
         look_aside_writes: bool,
-        /// How much is kept in memory.
+        /// Bytes of blocks that are kept in memory.
         memory_bytes: u64,
     },
     /// A write buffer.
     Buffer {
-        /// What it stands in front of.
+        /// The store behind the buffer.
         target: String,
-        /// Where its log is.
+        /// The folder of its log.
         folder: PathBuf,
-        /// How it is used.
         settings: BufferSettings,
-        /// How fast what is buffered goes on, if that is bounded.
+        /// The rate limit for delivery, if there is one.
         bytes_per_second: Option<u64>,
     },
-    /// Several stores, each with its part of the scores.
+    /// Several stores, each with a part of the scores.
     Shards {
-        /// Which, in the order of their scores.
+        /// The stores in the order of their scores.
         stores: Vec<String>,
     },
-    /// Reading ahead.
+    /// Read-ahead.
     ReadAhead {
-        /// What it stands in front of.
+        /// The store behind the read-ahead.
         source: String,
-        /// How much is kept in memory.
+        /// Bytes of blocks that are kept in memory.
         memory_bytes: u64,
     },
 }
 
-/// What is served, and all that stands behind it.
+/// The store that is served, and all stores behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
     serve: String,
     stores: BTreeMap<String, Described>,
 }
 
-/// Why a configuration describes nothing that can be built.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// The file is no TOML, or has words that mean nothing.
+    /// The file is not valid TOML, or has unknown keys.
     #[error("{}", .source.to_string().trim_end())]
-    Parse {
-        /// What is wrong, and where.
-        source: Box<toml::de::Error>,
-    },
-    /// A value means nothing.
+    Parse { source: Box<toml::de::Error> },
+    /// A value is invalid.
     #[error("[store.{store}]: {key} = {value:?}: {hint}")]
     Value {
-        /// Of which store.
         store: String,
-        /// Which of its words.
         key: &'static str,
-        /// What it says.
+        /// The value in the file.
         value: String,
-        /// What it should say.
+        /// The expected kind of value.
         hint: String,
     },
-    /// A store is named that is not there.
+    /// A store is named that does not exist.
     #[error("{place} names a store {name:?}, and there is no [store.{name}]{}", .nearest.as_ref().map_or(String::new(), |near| format!("; is {near:?} meant?")))]
     Missing {
-        /// Who names it.
+        /// The key that names it.
         place: String,
-        /// Its name.
         name: String,
-        /// One that is there.
+        /// An existing store with a similar name.
         nearest: Option<String>,
     },
-    /// A store stands behind itself.
+    /// Stores that are behind each other in a cycle.
     #[error("these stores stand behind each other in a circle: {}", .circle.join(" -> "))]
     Circle {
-        /// The stores, the first one again at the end.
+        /// The names along the cycle. The last one equals the first.
         circle: Vec<String>,
     },
-    /// Nobody asks a store.
+    /// A store that no other store uses.
     #[error("[store.{name}] is not reached from serve = {serve:?}: name it somewhere, or leave it out")]
     Unreached {
-        /// Which.
         name: String,
-        /// What is served.
+        /// The store that is served.
         serve: String,
     },
-    /// More than anybody needs.
+    /// A limit is exceeded.
     #[error("{what}: at most {most}")]
     TooMany {
-        /// Of what.
         what: String,
-        /// How many there may be.
+        /// The limit.
         most: usize,
     },
 }
@@ -209,7 +197,7 @@ enum Words {
     },
 }
 
-/// A number of bytes, or a text such as 64M.
+/// A number of bytes, or a text such as `64M`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 enum Size {
@@ -217,7 +205,7 @@ enum Size {
     Text(String),
 }
 
-/// `64M` and the like.
+/// Parses a size such as `64M`.
 fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text.get(digits.len()..)? {
@@ -231,7 +219,7 @@ fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// The words of one store.
+/// Parses the keys of one store.
 struct Reader<'a> {
     store: &'a str,
 }
@@ -342,7 +330,7 @@ impl Reader<'_> {
 }
 
 impl Described {
-    /// The stores behind this one, each with the word that names it.
+    /// The stores directly behind this one, each with the key that names it.
     #[must_use]
     pub fn behind(&self) -> Vec<(&'static str, &str)> {
         match self {
@@ -357,7 +345,7 @@ impl Described {
         }
     }
 
-    /// The folder that is this store's alone.
+    /// The folder that no other store may use.
     fn folder(&self) -> Option<(&'static str, &PathBuf)> {
         match self {
             Self::Folder { path } => Some(("path", path)),
@@ -368,10 +356,10 @@ impl Described {
 }
 
 impl Configuration {
-    /// Reads a file's text.
+    /// Parses the text of a configuration file.
     ///
     /// # Errors
-    /// [`ConfigurationError`] says which of the words is wrong.
+    /// [`ConfigurationError`] names the invalid key.
     pub fn from_text(text: &str) -> Result<Self, ConfigurationError> {
         let file: File =
             toml::from_str(text).map_err(|source| ConfigurationError::Parse { source: Box::new(source) })?;
@@ -383,7 +371,7 @@ impl Configuration {
         Self::new(file.serve, stores)
     }
 
-    /// Checks how stores stand behind each other.
+    /// Checks the relations between stores.
     ///
     /// # Errors
     /// [`ConfigurationError`].
@@ -403,13 +391,13 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// What is served.
+    /// The name of the store that is served.
     #[must_use]
     pub fn serve(&self) -> &str {
         &self.serve
     }
 
-    /// The store of a name that is somewhere in the configuration.
+    /// The store with this name, if it is in the configuration.
     #[must_use]
     pub fn store(&self, name: &str) -> Option<&Described> {
         self.stores.get(name)
@@ -429,7 +417,7 @@ impl Configuration {
         Ok(())
     }
 
-    /// A store whose name begins as this one, in whichever case.
+    /// A store whose name starts with the same letters, ignoring case.
     fn nearest(&self, name: &str) -> Option<String> {
         let start: String = name.to_lowercase().chars().take(3).collect();
         let known = self.stores.keys().find(|known| known.to_lowercase().starts_with(&start));

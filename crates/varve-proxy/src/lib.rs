@@ -1,23 +1,31 @@
-//! Block stores made of block stores.
+//! Proxies: block stores that are composed of other block stores.
 //!
 //! ```text
-//! ReadAhead ─▶ Cache ─┬─▶ WriteBuffer ─▶ Shards ─┬─▶ a Venti server          each of them a BlockStore over others,
-//!                     │       └─ a log here       ├─▶ a Venti server          in any order; the Venti door of
-//!                     └─▶ BoundedStore            └─▶ a store in a folder     varve-serve serves whichever is in front
+//! ReadAhead ─▶ Cache ─┬─▶ WriteBuffer ─▶ Shards ─┬─▶ a Venti server
+//!                     │       └─ a log here       ├─▶ a Venti server
+//!                     └─▶ BoundedStore            └─▶ a store in a folder
+//!
+//! each of them a BlockStore over others, in any order;
+//! the Venti server of varve-serve serves the one in front
 //! ```
 //!
-//! - [`Cache`] keeps what was read in memory and in a look-aside, which may be a [`BoundedStore`]: one that lets go what was not used for longest.
-//! - [`WriteBuffer`] acknowledges writes and syncs from a log on this machine, and sends them on in the background.
-//! - [`Shards`] spreads blocks over several stores by their scores.
-//! - [`ReadAhead`] fetches what a block names that was just read.
+//! - [`Cache`] keeps blocks that were read, in memory and in a look-aside. The look-aside may be a
+//!   [`BoundedStore`], which evicts the least recently used blocks.
+//! - [`WriteBuffer`] acknowledges writes and syncs from a log on this machine, and sends the blocks
+//!   on in the background.
+//! - [`Shards`] distributes blocks over several stores by their scores.
+//! - [`ReadAhead`] prefetches the blocks that a block references when it is read.
 //!
-//! What must always be true of each of them:
-//! - It keeps the contract of every block store: what a put has returned can be got, what a sync has covered survives.
-//! - No byte leaves that does not have the score that was asked for.
-//! - A store behind that is away, slow, or lies costs what is asked of it, and nothing else.
+//! Invariants of each of them:
+//! - It keeps the contract of every block store: the blocks of a put that returned can be read, and
+//!   blocks that a sync has covered survive a crash.
+//! - No bytes are returned that do not match the requested score.
+//! - A store behind that is unreachable, slow or returns wrong data affects only the requests that
+//!   need it.
 //!
-//! They are deterministic, and know the world only as it is given to them; `background` alone has threads and time. [`Configuration`] says which
-//! there are and how they stand behind each other, and [`Assembled`] is that, running.
+//! The proxies are deterministic, and get storage, clock and random bytes from their caller; only
+//! `background` has threads and real time. [`Configuration`] describes the proxies and their
+//! relations, and [`Assembled`] runs them.
 
 mod assemble;
 mod background;

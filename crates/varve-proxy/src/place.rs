@@ -1,18 +1,18 @@
-//! A folder below a folder: what a storage has under one name, as a storage of its own.
+//! A storage that consists of a subfolder of another storage.
 
 use std::io;
 use std::sync::Arc;
 
 use varve_world::{FileLock, FileName, LockError, Storage};
 
-/// Everything below `folder` in another storage.
+/// The files below `folder` in another storage.
 pub(crate) struct Place {
     whole: Arc<dyn Storage>,
     folder: String,
 }
 
 impl Place {
-    /// `folder` is one that can be part of a [`FileName`].
+    /// `folder` must be valid as a part of a [`FileName`].
     pub(crate) fn new(whole: Arc<dyn Storage>, folder: String) -> Self {
         Self { whole, folder }
     }
@@ -58,7 +58,7 @@ impl Storage for Place {
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         let whole = self.folder(folder);
         self.whole.sync_folder(&whole)?;
-        // Its own name is in the folder above it, and so on up to the storage's own.
+        // The folder's own name is in its parent folder, and so on, up to the root of the storage.
         let mut above = whole.as_str();
         while let Some((parent, _)) = above.rsplit_once('/') {
             self.whole.sync_folder(parent)?;

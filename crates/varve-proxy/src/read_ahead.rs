@@ -1,21 +1,24 @@
-//! Reading ahead: when a block was read that names others, those are fetched before anybody asks for them. For links on which an answer takes
-//! long to come.
+//! Read-ahead: when a block that references others is read, these are prefetched. It pays off on
+//! links with high latency.
 //!
 //! ```text
-//! get ─▶ memory ─▶ on its way? wait for it ─▶ source
+//! get ─▶ memory ─▶ being fetched? wait for it ─▶ source
 //!           ▲            ▲                        │
-//!           └── step ◀── queue ◀── what the block names
+//!           └── step ◀── queue ◀── references in the block
 //! ```
 //!
-//! One level is read ahead: a pointer block that was fetched ahead has its own blocks fetched once somebody has read it.
+//! Read-ahead covers one level: the blocks that a prefetched pointer block references are queued
+//! only when that block is read.
 //!
-//! What must always be true:
-//! - What is read ahead is only kept here: it is never more than the memory that was given, and every block of it has the score that it is kept
-//!   under.
-//! - The queue is bounded. What has waited longest in it is forgotten first, and costs nothing but the time that it would have spared.
-//! - What somebody has asked for is not fetched twice at the same time.
+//! Invariants:
+//! - Prefetched blocks are kept in memory only, within the given limit. Each has the score under
+//!   which it is kept.
+//! - The queue is bounded. The entry that has waited longest is dropped first, which only costs the
+//!   time that it would have saved.
+//! - A block that was requested is not fetched twice at the same time.
 //!
-//! It starts no thread: [`ReadAhead::step`] fetches some of what is in the queue, and is called by whoever has threads for it.
+//! It starts no thread: [`ReadAhead::step`] fetches some of the queued blocks, and is called by the
+//! caller's threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,30 +34,30 @@ use varve_venti::WireType;
 use crate::checked::is_right;
 use crate::recent::RecentBlocks;
 
-/// What the bytes of a block lead to, as far as they and its type tell.
+/// Lists the blocks that a block references, as far as its type and bytes tell.
 pub type Leads = fn(&BlockName, &[u8]) -> Vec<BlockName>;
 
-/// So many blocks are fetched in a step.
+/// The number of blocks fetched in a step.
 const STEP_BLOCKS: usize = 64;
-/// So many may wait to be fetched.
+/// The limit of the queue.
 const QUEUE_MAX: usize = 8192;
-/// A block is taken to have so many bytes, before it is there.
+/// The assumed length of a block before it is fetched.
 const EXPECTED_BYTES: u64 = 8 << 10;
-/// Who waits for a block that is on its way looks again so often.
+/// A reader that waits for a block being fetched looks again at least this often.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What it has done so far, in blocks.
+/// Counters of a read-ahead, in blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadAheadCounts {
-    /// Fetched ahead.
+    /// Prefetched blocks.
     pub ahead: u64,
-    /// Read that were there already.
+    /// Reads that were answered from memory.
     pub hits: u64,
-    /// Read that had to be fetched.
+    /// Reads that had to be fetched.
     pub misses: u64,
 }
 
-/// What has been asked for by nobody yet.
+/// The blocks to prefetch.
 #[derive(Default)]
 struct Queue {
     /// In the order in which they are fetched.
@@ -88,21 +91,22 @@ impl Queue {
     }
 }
 
-/// A store of which is read ahead.
+/// A store with read-ahead.
 pub struct ReadAhead {
     source: Arc<dyn BlockStore>,
     leads: Leads,
     memory: RecentBlocks,
     queue_max: usize,
     queue: Mutex<Queue>,
-    /// Told when something is queued, or has come.
+    /// Signalled when blocks were queued, or have arrived.
     told: Condvar,
     ahead: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
-/// Pointers to data and pointers to directories are one type on the wire, and kept as one.
+/// Normalises the type of a block: on the wire, pointers to data and pointers to directories have
+/// the same type.
 fn as_on_the_wire(name: &BlockName) -> BlockName {
     let block_type = WireType::of(name.block_type).and_then(|wire| wire.block_types().next());
     BlockName { score: name.score, block_type: block_type.unwrap_or(name.block_type) }
@@ -112,7 +116,8 @@ fn leads_on(name: &BlockName) -> bool {
     name.block_type.depth() > 0 || name.block_type.kind() != BlockKind::Data
 }
 
-/// Under which other type a block may be stored that is not there under its own: a pointer block does not tell what kind of leaves it leads to.
+/// The other type under which a pointer block may be stored: the wire type of a pointer does not
+/// tell the kind of its leaves.
 fn other_kind(name: &BlockName) -> Option<BlockName> {
     let kind = match name.block_type.kind() {
         BlockKind::Data => BlockKind::Directory,
@@ -124,10 +129,12 @@ fn other_kind(name: &BlockName) -> Option<BlockName> {
 }
 
 impl ReadAhead {
-    /// Reads ahead of whoever reads from `source`, and keeps `memory_bytes` of what was read. `leads` says what a block leads to.
+    /// Adds read-ahead to `source`, and keeps `memory_bytes` of blocks. `leads` lists the blocks
+    /// that a block references.
     #[must_use]
     pub fn new(source: Arc<dyn BlockStore>, leads: Leads, memory_bytes: u64) -> Self {
-        // What is read ahead must not drive out what was read ahead a moment ago.
+        // The queue is limited so that new blocks do not evict blocks that were prefetched a moment
+        // ago.
         let queue_max = usize::try_from(memory_bytes / 2 / EXPECTED_BYTES).unwrap_or(QUEUE_MAX);
         Self {
             source,
@@ -142,7 +149,7 @@ impl ReadAhead {
         }
     }
 
-    /// What it has done so far.
+    /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> ReadAheadCounts {
         ReadAheadCounts {
@@ -152,7 +159,7 @@ impl ReadAhead {
         }
     }
 
-    /// Fetches some of what is in the queue. Says whether there was anything.
+    /// Prefetches some of the queued blocks. Returns false if the queue was empty.
     pub fn step(&self) -> bool {
         let names: Vec<BlockName> = {
             let mut queue = self.queue.lock();
@@ -175,7 +182,7 @@ impl ReadAhead {
             match found {
                 Ok(block) => self.note_ahead(name, &block),
                 Err(GetError::NotFound { .. }) => others.extend(other_kind(name)),
-                // Who asks for it is told.
+                // A later request for the block gets the error.
                 Err(_) => {}
             }
         }
@@ -189,14 +196,14 @@ impl ReadAhead {
         true
     }
 
-    /// Waits until there is something to fetch; `false` once nothing more will come.
+    /// Waits until there is something to fetch. Returns `false` after [`end`](Self::end).
     pub fn wait(&self) -> bool {
         let mut queue = self.queue.lock();
         self.told.wait_while(&mut queue, |queue| queue.waiting.is_empty() && !queue.is_over);
         !queue.is_over
     }
 
-    /// Nothing more is to be fetched ahead.
+    /// Ends the read-ahead.
     pub fn end(&self) {
         let mut queue = self.queue.lock();
         queue.is_over = true;
@@ -213,7 +220,7 @@ impl ReadAhead {
         }
     }
 
-    /// Queues what a block leads to that somebody has just read.
+    /// Queues the blocks that a block which was just read references.
     fn look_ahead(&self, name: &BlockName, block: &Bytes) {
         if !leads_on(name) {
             return;
@@ -237,7 +244,7 @@ impl ReadAhead {
         }
     }
 
-    /// A block that is in memory, or on its way there.
+    /// A block that is in memory, or arrives while this call waits.
     fn near(&self, name: &BlockName) -> Option<Bytes> {
         let key = as_on_the_wire(name);
         if let Some(block) = self.memory.get(&key) {
@@ -253,7 +260,7 @@ impl ReadAhead {
     }
 }
 
-/// What was on its way is not any more, however that ended.
+/// Ends the fetching of these blocks when it is dropped, whether they arrived or not.
 struct Arrival<'a> {
     ahead: &'a ReadAhead,
     names: &'a [BlockName],
@@ -310,7 +317,7 @@ impl BlockStore for ReadAhead {
                 None => fetched.next().unwrap_or(Err(GetError::NotFound { name: *name })),
             };
             if let Ok(block) = &answer {
-                // What leads to other blocks is little, and read again and again.
+                // Pointer blocks are few, and are read repeatedly, so they are kept.
                 if is_far && leads_on(name) && is_right(name, block) {
                     self.memory.insert(as_on_the_wire(name), block);
                 }

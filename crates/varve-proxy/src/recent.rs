@@ -1,6 +1,6 @@
-//! Blocks in memory: a bounded number of bytes of them, and the one that was not used for longest goes first.
+//! A cache of blocks in memory, bounded in bytes, with eviction of the least recently used block.
 //!
-//! Which ones go depends on nothing but what was asked.
+//! Eviction depends only on the sequence of requests.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_block::BlockName;
 
-/// What it costs to remember a block, its bytes aside.
+/// Memory per cached block in addition to its bytes.
 const OVERHEAD_BYTES: u64 = 200;
 
-/// See above.
+/// A cache of blocks; see the module.
 #[derive(Debug)]
 pub(crate) struct RecentBlocks {
     bytes_max: u64,
@@ -21,7 +21,7 @@ pub(crate) struct RecentBlocks {
 #[derive(Debug, Default)]
 struct Kept {
     blocks: BTreeMap<BlockName, (Bytes, u64)>,
-    /// The names, the one first that was not used for longest.
+    /// The names, the least recently used first.
     by_use: BTreeMap<u64, BlockName>,
     use_count: u64,
     bytes: u64,
@@ -55,7 +55,7 @@ impl RecentBlocks {
         if weight(block) > self.bytes_max {
             return;
         }
-        // A slice of something larger would keep all of it.
+        // Copy the block: a slice would keep the whole buffer that it is a part of.
         let block = Bytes::copy_from_slice(block);
         let mut kept = self.kept.lock();
         kept.use_count += 1;
@@ -93,7 +93,7 @@ mod tests {
             recent.insert(name(number), &block);
         }
         assert_eq!(recent.get(&name(0)), Some(block.clone()));
-        // The same one again takes no more room.
+        // Inserting the same block again takes no more space.
         recent.insert(name(2), &block);
         recent.insert(name(3), &block);
         let left: Vec<bool> = (0..4).map(|number| recent.has(&name(number))).collect();

@@ -1,18 +1,21 @@
-//! A folder of small stores, each of which is made, filled, and dropped as a whole: how space comes back from an append-only log.
+//! A folder of small stores, the segments. Each is made, filled and removed as a whole, which frees
+//! space although logs are append-only.
 //!
 //! ```text
-//! segments.toml       which slots hold segments, oldest first, and how far each of them is through
+//! segments.toml       the slots with segments, oldest first, and the progress of their delivery
 //! slots/00/…          a slot: a store of SHA-1 scores, or nothing
 //! slots/01/…
 //! ```
 //!
 //! The order of writes, each step durable before the next:
-//! - A segment begins: its slot is emptied, the store is made, `segments.toml` names it. Only then is anything put into it.
-//! - A segment ends: `segments.toml` no longer names it, its slot is emptied.
+//! - Beginning a segment: empty its slot, make the store, add it to `segments.toml`. Blocks are put
+//!   into it only after that.
+//! - Removing a segment: remove it from `segments.toml`, empty its slot.
 //!
-//! So what a crash leaves in a slot that is not named was never acknowledged, or is not needed any more. `segments.toml` has a code of its own. If
-//! it is damaged or gone, every slot that holds a store is taken for a segment of which nothing is known to be through: that costs time, never
-//! data.
+//! The contents of a slot that is not listed were therefore never acknowledged, or are not needed
+//! any more. `segments.toml` contains a checksum of itself. If it is damaged or missing, every slot
+//! that holds a store is taken for a segment of which nothing has been delivered. That costs time,
+//! but loses no data.
 
 use std::io;
 use std::sync::Arc;
@@ -28,44 +31,44 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::place::Place;
 use crate::shards::ScoreRange;
 
-/// More segments than there ever have to be.
+/// The maximum number of segments.
 pub(crate) const SEGMENTS_MAX: u32 = 64;
 
-/// Since 2 a segment says which scores it can have.
+/// The format version. Version 2 added the range of scores of a segment.
 const FORMAT: u32 = 2;
 const LIST: &str = "segments.toml";
 const LIST_BYTES_MAX: u64 = 64 << 10;
 const CODE: &str = "# xxh3 ";
-/// Small arenas: the names of one are held in memory.
+/// Arenas are small, because the names of one are held in memory.
 const ARENA_BYTES: u64 = 16 << 20;
-/// What is kept for a while only is not worth much work.
+/// Segments are short-lived, so compression is cheap and fast.
 const COMPRESSION_LEVEL: i32 = 1;
-/// Memory for what was read, in each of the stores.
+/// The size of each store's read cache.
 const STORE_CACHE_BYTES: u64 = 8 << 20;
-/// The folders of a store; the last one has what makes it a store.
+/// The folders of a store. The root is last: it holds the file that makes the folder a store.
 const STORE_FOLDERS: [&str; 6] = ["arenas", "index", "parity", "quarantine", "keys", ""];
 
-/// What a folder of segments is for: one must not be taken for another.
+/// The purpose of a folder of segments. A folder of one purpose is refused for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Purpose {
-    /// What is in it is on its way, and may be nowhere else.
+    /// Its blocks wait to be delivered, and may exist nowhere else.
     WriteBuffer,
-    /// What is in it is somewhere else, too.
+    /// Its blocks are copies.
     LookAside,
 }
 
-/// A segment, as the list has it.
+/// A segment in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Entry {
-    /// Counted up, never used again.
+    /// Ascending; never reused.
     pub(crate) number: u64,
-    /// Where it is.
+    /// The slot that it occupies.
     pub(crate) slot: u32,
-    /// How many of its blocks, in the log's order, are known to be through.
+    /// The number of its blocks, in the log's order, that are known to be delivered.
     pub(crate) through: u64,
-    /// The scores that it can have.
+    /// The range of its scores.
     #[serde(default = "all_scores")]
     pub(crate) scores: ScoreRange,
 }
@@ -83,58 +86,36 @@ struct List {
     segment: Vec<Entry>,
 }
 
-/// Why a folder of segments was not opened.
+/// Why a folder of segments could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSegmentsError {
-    /// Somebody else has it.
+    /// Another process uses the folder.
     #[error("the folder of a proxy")]
     Lock(#[from] LockError),
-    /// A newer program has written it.
+    /// A newer version of the program has written the list.
     #[error("{LIST} has format {format}; this program reads up to format {FORMAT}: use a newer one")]
-    NewerFormat {
-        /// Its format.
-        format: u32,
-    },
-    /// It is there for something else.
+    NewerFormat { format: u32 },
+    /// The folder has another purpose.
     #[error("the folder holds a {actual}, and not a {expected}: give each proxy a folder of its own")]
-    OtherPurpose {
-        /// What it holds.
-        actual: &'static str,
-        /// What it was to hold.
-        expected: &'static str,
-    },
-    /// What is in it cannot be told.
+    OtherPurpose { actual: &'static str, expected: &'static str },
+    /// The list is damaged or missing, and the folder's purpose is therefore unknown.
     #[error(
         "{LIST} is damaged or gone: if the folder is a look-aside, remove it, as it holds nothing but copies"
     )]
     Damaged,
-    /// Something is in the way.
+    /// The folder holds a foreign file.
     #[error("the folder holds {name}, which no proxy has put there: give the proxy an empty folder")]
-    NotEmpty {
-        /// What is there.
-        name: FileName,
-    },
-    /// Files cannot be read or written.
+    NotEmpty { name: FileName },
     #[error("{file}")]
-    Storage {
-        /// Which.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// One of the stores cannot be opened.
+    Storage { file: FileName, source: io::Error },
+    /// A segment with undelivered blocks cannot be opened.
     #[error(
         "slots/{slot:02} holds blocks that are not through, and cannot be opened: mend it as any store, or move it away and lose them"
     )]
-    Segment {
-        /// Where it is.
-        slot: u32,
-        /// Why not.
-        source: Box<OpenError>,
-    },
+    Segment { slot: u32, source: Box<OpenError> },
 }
 
-/// Why a segment was not begun.
+/// Why a segment could not be begun.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BeginError {
     #[error("slots/{slot:02} cannot be emptied")]
@@ -145,7 +126,7 @@ pub(crate) enum BeginError {
     Open { slot: u32, source: Box<OpenError> },
 }
 
-/// See above.
+/// A folder of segments; see the module.
 pub(crate) struct SegmentFolder {
     world: World,
     purpose: Purpose,
@@ -171,7 +152,8 @@ fn failed(file: &FileName) -> impl FnOnce(io::Error) -> OpenSegmentsError + use<
     move |source| OpenSegmentsError::Storage { file, source }
 }
 
-/// What the list says, or its format if that is a newer one; `None` if it is damaged.
+/// Parses a list, or returns its format as an error if that is newer. Returns `None` for a damaged
+/// list.
 fn parse(text: &[u8]) -> Option<Result<List, u32>> {
     #[derive(Deserialize)]
     struct Format {
@@ -191,7 +173,7 @@ fn parse(text: &[u8]) -> Option<Result<List, u32>> {
 }
 
 impl SegmentFolder {
-    /// Opens the folder, or begins one in an empty one, and says which segments there are.
+    /// Opens the folder, or initialises an empty one. Returns its segments.
     pub(crate) fn open(
         world: World,
         purpose: Purpose,
@@ -199,7 +181,7 @@ impl SegmentFolder {
     ) -> Result<(Self, Vec<Entry>), OpenSegmentsError> {
         let storage = Arc::clone(&world.storage);
         let (lock_file, list_file) = (name("lock"), name(LIST));
-        // The folder may not be there yet.
+        // Creates the folder, too, if necessary.
         match storage.create(&lock_file) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(failed(&lock_file)(error));
@@ -226,7 +208,8 @@ impl SegmentFolder {
                 let entries = folder.found_in_slots()?;
                 let is_damaged = damaged.is_some() || !entries.is_empty();
                 if is_damaged && purpose == Purpose::LookAside {
-                    // It may be anything, a write buffer too; and a look-aside holds nothing but copies.
+                    // The folder may be anything, even a write buffer. A look-aside only holds
+                    // copies, so it can be remade.
                     return Err(OpenSegmentsError::Damaged);
                 }
                 if is_damaged {
@@ -247,7 +230,7 @@ impl SegmentFolder {
         Ok((folder, entries))
     }
 
-    /// Nothing of somebody else's is taken over.
+    /// Refuses a folder that holds foreign files.
     fn check_empty(&self) -> Result<(), OpenSegmentsError> {
         let listed = self.world.storage.list("").map_err(failed(&name(LIST)))?;
         let ours = ["lock", LIST, "segments.toml.new"];
@@ -257,7 +240,7 @@ impl SegmentFolder {
         }
     }
 
-    /// A segment for each slot that holds a store.
+    /// Makes a list entry for each slot that holds a store.
     fn found_in_slots(&self) -> Result<Vec<Entry>, OpenSegmentsError> {
         let mut entries = Vec::new();
         for slot in 0..SEGMENTS_MAX {
@@ -270,7 +253,8 @@ impl SegmentFolder {
         Ok(entries)
     }
 
-    /// Makes the list say this. Durable when it returns; if it fails, the list may say either.
+    /// Replaces the list. It is durable on return. After an error, the list may be the old or the
+    /// new one.
     pub(crate) fn note(&self, entries: &[Entry]) -> io::Result<()> {
         let list = List { format: FORMAT, purpose: self.purpose, segment: entries.to_vec() };
         let body = toml::to_string(&list).map_err(io::Error::other)?;
@@ -284,7 +268,7 @@ impl SegmentFolder {
         World { storage, ..self.world.clone() }
     }
 
-    /// Opens the store in a slot to be written, as a crash has left it.
+    /// Opens the store in a slot for writing, and recovers it from a crash.
     pub(crate) fn open_store(&self, slot: u32) -> Result<Store, OpenError> {
         let access = Access::Write { holder: &self.holder };
         let store = Store::open(self.world_of(slot), None, access, &mut |_| {})?;
@@ -292,7 +276,7 @@ impl SegmentFolder {
         Ok(store)
     }
 
-    /// Empties a slot and makes a store in it. The list does not name it yet.
+    /// Empties a slot and makes a store in it. The caller adds it to the list.
     pub(crate) fn begin_store(&self, slot: u32) -> Result<Store, BeginError> {
         self.clear(slot).map_err(|source| BeginError::Clear { slot, source })?;
         let mut id = [0; 16];
@@ -307,7 +291,7 @@ impl SegmentFolder {
         self.open_store(slot).map_err(|source| BeginError::Open { slot, source: Box::new(source) })
     }
 
-    /// Removes all that is in a slot. That nothing of it comes back is durable when this returns.
+    /// Removes the contents of a slot. The removal is durable on return.
     pub(crate) fn clear(&self, slot: u32) -> io::Result<()> {
         let storage = &self.world.storage;
         let whole = slot_folder(slot);
@@ -329,7 +313,7 @@ impl SegmentFolder {
         Ok(())
     }
 
-    /// How much room a slot takes, in bytes.
+    /// The bytes of the arenas in a slot.
     pub(crate) fn bytes_in(&self, slot: u32) -> io::Result<u64> {
         let storage = &self.world.storage;
         let files = storage.list(&format!("{}/arenas", slot_folder(slot)))?;
@@ -341,7 +325,7 @@ fn slot_folder(slot: u32) -> String {
     format!("slots/{slot:02}")
 }
 
-/// Whether a list can be what this program has written.
+/// Reports whether a list is consistent.
 fn is_sound(entries: &[Entry]) -> bool {
     let ascending = entries.is_sorted_by(|one, next| one.number < next.number);
     let ranges = entries.iter().all(|entry| entry.scores.first <= entry.scores.last);
@@ -393,7 +377,7 @@ mod tests {
         }
         let list = storage.read_whole_of(LIST);
         let found = [Entry { number: 1, slot: 3, through: 0, scores: ScoreRange::ALL }];
-        // A 4 that has become a 5 would pass for a block that is through.
+        // A 4 that has turned into a 5 would mark an undelivered block as delivered.
         let changed = String::from_utf8(list.clone()).unwrap().replace("41", "51").into_bytes();
         for damaged in [changed, list[..list.len() / 2].to_vec(), Vec::new(), vec![0xff; 100_000]] {
             storage.set_contents(&name(LIST), damaged);

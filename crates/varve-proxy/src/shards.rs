@@ -1,11 +1,14 @@
-//! Blocks spread over several stores by the leading bits of their scores (memventi's load balancing: Lukkien 2008, chapter 9).
+//! Distributes blocks over several stores by the leading bits of their scores (memventi's load
+//! balancing: Lukkien 2008, chapter 9).
 //!
-//! The leading 32 bits of a score, as a fraction of all there are, say which of N stores has the block: of 4 stores the first has the scores
-//! that begin with the bits 00, and so on. So the order of the stores is part of where things are.
+//! The leading 32 bits of a score, as a fraction of 2^32, select one of N stores. Of 4 stores, the
+//! first has the scores that begin with the bits 00, and so on. The order of the stores therefore
+//! determines where blocks are.
 //!
-//! What must always be true:
-//! - A store that is down fails reads and writes of its own blocks, with an error that names it, and nothing else.
-//! - A sync asks only those stores to which something was written since their last sync that succeeded.
+//! Invariants:
+//! - An unreachable store fails only the reads and writes of its own blocks, with an error that
+//!   names it.
+//! - A sync involves only the stores that were written to since their last successful sync.
 
 mod group;
 mod range;
@@ -26,35 +29,31 @@ pub(crate) use group::ShardGroup;
 pub(crate) use range::ScoreRange;
 use range::leading_bits;
 
-/// More stores than anybody spreads blocks over.
+/// The maximum number of shards.
 pub const SHARDS_MAX: usize = 256;
 
 /// One of the stores.
 pub struct Shard {
-    /// What people call it.
+    /// Its name in messages.
     pub name: String,
-    /// Its blocks.
     pub blocks: Arc<dyn BlockStore>,
 }
 
-/// Why blocks cannot be spread.
+/// Why blocks cannot be distributed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShardsError {
-    /// Nothing to spread them over, or too much.
+    /// There are no stores, or too many.
     #[error("blocks are spread over 1 to {SHARDS_MAX} stores, not over {count}")]
-    Count {
-        /// How many there were to be.
-        count: usize,
-    },
-    /// Where a block belongs must be known before it is stored.
+    Count { count: usize },
+    /// The shard of a block is derived from its score before it is stored, so scores must be SHA-1.
     #[error("{name}: blocks are spread over stores of SHA-1 scores only")]
     NotSha1 {
-        /// The store that is none.
+        /// The store with other scores.
         name: String,
     },
 }
 
-/// What went wrong, and where.
+/// An error of one shard.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "shard {number} of {count}, {name}, which has the scores from {first:08x}… to {last:08x}…, fails; the other shards go on"
@@ -71,27 +70,27 @@ pub struct ShardFailed {
 struct Part {
     name: String,
     blocks: Arc<dyn BlockStore>,
-    /// Whether something was written to it that no sync has covered.
+    /// Set while blocks were written that no sync has covered.
     is_dirty: AtomicBool,
-    /// Held by the one who syncs it: whoever comes meanwhile waits, and does not take it for clean.
+    /// Held during a sync: a concurrent sync waits, and does not take the shard for clean.
     gate: Mutex<()>,
-    /// Whether it has failed when it was last asked for something.
+    /// The last request has failed.
     is_failing: AtomicBool,
     failures: AtomicU64,
 }
 
-/// How one of the stores is doing.
+/// The state of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardStatus {
-    /// What people call it.
+    /// Its name in messages.
     pub name: String,
-    /// Whether it has failed when it was last asked for something.
+    /// The last request has failed.
     pub is_failing: bool,
-    /// How often it has failed.
+    /// The number of failed requests.
     pub failures: u64,
 }
 
-/// Blocks spread over several stores.
+/// Blocks that are distributed over several stores.
 pub struct Shards {
     parts: Vec<Part>,
     workers: Arc<dyn Workers>,
@@ -99,7 +98,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Spreads blocks over these stores, in this order. `workers` ask several at the same time.
+    /// Distributes blocks over these stores, in this order. `workers` run concurrent requests.
     ///
     /// # Errors
     /// [`ShardsError`].
@@ -121,13 +120,13 @@ impl Shards {
         Ok(Self { parts: shards.into_iter().map(part).collect(), workers, empty: Score::sha1(&[]) })
     }
 
-    /// How many stores there are.
+    /// The number of stores.
     #[must_use]
     pub fn count(&self) -> usize {
         self.parts.len()
     }
 
-    /// How each of them is doing, in their order.
+    /// The state of each store, in order.
     #[must_use]
     pub fn status(&self) -> Vec<ShardStatus> {
         let status = |part: &Part| ShardStatus {
@@ -180,7 +179,7 @@ impl Shards {
     }
 
     fn sync_those(&self, numbers: &Range<usize>) -> Result<(), SyncError> {
-        // All of them, though one fails: what can be made durable is.
+        // Sync all shards, even if one fails, to make as much as possible durable.
         let asked = |number| if numbers.contains(&number) { vec![0] } else { Vec::new() };
         let asked: Vec<Vec<usize>> = (0..self.parts.len()).map(asked).collect();
         let answers = self.ask_each(&asked, |number, part, _| {
@@ -189,7 +188,7 @@ impl Shards {
         answers.into_iter().try_for_each(|(_, answer)| answer)
     }
 
-    /// Which of `scores` belong to which store, by their place.
+    /// Groups scores by store: for each store, their positions in `scores`.
     fn places(&self, scores: impl Iterator<Item = Score>) -> Vec<Vec<usize>> {
         let mut places = vec![Vec::new(); self.parts.len()];
         for (place, score) in scores.enumerate() {
@@ -198,7 +197,7 @@ impl Shards {
         places
     }
 
-    /// Asks each store that has something to do, all at the same time.
+    /// Calls `ask` concurrently for each store that has something to do.
     fn ask_each<T: Send>(
         &self,
         places: &[Vec<usize>],
@@ -212,14 +211,14 @@ impl Shards {
         });
         let tasks: Vec<Task<'_>> = tasks.collect();
         match tasks.len() {
-            // One caller is enough.
+            // A single request needs no worker.
             0 | 1 => tasks.into_iter().for_each(|task| task()),
             _ => self.workers.run_all(tasks),
         }
         busy.into_iter().zip(answers.into_iter().flatten()).collect()
     }
 
-    /// Puts blocks that have these scores.
+    /// Puts blocks with the given scores.
     fn put_named(&self, blocks: &[Block<'_>], scores: Vec<Score>) -> Result<Vec<Score>, PutError> {
         if let Some(large) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: large.bytes.len() });
@@ -228,7 +227,7 @@ impl Shards {
         let answers = self.ask_each(&places, |number, part, own| {
             let blocks: Vec<Block<'_>> = own.iter().map(|place| blocks[*place]).collect();
             let put = part.blocks.put_batch(&blocks);
-            // Some may have been stored though it failed.
+            // A failed put may have stored some of the blocks.
             part.is_dirty.store(true, Ordering::SeqCst);
             part.note(matches!(put, Err(PutError::Failed { .. })));
             let named = put.map_err(|error| self.put_failed(number, error))?;
@@ -310,7 +309,7 @@ impl BlockStore for Shards {
 }
 
 impl Part {
-    /// Remembers how an answer was.
+    /// Records the outcome of a request.
     fn note(&self, is_failing: bool) {
         self.is_failing.store(is_failing, Ordering::Relaxed);
         self.failures.fetch_add(is_failing.into(), Ordering::Relaxed);

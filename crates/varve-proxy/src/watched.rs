@@ -1,4 +1,4 @@
-//! How proxies are doing: as lines for people, and as numbers for programs that watch.
+//! The state of proxies: as text for people, and as metrics for monitoring.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,33 +18,31 @@ pub(crate) enum Part {
     ReadAhead(Arc<ReadAhead>),
 }
 
-/// Proxies that run, by the names that their configuration gives them.
+/// Running proxies, by their names in the configuration.
 #[derive(Clone)]
 pub struct Watched(pub(crate) Vec<(String, Part)>);
 
-/// One thing that is measured, of every proxy that has it.
+/// One metric, with its values for all proxies that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyMetric {
-    /// What it is called, as Prometheus calls things.
+    /// The name of the metric, in the style of Prometheus.
     pub name: &'static str,
-    /// What it says.
+    /// The description of the metric.
     pub help: &'static str,
-    /// Whether it is counted up, and never down.
+    /// The value never decreases.
     pub is_counter: bool,
-    /// Each with its labels.
     pub samples: Vec<ProxySample>,
 }
 
-/// One number.
+/// One value of a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxySample {
-    /// What it is of: the name of a label, and its value.
+    /// Names and values of the labels.
     pub labels: Vec<(&'static str, String)>,
-    /// How much.
     pub value: u64,
 }
 
-/// What the names of numbers say; the ends in `_total` are counters.
+/// The descriptions of the metrics. Names that end in `_total` are counters.
 const HELP: [(&str, &str); 16] = [
     ("varve_cache_reads_total", "Blocks that a cache gave, by where it had them from."),
     ("varve_cache_look_aside_failures_total", "Reads and writes at which a look-aside failed."),
@@ -64,11 +62,11 @@ const HELP: [(&str, &str); 16] = [
     ("varve_read_ahead_misses_total", "Reads of blocks that had not."),
 ];
 
-/// A number, with what tells it from others of the same name and proxy.
+/// The name of a metric, an optional label, and the value.
 type Number = (&'static str, Option<(&'static str, String)>, u64);
 
 impl Watched {
-    /// One thing a line, for people to read.
+    /// A report for people, with one value per line.
     #[must_use]
     pub fn report(&self) -> String {
         let mut text = String::new();
@@ -80,7 +78,7 @@ impl Watched {
         text
     }
 
-    /// The numbers as they are now, those of one name together.
+    /// The current metrics, grouped by name.
     #[must_use]
     pub fn metrics(&self) -> Vec<ProxyMetric> {
         let numbers: Vec<(&String, Number)> = self

@@ -1,4 +1,4 @@
-//! How far a way has got.
+//! The progress of a route.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use varve_world::Timestamp;
 
 use super::segment::Segment;
 
-/// Where the way has got to.
+/// The progress of a route.
 #[derive(Default)]
 pub(super) struct Trickle {
     pub(super) cursor: Option<Cursor>,
-    /// Segments with blocks that the store behind has refused, and when they are tried again.
+    /// Segments with blocks that the target has refused, and the time of their next attempt.
     pub(super) kept: BTreeMap<u64, Timestamp>,
 }
 
-/// A place in a segment.
+/// A position in a segment.
 pub(super) struct Cursor {
     pub(super) segment: Arc<Segment>,
-    /// Arenas that are still to be read, the next one first.
+    /// The arenas that are still to be read, in order.
     pub(super) arenas: VecDeque<ArenaId>,
-    /// Names of the arena that was read last, the next one first.
+    /// The remaining names of the current arena, in order.
     pub(super) names: VecDeque<BlockName>,
-    /// How many names are still passed over, as they are marked as through.
+    /// The number of names still to be skipped, because they are marked as delivered.
     pub(super) skip: u64,
-    /// How many blocks lie behind.
+    /// The number of blocks before this position.
     pub(super) done: u64,
-    /// How many of them are at the store behind, without a gap; held ones end it.
+    /// The number of delivered blocks from the segment's beginning up to the first held block.
     pub(super) gapless: u64,
     pub(super) held: u64,
     pub(super) unsynced_bytes: u64,
@@ -47,7 +47,7 @@ impl Cursor {
         self.done += count;
     }
 
-    /// Reads on, until there are names or there is nothing more.
+    /// Reads more arenas, until there are names or no arenas are left.
     pub(super) fn fill(&mut self) {
         while self.names.is_empty()
             && let Some(arena) = self.arenas.pop_front()
@@ -71,7 +71,8 @@ impl Cursor {
         }
     }
 
-    /// Which blocks those were cannot be told, and so not either which of the others are through.
+    /// Records an unreadable arena. It is unknown which blocks it held, so the count of delivered
+    /// blocks does not apply beyond it.
     pub(super) fn note_unreadable(&mut self, error: &dyn std::error::Error) {
         tracing::error!(
             error = with_causes(error),

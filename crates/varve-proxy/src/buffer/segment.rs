@@ -1,4 +1,4 @@
-//! The stores of blocks that are on their way, and how much room each way may take of them.
+//! The segments of waiting blocks, and the share of space of each route.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,22 +10,22 @@ use varve_world::Timestamp;
 use crate::segments::{Entry, SEGMENTS_MAX};
 use crate::shards::ScoreRange;
 
-/// A way can always have so many segments: one that is open, and one that is being sent.
+/// Each route is guaranteed this many segments: one that is open, and one that is being sent.
 const SLOTS_OF_A_WAY: usize = 2;
 
-/// A store of blocks that are on their way.
+/// A store of blocks that wait to be sent.
 pub(super) struct Segment {
     pub(super) number: u64,
     pub(super) slot: u32,
-    /// Which way they go.
+    /// The number of its route.
     pub(super) way: usize,
-    /// What scores they can have.
+    /// The range of its scores.
     pub(super) scores: ScoreRange,
     pub(super) through: AtomicU64,
     pub(super) store: Store,
-    /// Room that it takes, or may take.
+    /// The space that it takes or may take.
     pub(super) bytes: AtomicU64,
-    /// When the first block was put into it in this session.
+    /// The time of the first put in this session.
     pub(super) first_put: Mutex<Option<Timestamp>>,
 }
 
@@ -40,23 +40,23 @@ impl Segment {
     }
 }
 
-/// All of them.
+/// All segments of a buffer.
 pub(super) struct Segments {
     /// Oldest first.
     pub(super) closed: Vec<Arc<Segment>>,
-    /// One for each way, at most.
+    /// At most one for each route.
     pub(super) open: Vec<Option<Arc<Segment>>>,
-    /// No longer needed; somebody may still be reading there.
+    /// Delivered segments that may still be read.
     pub(super) gone: Vec<Arc<Segment>>,
     pub(super) next_number: u64,
-    /// So many ways take new blocks, and each has a share of the room that no other takes.
+    /// The number of routes that take new blocks. Each has a guaranteed share of the space.
     pub(super) sharing: usize,
-    /// How much is shared.
+    /// The space of all routes together.
     pub(super) bytes_max: u64,
 }
 
 impl Segments {
-    /// Those that are not through.
+    /// The segments that are not fully delivered.
     pub(super) fn live(&self) -> impl Iterator<Item = &Arc<Segment>> {
         self.closed.iter().chain(self.open.iter().flatten())
     }
@@ -65,12 +65,13 @@ impl Segments {
         self.live().chain(&self.gone).map(|segment| segment.bytes()).sum()
     }
 
-    /// What waits to go one way.
+    /// The bytes that wait on one route.
     pub(super) fn used_by(&self, way: usize) -> u64 {
         self.live().filter(|segment| segment.way == way).map(|segment| segment.bytes()).sum()
     }
 
-    /// How much there may be of one way: what the others leave, and half of what would be its part if all were alike is left to each of them.
+    /// The limit for one route: the space that the others leave. Each of them keeps at least half
+    /// of an equal share.
     pub(super) fn room_of(&self, way: usize) -> u64 {
         let share = self.bytes_max / (2 * self.sharing as u64);
         let others = (0..self.open.len()).filter(|other| *other != way);
@@ -82,14 +83,14 @@ impl Segments {
         self.bytes_max.saturating_sub(taken.sum::<u64>() + gone)
     }
 
-    /// As the list has them: in the order in which they were begun.
+    /// The entries for the list, in the order in which the segments were begun.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = self.live().map(|segment| segment.entry()).collect();
         entries.sort_unstable_by_key(|entry| entry.number);
         entries
     }
 
-    /// A slot for another segment of a way, if enough are left for the other ways.
+    /// A free slot for another segment of a route, if enough slots remain for the other routes.
     pub(super) fn free_slot(&self, way: usize) -> Option<u32> {
         let is_free = |slot: &u32| self.live().chain(&self.gone).all(|segment| segment.slot != *slot);
         let free: Vec<u32> = (0..SEGMENTS_MAX).filter(is_free).collect();

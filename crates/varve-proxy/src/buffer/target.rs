@@ -1,4 +1,4 @@
-//! Where what is buffered goes, and by which ways.
+//! The target of a write buffer, and the routes to it.
 
 use std::sync::Arc;
 
@@ -9,20 +9,21 @@ use varve_world::Timestamp;
 use super::cursor::Trickle;
 use crate::shards::{ScoreRange, ShardGroup, Shards};
 
-/// Of more shards than these, neighbours share a way: each way has a log of its own, and all of them are synced for who syncs the buffer.
+/// With more shards than this, neighbouring shards share a route: each route has a log of its own,
+/// and a sync of the buffer syncs them all.
 const WAYS_MAX: usize = 16;
 
-/// What a write buffer stands in front of.
+/// The store behind a write buffer.
 #[derive(Clone)]
 pub enum BufferTarget {
-    /// A store that takes all, or nothing.
+    /// A single store, which is either reachable or not.
     Whole(Arc<dyn BlockStore>),
-    /// Shards, of which some may be away.
+    /// Shards, some of which may be unreachable.
     Shards(Arc<Shards>),
 }
 
 impl BufferTarget {
-    /// All of it.
+    /// The target as a single store.
     pub(super) fn blocks(&self) -> Arc<dyn BlockStore> {
         match self {
             Self::Whole(blocks) => Arc::clone(blocks),
@@ -30,7 +31,8 @@ impl BufferTarget {
         }
     }
 
-    /// The ways to it. If there are several, one more is for what was buffered when the shards were others.
+    /// The routes to the target. If there are several, the last one is for blocks that were
+    /// buffered when the shards were different.
     pub(super) fn ways(&self) -> Vec<Way> {
         let whole = || Way::new(self.blocks(), ScoreRange::ALL);
         match self {
@@ -53,15 +55,15 @@ impl<T: BlockStore + 'static> From<Arc<T>> for BufferTarget {
     }
 }
 
-/// A way to the target.
+/// A route to the target.
 pub(super) struct Way {
     pub(super) target: Arc<dyn BlockStore>,
-    /// What goes this way.
+    /// The scores of the blocks on this route.
     pub(super) scores: ScoreRange,
     pub(super) trickle: Mutex<Trickle>,
-    /// Why nothing gets through, if that is so.
+    /// Why the route is blocked, if it is.
     pub(super) trouble: Mutex<Option<String>>,
-    /// Since when it has no room and nothing gets through.
+    /// Set while the route is full and blocked: the time when that began.
     pub(super) full_since: Mutex<Option<Timestamp>>,
 }
 
@@ -77,12 +79,12 @@ impl Way {
     }
 }
 
-/// The way of a new block: the first one that takes it.
+/// The route of a new block: the first one that covers its score.
 pub(super) fn way_of(ways: &[Way], score: &Score) -> usize {
     ways.iter().position(|way| way.scores.contains(score)).expect("one of them takes every score")
 }
 
-/// The way of a segment: the narrowest that takes all that it can have.
+/// The route of a segment: the narrowest one that covers all its scores.
 pub(super) fn way_of_all(ways: &[Way], scores: &ScoreRange) -> usize {
     ways.iter().position(|way| way.scores.covers(scores)).expect("the last one takes every score")
 }

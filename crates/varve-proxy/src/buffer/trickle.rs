@@ -1,4 +1,5 @@
-//! The way of what is buffered to the store behind: one step after the other, each of which may be the last one for a long time.
+//! Sends buffered blocks to the target in small steps. After each step, the target may become
+//! unreachable for a long time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,37 +15,35 @@ use super::cursor::{Cursor, Trickle};
 use super::segment::Segment;
 use super::target::Way;
 
-/// So many blocks are sent in one step, and about so many bytes.
+/// The limits of one step.
 const STEP_BLOCKS: usize = 256;
 const STEP_BYTES: usize = 2 << 20;
-/// After so many bytes the store behind is asked to make them durable, and they are marked as through.
+/// After this many bytes, the target is synced, and the blocks are marked as delivered.
 const SYNC_BYTES: u64 = 16 << 20;
-/// Who fails to take a block so many times, and is there each time, has meant this block.
+/// If a reachable target fails to take a block this often, the block counts as refused.
 const REFUSALS: u32 = 3;
-/// What is refused is tried again after this.
+/// The pause before a refused block is tried again.
 const HELD_PAUSE: Duration = Duration::from_secs(600);
 
-/// What a step has done.
+/// The outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// There was nothing to do.
     Idle,
-    /// Some blocks were sent.
+    /// Blocks were sent.
     Sent {
-        /// Their bytes.
         bytes: u64,
     },
     /// The end of a segment was reached.
     Ended,
-    /// The store behind takes nothing: it is to be tried again after a pause.
+    /// The target accepts nothing; try again after a pause.
     Away {
-        /// Why.
         reason: String,
     },
 }
 
 impl WriteBuffer {
-    /// Does one piece of the work of a way in the background: sends some blocks, or finds that there is nothing to do, or nobody to send it to.
+    /// Does one unit of background work for a route: sends some blocks, or finds that there is
+    /// nothing to do or that the target is unreachable.
     pub fn step(&self, way: usize) -> Step {
         let number = way;
         let way = &self.ways[number];
@@ -90,11 +89,12 @@ impl WriteBuffer {
         step
     }
 
-    /// The segment of a way whose turn it is. If there is none and blocks have waited long enough, theirs is closed.
+    /// The next segment of a route to send. If there is none, and the blocks in the open segment
+    /// have waited long enough, closes and returns that one.
     fn next_segment(&self, way: usize, kept: &BTreeMap<u64, Timestamp>) -> Option<Arc<Segment>> {
         let now = self.world.clock.now();
         let due = |segment: &Arc<Segment>| match kept.get(&segment.number) {
-            // A clock that was set back must not keep them for ever.
+            // If the clock was set back, a segment must not wait for ever.
             Some(until) => now >= *until || until.0.saturating_sub(now.0) > nanoseconds(HELD_PAUSE),
             None => true,
         };
@@ -112,7 +112,7 @@ impl WriteBuffer {
         if found.is_some() || !is_open_due {
             return found;
         }
-        // A failure is remembered as the buffer's fault; who writes is told.
+        // A failure sets the buffer's fault, which writers then get.
         self.sync_open(way).ok()?;
         let mut segments = self.segments.write();
         self.close_open(&mut segments, way).ok()?;
@@ -138,7 +138,7 @@ impl WriteBuffer {
         cursor
     }
 
-    /// Sends the next blocks; `None` at the end of the segment.
+    /// Sends the next blocks. Returns `None` at the end of the segment.
     fn send(&self, way: &Way, cursor: &mut Cursor) -> Result<Option<Step>, String> {
         cursor.fill();
         if cursor.names.is_empty() {
@@ -167,7 +167,7 @@ impl WriteBuffer {
             self.note_sent(cursor, read.len(), sent_bytes);
             return Ok(Some(Step::Sent { bytes: sent_bytes as u64 }));
         }
-        // One by one, to find out which of them cannot be sent.
+        // Send the blocks one by one, to find those that fail.
         for (name, found) in &read {
             let sent = match found {
                 Ok(found) => match put_one(way, block(name, found)) {
@@ -200,12 +200,12 @@ impl WriteBuffer {
         self.counters.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Has the store behind make durable what was sent, and marks it as through.
+    /// Syncs the target, and marks the sent blocks as delivered.
     fn mark(&self, way: &Way, cursor: &mut Cursor) -> Result<(), String> {
         way.target.sync().map_err(|error| with_causes(&error))?;
         cursor.unsynced_bytes = 0;
         cursor.segment.through.fetch_max(cursor.gapless, Ordering::SeqCst);
-        // That it is not marked only means that it would be sent again.
+        // If marking fails, the blocks are only sent again.
         let _alone = self.list.lock();
         let segments = self.segments.read();
         if let Err(error) = self.folder.note(&segments.entries()) {
@@ -214,7 +214,7 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// The end of a segment: it is dropped if all of it is through.
+    /// Handles the end of a segment: removes it if all of it has been delivered.
     fn end(&self, way: &Way, cursor: &mut Cursor, kept: &mut BTreeMap<u64, Timestamp>) -> Result<(), String> {
         let number = cursor.segment.number;
         if cursor.held > 0 {
@@ -241,7 +241,7 @@ impl WriteBuffer {
     }
 }
 
-/// Sends one block, and tells a store that does not want it from one that is not there.
+/// Sends one block. Distinguishes a target that refuses it from one that is unreachable.
 fn put_one(way: &Way, block: Block<'_>) -> Result<(), NotSent> {
     let mut refusals = 0;
     loop {
@@ -254,10 +254,10 @@ fn put_one(way: &Way, block: Block<'_>) -> Result<(), NotSent> {
             PutError::Collision { .. } | PutError::TooLarge { .. } => {
                 return Err(NotSent::Refused(reason));
             }
-            // It may be mended.
+            // The target may become writable again.
             PutError::ReadOnly { .. } => return Err(NotSent::Away(reason)),
             PutError::Failed { .. } if way.target.sync().is_err() => return Err(NotSent::Away(reason)),
-            // Whoever can sync is there; but it may have come back only just now, and is asked again.
+            // A target that can sync is reachable. It may have come back only now, so try again.
             PutError::Failed { .. } => refusals += 1,
         }
         if refusals == REFUSALS {

@@ -137,7 +137,7 @@ fn a_circle_is_told_from_a_store_that_two_use() {
     let shared = "serve = \"c\"\n[store.c]\nkind = \"cache\"\nsource = \"far\"\nlook-aside = \"far\"\n\
                   [store.far]\nkind = \"server\"\naddress = \"far\"\n";
     Configuration::from_text(shared).unwrap();
-    // Deeper than anybody goes, and no deeper stack for it.
+    // Far beyond the limit: must be refused without deep recursion.
     let deep: String =
         (0..500).map(|number| ahead(&format!("s{number}"), &format!("s{}", number + 1))).collect();
     let deep = format!("serve = \"s0\"\n{deep}[store.s500]\nkind = \"server\"\naddress = \"far\"\n");

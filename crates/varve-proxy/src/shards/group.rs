@@ -1,4 +1,4 @@
-//! Some of the shards, as a store of their own: what the others do is nothing to it.
+//! A group of shards as a store of its own, independent of the other shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,20 +8,21 @@ use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncE
 
 use super::{ScoreRange, Shards};
 
-/// See above. It takes only blocks of its own shards, as its sync asks only those.
+/// A group of shards; see the module. It takes only blocks of its own shards, because its sync
+/// covers only those.
 pub(crate) struct ShardGroup {
     shards: Arc<Shards>,
     numbers: Range<usize>,
     scores: ScoreRange,
 }
 
-/// A block was brought to shards that it does not belong to.
+/// A block was put to a group that it does not belong to.
 #[derive(Debug, thiserror::Error)]
 #[error("the block belongs to another shard")]
 struct Elsewhere;
 
 impl ShardGroup {
-    /// At most `groups_max` groups, each of neighbours, which are all the shards together.
+    /// Divides the shards into at most `groups_max` groups of neighbours.
     pub(crate) fn all(shards: &Arc<Shards>, groups_max: usize) -> Vec<Self> {
         let count = shards.count();
         let groups = count.min(groups_max);
@@ -33,7 +34,7 @@ impl ShardGroup {
         (0..groups).map(group).collect()
     }
 
-    /// The scores that belong to it.
+    /// The range of scores of the group.
     pub(crate) fn scores(&self) -> ScoreRange {
         self.scores
     }

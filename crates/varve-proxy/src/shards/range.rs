@@ -1,4 +1,4 @@
-//! Which scores: by their leading 32 bits.
+//! Ranges of scores, by their leading 32 bits.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ pub(super) fn leading_bits(score: &Score) -> u32 {
     score.as_bytes().iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte))
 }
 
-/// All scores whose leading bits are between these two.
+/// The scores whose leading bits lie between two bounds, both inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u32; 2]", into = "[u32; 2]")]
 pub(crate) struct ScoreRange {
@@ -19,10 +19,10 @@ pub(crate) struct ScoreRange {
 }
 
 impl ScoreRange {
-    /// Every score there is.
+    /// All scores.
     pub(crate) const ALL: Self = Self { first: 0, last: u32::MAX };
 
-    /// What these of `count` equal parts have.
+    /// The range of these parts, of `count` equal parts.
     pub(super) fn part(numbers: Range<usize>, count: usize) -> Self {
         let begin = |number: usize| ((number as u64) << 32).div_ceil(count as u64);
         let narrow = |bits: u64| u32::try_from(bits).unwrap_or(u32::MAX);
@@ -33,7 +33,7 @@ impl ScoreRange {
         (self.first..=self.last).contains(&leading_bits(score))
     }
 
-    /// Whether all of another one is in it.
+    /// Reports whether `other` lies within this range.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
