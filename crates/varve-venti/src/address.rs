@@ -1,4 +1,4 @@
-//! Where a Venti is, in every way that people write it.
+//! The address of a Venti server, in all its customary notations.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fmt;
@@ -7,26 +7,27 @@ use std::str::FromStr;
 
 use crate::PORT;
 
-/// The name of the port, for those who have no number.
+/// The service name that stands for the default port.
 const SERVICE: &str = "venti";
-/// How an address begins that is a URL.
+/// The prefix of a URL.
 const URL: &str = "venti://";
-/// The same for one that is reached by TLS.
+/// The prefix of a URL for TLS.
 const TLS_URL: &str = "venti+tls://";
 
-/// `HOST`, `HOST:PORT`, `tcp!HOST`, `tcp!HOST!PORT`, `unix!PATH` or `venti://HOST:PORT`; `tls!HOST!PORT` or `venti+tls://HOST:PORT` by TLS. The
-/// host `*`, or none before `:PORT`, is every address of this machine.
+/// `HOST`, `HOST:PORT`, `tcp!HOST`, `tcp!HOST!PORT`, `unix!PATH` or `venti://HOST:PORT`; for TLS
+/// `tls!HOST!PORT` or `venti+tls://HOST:PORT`. The host `*`, or an empty one before `:PORT`, stands
+/// for all addresses of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A name or an address, and a port.
+    /// A host name or IP address, and a port.
     Tcp(String, u16),
-    /// The same, and the protocol is spoken inside TLS.
+    /// Like `Tcp`, with the protocol inside TLS.
     Tls(String, u16),
-    /// A socket in the file system.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// Why a text says nowhere.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no address of a Venti: write HOST, HOST:PORT, [ADDRESS]:PORT, :PORT, tcp!HOST!PORT, unix!PATH, venti://HOST:PORT or venti+tls://HOST:PORT"
@@ -70,7 +71,7 @@ impl Address {
     }
 }
 
-/// `HOST`, `HOST:PORT`, `[ADDRESS]`, `[ADDRESS]:PORT`, or `:PORT`.
+/// Parses `HOST`, `HOST:PORT`, `[ADDRESS]`, `[ADDRESS]:PORT`, or `:PORT`.
 fn with_colon(text: &str) -> Option<Address> {
     if let Some((host, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         let port = if rest.is_empty() { SERVICE } else { rest.strip_prefix(':')? };

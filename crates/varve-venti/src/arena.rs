@@ -1,5 +1,5 @@
-//! The files of plan9port's Venti: its log of blocks, as partitions of arenas. Big-endian. Bytes only: what is read where, and what hashes to
-//! what, is for the caller to find out.
+//! The files of plan9port's Venti: its log of blocks, as partitions of arenas. Numbers are
+//! big-endian. This module only decodes bytes: the caller reads them and checks hashes.
 //!
 //! ```text
 //! partition: 256 KiB ─ header ─ table of arenas ─ arena ─ arena ─ …
@@ -18,10 +18,10 @@ pub use partition::{
 };
 pub use trailer::{ARENA_TRAILER_BYTES, ArenaTrailer, DecodeArenaTrailerError};
 
-/// How long the name of an arena is, filled up with zeros.
+/// The length of an arena's name, padded with zeros.
 const NAME_BYTES: usize = 64;
 
-/// Takes fields from the front; where there are too few bytes, `None`.
+/// Reads fields from the front of a slice. Returns `None` if too few bytes are left.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -54,7 +54,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Whether some Venti may have blocks of this size in its files.
+/// Reports whether a Venti server may use this block size in its files.
 fn is_block_size(bytes: u32) -> bool {
     bytes.is_power_of_two() && (512..=65_536).contains(&bytes)
 }

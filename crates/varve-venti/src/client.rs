@@ -10,83 +10,67 @@ use crate::{
     Version, WireType,
 };
 
-/// Every reply but a block is shorter than this.
+/// Every reply except for a block is shorter than this.
 const MESSAGE_BYTES_MIN: usize = 4096;
 
-/// What a server has answered to one request.
+/// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The request's own. It can be used again.
+    /// The tag of the request. It may be reused now.
     pub tag: u8,
-    /// What is said: of the kind that was asked for, or an error's text.
+    /// A reply of the requested kind, or the text of an error.
     pub reply: Result<Reply, String>,
 }
 
-/// Why nothing can be asked.
+/// Why a request cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// The server has not said which version it speaks, or has not said hello.
+    /// The server has not completed the handshake yet.
     #[error("the server has not said hello yet")]
     NotReady,
-    /// All of them wait for answers.
+    /// All tags wait for answers.
     #[error("all tags are in use")]
     NoTag,
-    /// It cannot be said.
+    /// The request cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeRequestError),
 }
 
-/// Why a connection cannot go on.
+/// Why a connection has failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// It did not begin.
+    /// The version negotiation failed.
     #[error(transparent)]
     Version(#[from] VersionError),
-    /// It is a flood.
+    /// A message exceeds all limits.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// It makes no sense.
+    /// A reply is malformed.
     #[error(transparent)]
     Reply(#[from] DecodeReplyError),
-    /// It said no to a hello.
+    /// The server refused the client's hello.
     #[error("the server does not want this client: {reason}")]
-    Refused {
-        /// Its words.
-        reason: String,
-    },
-    /// It answers what nobody asked, or twice.
+    Refused { reason: String },
+    /// The server answers a tag without an outstanding request.
     #[error("the server answers tag {tag}, under which nothing was asked")]
-    NotAsked {
-        /// The tag.
-        tag: u8,
-    },
-    /// It answers something else.
+    NotAsked { tag: u8 },
+    /// The reply is of another kind than the request.
     #[error("the server answers a request for {asked} under tag {tag} with something else")]
-    WrongKind {
-        /// The tag.
-        tag: u8,
-        /// What was asked for.
-        asked: &'static str,
-    },
-    /// It sends more than was asked for.
+    WrongKind { tag: u8, asked: &'static str },
+    /// A block is longer than requested.
     #[error("the server answers a read of at most {asked} bytes under tag {tag} with {bytes}")]
     TooMuch {
-        /// The tag.
         tag: u8,
-        /// What was asked for.
         asked: u32,
-        /// What came, or was announced.
+        /// The number of bytes that arrived or were announced.
         bytes: usize,
     },
-    /// Nobody could tell what it answers.
+    /// The message cannot be a reply, and cannot be assigned to a request.
     #[error("the server sent a message of {length} bytes that cannot be a reply")]
-    NotAReply {
-        /// How long it is.
-        length: u32,
-    },
+    NotAReply { length: u32 },
 }
 
-/// What an answer has to be like.
+/// The kind of answer that a request expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Ping,
@@ -102,7 +86,8 @@ enum State {
     Ready(Messages),
 }
 
-/// A connection to a server. Bytes go in with [`receive`](Self::receive); what is [`unsent`](Self::take_unsent) goes out.
+/// A connection to a server. Pass received bytes to [`receive`](Self::receive), and send the bytes
+/// from [`take_unsent`](Self::take_unsent).
 #[derive(Debug)]
 pub struct ClientConnection {
     state: State,
@@ -110,14 +95,15 @@ pub struct ClientConnection {
     message_bytes_max: usize,
     unsent: Vec<u8>,
     asked: [Option<Asked>; crate::UNANSWERED_MAX],
-    /// Tags are used in turn. One that was answered is used again as late as can be, so that a second answer to it is known for one, and not taken
-    /// for the first answer to another request.
+    /// Tags are used in turn, so that an answered tag is reused as late as possible. A second
+    /// answer to a request is then recognised as such, and not mistaken for the answer to another
+    /// request.
     next_tag: u8,
     unanswered: usize,
 }
 
 impl ClientConnection {
-    /// A connection that has just been made, by somebody who reads blocks of at most so many bytes.
+    /// A new connection, for a client that reads blocks of at most `block_bytes_max` bytes.
     #[must_use]
     pub fn new(block_bytes_max: usize) -> Self {
         Self {
@@ -131,36 +117,36 @@ impl ClientConnection {
         }
     }
 
-    /// Whether the server has said hello, so that something can be asked.
+    /// Reports whether the handshake is complete, so that requests can be sent.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Ready(_))
     }
 
-    /// What is spoken, once [`is_ready`](Self::is_ready).
+    /// The negotiated version, once [`is_ready`](Self::is_ready).
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// How many requests wait for an answer.
+    /// The number of outstanding requests.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// What is to be sent now.
+    /// Takes the bytes that are to be sent now.
     pub fn take_unsent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// The same, in exchange for the memory of what was sent before.
+    /// Like [`take_unsent`](Self::take_unsent), but reuses the memory of `sent`.
     pub fn exchange_unsent(&mut self, sent: &mut Vec<u8>) {
         sent.clear();
         std::mem::swap(&mut self.unsent, sent);
     }
 
-    /// Takes bytes that have come.
+    /// Accepts received bytes.
     ///
     /// # Errors
     /// [`ClientError`]: the connection is to be closed.
@@ -181,7 +167,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Asks for something that is no hello, under the next tag that is free.
+    /// Sends a request other than a hello, under the next free tag.
     ///
     /// # Errors
     /// [`AskError`]
@@ -203,7 +189,7 @@ impl ClientConnection {
         Ok(tag)
     }
 
-    /// Asks for a block to be kept, without a copy of it before it is sent.
+    /// Sends a write, copying the block only once.
     ///
     /// # Errors
     /// [`AskError`]
@@ -214,7 +200,7 @@ impl ClientConnection {
         Ok(tag)
     }
 
-    /// What the server has answered; `None` until more bytes come.
+    /// The next answer; `None` until more bytes arrive.
     ///
     /// # Errors
     /// [`ClientError`]: the connection is to be closed.

@@ -1,19 +1,20 @@
-//! What servers say when they say no. Clients and scripts look at these words, so they are everybody's.
+//! The error texts of servers. Clients and scripts compare them, so they follow other servers.
 
 use crate::{SCORE_BYTES, WireType};
 
-/// How the answer to a read of what is not there begins.
+/// The beginning of the answer to a read of a missing block.
 pub const MISSING_TEXT: &str = "no block with score ";
-/// How the answer to a read that asks for too few bytes begins. A backup program takes it as a sign that the block is there.
+/// The beginning of the answer to a read with a count that is too small. A backup program takes it
+/// as a sign that the block exists.
 pub const READ_TOO_SMALL_TEXT: &str = "read too small";
 /// The answer to a write of too many bytes.
 pub const LUMP_TOO_LARGE_TEXT: &str = "lump too large";
-/// How the answer to a write begins where nothing can be written.
+/// The beginning of the answer to a write to a read-only server.
 pub const READ_ONLY_TEXT: &str = "read only";
-/// How the answer to a write begins that has the score, but not the bytes, of what is there.
+/// The beginning of the answer to a write whose score belongs to other bytes.
 pub const COLLISION_TEXT: &str = "score collision";
 
-/// How other servers say that a block is missing, in lower case. The protocol defines no text for it.
+/// Other servers' texts for a missing block, in lower case. The protocol does not define one.
 const OTHER_MISSING_TEXTS: [&str; 8] = [
     "no block",
     "no such block",
@@ -25,20 +26,21 @@ const OTHER_MISSING_TEXTS: [&str; 8] = [
     "unknown score",
 ];
 
-/// Whether the error text of a read says that the server does not have the block. Any other text may be a failure of the server.
+/// Reports whether an error text says that the block is missing. Any other text may be a failure of
+/// the server.
 #[must_use]
 pub fn is_missing(text: &str) -> bool {
     let text = text.trim().to_ascii_lowercase();
     text == "not found" || OTHER_MISSING_TEXTS.iter().any(|other| text.starts_with(other))
 }
 
-/// The answer to a read of what is not there.
+/// The answer to a read of a missing block.
 #[must_use]
 pub fn missing(score: &[u8; SCORE_BYTES], wire_type: WireType) -> String {
     format!("{MISSING_TEXT}{}/{} exists", varve_block::to_hex(score), wire_type.program_number())
 }
 
-/// The answer to a read that asks for too few bytes.
+/// The answer to a read with a count that is too small.
 #[must_use]
 pub fn read_too_small(count: u32, size: usize) -> String {
     format!("{READ_TOO_SMALL_TEXT}: asked for {count} need at least {size}")

@@ -1,9 +1,10 @@
-//! Numbers and texts, one after the other, in bytes that somebody else has written.
+//! Decodes and encodes fields of messages. The bytes come from the peer, so nothing about them is
+//! trusted.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::{SCORE_BYTES, TEXT_BYTES_MAX};
 
-/// What is left to be read. Every answer is `None` when too few bytes are left.
+/// The bytes that are still to be decoded. Every method returns `None` if too few are left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -34,13 +35,14 @@ impl<'a> Fields<'a> {
         self.array()
     }
 
-    /// A text with its length, of two bytes, before it; `None` as well if it is longer than any text may be.
+    /// A text with a length of two bytes in front. Also returns `None` if it is longer than any
+    /// text may be.
     pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
         let length = usize::from(self.u16()?);
         if length <= TEXT_BYTES_MAX { self.bytes(length) } else { None }
     }
 
-    /// Bytes with their number, of one byte, before them.
+    /// Bytes with a length of one byte in front.
     pub(crate) fn short(&mut self) -> Option<&'a [u8]> {
         let length = usize::from(self.u8()?);
         self.bytes(length)
@@ -51,7 +53,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes a text with its length before it; of one that is too long, as many whole characters as fit.
+/// Appends a text with its length in front. A text that is too long is cut between characters.
 pub(crate) fn put_text(into: &mut Vec<u8>, text: &str) {
     let kept = text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or_default();
     let length = u16::try_from(kept.len()).expect("a text is bounded far below 64 KiB");

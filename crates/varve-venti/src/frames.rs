@@ -1,77 +1,70 @@
-//! From a stream of bytes to whole messages.
+//! Splits a stream of bytes into messages.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::{SKIPPED_BYTES_MAX, Version};
 
-/// A message has a type and a tag at least.
+/// The shortest message has a type and a tag.
 const MESSAGE_BYTES_MIN: usize = 2;
 
-/// A message, or what is known of one.
+/// A message, or the head of one that was skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// A whole one: type, tag, and the rest.
-    Whole {
-        /// What it is.
-        kind: u8,
-        /// Whose it is.
-        tag: u8,
-        /// What it says.
-        body: Bytes,
-    },
-    /// It was too long to be kept. The bytes after these two are skipped as they come.
+    /// A complete message: type, tag, and the rest.
+    Whole { kind: u8, tag: u8, body: Bytes },
+    /// A message that is too long to be kept. The bytes after its type and tag are skipped as they
+    /// arrive.
     TooLong {
-        /// What it is.
         kind: u8,
-        /// Whose it is.
         tag: u8,
-        /// How long it claims to be.
+        /// The announced length.
         length: u32,
     },
-    /// It had no tag.
+    /// A message without a tag.
     TooShort {
-        /// How long it claims to be.
+        /// The announced length.
         length: u32,
     },
 }
 
-/// Why nothing more can be read.
+/// Why no more messages can be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Nobody sends such a message who means well.
+    /// A message so long that it would not even be skipped. A well-meaning peer does not send it.
     #[error(
         "a message of {length} bytes is announced: {SKIPPED_BYTES_MAX} are the most that would even be skipped"
     )]
     Enormous {
-        /// How long it claims to be.
+        /// The announced length.
         length: u32,
     },
 }
 
-/// Cuts messages out of what has come.
+/// Extracts messages from received bytes.
 #[derive(Debug)]
 pub struct Messages {
     version: Version,
     message_bytes_max: usize,
     inbox: BytesMut,
-    /// How many bytes that are still to come belong to nothing.
+    /// The number of bytes of a skipped message that have not arrived yet.
     to_skip: usize,
 }
 
 impl Messages {
-    /// Messages of a version, which are kept if they are at most this long. `inbox` is what has come already.
+    /// Makes a reader for messages of a version. Messages of at most `message_bytes_max` bytes are
+    /// kept. `inbox` has the bytes that have already arrived.
     #[must_use]
     pub fn new(version: Version, message_bytes_max: usize, inbox: BytesMut) -> Self {
         Self { version, message_bytes_max, inbox, to_skip: 0 }
     }
 
-    /// Where bytes that come are appended, by whoever can read into it without a copy.
+    /// The buffer for received bytes. The caller can read into it directly, without a copy.
     pub fn inbox(&mut self) -> &mut BytesMut {
         &mut self.inbox
     }
 
-    /// The next message; `None` until more bytes come.
+    /// The next message; `None` until more bytes arrive.
     ///
     /// # Errors
     /// [`FrameError`]: the connection is to be closed.
@@ -103,7 +96,7 @@ impl Messages {
         Ok(Some(Message::Whole { kind, tag, body: message }))
     }
 
-    /// Whether a part of a message has come, and not all of it.
+    /// Reports whether a part of a message has arrived, but not all of it.
     #[must_use]
     pub fn is_midway(&self) -> bool {
         self.to_skip > 0 || !self.inbox.is_empty()
@@ -119,8 +112,8 @@ fn length_usize(length: u32) -> usize {
     usize::try_from(length).unwrap_or(usize::MAX)
 }
 
-/// Writes the length and the first two bytes of a message whose rest has `rest` bytes. `None`, and nothing written, if it is too long for its
-/// version.
+/// Appends the length, type and tag of a message whose rest has `rest` bytes. Returns `None`, and
+/// appends nothing, if the message is too long for its version.
 pub(crate) fn put_head(into: &mut Vec<u8>, version: Version, kind: u8, tag: u8, rest: usize) -> Option<()> {
     let length = rest.checked_add(MESSAGE_BYTES_MIN)?;
     match version {

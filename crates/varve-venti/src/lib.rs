@@ -1,4 +1,4 @@
-//! Venti's protocol, in both roles: bytes in, messages out, no sockets.
+//! Venti's protocol, for servers and clients: bytes in, messages out, no sockets.
 //!
 //! ```text
 //!            ServerConnection ──▶ Request ─ ─ ▶ the shell ─ ─ ▶ Reply::encode
@@ -6,30 +6,33 @@
 //!            ClientConnection ──▶ Answer        ClientConnection::ask ◀ ─ ─ the shell
 //! ```
 //!
-//! A connection begins with one line from each side that lists the versions that it speaks, sent without waiting for the other's. Then come
-//! messages, each with its length before it, of 2 bytes in version 02 and of 4 in version 04:
+//! A connection begins with one line from each side that lists the versions that it speaks. Neither
+//! side waits for the other's line. Then come messages, each with its length in front: 2 bytes in
+//! version 02, 4 bytes in version 04.
 //!
 //! ```text
 //! ┌────────┬──────┬─────┬──────────┐
-//! │ length │ type │ tag │ the rest │     all numbers are big-endian; the length counts type, tag and rest
+//! │ length │ type │ tag │ the rest │   big-endian; the length counts type, tag and rest
 //! └────────┴──────┴─────┴──────────┘
 //! ```
 //!
-//! Requests have even types, replies the next odd number, and the client's tag tells which reply is whose.
+//! Requests have even types, and each reply has the next odd number. A reply carries the tag that
+//! the client chose for its request.
 //!
-//! What must always be true:
+//! Invariants:
 //! - Any slicing of the stream gives the same messages.
-//! - A length that the other side claims is compared with a limit before it is believed, and memory is taken for bytes that have come, not
-//!   for bytes that are announced. What is too long to be kept is skipped as it comes, and answered with an error.
-//! - A message that makes no sense is an error of that message, where its tag can be told; the connection goes on, as it does with the
-//!   programs that everybody else uses.
-//! - A client believes no answer that is not exactly one to what it asked. That the bytes have the score that was asked for is for whoever can
-//!   hash them.
+//! - An announced length is compared with a limit before it is used, and memory is allocated only
+//!   for bytes that have arrived. A message that is too long to be kept is skipped as it arrives,
+//!   and answered with an error.
+//! - A malformed message with a readable tag gets an error, and the connection continues, as with
+//!   other Venti programs.
+//! - A client accepts an answer only if it matches an outstanding request. The caller compares the
+//!   bytes of a block with the requested score.
 //!
-//! Beside the protocol: [`PartitionHeader`], [`ArenaHead`], [`ArenaTrailer`] and [`ClumpHeader`] read the files in which plan9port's Venti keeps its
-//! blocks, and [`unwhack`] undoes how it compresses them.
+//! Besides the protocol: [`PartitionHeader`], [`ArenaHead`], [`ArenaTrailer`] and [`ClumpHeader`]
+//! decode the files in which plan9port's Venti keeps its blocks, and [`unwhack`] decompresses them.
 //!
-//! This crate does not know what a store is, and starts no thread.
+//! This crate does not know stores, and starts no thread.
 
 mod address;
 mod arena;
@@ -63,19 +66,20 @@ pub use version::{Version, VersionError, VersionLine};
 pub use whack::{UnwhackError, unwhack};
 pub use wire_type::WireType;
 
-/// How many bytes a score has: SHA-1's.
+/// The length of a score (SHA-1).
 pub const SCORE_BYTES: usize = varve_block::SHA1_BYTES;
-/// The port of a Venti server.
+/// The default port of a Venti server.
 pub const PORT: u16 = 17034;
-/// How many requests can be unanswered: there are no more tags.
+/// The maximum number of outstanding requests: the number of tags.
 pub const UNANSWERED_MAX: usize = 256;
 /// The longest text in a message, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// The longest version line, without its end, in bytes.
+/// The longest version line without its newline, in bytes.
 pub const VERSION_LINE_BYTES_MAX: usize = 1022;
-/// The largest block that everybody's servers take.
+/// The largest block that all servers accept.
 pub const BLOCK_BYTES_MAX: usize = 57_344;
-/// A message longer than this ends the connection; a shorter one that is still too long for whoever reads it is skipped.
+/// The longest message that is skipped if it is too long to be kept. A longer one ends the
+/// connection.
 pub const SKIPPED_BYTES_MAX: u32 = 16 << 20;
 /// Bytes of a write before its data: type, tag, block type, padding.
 pub const WRITE_HEAD_BYTES: usize = 6;

@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Replies of a server.
 //!
 //! | type | name  | after type and tag                               |
 //! |-----:|-------|--------------------------------------------------|
@@ -23,74 +23,64 @@ pub(crate) const READ: u8 = 13;
 pub(crate) const WRITE: u8 = 15;
 pub(crate) const SYNC: u8 = 17;
 
-/// Who a server says it is.
+/// A server's hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Anything.
+    /// Free text.
     pub sid: String,
-    /// The cipher that it chose. None is 0.
+    /// The chosen cipher; 0 for none.
     pub crypto: u8,
-    /// The way to compress that it chose. None is 0.
+    /// The chosen compression; 0 for none.
     pub codec: u8,
 }
 
 impl Hello {
-    /// What everybody says.
+    /// The hello that all servers send.
     #[must_use]
     pub fn anonymous() -> Self {
         Self { sid: "anonymous".into(), crypto: 0, codec: 0 }
     }
 }
 
-/// What a server answers.
+/// A reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// It cannot be done.
     Error(String),
-    /// I am here.
     Ping,
-    /// Requests may come.
+    /// The handshake is complete.
     Hello(Hello),
-    /// A block.
     Read(Bytes),
-    /// The score of a block that was written.
+    /// The score of the written block.
     Write([u8; SCORE_BYTES]),
     /// Everything is durable.
     Sync,
 }
 
-/// Why a message is no reply.
+/// Why a message is not a reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeReplyError {
-    /// There is no such reply.
     #[error("there is no reply of type {kind}")]
-    Unknown {
-        /// Its number.
-        kind: u8,
-    },
-    /// It has too few bytes, or too many, or a text that is none.
+    Unknown { kind: u8 },
+    /// Too few bytes, too many bytes, or an invalid text.
     #[error("a reply of type {kind} is malformed")]
-    Malformed {
-        /// Its number.
-        kind: u8,
-    },
+    Malformed { kind: u8 },
 }
 
-/// Why a reply cannot be sent.
+/// Why a reply cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeReplyError {
-    /// The version has no lengths for it.
+    /// The version's length field is too short.
     #[error("a block of {bytes} bytes cannot be sent in version {}", version.name())]
     TooLong {
-        /// The block's size.
+        /// The length of the block.
         bytes: usize,
-        /// What was agreed on.
+        /// The negotiated version.
         version: Version,
     },
 }
 
 impl Reply {
-    /// Understands a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`DecodeReplyError`]
@@ -105,7 +95,7 @@ impl Reply {
             ERROR => {
                 let mut fields = Fields(&body);
                 let text = fields.text().filter(|_| fields.is_empty()).ok_or_else(malformed)?;
-                // It is for people: what is no text in it need not hide the rest.
+                // The text is for people. Invalid bytes in it need not hide the rest.
                 Ok(Self::Error(String::from_utf8_lossy(text).into_owned()))
             }
             HELLO => decode_hello(&body).map(Self::Hello).ok_or_else(malformed),
@@ -113,10 +103,10 @@ impl Reply {
         }
     }
 
-    /// Appends the reply. An error's text is cut where it is longer than texts may be.
+    /// Appends the reply. An error text that is too long is cut.
     ///
     /// # Errors
-    /// [`EncodeReplyError`], and nothing was appended.
+    /// [`EncodeReplyError`]; nothing was appended.
     pub fn encode(&self, version: Version, tag: u8, into: &mut Vec<u8>) -> Result<(), EncodeReplyError> {
         let mut put = |kind, rest| {
             put_head(into, version, kind, tag, rest).expect("far shorter than any version's longest")
@@ -150,10 +140,10 @@ impl Reply {
     }
 }
 
-/// Appends what comes before a block that answers a read. The block is to follow it.
+/// Appends the part of a read reply that precedes the block. The caller sends the block after it.
 ///
 /// # Errors
-/// [`EncodeReplyError`], and nothing was appended.
+/// [`EncodeReplyError`]; nothing was appended.
 pub fn encode_read_head(
     version: Version,
     tag: u8,

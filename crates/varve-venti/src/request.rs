@@ -1,15 +1,15 @@
-//! What a client asks for.
+//! Requests of a client.
 //!
-//! | type | name    | after type and tag                                                                       |
-//! |-----:|---------|------------------------------------------------------------------------------------------|
-//! |    2 | ping    | nothing                                                                                  |
-//! |    4 | hello   | version (text), uid (text), strength (1 byte), crypto (short bytes), codec (short bytes) |
-//! |    6 | goodbye | nothing; it has no reply                                                                 |
-//! |   12 | read    | score (20 bytes), block type (1), padding (1), how many bytes at most (2 or 4)           |
-//! |   14 | write   | block type (1), padding (3), the block                                                   |
-//! |   16 | sync    | nothing                                                                                  |
+//! | type | name    | after type and tag                                                         |
+//! |-----:|---------|----------------------------------------------------------------------------|
+//! |    2 | ping    | nothing                                                                    |
+//! |    4 | hello   | version and uid (texts), strength (1 byte), crypto and codec (short bytes) |
+//! |    6 | goodbye | nothing; it has no reply                                                   |
+//! |   12 | read    | score (20 bytes), block type (1), padding (1), maximum length (2 or 4)     |
+//! |   14 | write   | block type (1), padding (3), the block                                     |
+//! |   16 | sync    | nothing                                                                    |
 //!
-//! A text has its length, of 2 bytes, before it, and short bytes theirs, of 1.
+//! A text has a length of 2 bytes in front, and short bytes have a length of 1 byte.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{Buf as _, Bytes};
@@ -25,28 +25,30 @@ pub(crate) const READ: u8 = 12;
 pub(crate) const WRITE: u8 = 14;
 pub(crate) const SYNC: u8 = 16;
 
-/// Bytes of a read after type and tag, without the count.
+/// The length of a read after type and tag, without its count.
 const READ_BYTES: usize = SCORE_BYTES + 2;
-/// Bytes of a write before the block, after type and tag.
+/// The length of a write between the tag and the block.
 const WRITE_BYTES: usize = 4;
 
-/// Who a client says it is.
+/// A client's hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The version that was chosen.
+    /// The chosen version.
     pub version: String,
-    /// Anything.
+    /// Free text.
     pub uid: String,
-    /// How much secrecy it wants. Nobody has any.
+    /// The desired strength of encryption. No implementation offers any.
     pub strength: u8,
-    /// Ciphers that it knows. Real servers have no room for more than four; none is best.
+    /// The ciphers that the client knows. Other servers accept at most four, and an empty list is
+    /// the safest.
     pub crypto: Bytes,
-    /// Ways to compress that it knows. Real servers have no room for more than four; none is best.
+    /// The compressions that the client knows. Other servers accept at most four, and an empty list
+    /// is the safest.
     pub codec: Bytes,
 }
 
 impl ClientHello {
-    /// What everybody says.
+    /// The hello that all clients send.
     #[must_use]
     pub fn anonymous(version: Version) -> Self {
         Self {
@@ -59,75 +61,63 @@ impl ClientHello {
     }
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Are you there?
+    /// Asks for an answer only.
     Ping,
-    /// The first request, and only that.
+    /// The first request, and never a later one.
     Hello(ClientHello),
-    /// Nothing more will come.
+    /// The client ends the connection.
     Goodbye,
-    /// A block.
     Read {
-        /// Its score.
         score: [u8; SCORE_BYTES],
-        /// Its type.
         wire_type: WireType,
-        /// The most bytes that the client takes.
+        /// The maximum length that the client accepts.
         count: u32,
-        /// Whether the count has 4 bytes. Both widths are understood in both versions.
+        /// Set if the count has 4 bytes. Both widths are decoded in both versions.
         is_wide: bool,
     },
-    /// Keep this block.
-    Write {
-        /// Its type.
-        wire_type: WireType,
-        /// Its bytes.
-        data: Bytes,
-    },
-    /// Make everything durable that was answered before.
+    /// Stores a block.
+    Write { wire_type: WireType, data: Bytes },
+    /// Makes everything durable that was answered before.
     Sync,
 }
 
-/// Why a message is no request.
+/// Why a message is not a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeRequestError {
-    /// There is no such request.
     #[error("unknown request")]
-    Unknown {
-        /// Its number.
-        kind: u8,
-    },
-    /// It has too few bytes, or too many, or a text that is none.
+    Unknown { kind: u8 },
+    /// Too few bytes, too many bytes, or an invalid text.
     #[error("malformed {what}")]
     Malformed {
-        /// What it would be.
+        /// The kind of request.
         what: &'static str,
     },
 }
 
-/// Why a request cannot be sent.
+/// Why a request cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeRequestError {
-    /// The version has no lengths for it.
+    /// The version's length field is too short.
     #[error("a block of {bytes} bytes cannot be sent in version {}", version.name())]
     TooLong {
-        /// The block's size.
+        /// The length of the block.
         bytes: usize,
-        /// What was agreed on.
+        /// The negotiated version.
         version: Version,
     },
 }
 
 impl Request {
-    /// A read of at most so many bytes, written as everybody's clients do.
+    /// A read of at most `count` bytes, encoded as other clients do.
     #[must_use]
     pub const fn read(score: [u8; SCORE_BYTES], wire_type: WireType, count: u32) -> Self {
         Self::Read { score, wire_type, count, is_wide: count > u16::MAX as u32 }
     }
 
-    /// Understands a message.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`DecodeRequestError`]
@@ -157,10 +147,10 @@ impl Request {
     /// Appends the request.
     ///
     /// # Errors
-    /// [`EncodeRequestError`], and nothing was appended.
+    /// [`EncodeRequestError`]; nothing was appended.
     ///
     /// # Panics
-    /// If a hello has a list of more than 255 ciphers or ways to compress.
+    /// If a hello lists more than 255 ciphers or compressions.
     pub fn encode(&self, version: Version, tag: u8, into: &mut Vec<u8>) -> Result<(), EncodeRequestError> {
         let mut put = |kind, rest| {
             put_head(into, version, kind, tag, rest).expect("far shorter than any version's longest")
@@ -190,7 +180,7 @@ impl Request {
     }
 }
 
-/// Appends a write of a block that is only borrowed.
+/// Appends a write of a borrowed block.
 pub(crate) fn encode_write(
     into: &mut Vec<u8>,
     version: Version,

@@ -9,52 +9,40 @@ use crate::{
     WRITE_HEAD_BYTES, request,
 };
 
-/// Every request but a write is shorter than this.
+/// Every request except for a write is shorter than this.
 const MESSAGE_BYTES_MIN: usize = 4096;
 
-/// What a client wants.
+/// A message from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
-    /// An answer to this, under this tag.
+    /// A request to be answered under its tag.
     Request {
-        /// Whose it is.
         tag: u8,
         /// Never a hello.
         request: Request,
     },
-    /// Something that cannot be done: this is the answer.
-    Refused {
-        /// Whose it is.
-        tag: u8,
-        /// Why.
-        reason: String,
-    },
+    /// A request that cannot be executed. The caller answers with this error.
+    Refused { tag: u8, reason: String },
 }
 
-/// Why a connection cannot go on.
+/// Why a connection has failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
-    /// It did not begin.
+    /// The version negotiation failed.
     #[error(transparent)]
     Version(#[from] VersionError),
-    /// It is a flood.
+    /// A message exceeds all limits.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// It began with something else.
+    /// The connection did not begin with a valid hello.
     #[error("the client's first message is not a hello with tag 0 and the version that its line leads to")]
     NoHello,
-    /// Nobody could tell whose the answer is.
+    /// The client reused a tag too early, so that its answers could not be told apart.
     #[error("the client uses tag {tag}, and its last request with this tag is not answered yet")]
-    TagInUse {
-        /// The tag.
-        tag: u8,
-    },
-    /// Nothing can be answered.
+    TagInUse { tag: u8 },
+    /// The message cannot be answered.
     #[error("the client sent a message of {length} bytes, which has no tag")]
-    NoTag {
-        /// How long it is.
-        length: u32,
-    },
+    NoTag { length: u32 },
 }
 
 #[derive(Debug)]
@@ -64,21 +52,21 @@ enum State {
     Requests(Messages),
 }
 
-/// A connection that somebody made to this server. Bytes go in with [`receive`](Self::receive); what is [`unsent`](Self::take_unsent) goes out,
-/// and every reply as it is ready.
+/// A client's connection to this server. Pass received bytes to [`receive`](Self::receive), and
+/// send the bytes from [`take_unsent`](Self::take_unsent) and every reply.
 #[derive(Debug)]
 pub struct ServerConnection {
     state: State,
     version: Version,
     message_bytes_max: usize,
     unsent: Vec<u8>,
-    /// Which tags wait for an answer.
+    /// The tags of outstanding requests.
     in_use: [bool; crate::UNANSWERED_MAX],
     unanswered: usize,
 }
 
 impl ServerConnection {
-    /// A connection that has just been made, by a client that may write blocks of at most so many bytes.
+    /// A new connection, of a client that may write blocks of at most `block_bytes_max` bytes.
     #[must_use]
     pub fn new(block_bytes_max: usize) -> Self {
         Self {
@@ -91,19 +79,19 @@ impl ServerConnection {
         }
     }
 
-    /// What is spoken, once [`is_ready`](Self::is_ready).
+    /// The negotiated version, once [`is_ready`](Self::is_ready).
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether the client has said hello.
+    /// Reports whether the handshake is complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Requests(_))
     }
 
-    /// Whether a part of a message has come, and not all of it.
+    /// Reports whether a part of a message has arrived, but not all of it.
     #[must_use]
     pub fn is_midway(&self) -> bool {
         match &self.state {
@@ -112,21 +100,21 @@ impl ServerConnection {
         }
     }
 
-    /// How many requests wait for an answer.
+    /// The number of outstanding requests.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// What is to be sent now.
+    /// Takes the bytes that are to be sent now.
     pub fn take_unsent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// Takes bytes that have come.
+    /// Accepts received bytes.
     ///
     /// # Errors
-    /// [`ServerError`]: the connection is to be closed, after what is unsent was sent.
+    /// [`ServerError`]: close the connection after sending the unsent bytes.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         let mut rest = bytes;
         if let State::Version(line) = &mut self.state {
@@ -142,8 +130,8 @@ impl ServerConnection {
         Ok(())
     }
 
-    /// Where bytes that come can be appended without a copy. `None` before the client's line has come: then they are
-    /// [`receive`](Self::receive)d.
+    /// The buffer to which received bytes can be appended without a copy. `None` before the
+    /// client's version line is complete; use [`receive`](Self::receive) until then.
     pub fn inbox(&mut self) -> Option<&mut BytesMut> {
         match &mut self.state {
             State::Version(_) => None,
@@ -151,10 +139,11 @@ impl ServerConnection {
         }
     }
 
-    /// What the client wants next; `None` until more bytes come. Whatever comes out is to be [`answered`](Self::answered).
+    /// The next message; `None` until more bytes arrive. The caller calls
+    /// [`answered`](Self::answered) for each.
     ///
     /// # Errors
-    /// [`ServerError`]: the connection is to be closed, after what is unsent was sent.
+    /// [`ServerError`]: close the connection after sending the unsent bytes.
     pub fn next_received(&mut self) -> Result<Option<Received>, ServerError> {
         if let State::Hello(messages) = &mut self.state {
             let Some(message) = messages.next_message()? else { return Ok(None) };
@@ -184,7 +173,8 @@ impl ServerConnection {
         Ok(Some(received))
     }
 
-    /// The answer under this tag is about to be sent, so the client may use the tag again.
+    /// Releases a tag. Called before its answer is sent, because the client may reuse the tag at
+    /// once.
     pub fn answered(&mut self, tag: u8) {
         if let Some(in_use) = self.in_use.get_mut(usize::from(tag))
             && std::mem::take(in_use)
@@ -206,7 +196,7 @@ fn check_hello(message: Message, version: Version) -> Result<(), ServerError> {
 
 fn understand(kind: u8, tag: u8, body: bytes::Bytes) -> Received {
     match Request::decode(kind, body) {
-        // The first was enough.
+        // A second hello is refused.
         Ok(Request::Hello(_)) => {
             Received::Refused { tag, reason: DecodeRequestError::Unknown { kind }.to_string() }
         }

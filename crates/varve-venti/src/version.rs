@@ -1,12 +1,12 @@
-//! The line that each side begins with: `venti-<version>:<version>…-<comment>\n`.
+//! The version line of each side: `venti-<version>:<version>…-<comment>\n`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::VERSION_LINE_BYTES_MAX;
 
-/// How every line begins.
+/// The beginning of every version line.
 const START: &[u8] = b"venti-";
 
-/// What two sides may speak.
+/// A version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// Lengths of 2 bytes.
@@ -16,7 +16,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As it is written in the line and in a hello.
+    /// The name in version lines and in hellos.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Version {
         [Self::V02, Self::V04].into_iter().find(|version| version.name().as_bytes() == name)
     }
 
-    /// How many bytes the length before a message has.
+    /// The length of the length field of a message.
     #[must_use]
     pub const fn length_bytes(self) -> usize {
         match self {
@@ -40,7 +40,7 @@ impl Version {
         }
     }
 
-    /// The longest message that a length can tell of.
+    /// The longest message that the length field can express.
     #[must_use]
     pub const fn message_bytes_max(self) -> usize {
         match self {
@@ -49,49 +49,48 @@ impl Version {
         }
     }
 
-    /// The line of a side that speaks all versions. Both sides choose the first of the *other's* list that they know, so lists in different
-    /// orders would make them choose differently: everybody writes them in this one.
+    /// The version line of a side that speaks all versions. Both sides choose the first known
+    /// version in the *other* side's list. Lists in different orders would make them choose
+    /// differently, so everybody uses this order.
     #[must_use]
     pub const fn line() -> &'static [u8] {
         b"venti-04:02-varve\n"
     }
 }
 
-/// Why a line is not one.
+/// Why a version line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// This is no Venti.
+    /// The peer does not speak Venti.
     #[error(
         "byte {at} of the first line is {byte:#04x}: Venti's line begins with `venti-`, and has only printable ASCII"
     )]
     NotALine {
-        /// How many bytes came before it.
+        /// The number of valid bytes before it.
         at: usize,
         /// The first byte that cannot be there.
         byte: u8,
     },
-    /// It does not end.
+    /// The line does not end within the limit.
     #[error("the first line is longer than {VERSION_LINE_BYTES_MAX} bytes")]
     TooLong,
-    /// There is no common language.
+    /// There is no common version.
     #[error("the other side speaks {offered:?}, of which nothing is known here: 04 and 02 are")]
-    NothingInCommon {
-        /// Its line.
-        offered: String,
-    },
+    NothingInCommon { offered: String },
 }
 
-/// The other side's line, as it comes.
+/// The other side's version line, as far as it has arrived.
 #[derive(Debug, Default)]
 pub struct VersionLine {
     bytes: Vec<u8>,
 }
 
 impl VersionLine {
-    /// Takes the bytes that have come, up to the line's end. Returns how many of them were taken, and the version, once the line is there.
+    /// Accepts received bytes, up to the end of the line. Returns the number of bytes taken, and
+    /// the version once the line is complete.
     ///
     /// # Errors
-    /// [`VersionError`]: at the first byte that cannot be part of a line.
+    /// [`VersionError`], at the first byte that cannot be part of a version line.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(usize, Option<Version>), VersionError> {
         for (taken, &byte) in (1_usize..).zip(bytes) {
             if byte == b'\n' && self.bytes.len() >= START.len() {
@@ -110,7 +109,8 @@ impl VersionLine {
     }
 }
 
-/// The first word after the beginning that is a version. Words of the comment count, as they do for everybody else.
+/// Chooses the first version name after the prefix. Words of the comment count, too, as in other
+/// implementations.
 fn choose(line: &[u8]) -> Result<Version, VersionError> {
     let words = line.get(START.len()..).unwrap_or_default().split(|byte| matches!(byte, b':' | b'-'));
     words.filter_map(Version::from_name).next().ok_or_else(|| VersionError::NothingInCommon {

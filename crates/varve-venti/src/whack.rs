@@ -1,36 +1,32 @@
-//! Whack: how plan9port's Venti compresses a block. A stream of bits, the highest of each byte first, without a mark at its end.
+//! Whack, the compression of plan9port's Venti. A stream of bits, the highest bit of each byte
+//! first, without an end mark.
 //!
 //! ```text
-//! 0 byte                     a literal: 8 bits while one of the last four was no plain text; 7, 9 or 10 otherwise
-//! 1 length distance          bytes that were there before, at most 16,384 back
+//! 0 byte                a literal: 8 bits if one of the last four was not text; else 7, 9, 10
+//! 1 length distance     a copy of earlier bytes, at most 16,384 back
 //! ```
 //!
-//! Fewer than 8 bits are left at the end, and mean nothing.
+//! The stream ends when fewer than 8 bits are left. They are ignored.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// Why bytes are no compressed block.
+/// Why bytes are not a compressed block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnwhackError {
-    /// They end within a literal or a match.
+    /// The stream ends within a literal or a match.
     #[error("a compressed block ends after {produced} of {wanted} bytes")]
     Short {
-        /// How many bytes came out.
+        /// The number of decompressed bytes.
         produced: usize,
-        /// How many there should be.
         wanted: usize,
     },
-    /// More comes out than there should be.
+    /// The block is longer than expected.
     #[error("a compressed block has more than the {wanted} bytes that it should have")]
-    Long {
-        /// How many there should be.
-        wanted: usize,
-    },
-    /// It refers to what is not there.
+    Long { wanted: usize },
+    /// A match refers to bytes before the block.
     #[error("a compressed block refers back by {distance} bytes, {produced} bytes from its beginning")]
     Distance {
-        /// How far back.
         distance: usize,
-        /// How many bytes came out before.
+        /// The number of bytes before the match.
         produced: usize,
     },
 }
@@ -60,7 +56,7 @@ impl Bits<'_> {
         Some(number)
     }
 
-    /// A byte, as it is, or as text is.
+    /// Reads a literal, in the coding for binary data or for text.
     fn literal(&mut self, is_binary: bool) -> Option<u8> {
         let number = if is_binary {
             self.bits(8)?
@@ -74,7 +70,7 @@ impl Bits<'_> {
         number.to_le_bytes().first().copied()
     }
 
-    /// The length of a match, of which the first bit was read.
+    /// Reads the length of a match. Its marker bit has already been read.
     fn length(&mut self) -> Option<usize> {
         for length in [3, 4] {
             if self.bit()? == 0 {
@@ -113,19 +109,19 @@ impl Bits<'_> {
     }
 }
 
-/// Whether a literal is taken for text.
+/// Reports whether a literal counts as text.
 fn is_text(byte: u8) -> bool {
     (32..=127).contains(&byte)
 }
 
-/// The block of `wanted` bytes that was compressed. Takes no more memory than that.
+/// Decompresses a block of `wanted` bytes. Allocates no more memory than that.
 ///
 /// # Errors
-/// [`UnwhackError`] says why it is none.
+/// [`UnwhackError`]: the bytes are not a compressed block of this length.
 pub fn unwhack(compressed: &[u8], wanted: usize) -> Result<Vec<u8>, UnwhackError> {
     let mut bits = Bits { bytes: compressed, taken: 0 };
     let mut block = Vec::with_capacity(wanted.min(compressed.len().saturating_mul(8)));
-    // Whether each of the last four literals was no text.
+    // For each of the last four literals: true if it was not text.
     let mut recent = [true; 4];
     while bits.left() >= 8 {
         let short = UnwhackError::Short { produced: block.len(), wanted };
@@ -148,7 +144,7 @@ pub fn unwhack(compressed: &[u8], wanted: usize) -> Result<Vec<u8>, UnwhackError
             return Err(long);
         }
         for place in start..start.saturating_add(length) {
-            // What is copied may be what was copied just now.
+            // A match may overlap the bytes that it produces.
             let byte = block.get(place).copied().ok_or(UnwhackError::Distance { distance, produced })?;
             block.push(byte);
         }
@@ -162,7 +158,8 @@ mod tests {
 
     #[test]
     fn literals_and_matches_come_back() {
-        // 0 'a' in eight bits; 1 0 length 3; distance 1: four and five zero bits; the rest is filled up.
+        // 0 'a' in eight bits; 1 0 length 3; distance 1: four and five zero bits; the rest is
+        // padding.
         let compressed = [0b0011_0000, 0b1100_0000, 0b0000_0000];
         assert_eq!(unwhack(&compressed, 4).unwrap(), b"aaaa");
         assert_eq!(unwhack(&compressed, 3), Err(UnwhackError::Long { wanted: 3 }));

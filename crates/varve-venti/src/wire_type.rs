@@ -1,44 +1,46 @@
-//! What a block is for, as one byte on the wire and on Venti's disks.
+//! The type of a block, as one byte in Venti's protocol and on its disks.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{BlockKind, BlockType};
 
-/// The deepest pointer block that a Venti knows.
+/// The greatest depth of a pointer block in Venti.
 const DEPTH_MAX: u8 = 7;
 const ROOT: u8 = 1;
 const DIRECTORY: u8 = 2;
 const DATA: u8 = 13;
-/// What a Venti prints for a type that it does not know.
+/// The number that Venti prints for an unknown type.
 const UNKNOWN_NUMBER: u8 = 255;
 
-/// A block's type on the wire: root 1, directory 2, pointers of depth 1 to 7 are 3 to 9, data 13. Pointers to data and pointers to
-/// directories have the same numbers.
+/// A block's type on the wire: root 1, directory 2, pointers of depth 1 to 7 are 3 to 9, data 13.
+/// Pointers to data and pointers to directories share their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WireType(u8);
 
 impl WireType {
-    /// Bytes of a file.
+    /// The bytes of a file.
     pub const DATA: Self = Self(DATA);
     /// Packed entries.
     pub const DIRECTORY: Self = Self(DIRECTORY);
     /// The root of a tree.
     pub const ROOT: Self = Self(ROOT);
 
-    /// Any byte that was received.
+    /// Accepts any byte.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Self {
         Self(byte)
     }
 
-    /// The byte.
+    /// The byte on the wire.
     #[must_use]
     pub const fn to_byte(self) -> u8 {
         self.0
     }
 
-    /// The types that blocks of this type can have in a store, the one that they are put under first; empty for a number that means nothing.
+    /// The types that blocks of this wire type can have in a store, with the type for writing
+    /// first. Empty for an unknown type.
     ///
-    /// A pointer block is put as one to data. One that leads to directories may have been put as such by somebody who knew.
+    /// A pointer block is written as a pointer to data. A program that knows better may have stored
+    /// it as a pointer to directories.
     pub fn block_types(self) -> impl Iterator<Item = BlockType> {
         let (first, second) = match self.0 {
             ROOT => (Some(BlockType::ROOT), None),
@@ -56,15 +58,16 @@ impl WireType {
         first.into_iter().chain(second)
     }
 
-    /// Whether the number means nothing.
+    /// Reports whether the type is unknown.
     #[must_use]
     pub fn is_unknown(self) -> bool {
         self.block_types().next().is_none()
     }
 
-    /// What a block of a store is on the wire; `None` for pointers that are deeper than Venti's.
+    /// The wire type of a block of a store; `None` for pointers that are deeper than Venti's.
     ///
-    /// Venti has no catalogs: the root of one travels as data, since whoever looks for roots expects 300 bytes.
+    /// Venti has no catalogs. The root block of a catalog travels as data, because programs expect
+    /// 300 bytes in a block of type root.
     #[must_use]
     pub fn of(block_type: BlockType) -> Option<Self> {
         match (block_type.depth(), block_type.kind()) {
@@ -76,8 +79,8 @@ impl WireType {
         }
     }
 
-    /// The number that programs print for this type and are told it by: data 0, directory 8, pointers 9 to 15 (those of data cannot be told
-    /// from those of directories), root 16, anything else 255.
+    /// The number that programs print and accept for this type: data 0, directory 8, pointers 9 to
+    /// 15 (the same for data and directories), root 16, anything else 255.
     #[must_use]
     pub const fn program_number(self) -> u8 {
         match self.0 {

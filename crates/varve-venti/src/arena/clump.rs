@@ -1,15 +1,15 @@
-//! A clump: a block in an arena, behind its header.
+//! A clump in a Venti arena: a block with its header.
 //!
 //! | at | size | what        |                                               |
 //! |---:|-----:|-------------|-----------------------------------------------|
 //! |  0 |    4 | magic       | of the arena; 0 ends the clumps               |
-//! |  4 |    1 | type        | 255: was found corrupt                        |
-//! |  5 |    2 | size        | how long it is here                           |
-//! |  7 |    2 | plain_bytes | how long its block is                         |
+//! |  4 |    1 | type        | 255: found corrupt                            |
+//! |  5 |    2 | size        | stored length                                 |
+//! |  7 |    2 | plain_bytes | length of the block                           |
 //! |  9 |   20 | score       | of the block                                  |
-//! | 29 |    1 | encoding    | 1 as it is, 2 compressed                      |
+//! | 29 |    1 | encoding    | 1 plain, 2 compressed                         |
 //! | 30 |    4 | creator     |                                               |
-//! | 34 |    4 | time        | when it was written                           |
+//! | 34 |    4 | time        | seconds since 1970                            |
 //!
 //! The arena's directory has the 25 bytes from the type to the score of each clump, in their order.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
@@ -22,59 +22,52 @@ use crate::{SCORE_BYTES, WireType};
 
 /// The size of a clump's header.
 pub const CLUMP_HEADER_BYTES: usize = 38;
-/// The size of an entry of the arena's directory: a part of the header.
+/// The size of an entry of the arena's directory, which is a part of the header.
 pub const DIRECTORY_ENTRY_BYTES: usize = 25;
 
 const CORRUPT: u8 = 255;
 const PLAIN: u8 = 1;
 const COMPRESSED: u8 = 2;
 
-/// The header of a clump.
+/// The header of a clump; see the table above.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClumpHeader {
-    /// What its block is for.
     pub wire_type: WireType,
-    /// How many bytes follow the header.
+    /// The number of bytes after the header.
     pub size: u16,
-    /// How many bytes the block has.
+    /// The length of the uncompressed block.
     pub plain_bytes: u16,
-    /// The block's name.
+    /// The score of the block.
     pub score: [u8; SCORE_BYTES],
-    /// How it is stored.
+    /// 1 for plain, 2 for compressed.
     pub encoding: u8,
     /// In seconds since 1970.
     pub time: u32,
 }
 
-/// Why there is no block in a clump.
+/// Why a clump cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenClumpError {
-    /// Venti itself has found that it is damaged.
+    /// Venti itself found the clump damaged.
     #[error("it was marked as corrupt")]
     MarkedCorrupt,
-    /// Neither plain nor compressed.
     #[error("its encoding is {encoding}: 1 and 2 are known")]
-    Encoding {
-        /// What it says.
-        encoding: u8,
-    },
-    /// Its sizes do not fit its encoding, or what is there.
+    Encoding { encoding: u8 },
+    /// The sizes contradict the encoding, or the bytes that are present.
     #[error("{size} bytes stand for {plain_bytes}, with encoding {encoding}")]
     Sizes {
-        /// How many bytes are stored.
         size: usize,
-        /// How many they stand for.
+        /// The length of the uncompressed block.
         plain_bytes: u16,
-        /// How.
         encoding: u8,
     },
-    /// The compressed bytes are none.
+    /// The compressed bytes are invalid.
     #[error(transparent)]
     Whack(#[from] UnwhackError),
 }
 
 impl ClumpHeader {
-    /// Reads a header; `None` where the bytes do not begin with this magic, or are too few.
+    /// Decodes a header. Returns `None` if the bytes are too few, or do not begin with this magic.
     #[must_use]
     pub fn decode(bytes: &[u8], magic: u32) -> Option<Self> {
         let mut rest = Rest(bytes);
@@ -88,13 +81,13 @@ impl ClumpHeader {
         Some(Self { wire_type, size, plain_bytes, score, encoding, time })
     }
 
-    /// The header and what follows it.
+    /// The length of the header and the bytes after it.
     #[must_use]
     pub fn clump_bytes(&self) -> usize {
         CLUMP_HEADER_BYTES.saturating_add(usize::from(self.size))
     }
 
-    /// The block that is stored as `data`. Whether it has the score that it should have is for the caller to see.
+    /// Decodes the block that is stored as `data`. The caller checks its score.
     ///
     /// # Errors
     /// [`OpenClumpError`].

@@ -1,10 +1,10 @@
-//! What an arena begins with, in a block of its own.
+//! The head of a Venti arena, in a block of its own.
 //!
 //! | at | size | what         |                                                |
 //! |---:|-----:|--------------|------------------------------------------------|
 //! |  0 |    4 | magic        | 0xd15c4ead                                     |
 //! |  4 |    4 | version      | 4 or 5                                         |
-//! |  8 |   64 | name         | filled up with zeros                           |
+//! |  8 |   64 | name         | padded with zeros                              |
 //! | 72 |    4 | block_bytes  |                                                |
 //! | 76 |    8 | size         | of the arena, with head and trailer            |
 //! | 84 |    4 | clump_magic  | version 5 only                                 |
@@ -12,11 +12,11 @@
 
 use super::{Rest, is_block_size};
 
-/// How much of an arena has to be read for its head.
+/// The number of bytes to read for a head.
 pub const ARENA_HEAD_BYTES: usize = 88;
 
 const MAGIC: u32 = 0xd15c_4ead;
-/// What each clump of version 4 begins with.
+/// The magic of clumps in version 4.
 const CLUMP_MAGIC_4: u32 = 0xd15c_b10c;
 
 /// The head of an arena.
@@ -24,40 +24,30 @@ const CLUMP_MAGIC_4: u32 = 0xd15c_b10c;
 pub struct ArenaHead {
     /// 4 or 5.
     pub version: u32,
-    /// Its name.
     pub name: String,
-    /// The size of a block of its files.
+    /// The block size of the arena's partition.
     pub block_bytes: u32,
-    /// From its head to the end of its trailer; more than four blocks.
+    /// From the head to the end of the trailer; more than four blocks.
     pub size: u64,
-    /// What each of its clumps begins with.
+    /// The magic of each clump.
     pub clump_magic: u32,
 }
 
-/// Why bytes are no head of an arena.
+/// Why bytes are not the head of an arena.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeArenaHeadError {
-    /// Something else.
+    /// The bytes are something else.
     #[error("it is no arena of Venti's")]
     NotOne,
-    /// A version that nobody knows.
     #[error("an arena of version {version}: 4 and 5 are known")]
-    Version {
-        /// The version.
-        version: u32,
-    },
-    /// Sizes that do not fit together.
+    Version { version: u32 },
+    /// Contradictory sizes.
     #[error("an arena of {size} bytes with blocks of {block_bytes}")]
-    Sizes {
-        /// The size of a block.
-        block_bytes: u32,
-        /// The size of the arena.
-        size: u64,
-    },
+    Sizes { block_bytes: u32, size: u64 },
 }
 
 impl ArenaHead {
-    /// Reads a head.
+    /// Decodes a head.
     ///
     /// # Errors
     /// [`DecodeArenaHeadError`].
@@ -82,7 +72,7 @@ impl ArenaHead {
         Ok(Self { version, name, block_bytes, size, clump_magic })
     }
 
-    /// Where clumps and their directory lie in the arena.
+    /// The range of the clumps and their directory in the arena.
     #[must_use]
     pub fn middle(&self) -> std::ops::Range<u64> {
         let block_bytes = u64::from(self.block_bytes);

@@ -1,69 +1,64 @@
-//! What a partition of arenas begins with.
+//! The header of a Venti partition of arenas.
 //!
 //! | at   | size | what         |                                                       |
 //! |-----:|-----:|--------------|-------------------------------------------------------|
 //! |    0 |    4 | magic        | 0xa9e4a5e7; 256 KiB from the partition's beginning    |
 //! |    4 |    4 | version      | 3                                                     |
 //! |    8 |    4 | block_bytes  | a power of two                                        |
-//! |   12 |    4 | arenas_at    | where the first arena begins                          |
+//! |   12 |    4 | arenas_at    | position of the first arena                           |
 //!
-//! At the next multiple of a block after that, up to the first arena, stands a text: how many arenas there are, and for each
-//! of them a line of its name, where it begins and where it ends.
+//! The table of arenas is a text between the next multiple of a block after the header and the
+//! first arena. It has the number of arenas, and for each of them a line with its name, start and
+//! end.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 
 use super::{Rest, is_block_size};
 
-/// Where the header stands in a partition.
+/// The position of the header in a partition.
 pub const PARTITION_HEADER_AT: u64 = 256 << 10;
-/// How long it is.
+/// The length of the header.
 pub const PARTITION_HEADER_BYTES: usize = 512;
 
 const MAGIC: u32 = 0xa9e4_a5e7;
 const VERSION: u32 = 3;
-/// How many arenas a table may list, and how long it may be.
+/// The limit for the length of the table.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
 
 /// The header of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionHeader {
-    /// The size of a block of its files.
+    /// The block size of the partition.
     pub block_bytes: u32,
-    /// Where the first arena begins.
+    /// The position of the first arena.
     pub arenas_at: u64,
 }
 
-/// Where an arena lies in a partition.
+/// An arena in a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaPlace {
-    /// Its name.
     pub name: String,
-    /// From its head to the end of its trailer.
+    /// From the head to the end of the trailer.
     pub range: Range<u64>,
 }
 
-/// Why bytes are no header, or no table.
+/// Why bytes are not a header or a table of arenas.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodePartitionError {
-    /// Something else.
+    /// The bytes are something else.
     #[error("it is no partition of Venti's arenas")]
     NotOne,
-    /// A version that nobody knows.
     #[error("a partition of arenas of version {version}: {VERSION} is known")]
-    Version {
-        /// The version.
-        version: u32,
-    },
-    /// Sizes that do not fit together.
+    Version { version: u32 },
+    /// Contradictory sizes.
     #[error("a partition of arenas with blocks of {block_bytes} bytes, and its first arena at {arenas_at}")]
     Sizes {
-        /// The size of a block.
         block_bytes: u32,
-        /// Where the first arena should begin.
+        /// The position of the first arena.
         arenas_at: u64,
     },
-    /// The table of arenas is none.
+    /// A line of the table is malformed.
     #[error("line {line} of the table of arenas is none")]
     Table {
         /// Counted from 1.
@@ -72,7 +67,7 @@ pub enum DecodePartitionError {
 }
 
 impl PartitionHeader {
-    /// Reads a header.
+    /// Decodes a header.
     ///
     /// # Errors
     /// [`DecodePartitionError`].
@@ -95,7 +90,7 @@ impl PartitionHeader {
         Ok(header)
     }
 
-    /// Where the table of arenas stands; a few MiB at most.
+    /// The range of the table of arenas, which is at most a few MiB long.
     #[must_use]
     pub fn table(&self) -> Range<u64> {
         let header_end = PARTITION_HEADER_AT.saturating_add(PARTITION_HEADER_BYTES as u64);
@@ -103,7 +98,7 @@ impl PartitionHeader {
         start.unwrap_or(u64::MAX)..self.arenas_at
     }
 
-    /// Reads the table of arenas. Those that overlap, or begin within the table, are an error.
+    /// Decodes the table of arenas. Arenas that overlap each other or the table are an error.
     ///
     /// # Errors
     /// [`DecodePartitionError::Table`].

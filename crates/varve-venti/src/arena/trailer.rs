@@ -1,63 +1,63 @@
-//! What an arena ends with, in a block of its own.
+//! The trailer of a Venti arena, in a block of its own.
 //!
-//! | version 4 | version 5 | size | what           |                                                              |
-//! |----------:|----------:|-----:|----------------|--------------------------------------------------------------|
-//! |         0 |         0 |    4 | magic          | 0xf2a14ead                                                   |
-//! |         4 |         4 |    4 | version        |                                                              |
-//! |         8 |         8 |   64 | name           |                                                              |
-//! |        72 |        72 |    4 | clumps         | how many are in the index                                    |
-//! |        76 |        76 |    4 | compressed     | how many of them are compressed                              |
-//! |        80 |        80 |    8 | times          | of the first and the last write                              |
-//! |           |        88 |    4 | clump_magic    |                                                              |
-//! |        88 |        92 |    8 | used           | how long the clumps are                                      |
-//! |        96 |       100 |    8 | plain_bytes    | how long they would be uncompressed                          |
-//! |       104 |       108 |    1 | sealed         |                                                              |
-//! |       105 |       109 |    1 | has_extension  | 1: clumps, compressed, used, plain_bytes and sealed follow once more, as they are in the log |
-//! | last 20 bytes |   |   20 | score          | of the whole arena, these bytes taken as zeros; zeros if it was not summed |
+//! |  version 4 | version 5 | size | what          | meaning                             |
+//! |-----------:|----------:|-----:|---------------|-------------------------------------|
+//! |          0 |         0 |    4 | magic         | 0xf2a14ead                          |
+//! |          4 |         4 |    4 | version       |                                     |
+//! |          8 |         8 |   64 | name          |                                     |
+//! |         72 |        72 |    4 | clumps        | number of clumps in the index       |
+//! |         76 |        76 |    4 | compressed    | number of compressed clumps         |
+//! |         80 |        80 |    8 | times         | of the first and the last write     |
+//! |            |        88 |    4 | clump_magic   |                                     |
+//! |         88 |        92 |    8 | used          | length of the clumps                |
+//! |         96 |       100 |    8 | plain_bytes   | length of the uncompressed blocks   |
+//! |        104 |       108 |    1 | sealed        |                                     |
+//! |        105 |       109 |    1 | has_extension | 0 or 1                              |
+//! | at the end |           |   20 | score         | of the arena; zeros if not computed |
+//!
+//! If `has_extension` is 1, the fields clumps, compressed, used, plain_bytes and sealed follow
+//! again, with the values of the log. The score is the hash of the whole arena, with these 20 bytes
+//! as zeros. They are the last ones of the block.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::Rest;
 use crate::SCORE_BYTES;
 
-/// How much of its block has to be read for a trailer, but for the score at the block's end.
+/// The number of bytes to read for a trailer, without the score at the end of its block.
 pub const ARENA_TRAILER_BYTES: usize = 135;
 
 const MAGIC: u32 = 0xf2a1_4ead;
 
-/// The trailer of an arena: of its log, whatever is in the index.
+/// The trailer of an arena. Its counts are those of the log, not those of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaTrailer {
-    /// As the head's.
+    /// The same as in the head.
     pub version: u32,
-    /// As the head's.
+    /// The same as in the head.
     pub name: String,
-    /// How many clumps there are.
+    /// The number of clumps.
     pub clumps: u32,
-    /// How long they are, with their headers.
+    /// The length of the clumps, with their headers.
     pub used: u64,
-    /// How long their blocks are.
+    /// The length of the uncompressed blocks.
     pub plain_bytes: u64,
-    /// Whether nothing will be added.
+    /// Nothing will be added to the arena.
     pub is_sealed: bool,
-    /// The hash of the arena; `None` if nobody has made it yet.
+    /// The hash of the arena; `None` if it has not been computed yet.
     pub score: Option<[u8; SCORE_BYTES]>,
 }
 
-/// Why bytes are no trailer of an arena.
+/// Why bytes are not the trailer of an arena.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeArenaTrailerError {
-    /// Something else.
+    /// The bytes are something else.
     #[error("the arena does not end as an arena does")]
     NotOne,
-    /// A version that nobody knows.
     #[error("an arena that ends with version {version}: 4 and 5 are known")]
-    Version {
-        /// The version.
-        version: u32,
-    },
+    Version { version: u32 },
 }
 
-/// What is said of the clumps, once of the index and perhaps once more of the log.
+/// The counts of clumps. The trailer has them for the index, and optionally once more for the log.
 struct Counts {
     clumps: u32,
     used: u64,
@@ -70,7 +70,7 @@ fn tail_counts(clumps: u32, rest: &mut Rest<'_>) -> Option<Counts> {
 }
 
 impl ArenaTrailer {
-    /// Reads a trailer: the last block of an arena.
+    /// Decodes a trailer from the last block of an arena.
     ///
     /// # Errors
     /// [`DecodeArenaTrailerError`].
