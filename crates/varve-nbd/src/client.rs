@@ -1,4 +1,4 @@
-//! The client's side: the handshake, and what answers are worth believing.
+//! The client's side: the handshake, and the validation of replies.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
@@ -18,67 +18,54 @@ use crate::wire::{
 };
 use crate::{EXTENT_COUNT_MAX, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, QUERY_COUNT_MAX, UNANSWERED_MAX};
 
-/// How many replies one option may have.
+/// The maximum number of replies to one option.
 const REPLY_COUNT_MAX: usize = 256;
 
-/// What a client asks for.
+/// The export and the contexts that a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The export's name.
     pub export: String,
-    /// Contexts of block status, such as [`BASE_ALLOCATION`](crate::BASE_ALLOCATION). Those that the server does not have are left out.
+    /// Contexts of block status, such as [`BASE_ALLOCATION`](crate::BASE_ALLOCATION). Contexts that
+    /// the server does not offer are omitted from the result.
     pub contexts: Vec<String>,
 }
 
-/// What a client has got.
+/// An established connection.
 #[derive(Debug)]
 pub struct Connected {
-    /// What the server says of the export.
     pub info: ExportInfo,
-    /// The contexts that were granted, each with the number that [`Chunk::Status`] has.
+    /// The granted contexts, each with the number that identifies it in [`Chunk::Status`].
     pub contexts: Vec<(u32, String)>,
-    /// Sends requests and takes answers.
+    /// Sends requests and decodes replies.
     pub replies: Replies,
 }
 
-/// Why there is no connection.
+/// Why no connection was established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There is no server of this kind.
+    /// The peer is not an NBD server.
     #[error("the server begins with {found:#018x} and not as a server of network block devices does")]
-    Magic {
-        /// How.
-        found: u64,
-    },
-    /// There is one, of long ago.
+    Magic { found: u64 },
+    /// The server only speaks the handshake that was abandoned in 2011.
     #[error("the server knows only the old handshake, which was given up in 2011")]
     OldStyle,
-    /// It says no.
+    /// The server refused the export.
     #[error("the server does not give the export {export:?}: {refusal}")]
-    Refused {
-        /// Which.
-        export: String,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// What it says makes no sense.
+    Refused { export: String, refusal: Refusal },
+    /// A reply to an option is malformed.
     #[error(transparent)]
     Reply(#[from] DecodeOptionReplyError),
-    /// It says something that is no answer to what was asked.
+    /// The reply does not match the option that was sent.
     #[error("the server answers option {asked} with {found}")]
     Unexpected {
-        /// The number of what was asked.
+        /// The number of the option.
         asked: u32,
-        /// What it says.
+        /// The reply, for the message.
         found: String,
     },
-    /// It lets the client use an export and never says how large that is.
+    /// The server granted the export without sending its size.
     #[error("the server gives the export {export:?} without its size")]
-    NoSize {
-        /// Which.
-        export: String,
-    },
-    /// More was wanted than can be asked for.
+    NoSize { export: String },
     #[error("more than {QUERY_COUNT_MAX} contexts were wanted")]
     TooManyContexts,
 }
@@ -92,8 +79,9 @@ enum State {
     ExportName,
 }
 
-/// A connection from its beginning until requests can be sent. Bytes go in with [`receive`](Self::receive); after each
-/// [`step`](Self::step), what is [`unsent`](Self::take_unsent) goes out.
+/// A connection from its beginning until requests can be sent. Pass received bytes to
+/// [`receive`](Self::receive). After each [`step`](Self::step), send the bytes from
+/// [`take_unsent`](Self::take_unsent).
 #[derive(Debug)]
 pub struct ClientNegotiation {
     wanted: Wanted,
@@ -109,7 +97,7 @@ pub struct ClientNegotiation {
 }
 
 impl ClientNegotiation {
-    /// A connection that has just been made.
+    /// Starts a negotiation on a new connection.
     #[must_use]
     pub fn new(wanted: Wanted) -> Self {
         let info = ExportInfo {
@@ -134,20 +122,20 @@ impl ClientNegotiation {
         }
     }
 
-    /// Takes bytes that have come.
+    /// Accepts received bytes.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.inbox.receive(bytes);
     }
 
-    /// What is to be sent now.
+    /// Takes the bytes that are to be sent now.
     pub fn take_unsent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// Goes on as far as the bytes lead; `None` until more come.
+    /// Advances the handshake as far as possible; returns `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`ConnectError`]: there will be no connection.
+    /// [`ConnectError`]: no connection can be established.
     pub fn step(&mut self) -> Result<Option<Connected>, ConnectError> {
         if self.wanted.contexts.len() > QUERY_COUNT_MAX {
             return Err(ConnectError::TooManyContexts);
@@ -192,7 +180,7 @@ impl ClientNegotiation {
         Ok(true)
     }
 
-    /// Asks what is asked in a state, and waits for the answer.
+    /// Sends the option of a state, and waits for its reply.
     fn ask(&mut self, state: State) {
         self.state = state;
         self.reply_count = 0;
@@ -212,7 +200,7 @@ impl ClientNegotiation {
         }
     }
 
-    /// Returns whether requests can be sent.
+    /// Returns true when requests can be sent.
     fn take_reply(&mut self, option: u32, reply: OptionReply) -> Result<bool, ConnectError> {
         let asked = self.question().map_or(0, |question| question.number());
         let unexpected = |found: String| Err(ConnectError::Unexpected { asked, found });
@@ -228,7 +216,8 @@ impl ClientNegotiation {
             }
             (State::Contexts, OptionReply::Context { id, name }) => self.contexts.push((id, name)),
             (State::StructuredReply | State::Contexts, OptionReply::Refused(_)) => {
-                // Without them it works, too; and if the export is not there, the next answer says so.
+                // Both are optional. If the export does not exist, the reply to the next option
+                // says so.
                 self.contexts.clear();
                 self.ask(State::Go);
             }
@@ -279,48 +268,42 @@ impl ClientNegotiation {
     }
 }
 
-/// Why what a server sends is no answer. The connection cannot go on.
+/// Why a reply is invalid. The connection is unusable afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// It begins otherwise.
+    /// The magic is wrong.
     #[error("an answer begins with {found:#010x}, which is no answer's magic")]
-    Magic {
-        /// How.
-        found: u32,
-    },
-    /// Nothing was asked that this answers.
+    Magic { found: u32 },
+    /// There is no outstanding request with this cookie.
     #[error("an answer with the cookie {cookie}, which no unanswered request has")]
-    Cookie {
-        /// Its cookie.
-        cookie: u64,
-    },
-    /// It announces more than was asked for.
+    Cookie { cookie: u64 },
+    /// The reply announces more bytes than were requested.
     #[error("an answer announces {claimed} bytes, and may have {allowed}")]
     TooLong {
-        /// Its length, as it says.
+        /// The announced length.
         claimed: u32,
-        /// The most that it may have.
+        /// The maximum length.
         allowed: u32,
     },
-    /// It makes no sense, or is no answer to what was asked.
+    /// The reply is malformed, or does not match the request.
     #[error("an answer of kind {kind} that {problem}")]
     Wrong {
-        /// Its kind; 0 for simple replies.
+        /// The kind of reply; 0 for simple replies.
         kind: u16,
-        /// What is wrong with it.
+        /// A description of the defect.
         problem: &'static str,
     },
 }
 
-/// What a request may be answered with.
+/// An outstanding request.
 #[derive(Debug)]
 struct Unanswered {
     kind: Kind,
     offset: u64,
     length: u32,
-    /// An error has come already.
+    /// An error was received.
     failed: bool,
-    /// Of a read: the ranges that have come, apart from each other and in order.
+    /// For a read: the ranges received so far, disjoint and in order.
     come: Vec<Range<u64>>,
 }
 
@@ -331,7 +314,7 @@ enum Kind {
     Other,
 }
 
-/// The requests that a client has sent, and the answers to them.
+/// The requests that a client has sent, and the replies to them.
 #[derive(Debug)]
 pub struct Replies {
     inbox: Inbox,
@@ -342,20 +325,20 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// Whether another request may be sent before an answer was taken: [`UNANSWERED_MAX`].
+    /// Reports whether another request may be sent now; see [`UNANSWERED_MAX`].
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.unanswered.len() < UNANSWERED_MAX
     }
 
-    /// How many requests have not been answered to their end.
+    /// The number of requests without a complete answer.
     #[must_use]
     pub fn unanswered_count(&self) -> usize {
         self.unanswered.len()
     }
 
-    /// Appends a request to what is to be sent, and returns its cookie. Whoever asks keeps to what the server said of the export, and asks
-    /// only while there [is room](Self::has_room).
+    /// Appends a request to the bytes to be sent, and returns its cookie. The caller must respect
+    /// the limits of the export, and call this only if there [is room](Self::has_room).
     pub fn ask(&mut self, command: Command, flags: CommandFlags, into: &mut Vec<u8>) -> u64 {
         let cookie = self.next_cookie;
         self.next_cookie = self.next_cookie.wrapping_add(1);
@@ -372,16 +355,16 @@ impl Replies {
         cookie
     }
 
-    /// Takes bytes that have come.
+    /// Accepts received bytes.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.inbox.receive(bytes);
     }
 
-    /// The next message; `None` until more bytes come. A read that is done and had no error has been answered whole: its data and holes
-    /// cover exactly what was asked for.
+    /// The next reply; `None` until more bytes arrive. When a read is done without an error, its
+    /// data and holes cover exactly the requested range.
     ///
     /// # Errors
-    /// [`ReplyError`]: nothing that comes after this can be trusted.
+    /// [`ReplyError`]: all later bytes are unusable.
     pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
         match Fields(self.inbox.waiting()).u32() {
             None => Ok(None),
@@ -448,7 +431,7 @@ impl Replies {
 }
 
 impl Unanswered {
-    /// The most bytes that the data of a chunk may have.
+    /// The maximum length of the data of a chunk.
     fn bytes_allowed(&self) -> u32 {
         let error = u32::try_from(MESSAGE_BYTES_MAX).unwrap_or(u32::MAX).saturating_add(64);
         let answer = match self.kind {
@@ -475,7 +458,7 @@ impl Unanswered {
                 if extents.iter().any(|extent| extent.length == 0) {
                     return Err("has an empty extent");
                 }
-                // The last one may go on beyond what was asked.
+                // The last extent may extend beyond the requested range.
                 let (_, before) = extents.split_last().ok_or("has no extent")?;
                 let told: u64 = before.iter().map(|extent| u64::from(extent.length)).sum();
                 if told >= u64::from(self.length) {
@@ -492,7 +475,8 @@ impl Unanswered {
         Ok(())
     }
 
-    /// Notes that bytes of a read have come: only once, and only those that were asked for.
+    /// Records received bytes of a read. Each byte must have been requested, and must come only
+    /// once.
     fn cover(&mut self, offset: u64, length: u64) -> Result<(), &'static str> {
         let end = offset.checked_add(length).ok_or("has bytes beyond all ends")?;
         let asked_end = self.offset.saturating_add(u64::from(self.length));

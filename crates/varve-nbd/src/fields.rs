@@ -1,7 +1,8 @@
-//! Numbers and texts, one after the other, in bytes that somebody else has written.
+//! Decodes and encodes fields of messages. The bytes come from the peer, so nothing about them is
+//! trusted.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// What is left to be read. Every answer is `None` when too few bytes are left.
+/// The bytes that are still to be decoded. Every method returns `None` if too few are left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -28,13 +29,13 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A text with its length before it.
+    /// A text with its length in front.
     pub(crate) fn text(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.u32()?).ok()?;
         self.bytes(length)
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
@@ -44,13 +45,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes a text with its length before it.
+/// Appends a text with its length in front.
 pub(crate) fn put_text(into: &mut Vec<u8>, text: &str) {
     into.extend_from_slice(&length_u32(text.len()).to_be_bytes());
     into.extend_from_slice(text.as_bytes());
 }
 
-/// The length of something that this crate itself has bounded.
+/// Converts the length of a message that this crate has bounded itself.
 pub(crate) fn length_u32(length: usize) -> u32 {
     u32::try_from(length).expect("messages are bounded far below 4 GiB")
 }

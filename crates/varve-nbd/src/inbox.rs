@@ -1,13 +1,13 @@
-//! Bytes that have come and are not decoded yet.
+//! Received bytes that are not decoded yet.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// Above this many used bytes before what is left, what is left is moved to the front.
+/// When more than this many decoded bytes are in front, the remaining bytes are moved to the front.
 const USED_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
-    /// Those before it were taken.
+    /// The number of decoded bytes in front.
     used: usize,
 }
 
@@ -23,15 +23,15 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Everything that is there.
+    /// The bytes that are not decoded yet.
     pub(crate) fn waiting(&self) -> &[u8] {
         self.bytes.get(self.used..).unwrap_or_default()
     }
 
-    /// Lets go of the first `count` bytes, or of all that there are.
+    /// Discards the first `count` bytes, or all of them if there are fewer.
     pub(crate) fn take(&mut self, count: usize) {
         self.used = self.used.saturating_add(count).min(self.bytes.len());
-        // What a large payload has taken is given back.
+        // Free the memory of a large payload.
         if self.used == self.bytes.len() && self.bytes.capacity() > 2 * USED_BYTES_MAX {
             *self = Self::default();
         }

@@ -1,22 +1,24 @@
-//! The network block device protocol, in both roles: bytes in, messages out, no sockets.
+//! The network block device protocol, for servers and clients: bytes in, messages out, no sockets.
 //!
 //! ```text
-//!            ServerNegotiation ──▶ Requests ──▶ Request ─ ─ ▶ the shell ─ ─ ▶ reply::encode_…
-//! bytes ──▶                                                                                     ──▶ bytes
-//!            ClientNegotiation ──▶ Replies  ──▶ Reply         Request::encode ◀ ─ ─ the shell
+//!            ServerNegotiation ──▶ Requests ──▶ Request ─ ▶ the caller ─ ▶ reply::encode_…
+//! bytes ──▶                                                                              ──▶ bytes
+//!            ClientNegotiation ──▶ Replies  ──▶ Reply       Request::encode ◀ ─ the caller
 //! ```
 //!
-//! The fixed newstyle handshake and the transmission phase, as the public description of the protocol has them (`doc/proto.md` of the NBD
-//! project): structured replies, block status, upgrading to TLS by whoever holds the socket. Extended headers are refused politely.
+//! It has the fixed newstyle handshake and the transmission phase of the public specification
+//! (`doc/proto.md` of the NBD project), with structured replies, block status and TLS. The caller,
+//! which holds the socket, starts TLS. Extended headers are refused in the way that the protocol
+//! prescribes.
 //!
-//! What must always be true:
+//! Invariants:
 //! - Any slicing of the stream gives the same messages.
-//! - A length that the other side claims is compared with a limit before it is believed, and memory is taken for bytes that have come, not
-//!   for bytes that are announced.
-//! - What the other side may not say ends the connection with an error that tells what it said; nothing is guessed.
-//! - Nothing that came before TLS was started is believed after it.
+//! - An announced length is compared with a limit before it is used, and memory is allocated only
+//!   for bytes that have arrived.
+//! - A protocol violation ends the connection with an error that describes it. Nothing is guessed.
+//! - Bytes that arrived before TLS was started are not used after it.
 //!
-//! This crate does not know what is behind an export, and starts no thread.
+//! This crate does not know the disks behind the exports, and starts no thread.
 
 mod client;
 mod export;
@@ -41,21 +43,21 @@ pub use request::{Command, CommandFlags, Request, RequestError, Requests};
 pub use server::{Agreed, Exports, NegotiationError, ServerNegotiation, Step, TlsPolicy};
 pub use wire::ErrorCode;
 
-/// The name of the context that tells holes from data.
+/// The context that distinguishes holes from data.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// The longest name of an export or of a context, in bytes: the protocol's own limit.
+/// The longest name of an export or of a context, in bytes. The protocol sets this limit.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// The longest option, or reply to one, in bytes. Whoever announces more is not listened to any longer.
+/// The longest option or reply to an option, in bytes. A longer one ends the connection.
 pub const OPTION_BYTES_MAX: usize = 64 << 10;
-/// How many options one negotiation may take.
+/// The maximum number of options in one negotiation.
 pub const OPTION_COUNT_MAX: usize = 64;
-/// How many contexts may be asked for at once.
+/// The maximum number of contexts in one query.
 pub const QUERY_COUNT_MAX: usize = 64;
-/// The most bytes that one request may read or write. It is what QEMU and the protocol's description take for granted.
+/// The maximum length of a read or write. It is the default of the specification, and QEMU's limit.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
-/// The most extents in one answer about block status.
+/// The maximum number of extents in one reply about block status.
 pub const EXTENT_COUNT_MAX: usize = 1 << 17;
-/// The longest text of an error.
+/// The longest text of an error, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// How many requests a client may have unanswered.
+/// The maximum number of outstanding requests of a client.
 pub const UNANSWERED_MAX: usize = 1024;

@@ -1,6 +1,6 @@
-//! What a client asks for before it reads and writes.
+//! Options: the requests of a client during the handshake.
 //!
-//! An option is the magic `IHAVEOPT`, a number (4 bytes), the length of its data (4 bytes), and its data.
+//! An option is the magic `IHAVEOPT`, a number (4 bytes), the length of its data (4), and its data.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::fields::{Fields, length_u32, put_text};
@@ -11,54 +11,46 @@ use crate::wire::{
 };
 use crate::{NAME_BYTES_MAX, OPTION_BYTES_MAX, QUERY_COUNT_MAX};
 
-/// One option, decoded.
+/// A decoded option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OptionRequest {
-    /// Use this export; there is no way to refuse but the connection's end.
+    /// Use this export. The server can refuse it only by closing the connection.
     ExportName(String),
-    /// The client has what it wanted.
+    /// The client ends the negotiation.
     Abort,
-    /// Which exports are there?
+    /// List the exports.
     List,
-    /// Go on inside TLS.
+    /// Switch to TLS.
     StartTls,
-    /// What is known of this export? With the kinds of information that are of interest.
+    /// Describe this export. Lists the kinds of information that the client wants.
     Info(String, Vec<u16>),
-    /// The same, and use it.
+    /// Like `Info`, and use the export.
     Go(String, Vec<u16>),
-    /// Replies may be structured.
+    /// Enable structured replies.
     StructuredReply,
-    /// Which contexts are there, of those that match one of the queries?
+    /// List the contexts that match one of the queries.
     ListContexts(String, Vec<String>),
     /// Use these contexts.
     SetContexts(String, Vec<String>),
-    /// Something that is not understood.
+    /// An option with an unknown number.
     Unknown(u32),
-    /// An option that is understood, with data that is not.
+    /// A known option with malformed data.
     Malformed(u32),
 }
 
-/// Why bytes are no option.
+/// Why bytes are not an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeOptionError {
-    /// It begins otherwise.
+    /// The magic is wrong.
     #[error("an option begins with {found:#018x}, which is no option's magic")]
-    Magic {
-        /// How.
-        found: u64,
-    },
-    /// It is longer than any real one.
+    Magic { found: u64 },
+    /// The option exceeds the limit.
     #[error("option {option} announces {claimed} bytes, and none has more than {OPTION_BYTES_MAX}")]
-    TooLong {
-        /// Its number.
-        option: u32,
-        /// Its length, as it says.
-        claimed: u32,
-    },
+    TooLong { option: u32, claimed: u32 },
 }
 
 impl OptionRequest {
-    /// Its number.
+    /// The option's number in the protocol.
     #[must_use]
     pub fn number(&self) -> u32 {
         match self {
@@ -75,7 +67,7 @@ impl OptionRequest {
         }
     }
 
-    /// Appends it to what is to be sent.
+    /// Appends the option to the bytes to be sent.
     pub fn encode(&self, into: &mut Vec<u8>) {
         let mut data = Vec::new();
         match self {
@@ -106,10 +98,11 @@ impl OptionRequest {
         into.extend_from_slice(&data);
     }
 
-    /// Reads the option that `bytes` begin with, and says how many bytes it has; `None` while it is not whole.
+    /// Decodes the option at the front of `bytes`. Returns it with its length; `None` if it is
+    /// incomplete.
     ///
     /// # Errors
-    /// [`DecodeOptionError`]: this side speaks another language.
+    /// [`DecodeOptionError`]: the peer violates the protocol.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, DecodeOptionError> {
         let mut head = Fields(bytes);
         let Some(magic) = head.u64() else { return Ok(None) };
@@ -126,13 +119,13 @@ impl OptionRequest {
         Ok(Some((request, OPTION_HEAD_BYTES.saturating_add(length))))
     }
 
-    /// `None` if the data is malformed.
+    /// Returns `None` if the data is malformed.
     fn from_data(number: u32, data: &[u8]) -> Option<Self> {
         let mut data = Fields(data);
         let request = match number {
             OPTION_EXPORT_NAME => Self::ExportName(name(data.rest())?),
             OPTION_ABORT => {
-                // Whatever comes with it, it is meant.
+                // Data is ignored.
                 data.rest();
                 Self::Abort
             }

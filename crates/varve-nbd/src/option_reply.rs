@@ -1,7 +1,7 @@
-//! What a server answers to an option.
+//! Replies of a server to options.
 //!
-//! A reply is a magic (8 bytes), the number of the option (4 bytes), the kind of reply (4 bytes), the length of its data (4 bytes),
-//! and its data.
+//! A reply is a magic (8 bytes), the number of the option (4), the kind of reply (4), the length of
+//! its data (4), and its data.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::export::{BlockSizes, Listed, TransmissionFlags};
@@ -12,42 +12,37 @@ use crate::wire::{
 };
 use crate::{MESSAGE_BYTES_MAX, OPTION_BYTES_MAX};
 
-/// One reply to an option.
+/// A decoded reply to an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OptionReply {
-    /// Done.
     Ack,
-    /// An export that there is.
+    /// An export, in the reply to a list.
     Server(Listed),
-    /// How large an export is, and what can be done with it.
+    /// The size and the capabilities of an export.
     Export {
         /// In bytes.
         size: u64,
-        /// What can be done with it.
         flags: TransmissionFlags,
     },
-    /// The name that the server itself uses for an export.
+    /// The server's own name for an export.
     Name(String),
-    /// What an export is.
+    /// The description of an export.
     Description(String),
-    /// Of which sizes requests are to be.
+    /// Constraints on the offsets and lengths of requests.
     BlockSize(BlockSizes),
-    /// Something else about an export, which is not of interest.
+    /// Unused information about an export.
     OtherInfo(u16),
-    /// A context, and the number that it is known by from here on.
+    /// A context, with the number that identifies it from here on.
     Context {
-        /// Its number.
         id: u32,
-        /// Its name.
         name: String,
     },
-    /// No.
     Refused(Refusal),
-    /// A kind of reply that is not known.
+    /// A reply of an unknown kind.
     Unknown(u32),
 }
 
-/// A no, and why.
+/// A refusal with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// For programs.
@@ -57,7 +52,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A no of this kind.
+    /// Makes a refusal of this kind.
     #[must_use]
     pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
@@ -73,28 +68,28 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// The kinds of no.
+/// The kinds of refusals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// The option is not known.
+    /// The server does not know the option.
     Unsupported,
-    /// It is known and not allowed.
+    /// The server does not permit the option.
     Policy,
-    /// The option's data makes no sense, or not now.
+    /// The option's data is malformed, or does not fit the state of the negotiation.
     Invalid,
-    /// It cannot be done on this machine.
+    /// The platform does not support the option.
     Platform,
-    /// Not before TLS was started.
+    /// TLS must be started first.
     TlsRequired,
     /// There is no such export.
     UnknownExport,
-    /// The server is being shut down.
+    /// The server is shutting down.
     Shutdown,
-    /// The client must ask for block sizes, and keep to them.
+    /// The client must request the block sizes, and respect them.
     BlockSizeRequired,
     /// The option is too large.
     TooBig,
-    /// Something else.
+    /// A kind that is not known here.
     Other(u32),
 }
 
@@ -149,37 +144,28 @@ impl std::fmt::Display for RefusalKind {
     }
 }
 
-/// Why bytes are no reply to an option.
+/// Why bytes are not a reply to an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeOptionReplyError {
-    /// It begins otherwise.
+    /// The magic is wrong.
     #[error("a reply to an option begins with {found:#018x}, which is not its magic")]
-    Magic {
-        /// How.
-        found: u64,
-    },
-    /// It is longer than any real one.
+    Magic { found: u64 },
+    /// The reply exceeds the limit.
     #[error(
         "a reply to option {option} announces {claimed} bytes, and none has more than {OPTION_BYTES_MAX}"
     )]
     TooLong {
-        /// The number of the option.
         option: u32,
-        /// Its length, as it says.
+        /// The announced length.
         claimed: u32,
     },
-    /// Its data is not what such a reply has.
+    /// The data does not fit the kind of reply.
     #[error("a reply of kind {kind} to option {option} is malformed")]
-    Malformed {
-        /// The number of the option.
-        option: u32,
-        /// The kind of reply.
-        kind: u32,
-    },
+    Malformed { option: u32, kind: u32 },
 }
 
 impl OptionReply {
-    /// Appends it, as a reply to an option, to what is to be sent.
+    /// Appends the reply, to the option with this number, to the bytes to be sent.
     pub fn encode(&self, option: u32, into: &mut Vec<u8>) {
         let mut data = Vec::new();
         let kind = match self {
@@ -231,11 +217,11 @@ impl OptionReply {
         into.extend_from_slice(&data);
     }
 
-    /// Reads the reply that `bytes` begin with: the option that it answers, the reply, and how many bytes it has. `None` while it is
-    /// not whole.
+    /// Decodes the reply at the front of `bytes`. Returns the number of the option, the reply, and
+    /// its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`DecodeOptionReplyError`]: the other side speaks another language.
+    /// [`DecodeOptionReplyError`]: the peer violates the protocol.
     pub fn decode(bytes: &[u8]) -> Result<Option<(u32, Self, usize)>, DecodeOptionReplyError> {
         let mut head = Fields(bytes);
         let Some(magic) = head.u64() else { return Ok(None) };

@@ -1,7 +1,8 @@
-//! What a server answers to a request.
+//! Replies of a server to requests.
 //!
-//! A simple reply is a magic (4 bytes), an error (4), the cookie (8), and the bytes of a read that has succeeded. A chunk of a structured
-//! reply is a magic (4), flags (2), a kind (2), the cookie (8), the length of its data (4), and its data.
+//! A simple reply is a magic (4 bytes), an error (4), the cookie (8), and the data of a successful
+//! read. A chunk of a structured reply is a magic (4), flags (2), a kind (2), the cookie (8), the
+//! length of its data (4), and its data.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -15,63 +16,55 @@ use crate::wire::{
 
 /// In `base:allocation`: nothing is stored for these bytes.
 pub const BLOCK_HOLE: u32 = 1;
-/// In `base:allocation`: they read as zeros.
+/// In `base:allocation`: these bytes read as zeros.
 pub const BLOCK_ZERO: u32 = 2;
 
-/// A range of which a context says one thing.
+/// A range of bytes with the same status in a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// How many bytes.
+    /// In bytes.
     pub length: u32,
-    /// What it says.
+    /// The status, whose bits depend on the context.
     pub flags: u32,
 }
 
-/// A part of an answer.
+/// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
-    /// Nothing but that all is well so far.
+    /// No data: the end of a successful reply.
     None,
-    /// Bytes of a read.
-    Data {
-        /// Where they are.
-        offset: u64,
-        /// The bytes.
-        bytes: Vec<u8>,
-    },
+    /// Data of a read.
+    Data { offset: u64, bytes: Vec<u8> },
     /// Zeros of a read.
     Hole {
-        /// Where they are.
         offset: u64,
-        /// How many.
+        /// In bytes.
         length: u32,
     },
-    /// What a context says, from the offset of the request on.
+    /// The status in one context, from the request's offset on.
     Status {
-        /// Which context.
+        /// The number of the context.
         context: u32,
-        /// What it says.
         extents: Vec<Extent>,
     },
-    /// It has failed.
+    /// The request has failed.
     Error {
         /// For programs.
         code: ErrorCode,
         /// For people.
         message: String,
-        /// Where, if that is known.
+        /// The position of the failure, if it is known.
         offset: Option<u64>,
     },
 }
 
-/// One message of a server that answers. A simple reply comes as the one chunk that says the same.
+/// One message of a server. A simple reply is represented by an equivalent chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The request's own.
+    /// The cookie of the request.
     pub cookie: u64,
-    /// Nothing more will come for it.
+    /// This is the last message for the request.
     pub done: bool,
-    /// What it says.
     pub chunk: Chunk,
 }
 
@@ -82,15 +75,17 @@ pub fn encode_simple(into: &mut Vec<u8>, cookie: u64, error: Option<ErrorCode>) 
     into.extend_from_slice(&cookie.to_be_bytes());
 }
 
-/// Appends a simple reply to a read, with zeros in the place of its bytes or of the first of them, and returns that place. The others are to
-/// follow it, with nothing in between.
+/// Appends a simple reply to a read, with zeros for the first `length` bytes of its data, and
+/// returns their range. The caller replaces the zeros, and sends the rest of the data directly
+/// after them.
 pub fn encode_simple_data(into: &mut Vec<u8>, cookie: u64, length: usize) -> Range<usize> {
     encode_simple(into, cookie, None);
     append_zeros(into, length)
 }
 
-/// Appends a chunk of `length` bytes of data of a structured reply, with zeros in the place of the first `present` of them, and returns that
-/// place. The others are to follow it, with nothing in between.
+/// Appends a data chunk of `length` bytes of a structured reply, with zeros for the first `present`
+/// bytes, and returns their range. The caller replaces the zeros, and sends the rest of the data
+/// directly after them.
 pub fn encode_data_chunk(
     into: &mut Vec<u8>,
     cookie: u64,
@@ -157,7 +152,7 @@ fn append_zeros(into: &mut Vec<u8>, length: usize) -> Range<usize> {
 }
 
 impl Chunk {
-    /// Reads a chunk's data; `None` if it is malformed.
+    /// Decodes a chunk's data; `None` if it is malformed.
     pub(crate) fn from_data(kind: u16, data: &[u8]) -> Option<Self> {
         let mut data = Fields(data);
         let chunk = match kind {
@@ -182,7 +177,7 @@ impl Chunk {
                 let message = String::from_utf8_lossy(data.bytes(length)?).into_owned();
                 let offset = if kind == CHUNK_ERROR_OFFSET { Some(data.u64()?) } else { None };
                 if kind != CHUNK_ERROR && kind != CHUNK_ERROR_OFFSET {
-                    // An error of a kind that will be invented: it may say more.
+                    // A future kind of error may have more data.
                     data.rest();
                 }
                 Self::Error { code, message, offset }

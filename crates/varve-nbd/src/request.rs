@@ -1,6 +1,7 @@
-//! What a client wants done with an export.
+//! Requests of a client to an export.
 //!
-//! A request is a magic (4 bytes), flags (2), a kind (2), a cookie (8), an offset (8), a length (4), and for a write so many bytes.
+//! A request is a magic (4 bytes), flags (2), a kind (2), a cookie (8), an offset (8), a length
+//! (4), and the data of a write.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::export::{ExportInfo, TransmissionFlags};
@@ -12,25 +13,25 @@ use crate::wire::{
 };
 use crate::{NAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
-/// How a request is to be done.
+/// Modifiers of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommandFlags(pub u16);
 
 impl CommandFlags {
-    /// Nothing special.
+    /// No flags.
     pub const NONE: Self = Self(0);
-    /// Answer only when it is durable.
+    /// Answer only after the data is durable.
     pub const FUA: Self = Self(1);
-    /// Of zeros that are written: do not make a hole.
+    /// For writing zeros: do not make a hole.
     pub const NO_HOLE: Self = Self(1 << 1);
-    /// Of a read: answer in one piece.
+    /// For a read: answer in one chunk.
     pub const DONT_FRAGMENT: Self = Self(1 << 2);
-    /// Of block status: one extent is enough.
+    /// For block status: one extent suffices.
     pub const ONE_EXTENT: Self = Self(1 << 3);
-    /// Of zeros that are written: only if it is faster than writing zeros.
+    /// For writing zeros: fail unless it is faster than a plain write.
     pub const FAST_ZERO: Self = Self(1 << 4);
 
-    /// Whether all of `other` are set here.
+    /// Reports whether all flags of `other` are set.
     #[must_use]
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -45,88 +46,73 @@ impl std::ops::BitOr for CommandFlags {
     }
 }
 
-/// What is to be done.
+/// The kinds of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Send these bytes.
     Read {
-        /// From here.
         offset: u64,
-        /// So many.
+        /// In bytes.
         length: u32,
     },
-    /// Keep these bytes.
     Write {
-        /// From here.
         offset: u64,
-        /// Which.
         data: Vec<u8>,
     },
-    /// There will be no more requests, and no answer is expected.
+    /// Ends the connection. It has no reply.
     Disconnect,
-    /// Make all that was answered durable.
+    /// Makes all answered writes durable.
     Flush,
     /// These bytes are not needed any longer.
     Trim {
-        /// From here.
         offset: u64,
-        /// So many.
+        /// In bytes.
         length: u32,
     },
-    /// These bytes will be read soon.
+    /// Announces that a range will be read soon.
     Cache {
-        /// From here.
         offset: u64,
-        /// So many.
+        /// In bytes.
         length: u32,
     },
-    /// Keep zeros.
+    /// Writes zeros.
     WriteZeroes {
-        /// From here.
         offset: u64,
-        /// So many.
+        /// In bytes.
         length: u32,
     },
-    /// Tell of these bytes what the contexts that were agreed on know.
+    /// Queries the status of a range in the negotiated contexts.
     BlockStatus {
-        /// From here.
         offset: u64,
-        /// So many.
+        /// In bytes.
         length: u32,
     },
-    /// Something that is not understood.
+    /// A request of an unknown kind.
     Unknown {
-        /// Its kind.
         kind: u16,
     },
 }
 
-/// One request.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The client's own number for it: the answer carries it, too.
+    /// Chosen by the client, and repeated in the reply.
     pub cookie: u64,
-    /// How it is to be done.
     pub flags: CommandFlags,
-    /// What.
     pub command: Command,
 }
 
-/// Why bytes are no request. The connection cannot go on.
+/// Why bytes are not a request. The connection is unusable afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// It begins otherwise.
+    /// The magic is wrong.
     #[error("a request begins with {found:#010x}, which is no request's magic")]
-    Magic {
-        /// How.
-        found: u32,
-    },
-    /// A write of more than was agreed on.
+    Magic { found: u32 },
+    /// A write exceeds the limit.
     #[error("a write announces {claimed} bytes, and none has more than {allowed}")]
     TooLong {
-        /// Its length, as it says.
+        /// The announced length.
         claimed: u32,
-        /// The most that it may have.
+        /// The maximum length.
         allowed: u32,
     },
 }
@@ -146,7 +132,8 @@ impl Command {
         }
     }
 
-    /// The flag of an export that says that this can be asked for, and the flags that it may come with.
+    /// The capability that an export needs for this command, and the flags that are permitted with
+    /// it.
     fn rules(&self) -> (TransmissionFlags, CommandFlags) {
         let zeroes = CommandFlags::NO_HOLE | CommandFlags::FAST_ZERO;
         match self {
@@ -164,7 +151,7 @@ impl Command {
 }
 
 impl Request {
-    /// Appends it to what is to be sent.
+    /// Appends the request to the bytes to be sent.
     pub fn encode(&self, into: &mut Vec<u8>) {
         let (kind, offset, length) = self.command.parts();
         into.extend_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -178,10 +165,10 @@ impl Request {
         }
     }
 
-    /// Whether an export can do this at all: what can be told without trying.
+    /// Checks a request against the properties of the export.
     ///
     /// # Errors
-    /// What to answer instead.
+    /// The error code for the reply.
     pub fn check(&self, export: &ExportInfo) -> Result<(), ErrorCode> {
         let (_, offset, length) = self.command.parts();
         let (needed, allowed) = self.command.rules();
@@ -195,7 +182,7 @@ impl Request {
         if is_write && export.flags.has(TransmissionFlags::READ_ONLY) {
             return Err(ErrorCode::NOT_PERMITTED);
         }
-        // Where single writes can be made durable, the flag may come with any request.
+        // If the export supports FUA, the flag is permitted with any request.
         let fua =
             if export.flags.has(TransmissionFlags::FUA) { CommandFlags::FUA } else { CommandFlags::NONE };
         if !export.flags.has(needed) || self.flags.0 & !(allowed | fua).0 != 0 {
@@ -212,7 +199,7 @@ impl Request {
     }
 }
 
-/// The requests of one client, in the order in which they come.
+/// Decodes the requests of one client, in order.
 #[derive(Debug)]
 pub struct Requests {
     inbox: Inbox,
@@ -230,27 +217,27 @@ impl Requests {
         Self { inbox, payload_bytes_max: PAYLOAD_BYTES_MAX }
     }
 
-    /// Takes no write of more than this.
+    /// Sets the maximum length of a write.
     #[must_use]
     pub fn with_payload_bytes_max(self, payload_bytes_max: u32) -> Self {
         Self { payload_bytes_max: payload_bytes_max.min(PAYLOAD_BYTES_MAX), ..self }
     }
 
-    /// Takes bytes that have come.
+    /// Accepts received bytes.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.inbox.receive(bytes);
     }
 
-    /// Whether a request has begun to come and is not whole.
+    /// Reports whether a part of a request has arrived, but not all of it.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// The next request; `None` until more bytes come.
+    /// The next request; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`RequestError`]: nothing that comes after this can be understood.
+    /// [`RequestError`]: all later bytes are unusable.
     pub fn next_request(&mut self) -> Result<Option<Request>, RequestError> {
         let mut head = Fields(self.inbox.waiting());
         let Some(magic) = head.u32() else { return Ok(None) };
@@ -286,5 +273,6 @@ impl Requests {
     }
 }
 
-// A name is the longest text of an option: three of them, with their lengths, are far from the limit of all options.
+// Names are the longest texts in options. Three names with their lengths stay far below the limit
+// of an option.
 const _: () = assert!(3 * NAME_BYTES_MAX < crate::OPTION_BYTES_MAX);

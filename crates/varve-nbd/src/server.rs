@@ -10,84 +10,76 @@ use crate::request::Requests;
 use crate::wire::{EXPORT_NAME_ZEROES, FIXED_NEWSTYLE, NO_ZEROES, OPTION_MAGIC, SERVER_MAGIC};
 use crate::{NAME_BYTES_MAX, OPTION_COUNT_MAX};
 
-/// What a server has to offer.
+/// The exports of a server.
 pub trait Exports {
     /// An export that is ready to be used.
     type Export;
 
-    /// What a client may ask for.
+    /// The exports that a client can choose from.
     fn list(&self) -> Vec<Listed>;
 
-    /// The export that a name stands for. The empty name asks for what is meant where none is given.
+    /// Finds the export of a name. The empty name stands for the default export.
     ///
     /// # Errors
-    /// What to tell the client instead.
+    /// The refusal for the client.
     fn find(&self, name: &str) -> Result<(ExportInfo, Self::Export), Refusal>;
 }
 
-/// Whether a connection goes on inside TLS.
+/// The server's use of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsPolicy {
-    /// It cannot.
+    /// TLS is refused.
     Never,
-    /// Nothing is told or done before.
+    /// TLS must be started before anything else.
     Required,
 }
 
-/// What was agreed on.
+/// The result of a negotiation.
 #[derive(Debug)]
 pub struct Agreed<E> {
-    /// What is used.
     pub export: E,
-    /// What the client was told of it.
+    /// The properties that the client was told.
     pub info: ExportInfo,
-    /// Replies may be structured.
+    /// Structured replies are enabled.
     pub structured: bool,
-    /// The contexts of block status, each with its number.
+    /// The granted contexts, each with its number.
     pub contexts: Vec<(u32, String)>,
 }
 
-/// How a negotiation goes on.
+/// The next action of the caller.
 #[derive(Debug)]
 pub enum Step<E> {
-    /// What is unsent is to be sent; then everything goes through TLS. Call [`ServerNegotiation::tls_started`].
+    /// Send the unsent bytes, switch the connection to TLS, and call
+    /// [`ServerNegotiation::tls_started`].
     StartTls,
-    /// What is unsent is to be sent; then requests come: [`ServerNegotiation::into_requests`].
+    /// Send the unsent bytes, then decode requests with [`ServerNegotiation::into_requests`].
     Ready(Agreed<E>),
-    /// The client has what it wanted. What is unsent is to be sent.
+    /// Send the unsent bytes. The client has ended the negotiation.
     Ended,
 }
 
-/// Why a negotiation ends without an export.
+/// Why a negotiation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NegotiationError {
-    /// The client wants things that were never offered.
+    /// The client sets unknown flags.
     #[error("the client begins with flags {flags:#x}, of which some are not known")]
-    ClientFlags {
-        /// Its flags.
-        flags: u32,
-    },
-    /// It sends no option.
+    ClientFlags { flags: u32 },
+    /// The client sent something other than an option.
     #[error(transparent)]
     Option(#[from] DecodeOptionError),
-    /// It never comes to an end.
     #[error("the client has sent more than {OPTION_COUNT_MAX} options")]
     TooManyOptions,
-    /// The old way to ask for an export cannot be answered with a no.
+    /// An export requested by the old option cannot be refused with a reply.
     #[error("the client asks for {name:?} in a way that cannot be refused: {refusal}")]
-    Refused {
-        /// The export that it wants.
-        name: String,
-        /// What it would be told.
-        refusal: Refusal,
-    },
-    /// Somebody may have put words into the client's mouth.
+    Refused { name: String, refusal: Refusal },
+    /// A man in the middle may have inserted these bytes.
     #[error("the client has sent more after it asked for TLS, and before TLS was started")]
     BytesBeforeTls,
 }
 
-/// A connection from its beginning until requests come. Bytes go in with [`receive`](Self::receive); after each [`step`](Self::step), what is
-/// [`unsent`](Self::take_unsent) goes out.
+/// A connection from its beginning until requests arrive. Pass received bytes to
+/// [`receive`](Self::receive). After each [`step`](Self::step), send the bytes from
+/// [`take_unsent`](Self::take_unsent).
 #[derive(Debug)]
 pub struct ServerNegotiation {
     inbox: Inbox,
@@ -98,12 +90,12 @@ pub struct ServerNegotiation {
     no_zeroes: bool,
     structured: bool,
     option_count: usize,
-    /// The export that contexts were asked for, and those that were granted.
+    /// The export for which contexts were requested, and the granted contexts.
     contexts: Option<(String, Vec<(u32, String)>)>,
 }
 
 impl ServerNegotiation {
-    /// A connection that has just been made.
+    /// Starts a negotiation on a new connection.
     #[must_use]
     pub fn new(tls: TlsPolicy) -> Self {
         let mut unsent = Vec::new();
@@ -123,31 +115,31 @@ impl ServerNegotiation {
         }
     }
 
-    /// Takes bytes that have come.
+    /// Accepts received bytes.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.inbox.receive(bytes);
     }
 
-    /// What is to be sent now.
+    /// Takes the bytes that are to be sent now.
     pub fn take_unsent(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// TLS was started, with this connection's bytes inside it.
+    /// Records that TLS has been started on this connection.
     pub fn tls_started(&mut self) {
         self.is_encrypted = true;
     }
 
-    /// What comes after the handshake.
+    /// The decoder for the requests after the handshake.
     #[must_use]
     pub fn into_requests(self) -> Requests {
         Requests::new(self.inbox)
     }
 
-    /// Answers one option; `None` until more bytes come.
+    /// Answers options, until the caller has to act; returns `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`NegotiationError`]: the connection is to be closed, after what is unsent was sent.
+    /// [`NegotiationError`]: close the connection after sending the unsent bytes.
     pub fn step<X: Exports>(&mut self, exports: &X) -> Result<Option<Step<X::Export>>, NegotiationError> {
         if !self.has_flags && !self.take_flags()? {
             return Ok(None);
@@ -298,12 +290,12 @@ impl ServerNegotiation {
     }
 
     fn agree<E>(&mut self, name: &str, info: ExportInfo, export: E) -> Agreed<E> {
-        // Contexts that were asked for another export are no longer meant.
+        // Contexts that were requested for another export no longer apply.
         let contexts = self.contexts.take().filter(|(of, _)| of == name).map(|(_, granted)| granted);
         Agreed { export, info, structured: self.structured, contexts: contexts.unwrap_or_default() }
     }
 
-    /// The contexts of an export, if they may be asked for now.
+    /// The contexts of an export, if they may be requested now.
     fn offered<X: Exports>(&self, name: &str, exports: &X) -> Result<Vec<String>, Refusal> {
         if !self.structured {
             let message = "contexts come with structured replies: ask for those first";

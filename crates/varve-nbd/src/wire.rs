@@ -1,23 +1,23 @@
-//! The numbers of the protocol. All integers are big-endian.
+//! The constants of the protocol. All integers are big-endian.
 
-/// `NBDMAGIC`: how a server begins.
+/// `NBDMAGIC`, the first magic of the greeting.
 pub(crate) const SERVER_MAGIC: u64 = 0x4e42_444d_4147_4943;
-/// `IHAVEOPT`: how it goes on, and how every option begins.
+/// `IHAVEOPT`, the second magic of the greeting, and the magic of options.
 pub(crate) const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// How every reply to an option begins.
+/// The magic of replies to options.
 pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// How every request begins.
+/// The magic of requests.
 pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// How a simple reply begins.
+/// The magic of simple replies.
 pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// How a chunk of a structured reply begins.
+/// The magic of chunks of structured replies.
 pub(crate) const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
-/// Of the greeting and of its answer: options may fail without the connection's end.
+/// In the greeting and its answer: options may be refused without closing the connection.
 pub(crate) const FIXED_NEWSTYLE: u16 = 1;
-/// Of the greeting and of its answer: no zeros after the answer to `EXPORT_NAME`.
+/// In the greeting and its answer: no zeros after the answer to `EXPORT_NAME`.
 pub(crate) const NO_ZEROES: u16 = 2;
-/// How many zeros they would be.
+/// The number of these zeros.
 pub(crate) const EXPORT_NAME_ZEROES: usize = 124;
 
 pub(crate) const OPTION_EXPORT_NAME: u32 = 1;
@@ -34,7 +34,7 @@ pub(crate) const REPLY_ACK: u32 = 1;
 pub(crate) const REPLY_SERVER: u32 = 2;
 pub(crate) const REPLY_INFO: u32 = 3;
 pub(crate) const REPLY_META_CONTEXT: u32 = 4;
-/// Set in every reply that says no.
+/// Set in every refusal.
 pub(crate) const REPLY_IS_ERROR: u32 = 1 << 31;
 
 pub(crate) const INFO_EXPORT: u16 = 0;
@@ -51,13 +51,13 @@ pub(crate) const COMMAND_CACHE: u16 = 5;
 pub(crate) const COMMAND_WRITE_ZEROES: u16 = 6;
 pub(crate) const COMMAND_BLOCK_STATUS: u16 = 7;
 
-/// Of a chunk: no more chunks for this request.
+/// In a chunk: the last one for its request.
 pub(crate) const CHUNK_DONE: u16 = 1;
 pub(crate) const CHUNK_NONE: u16 = 0;
 pub(crate) const CHUNK_DATA: u16 = 1;
 pub(crate) const CHUNK_HOLE: u16 = 2;
 pub(crate) const CHUNK_BLOCK_STATUS: u16 = 5;
-/// Set in every kind of chunk that tells of an error.
+/// Set in every kind of chunk that reports an error.
 pub(crate) const CHUNK_IS_ERROR: u16 = 1 << 15;
 pub(crate) const CHUNK_ERROR: u16 = CHUNK_IS_ERROR | 1;
 pub(crate) const CHUNK_ERROR_OFFSET: u16 = CHUNK_IS_ERROR | 2;
@@ -73,26 +73,26 @@ pub(crate) const OPTION_HEAD_BYTES: usize = 16;
 /// Bytes of a reply to an option before its data.
 pub(crate) const OPTION_REPLY_HEAD_BYTES: usize = 20;
 
-/// Why a request failed, as one of the numbers that both sides know.
+/// The error code of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
-    /// It is not allowed: a write to what is only read.
+    /// The operation is not permitted, for example a write to a read-only export.
     pub const NOT_PERMITTED: Self = Self(1);
-    /// The bytes could not be read or written.
+    /// Reading or writing failed.
     pub const IO: Self = Self(5);
     /// There is not enough memory.
     pub const NO_MEMORY: Self = Self(12);
-    /// The request makes no sense.
+    /// The request is invalid.
     pub const INVALID: Self = Self(22);
-    /// There is no room, or the place is beyond the end.
+    /// There is no space, or the range is beyond the end.
     pub const NO_SPACE: Self = Self(28);
-    /// The answer would be too large to be sent in one piece.
+    /// The answer would be too large for one message.
     pub const OVERFLOW: Self = Self(75);
-    /// It cannot be done, or not fast.
+    /// The operation is not supported, or would not be fast.
     pub const NOT_SUPPORTED: Self = Self(95);
-    /// The server is being shut down.
+    /// The server is shutting down.
     pub const SHUTDOWN: Self = Self(108);
 }
 
