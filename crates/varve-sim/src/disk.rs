@@ -1,4 +1,5 @@
-//! The disk: every call is counted, may be struck, and may be the last one before the power goes.
+//! The simulated disk. Every call is counted, can be hit by a fault, and can be the last one before
+//! a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,8 +14,8 @@ use crate::inode::Inode;
 use crate::names::{InodeNumber, Names};
 use crate::tally::{Leftover, Tally};
 
-/// A modelled disk with a file system. Clones share it, as processes share a machine: locks are held by one of them, and every one
-/// sees at once what another has written.
+/// A simulated disk with a file system. Clones share the disk, like processes on one machine: a
+/// lock is held by one of them, and each sees at once what another has written.
 #[derive(Debug, Clone)]
 pub struct Disk {
     inside: Arc<Mutex<Inside>>,
@@ -28,7 +29,7 @@ pub(crate) struct Inside {
     locks: BTreeMap<FileName, u64>,
     next_lock: u64,
     pub(crate) draw: Draw,
-    /// What waits to strike, and at which call.
+    /// The faults that are still to occur, each with the number of calls after which it may.
     armed: Vec<(u64, Fault)>,
     is_down: bool,
     is_full: bool,
@@ -37,7 +38,7 @@ pub(crate) struct Inside {
 }
 
 impl Disk {
-    /// An empty disk that works. What it does when something goes wrong, `seed` decides.
+    /// An empty disk without faults. `seed` determines the outcome of all later faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let inside = Inside {
@@ -56,57 +57,58 @@ impl Disk {
         Self { inside: Arc::new(Mutex::new(inside)) }
     }
 
-    /// From now on `seed` decides.
+    /// Replaces the source of random decisions.
     pub fn reseed(&self, seed: u64) {
         self.inside().draw = Draw::new(seed);
     }
 
-    /// Lets these faults wait for their calls, instead of those that waited before.
+    /// Sets the faults that are to occur, replacing those set before.
     pub fn arm(&self, strikes: &[Strike]) {
         let mut inside = self.inside();
         let now = inside.tally.operations;
         inside.armed = strikes.iter().map(|strike| (now + strike.after, strike.fault)).collect();
     }
 
-    /// Nothing more is to go wrong, and there is space.
+    /// Ends all faults, and frees space on a full disk.
     pub fn behave(&self) {
         let mut inside = self.inside();
         inside.armed.clear();
         inside.is_full = false;
     }
 
-    /// From now on syncs only say that they are done, as those of some drives do. No engine survives that: a test of what it survives
-    /// has to fail on such a disk.
+    /// Makes syncs report success without making anything durable, as some drives do. No engine
+    /// survives that: a crash test must fail on such a disk.
     pub fn pretend_to_sync(&self) {
         self.inside().pretends_to_sync = true;
     }
 
-    /// The power goes, now: no call succeeds until [`restart`](Self::restart).
+    /// Cuts the power now. No call succeeds until [`restart`](Self::restart).
     pub fn cut_power(&self) {
         let mut inside = self.inside();
         inside.strike(Fault::PowerCut);
         inside.is_down = true;
     }
 
-    /// Whether the power is gone.
+    /// Reports whether the power is cut.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.inside().is_down
     }
 
-    /// Whether appends find no space.
+    /// Reports whether the disk is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.inside().is_full
     }
 
-    /// Whether a sync that nobody waited for has failed, and the next sync of that file is still to tell.
+    /// Reports whether a background sync has failed and the failure has not been reported yet. The
+    /// next sync of that file reports it.
     #[must_use]
     pub fn owes_failure(&self) -> bool {
         self.inside().inodes.values().any(Inode::owes_failure)
     }
 
-    /// The machine starts again after a power cut, with what that has left. Nobody holds a lock.
+    /// Restarts the machine with the data that the power cut left. All locks are released.
     pub fn restart(&self) {
         let mut inside = self.inside();
         let Inside { names, inodes, draw, tally, .. } = &mut *inside;
@@ -122,7 +124,7 @@ impl Disk {
         inside.is_down = false;
     }
 
-    /// What has happened so far.
+    /// The events so far.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.inside().tally.clone()
@@ -132,7 +134,8 @@ impl Disk {
         self.inside.lock()
     }
 
-    /// Makes a call: `act` is told what strikes it, and does what is left of it then.
+    /// Performs a call. `act` gets the fault that hits it, if any, and does the part of the call
+    /// that still takes place.
     fn call<T>(
         &self,
         call: Call,
@@ -154,7 +157,7 @@ impl Disk {
                 fault
             });
         if struck == Some(Fault::PowerCut) {
-            // The call was on its way: it may have had its effect, and nobody is told.
+            // The call was in progress: it may have taken effect, but its result is lost.
             if inside.draw.once_in(2) {
                 drop(act(&mut inside, struck));
             }
@@ -183,7 +186,7 @@ fn not_found(file: &FileName) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("{file} does not exist"))
 }
 
-/// Fails if this is what strikes.
+/// Fails if this fault hits the call.
 fn unless(struck: Option<Fault>, fault: Fault) -> io::Result<()> {
     if struck == Some(fault) { Err(broken()) } else { Ok(()) }
 }
@@ -231,7 +234,7 @@ impl Inside {
         let inode = self.file(file)?;
         if is_full || matches!(struck, Some(Fault::WriteError | Fault::PowerCut)) {
             let part = draw.index(bytes.len() + 1);
-            // A disk that was full before this call takes nothing more at all.
+            // If the disk was full before this call, no part of the bytes is written.
             if struck.is_some() {
                 inode.append(&bytes[..part]);
             }
@@ -288,7 +291,7 @@ impl Inside {
     fn sync(&mut self, file: &FileName, struck: Option<Fault>) -> io::Result<()> {
         match struck {
             Some(Fault::SyncError) => self.fail_sync(file),
-            // On its way when the power went: what is written then is decided at the restart.
+            // The sync was in progress when the power was cut. The restart decides what is durable.
             Some(Fault::PowerCut) if self.draw.once_in(2) => Ok(()),
             _ if self.pretends_to_sync => self.file(file).map(|_| ()),
             _ => {
@@ -351,7 +354,7 @@ impl Storage for Disk {
             let inode = inside.file(file)?;
             match usize::try_from(length).ok().filter(|length| *length <= inode.bytes().len()) {
                 None => Err(io::ErrorKind::InvalidInput.into()),
-                // Nothing changes, and so nothing waits.
+                // The length stays the same, so there is no pending change.
                 Some(length) if length == inode.bytes().len() => Ok(()),
                 Some(length) => {
                     inode.truncate(length);
@@ -369,7 +372,7 @@ impl Storage for Disk {
             }
             Ok(())
         });
-        // Like the real one, it tells nobody: the next sync does.
+        // As with a real disk, only the next sync reports a failure.
         drop(begun);
     }
 
@@ -449,7 +452,7 @@ impl FileLock for DiskLock {}
 impl Drop for DiskLock {
     fn drop(&mut self) {
         let mut inside = self.disk.inside();
-        // A power cut may have ended this lock, and another process may hold one since.
+        // A power cut may have released this lock, and another process may have taken it since.
         if inside.locks.get(&self.file) == Some(&self.number) {
             inside.locks.remove(&self.file);
         }

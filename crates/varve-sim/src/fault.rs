@@ -1,25 +1,28 @@
-//! What can go wrong in one call.
+//! Faults of single calls.
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The power goes: the call may have had its effect, a part of it, or none, and no call succeeds until the disk is restarted.
+    /// The power is cut. The call may have taken effect, in whole, in part, or not at all. No call
+    /// succeeds until the disk is restarted.
     PowerCut,
     /// A read fails; the next one may succeed.
     ReadError,
     /// A read returns one flipped bit.
     ReadFlip,
-    /// A read returns what was there before: zeros where a later append wrote, or the file that a rename replaced.
+    /// A read returns old data: zeros in place of a later append, or the file that a rename
+    /// replaced.
     ReadStale,
-    /// An append or a creation finds no space, and so does every later one until there is room again. A part of the bytes may be there.
+    /// An append or a creation finds no space, and so do all later ones until space is freed. A
+    /// part of the bytes may be written.
     DiskFull,
-    /// An append fails. A part of the bytes may be there.
+    /// An append fails. A part of the bytes may be written.
     WriteError,
-    /// A sync fails: of what was waiting some is written, and the rest will never be.
+    /// A sync fails. Some of the pending sectors are written, and the others never will be.
     SyncError,
-    /// A sync of a folder fails: some of the changes are durable, the others still wait.
+    /// A sync of a folder fails. Some of the changes are durable, and the others stay pending.
     FolderSyncError,
-    /// A creation, truncation, rename, removal or lock fails, and has no effect.
+    /// A creation, truncation, rename, removal or lock fails without effect.
     NameError,
 }
 
@@ -37,7 +40,7 @@ impl Fault {
         Self::NameError,
     ];
 
-    /// Its name in a report.
+    /// The name of the fault in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +56,7 @@ impl Fault {
         }
     }
 
-    /// Whether what a read returns is wrong, and nothing says so.
+    /// Reports whether the fault makes a read return wrong data without an error.
     #[must_use]
     pub fn is_lie(self) -> bool {
         matches!(self, Self::ReadFlip | Self::ReadStale)
@@ -75,12 +78,11 @@ impl Fault {
     }
 }
 
-/// A fault that waits for its call: the first one that it can strike, after so many others.
+/// A pending fault. It hits the first call of a suitable kind after a number of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Strike {
-    /// How many calls are let through first, of any kind.
+    /// The number of calls, of any kind, that succeed first.
     pub after: u64,
-    /// What then happens.
     pub fault: Fault,
 }
 

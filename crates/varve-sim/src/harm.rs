@@ -1,4 +1,4 @@
-//! What is done to a disk behind the engine's back: damage, and copies that somebody puts back.
+//! Changes to the disk from outside the engine: damage, and files restored from copies.
 
 use std::io;
 
@@ -9,13 +9,14 @@ use crate::inode::Inode;
 use crate::rot::Rot;
 
 impl Disk {
-    /// All files, in order of their names. No call of an engine: it is not counted, and nothing strikes it.
+    /// All files, in order of their names. Not counted as a call, and never hit by a fault.
     #[must_use]
     pub fn files(&self) -> Vec<FileName> {
         self.inside().names.files().cloned().collect()
     }
 
-    /// What a file holds, as a process would see it on a disk that works; `None` if it is not there. No call of an engine.
+    /// The contents of a file as a process sees them on a working disk; `None` if the file does not
+    /// exist. Not counted as a call.
     #[must_use]
     pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
         let inside = self.inside();
@@ -23,12 +24,12 @@ impl Disk {
         Some(inside.inodes[&number].bytes().to_vec())
     }
 
-    /// Every sector can be read again, as when a cable was loose.
+    /// Makes all sectors readable again, as after fixing a loose cable.
     pub fn heal(&self) {
         self.inside().inodes.values_mut().for_each(Inode::heal);
     }
 
-    /// Damages a file at a place that the seed decides. Says whether it did: a file that is not there, or empty, cannot rot.
+    /// Damages a file at a random position. Returns false if the file does not exist or is empty.
     pub fn rot(&self, file: &FileName, rot: Rot) -> bool {
         let mut inside = self.inside();
         let inside = &mut *inside;
@@ -46,10 +47,10 @@ impl Disk {
         true
     }
 
-    /// A file is as it was before, from a copy that somebody had: whole, and durable.
+    /// Restores a file from a copy, completely and durably.
     ///
     /// # Errors
-    /// What a disk returns that is down or full.
+    /// The error of a disk that is down or full.
     pub fn put_back(&self, file: &FileName, contents: &[u8]) -> io::Result<()> {
         let storage: &dyn Storage = self;
         storage.replace(file, contents)?;

@@ -1,4 +1,4 @@
-//! The bytes of one file: as they are seen, and as a power cut would leave them.
+//! The bytes of one file: the volatile view, and the durable view that a power cut leaves.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use crate::draw::Draw;
 use crate::rot::Rot;
 use crate::tally::Leftover;
 
-/// What a disk writes whole or not at all.
+/// The unit that a disk writes atomically.
 pub const SECTOR_BYTES: usize = 512;
 
 /// A file without its name.
@@ -15,29 +15,30 @@ pub const SECTOR_BYTES: usize = 512;
 pub(crate) struct Inode {
     volatile: Vec<u8>,
     durable: Vec<u8>,
-    /// Nothing before this place waits to be written.
+    /// The bytes before this position have no pending changes.
     clean_bytes: usize,
-    /// Where appends since the last sync have ended.
+    /// The lengths of the file after each change since the last sync.
     lengths: Vec<usize>,
-    /// The lowest place at which the file was cut since its last sync.
+    /// The shortest length to which the file was truncated since its last sync.
     cut: Option<usize>,
-    /// Where earlier appends ended, synced or not: a stale read goes back to one of them.
+    /// The file's lengths before earlier appends, synced or not. A stale read returns one of these
+    /// states.
     ends: Vec<usize>,
-    /// A sync that nobody waited for has failed, and nobody has been told.
+    /// A background sync has failed, and the failure has not been reported yet.
     failed_behind: bool,
-    /// Sectors that the drive does not give any more, by their number.
+    /// The numbers of the sectors that have become unreadable.
     unreadable: BTreeSet<usize>,
 }
 
-/// How much a power cut keeps of a file's unsynced sectors.
+/// The unsynced sectors that a power cut keeps.
 enum Keeps {
     Nothing,
     All,
-    /// Those before a border.
+    /// The sectors before a random position.
     First,
-    /// Each with even chances.
+    /// Each sector with even chances.
     Any,
-    /// All but one.
+    /// All sectors but one.
     AllButOne,
 }
 
@@ -63,7 +64,7 @@ impl Inode {
         self.cut = Some(self.cut.map_or(length, |cut| cut.min(length)));
     }
 
-    /// What the file had before a later append; zeros behind it.
+    /// Simulates a read of an earlier state: turns the bytes of a later append into zeros.
     pub(crate) fn stale(&self, offset: usize, into: &mut [u8], draw: &mut Draw) {
         let within: Vec<_> =
             self.ends.iter().copied().filter(|end| (offset..offset + into.len()).contains(end)).collect();
@@ -74,13 +75,13 @@ impl Inode {
         into[end - offset..].fill(0);
     }
 
-    /// Whether a part of this range is in a sector that cannot be read.
+    /// Reports whether a part of this range is in an unreadable sector.
     pub(crate) fn has_unreadable(&self, range: Range<usize>) -> bool {
         let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
         !range.is_empty() && self.unreadable.range(sectors).next().is_some()
     }
 
-    /// Damages what is durable, and what is seen of it.
+    /// Damages the durable view, and the same place in the volatile one.
     pub(crate) fn rot(&mut self, rot: Rot, draw: &mut Draw) {
         let place = draw.index(self.durable.len());
         let start = place / SECTOR_BYTES * SECTOR_BYTES;
@@ -104,7 +105,7 @@ impl Inode {
         }
     }
 
-    /// Every sector can be read again.
+    /// Makes all sectors readable again.
     pub(crate) fn heal(&mut self) {
         self.unreadable.clear();
     }
@@ -133,13 +134,14 @@ impl Inode {
         self.failed_behind
     }
 
-    /// Whether a failure was waiting to be told.
+    /// Returns and clears the pending failure.
     pub(crate) fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed_behind)
     }
 
-    /// A sync that fails: each waiting sector is written, or marked clean all the same. Those may be read for as long as the cache keeps
-    /// them; this draws whether it does.
+    /// Fails a sync. Each pending sector is either written, or marked clean without being written.
+    /// A sector marked clean can still be read while it is in the page cache; whether it is evicted
+    /// is random.
     pub(crate) fn fail_sync(&mut self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) {
         if self.is_clean() {
             return;
@@ -164,7 +166,7 @@ impl Inode {
         self.settle();
     }
 
-    /// What a power cut leaves.
+    /// Reduces the file to the state after a power cut.
     pub(crate) fn survive(&mut self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) {
         if !self.is_clean() {
             self.durable = self.remains(draw, left);
@@ -217,7 +219,8 @@ impl Inode {
             } else {
                 lost_before = true;
                 left.insert(Leftover::BytesLost);
-                // A cut frees what is behind it: there may be what was before, or nothing.
+                // A truncation frees the bytes after the cut: they may keep their old contents, or
+                // read as zeros.
                 if let Some(cut) = self.cut.filter(|cut| *cut < end)
                     && draw.once_in(2)
                 {
@@ -249,7 +252,7 @@ impl Inode {
     }
 }
 
-/// The sectors that hold bytes `from..to`, each cut off at `to`.
+/// The sectors that hold the bytes `from..to`, the last one cut at `to`.
 fn sectors(from: usize, to: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let first = from / SECTOR_BYTES * SECTOR_BYTES;
     (first..to.max(first)).step_by(SECTOR_BYTES).map(move |start| start..(start + SECTOR_BYTES).min(to))

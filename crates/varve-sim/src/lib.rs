@@ -1,33 +1,43 @@
-//! The misbehaving world: a disk that keeps only what a real disk and its file system promise, for the tests of everything
-//! that claims to survive worse.
+//! A simulated disk that keeps only what a real disk and its file system promise. It is for the
+//! tests of all code that claims to survive crashes and faults.
 //!
-//! A [`Disk`] is a [`Storage`](varve_world::Storage) with two views. The *volatile* one is what a process sees: the page cache. The
-//! *durable* one is what power loss leaves. Between them stands only what `sync` and `sync_folder` have been told:
+//! A [`Disk`] is a [`Storage`](varve_world::Storage) with two views. The *volatile* view is what a
+//! process sees: the page cache. The *durable* view is what a power cut leaves. Only `sync` and
+//! `sync_folder` are sure to move changes from the first to the second:
 //!
-//! | what                    | what a power cut may leave of it until it is synced                                              |
-//! |-------------------------|--------------------------------------------------------------------------------------------------|
-//! | appended bytes          | each sector of 512 bytes by itself, kept or lost; a lost one before a kept one reads as zeros    |
-//! | a file's length         | any that it has had since its last sync, or the border of any sector between                     |
-//! | a truncation            | done, undone, or done for some sectors only                                                      |
-//! | a creation, a removal   | done or undone, each by itself                                                                   |
-//! | a rename                | the old file under the name or the new one, whole as an act; never neither                       |
-//! | a folder                | there, or gone with all that is in it                                                            |
+//! | unsynced change       | effects that a power cut may have on it                         |
+//! |-----------------------|-----------------------------------------------------------------|
+//! | appended bytes        | each sector of 512 bytes is kept or lost independently; a lost  |
+//! |                       | one before a kept one reads as zeros                            |
+//! | a file's length       | any since its last sync, or the border of any sector between    |
+//! | a truncation          | done, undone, or done for some sectors only                     |
+//! | a creation, a removal | done or undone, each independently                              |
+//! | a rename              | atomic: the name stands for the old file or the new one         |
+//! | a new folder          | present, or missing with its contents                           |
 //!
-//! What it does promise, and the engine counts on: a sector is written whole or not at all, and bytes that were durable stay when their
-//! sector is written again with them in it (so say the drives; file systems that journal data or copy on write promise no less). A rename replaces in one step (POSIX; ext4, xfs
-//! and btrfs keep it across a power cut). Changes of names need not survive in their order: ext4 and xfs keep them in the order of
-//! their journal, btrfs does not always, so half of the power cuts here keep a first part of them and half keep any of them.
+//! The disk does promise two things that the engine relies on. A sector is written atomically, and
+//! durable bytes survive when their sector is rewritten together with new bytes. Drives promise
+//! this; file systems with data journalling or copy-on-write promise no less. A rename replaces a
+//! file atomically (POSIX; on ext4, xfs and btrfs also across a power cut). Changes of names need
+//! not survive in order: ext4 and xfs keep the order of their journal, btrfs does not always. Half
+//! of the simulated power cuts therefore keep the changes up to some point, and half keep any of
+//! them.
 //!
-//! Beyond power cuts, a [`Strike`] makes one call go wrong: a read fails, or returns a flipped bit or what was there before; a write fails or
-//! finds the disk full; a sync fails, and then, as on Linux, of what was waiting some is written and the rest is *marked clean*:
-//! it can be read for a while, no later sync writes it, and a power cut takes it.
+//! Beyond power cuts, a [`Strike`] makes one call fail. A read fails, or returns a flipped bit or
+//! old data. A write fails, or finds the disk full. A sync fails: as on Linux, some pending sectors
+//! are written, and the rest are *marked clean*. These can be read for a while, no later sync
+//! writes them, and a power cut loses them.
 //!
-//! Apart from all that stands [`Rot`]: damage to what was durable, which no order of writes protects from. It happens only when
-//! [`Disk::rot`] is called, so that a test of crashes alone can demand that nothing at all is lost.
+//! [`Rot`] is separate: it damages durable data, from which no order of writes protects. It happens
+//! only when [`Disk::rot`] is called, so that a crash test can demand that nothing at all is lost.
 //!
-//! What must always be true: the same seed and the same calls give the same answers. Without strikes and power cuts, it is a good disk: it
-//! passes the contract of every storage. It is never worse than the table above, or what survives it would prove nothing for real
-//! disks; and its own tests show that each of these things does happen, or surviving it would prove nothing at all.
+//! Invariants:
+//! - The same seed and the same calls give the same results.
+//! - Without strikes and power cuts, the disk is good: it passes the contract of every storage.
+//! - The disk is never worse than the table above. Otherwise, failing on it would prove nothing for
+//!   real disks.
+//! - Each of these effects does occur, which the tests of this crate show. Otherwise, surviving on
+//!   it would prove nothing.
 
 mod disk;
 mod draw;

@@ -1,4 +1,4 @@
-//! Which file has which name: as it is seen, and as a power cut would leave it.
+//! The names of files: the volatile view, and the durable view that a power cut leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use varve_world::FileName;
 use crate::draw::Draw;
 use crate::tally::Leftover;
 
-/// The number of a file, whatever it is called.
+/// Identifies a file independently of its name.
 pub(crate) type InodeNumber = u64;
 
-/// A change that waits for a sync of its folder.
+/// A change that is pending until its folder is synced.
 #[derive(Debug, Clone)]
 enum Change {
     MakeFolder { folder: String },
@@ -19,13 +19,13 @@ enum Change {
     Remove { file: FileName, inode: InodeNumber },
 }
 
-/// Names and folders.
+/// All names and folders.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     volatile: View,
     durable: View,
     waiting: Vec<Change>,
-    /// What a name stood for before the last rename onto it.
+    /// The file that each name stood for before the last rename onto it.
     replaced: BTreeMap<FileName, InodeNumber>,
 }
 
@@ -36,7 +36,8 @@ struct View {
 }
 
 impl Change {
-    /// Whether a sync of `folder` makes it durable. A folder's own name counts as its own, since a storage syncs that too.
+    /// Reports whether a sync of `folder` makes this change durable. That includes the folder's own
+    /// name, because a storage syncs it, too.
     fn is_of(&self, folder: &str) -> bool {
         match self {
             Self::MakeFolder { folder: made } => made == folder || parent(made) == folder,
@@ -45,7 +46,7 @@ impl Change {
         }
     }
 
-    /// Whether it gives a file this name.
+    /// Reports whether this change gives a file this name.
     fn gives(&self, name: &FileName) -> bool {
         match self {
             Self::Create { file, .. } => file == name,
@@ -96,7 +97,7 @@ fn parent(folder: &str) -> &str {
     folder.rsplit_once('/').map_or("", |(above, _)| above)
 }
 
-/// The folders that lead to a file, but for the storage's own; the innermost first.
+/// The folders above a file, except for the root, the innermost first.
 fn above(file: &FileName) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(file.folder()), |folder| Some(parent(folder)))
         .take_while(|folder| !folder.is_empty())
@@ -145,12 +146,12 @@ impl Names {
         self.change(Change::Remove { file: file.clone(), inode });
     }
 
-    /// All files that are seen.
+    /// All files in the volatile view.
     pub(crate) fn files(&self) -> impl Iterator<Item = &FileName> {
         self.volatile.files.keys()
     }
 
-    /// A file is gone, whatever was made durable.
+    /// Removes a file from both views.
     pub(crate) fn lose(&mut self, file: &FileName) {
         self.volatile.files.remove(file);
         self.durable.files.remove(file);
@@ -162,8 +163,8 @@ impl Names {
         self.settle(|change| change.is_of(folder));
     }
 
-    /// A sync that fails: of the changes that waited some are durable now. The others wait on: a file system that cannot write its
-    /// journal stops, it does not forget and go on.
+    /// Fails a sync. Some of the pending changes become durable, and the others stay pending: a
+    /// file system that cannot write its journal stops, and does not drop changes.
     pub(crate) fn fail_sync(&mut self, folder: &str, draw: &mut Draw) {
         let mut kept = draw.index(self.waiting.len() + 1);
         self.settle(|change| {
@@ -184,7 +185,7 @@ impl Names {
         });
     }
 
-    /// What a power cut leaves.
+    /// Reduces the names to the state after a power cut.
     pub(crate) fn survive(&mut self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) {
         let is_journal = draw.once_in(2);
         let border = draw.index(self.waiting.len() + 1);
@@ -210,7 +211,7 @@ impl Names {
         self.replaced.clear();
     }
 
-    /// The files that have a name, in either view.
+    /// The files that have a name in either view, or in a pending change.
     pub(crate) fn inodes(&self) -> BTreeSet<InodeNumber> {
         let named = self.volatile.files.values().chain(self.durable.files.values());
         let waiting = self.waiting.iter().filter_map(|change| match change {

@@ -1,17 +1,17 @@
-//! Damage that a disk does to what was durable: what no sync protects from.
+//! Damage to durable data, from which no sync protects.
 
 /// A kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rot {
-    /// A bit is another one from now on.
+    /// A bit is flipped.
     FlippedBit,
-    /// A sector reads as zeros from now on.
+    /// A sector reads as zeros.
     ZeroedSector,
-    /// A sector cannot be read any more.
+    /// A sector is unreadable.
     UnreadableSector,
-    /// The file ends earlier.
+    /// The end of the file is missing.
     LostEnd,
-    /// The file is gone.
+    /// The file is missing.
     LostFile,
 }
 
@@ -20,7 +20,7 @@ impl Rot {
     pub const ALL: [Self; 5] =
         [Self::FlippedBit, Self::ZeroedSector, Self::UnreadableSector, Self::LostEnd, Self::LostFile];
 
-    /// Its name in a report.
+    /// The name of the damage in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! A disk that takes its time to sync, as real ones do: meanwhile other threads go on.
+//! A disk whose syncs take time, as on real disks, so that other threads run meanwhile.
 
 use std::io;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::disk::Disk;
 
 const PAGE_BYTES: usize = 4096;
 
-/// A [`Disk`] of which each sync takes 0.2 ms of real time, and which others can see an append half done: file systems lock readers out
-/// of no more than a page.
+/// A [`Disk`] on which each sync takes 0.2 ms of real time, and on which other threads can see an
+/// append half done. File systems make only the writing of single pages atomic for readers.
 #[derive(Debug, Clone)]
 pub struct SlowDisk(pub Disk);
 

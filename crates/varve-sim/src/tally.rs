@@ -1,34 +1,30 @@
-//! What has happened, counted.
+//! Counts of the events on a disk.
 
 use std::collections::BTreeMap;
 
 use crate::fault::Fault;
 use crate::rot::Rot;
 
-/// What a power cut, or a sync that failed, was seen to leave.
+/// An effect of a power cut or of a failed sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Leftover {
     /// A file lost unsynced bytes.
     BytesLost,
     /// A file kept unsynced bytes.
     BytesKept,
-    /// A sector was lost and a later one kept.
+    /// A sector was lost, and a later one was kept.
     Reordered,
-    /// An append was kept to a sector's border inside it.
+    /// An append was kept up to the border of a sector inside it.
     Torn,
-    /// A truncation was undone.
     CutUndone,
-    /// A creation was undone.
     CreationUndone,
-    /// A rename was undone.
     RenameUndone,
-    /// A removal was undone.
     RemovalUndone,
-    /// A folder was lost, with what was in it.
+    /// A folder was lost with its contents.
     FolderLost,
-    /// A change of names was undone and a later one kept.
+    /// A change of names was undone, and a later one was kept.
     NamesReordered,
-    /// A sync failed, and a sector that had waited for it was marked clean without being written.
+    /// A failed sync marked a pending sector clean without writing it.
     DroppedClean,
 }
 
@@ -48,7 +44,7 @@ impl Leftover {
         Self::DroppedClean,
     ];
 
-    /// Its name in a report.
+    /// The name of the effect in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,25 +63,25 @@ impl Leftover {
     }
 }
 
-/// How often what has happened to a disk.
+/// The number of times that each event occurred on a disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Calls.
+    /// All calls.
     pub operations: u64,
-    /// Faults that struck.
+    /// Faults that occurred.
     pub struck: BTreeMap<Fault, u64>,
-    /// Damage that was done to what was durable.
+    /// Damage to durable data.
     pub rotted: BTreeMap<Rot, u64>,
-    /// Files that were put back as they had been.
+    /// Files that were restored from copies.
     pub put_back: u64,
-    /// What was left: how many power cuts and failed syncs left it.
+    /// The number of power cuts and failed syncs that had each effect.
     pub left: BTreeMap<Leftover, u64>,
-    /// A code over all calls and what came of them: equal if two runs were.
+    /// A hash over all calls and their results. Equal runs have equal hashes.
     pub trace: u64,
 }
 
 impl Tally {
-    /// Counts what happened elsewhere, too.
+    /// Adds the counts of another tally.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         for (fault, count) in &other.struck {
@@ -101,7 +97,7 @@ impl Tally {
         self.note(other.trace);
     }
 
-    /// Takes something more into the trace. FNV-1a, a word at a time.
+    /// Adds a word to the trace (FNV-1a, one word at a time).
     pub(crate) fn note(&mut self, word: u64) {
         self.trace = (self.trace ^ word).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
     }
