@@ -1,12 +1,12 @@
-//! What time it is.
+//! The time of day.
 
-/// Nanoseconds since 1970-01-01 00:00 UTC, leap seconds not counted. Reaches from 1677 to 2262.
+/// Nanoseconds since 1970-01-01 00:00 UTC, without leap seconds. The range is 1677 to 2262.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
-/// Tells the time of day.
+/// A source of the time of day.
 pub trait Clock: Send + Sync {
-    /// Now.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -25,7 +25,7 @@ impl Clock for RealClock {
     }
 }
 
-/// A clock that stands where it was set.
+/// A clock that always shows the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedClock(pub Timestamp);
 

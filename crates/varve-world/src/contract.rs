@@ -1,13 +1,13 @@
-//! What every [`Storage`](crate::Storage) must do, as one suite that all its forms pass.
+//! The contract of [`Storage`](crate::Storage), as a test suite that all implementations pass.
 
 use std::io::ErrorKind;
 
 use crate::{FileName, LockError, PAGE_BYTES, PageBuffer, Storage};
 
-/// Runs the whole suite on storages that `fresh` makes, each empty.
+/// Runs the whole suite. `fresh` makes an empty storage for each test.
 ///
 /// # Panics
-/// When a storage breaks its promise; the message says which.
+/// If the storage violates the contract. The message has the details.
 pub fn check<S: Storage>(fresh: &mut dyn FnMut() -> S) {
     appends_add_up(&fresh());
     what_is_freed_later_is_gone_at_once(&fresh());
@@ -85,7 +85,7 @@ fn truncation_cuts(storage: &impl Storage) {
     assert_eq!(&contents, b"abx");
 }
 
-/// A storage may refuse all of it; what it does not refuse is done.
+/// A storage may refuse overwriting. If it does not, the bytes must be written.
 fn what_is_written_over_stays_in_place(storage: &impl Storage) {
     let file = name("file");
     storage.create(&file).unwrap();

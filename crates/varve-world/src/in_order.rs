@@ -1,11 +1,11 @@
-//! Work on many items at the same time, of which the results are taken over in order.
+//! Parallel work on a sequence of items, with the results taken over in order.
 //!
 //! ```text
-//! items ── claimed one after the other ──> workers ── results ──> taken over in the order of the items
+//! items ── claimed in order ──> workers ── results ──> taken over in the order of the items
 //! ```
 //!
-//! The outcome does not depend on the number of workers, nor on which of them is faster: the results before the first item
-//! that fails are taken over, and the error is that of this item.
+//! The outcome does not depend on the number of workers or on their speed. If an item fails, the
+//! results before it are taken over, and its error is returned.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,21 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::workers::{Task, Workers};
 
-/// Runs `work` on as many workers as there are. Each claims items until there are no more; `take_over` gets the results in the order of
-/// the items, from one worker at a time, while the others go on. No item is claimed after the first error.
+/// Runs `work` on all workers. Each claims items until there are no more. `take_over` gets the
+/// results in the order of the items, from one worker at a time, while the others go on. No item is
+/// claimed after the first error.
 ///
-/// A worker whose result is early leaves it and goes on, unless more than `waiting_max` results wait already: so no more of them are in
-/// memory than these, one for each worker, and the one that is being taken over.
+/// A worker that finishes early leaves its result and claims the next item, unless more than
+/// `waiting_max` results are waiting. Memory therefore holds at most these results, one for each
+/// worker, and the one that is being taken over.
 ///
 /// # Errors
-/// That of the first item that failed: when it was claimed, worked on, or taken over. All results before it were taken over.
+/// The error of the first item that failed to be claimed, worked on, or taken over. All results
+/// before it were taken over.
 ///
 /// # Panics
-/// When a worker does, or lets go of an item without a result. The other workers end with the item that they have.
+/// If a worker panics, or drops an item without a result. The other workers finish their current
+/// items.
 pub fn work_in_order<I: Send, O: Send, E: Send>(
     workers: &dyn Workers,
     waiting_max: usize,
@@ -60,13 +64,13 @@ pub fn work_in_order<I: Send, O: Send, E: Send>(
     }
 }
 
-/// The items that are left, as the workers of [`work_in_order`] see them.
+/// The remaining items, from which the workers of [`work_in_order`] claim.
 pub struct Claims<'a, I, O, E> {
     waiting_max: usize,
     items: Mutex<Items<'a, I, E>>,
     take_over: Mutex<&'a mut TakeOver<'a, O, E>>,
     state: Mutex<State<O, E>>,
-    /// Signalled when a result has been taken over or has left room, and when all is over.
+    /// Signalled when a result has been taken over or has made room, and when the work is over.
     changed: Condvar,
 }
 
@@ -79,9 +83,9 @@ struct Items<'a, I, E> {
 }
 
 struct State<O, E> {
-    /// Results that are not taken over, by the number of their item.
+    /// The results that are not taken over yet, by the number of their item.
     results: BTreeMap<usize, Result<O, E>>,
-    /// The results of all items before this one are taken over.
+    /// The number of items at the front whose results are taken over.
     taken_over_count: usize,
     is_taking_over: bool,
     phase: Phase<E>,
@@ -89,21 +93,21 @@ struct State<O, E> {
 
 enum Phase<E> {
     Claiming,
-    /// An item has failed: those before it are still worked on and taken over.
+    /// An item has failed. The items before it are still worked on and taken over.
     Ending,
     Failed(E),
     Panicked,
 }
 
 impl<'a, I, O, E> Claims<'a, I, O, E> {
-    /// Works on one item after the other until there are no more.
+    /// Claims items and works on them, until there are no more.
     pub fn work_on_each(&self, mut work: impl FnMut(I) -> Result<O, E>) {
         while let Some((item, turn)) = self.claim() {
             turn.end(work(item));
         }
     }
 
-    /// The next item. `None` when there are no more, or one has failed.
+    /// Claims the next item. Returns `None` if there are no more, or if an item has failed.
     pub fn claim(&self) -> Option<(I, Turn<'_, 'a, I, O, E>)> {
         let mut items = self.items.lock();
         if items.is_exhausted || !matches!(self.state.lock().phase, Phase::Claiming) {
@@ -125,7 +129,7 @@ impl<'a, I, O, E> Claims<'a, I, O, E> {
         }
     }
 
-    /// Leaves a result, and takes over what now can be, unless another worker does.
+    /// Leaves a result, and takes over the results whose turn it is, unless another worker does so.
     fn end(&self, number: usize, result: Result<O, E>) {
         let mut state = self.state.lock();
         if result.is_err() && matches!(state.phase, Phase::Claiming) {
@@ -168,7 +172,7 @@ impl<O, E> State<O, E> {
     }
 }
 
-/// The right, and the duty, to give the result of an item that was claimed.
+/// A claimed item. The worker must give its result.
 pub struct Turn<'p, 'a, I, O, E> {
     claims: &'p Claims<'a, I, O, E>,
     number: usize,
@@ -176,16 +180,18 @@ pub struct Turn<'p, 'a, I, O, E> {
 }
 
 impl<I, O, E> Turn<'_, '_, I, O, E> {
-    /// Gives the result. Waits while too many results wait to be taken over; a worker that has claimed several items ends the first one first.
+    /// Gives the result. Waits while too many results are waiting to be taken over. A worker that
+    /// has claimed several items must end the first one first.
     pub fn end(mut self, result: Result<O, E>) {
         self.is_ended = true;
         self.claims.end(self.number, result);
     }
 
-    /// Waits until the results of the first `count` items are taken over. `false` when they never will be.
+    /// Waits until the results of the first `count` items are taken over. Returns `false` if they
+    /// never will be.
     ///
     /// # Panics
-    /// When the item itself is one of them.
+    /// If the item itself is one of them.
     #[must_use]
     pub fn wait_for(&self, count: usize) -> bool {
         assert!(count <= self.number, "an item waits for those before it");
@@ -200,13 +206,13 @@ impl<I, O, E> Turn<'_, '_, I, O, E> {
 impl<I, O, E> Drop for Turn<'_, '_, I, O, E> {
     fn drop(&mut self) {
         if !self.is_ended {
-            // Others may be waiting for this result.
+            // Other workers may be waiting for this result.
             self.claims.stop();
         }
     }
 }
 
-/// Also for a panic in the iterator of the items, or where results are taken over.
+/// Stops the other workers if a worker panics, even while it claims an item or takes over a result.
 struct StopOnPanic<'p, 'a, I, O, E>(&'p Claims<'a, I, O, E>);
 
 impl<I, O, E> Drop for StopOnPanic<'_, '_, I, O, E> {
@@ -228,7 +234,7 @@ mod tests {
     use super::*;
     use crate::workers::{InlineWorkers, RealWorkers};
 
-    /// Runs its tasks one after the other, the last one first, and says that it is wide.
+    /// Claims to run tasks in parallel, but runs them one after the other, the last one first.
     struct WideInline;
 
     impl Workers for WideInline {
@@ -241,7 +247,7 @@ mod tests {
         }
     }
 
-    /// Where something goes wrong with an item.
+    /// The step at which an item fails.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Fault {
         Claim,
@@ -255,7 +261,7 @@ mod tests {
         waiting_max: usize,
         item_count: u64,
         faults: BTreeMap<u64, Fault>,
-        /// How long an item takes, in tens of microseconds.
+        /// The working time of each item, in units of 10 µs.
         pauses: Vec<u64>,
     }
 

@@ -1,9 +1,11 @@
-//! The world, as the engine sees it: a folder of files, a clock, random bytes, and hands to do work.
+//! The world as the engine sees it: a folder of files, a clock, random bytes, and workers.
 //!
-//! Nothing above this crate opens a file of a store, asks the time, draws a random byte or starts a thread by itself; it
-//! asks the [`World`] it was given. So the same engine runs on a disk, in memory, and in a simulation.
+//! No crate above this one opens a store's files, reads the time, draws random bytes or starts
+//! threads by itself; it uses the [`World`] that it was given. The same engine therefore runs on a
+//! disk, in memory, and in a simulation.
 //!
-//! What must always be true: the in-memory forms promise exactly what the real ones do. `contract` holds them to it.
+//! Invariant: the in-memory implementations promise exactly what the real ones do. `contract` tests
+//! this.
 
 mod clock;
 #[cfg(any(test, feature = "contract"))]
@@ -32,21 +34,20 @@ pub use storage::{
 pub use uncached::open_uncached;
 pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each, read_each_with};
 
-/// All of it together, as cheap to clone as four pointers.
+/// The parts of a world. Cloning it costs as much as cloning four pointers.
 #[derive(Clone)]
 pub struct World {
     /// The store's folder.
     pub storage: Arc<dyn Storage>,
-    /// What time it is.
     pub clock: Arc<dyn Clock>,
-    /// Bytes that nobody can guess.
+    /// Unpredictable bytes.
     pub random: Arc<dyn Random>,
-    /// Who does the work.
     pub workers: Arc<dyn Workers>,
 }
 
 impl World {
-    /// The world as it is: files in `folder`, the time of day, bytes from the system, and a hand for each core.
+    /// The real world: files in `folder`, the machine's clock, the system's random bytes, and a
+    /// worker for each core.
     #[must_use]
     pub fn real(folder: &Path) -> Self {
         Self {
@@ -57,8 +58,9 @@ impl World {
         }
     }
 
-    /// A world in which the same work always gives the same bytes: time stands still at 1970, random bytes come from
-    /// `seed`, and work is done at once. For tests and simulations; a store made in it keeps no secret.
+    /// A world in which the same work always gives the same bytes: the time is always 1970, random
+    /// bytes come from `seed`, and tasks run at once on the caller's thread. For tests and
+    /// simulations only: a store made in it is not secret.
     #[must_use]
     pub fn deterministic(storage: Arc<dyn Storage>, seed: u64) -> Self {
         Self {

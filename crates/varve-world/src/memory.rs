@@ -1,4 +1,4 @@
-//! A folder of files in memory.
+//! A storage in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 
 use crate::storage::{FileLock, FileName, LockError, Storage};
 
-/// Files in a map; everything is durable at once. Clones share the same files, so that a test can open a store again.
+/// A storage that keeps files in a map. Everything is durable at once. Clones share the files, so
+/// that a test can reopen a store.
 ///
-/// A limit on the sum of all files plays a full disk.
+/// A limit on the total size simulates a full disk.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStorage {
     inside: Arc<Mutex<Inside>>,
@@ -25,35 +26,35 @@ struct Inside {
 }
 
 impl MemoryStorage {
-    /// No files.
+    /// An empty storage.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The files' names, in order.
+    /// The names of all files, in order.
     #[must_use]
     pub fn names(&self) -> BTreeSet<FileName> {
         self.inside.lock().files.keys().cloned().collect()
     }
 
-    /// A file's contents; `None` when there is no such file.
+    /// The contents of a file; `None` if it does not exist.
     #[must_use]
     pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
         self.inside.lock().files.get(file).cloned()
     }
 
-    /// Puts a file's contents in place, as an attacker or a failing disk would.
+    /// Replaces the contents of a file directly, as an attacker or a failing disk would.
     pub fn set_contents(&self, file: &FileName, contents: Vec<u8>) {
         self.inside.lock().files.insert(file.clone(), contents);
     }
 
-    /// From now on appends fail that would let the files' sizes sum to more than this; `None` lifts the limit.
+    /// Limits the total size of the files: appends beyond it fail. `None` removes the limit.
     pub fn set_bytes_max(&self, bytes_max: Option<usize>) {
         self.inside.lock().bytes_max = bytes_max;
     }
 
-    /// From now on there is this folder elsewhere, or none of this path: its disk is not there.
+    /// Sets the storage at the path of another folder. With `None`, its disk is missing.
     pub fn set_other_folder(&self, path: &str, folder: Option<Self>) {
         let others = &mut self.inside.lock().others;
         match folder {
@@ -62,8 +63,8 @@ impl MemoryStorage {
         }
     }
 
-    /// The files as they are now, independent of what happens to these later, and without their locks: what another
-    /// process would find after a crash of this one.
+    /// Copies the current files, without locks, into an independent storage: the state that another
+    /// process finds after a crash of this one.
     #[must_use]
     pub fn fork(&self) -> Self {
         let files = self.inside.lock().files.clone();

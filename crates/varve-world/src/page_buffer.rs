@@ -1,24 +1,25 @@
-//! Memory for transfers past the system's memory of files, which want it to begin where a page does.
+//! Page-aligned buffers, for transfers that bypass the page cache.
 
 use std::ops::{Deref, DerefMut};
 
 use memmap2::{Advice, MmapMut};
 
-/// Where such transfers begin and end, in memory and in the file. No disk has larger sectors.
+/// The alignment of direct transfers, in memory and in the file. No disk has larger sectors.
 pub const PAGE_BYTES: usize = 4096;
 
-/// The length of a huge page, where a processor has some: one piece for the disk, where as many small pages are 512, and touched once.
+/// The size of a huge page on common processors. The disk gets it as one segment instead of 512,
+/// and it costs one page fault.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// From so many bytes on it is worth a huge page, even one that is not filled: a disk that takes no more than 256 pieces at a time, as many
-/// do, would have to be asked twice.
+/// From this size on, a buffer uses huge pages, even if the last one is only partly filled. Many
+/// disks accept at most 256 segments per request, so small pages would need two requests.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Bytes that grow as a `Vec` does and whose first is the first of a page.
+/// A growable buffer like a `Vec`, whose first byte is aligned to a page.
 #[derive(Debug, Default)]
 pub struct PageBuffer {
     memory: Memory,
-    /// Where in it the first page begins.
+    /// The offset of the first page in `memory`.
     first: usize,
     len: usize,
 }
@@ -26,7 +27,7 @@ pub struct PageBuffer {
 #[derive(Debug)]
 enum Memory {
     Heap(Vec<u8>),
-    /// Of its own, with huge pages where the system has some.
+    /// A mapping of its own, with huge pages if the system supports them.
     Mapped(MmapMut),
 }
 
@@ -37,12 +38,12 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// With room for so many bytes from the first page in it on.
+    /// Allocates zeroed memory with space for `byte_count` bytes from its first page on.
     fn zeroed(byte_count: usize) -> Self {
         if byte_count >= LARGE_BYTES
             && let Ok(map) = MmapMut::map_anon(byte_count.next_multiple_of(HUGE_PAGE_BYTES))
         {
-            // Without them it is only slower.
+            // Huge pages are only an optimisation.
             let _ = map.advise(Advice::HugePage);
             return Self::Mapped(map);
         }
@@ -65,7 +66,7 @@ impl Memory {
 }
 
 impl PageBuffer {
-    /// No bytes yet, and room for so many.
+    /// An empty buffer with the given capacity.
     #[must_use]
     pub fn with_capacity(byte_count: usize) -> Self {
         let memory = Memory::zeroed(byte_count);
@@ -73,7 +74,7 @@ impl PageBuffer {
         Self { memory, first, len: 0 }
     }
 
-    /// So many zeros.
+    /// A buffer of zeros.
     #[must_use]
     pub fn zeroed(byte_count: usize) -> Self {
         let mut buffer = Self::with_capacity(byte_count);
@@ -81,18 +82,18 @@ impl PageBuffer {
         buffer
     }
 
-    /// For how many bytes there is room before they have to move.
+    /// The number of bytes that fit without reallocation.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.memory.bytes().len() - self.first
     }
 
-    /// Forgets the bytes and keeps the room.
+    /// Removes all bytes, and keeps the capacity.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Makes it so long, by zeros at its end or by letting go of some.
+    /// Changes the length, adding zeros or removing bytes at the end.
     pub fn resize(&mut self, byte_count: usize) {
         self.make_room(byte_count);
         let before = std::mem::replace(&mut self.len, byte_count);
@@ -101,23 +102,23 @@ impl PageBuffer {
         }
     }
 
-    /// Adds bytes at its end.
+    /// Appends bytes.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.room(bytes.len()).copy_from_slice(bytes);
         self.advance(bytes.len());
     }
 
-    /// Room for so many bytes behind those that are there, with whatever was in it before: what is written there counts once it is
-    /// [taken in](Self::advance).
+    /// Returns space for `byte_count` bytes after the current end. It holds arbitrary old bytes.
+    /// Bytes that are written there become part of the buffer with [`advance`](Self::advance).
     pub fn room(&mut self, byte_count: usize) -> &mut [u8] {
         self.make_room(self.len + byte_count);
         &mut self.memory.bytes_mut()[self.first..][self.len..][..byte_count]
     }
 
-    /// Adds so many bytes at its end, which are in the room behind it.
+    /// Extends the buffer over bytes that were written to the space after its end.
     ///
     /// # Panics
-    /// If there is no room for so many.
+    /// If there is not enough space.
     pub fn advance(&mut self, byte_count: usize) {
         assert!(byte_count <= self.capacity() - self.len, "more bytes than there is room for");
         self.len += byte_count;

@@ -1,4 +1,4 @@
-//! Bytes that nobody can guess: keys, salts and identifiers.
+//! Unpredictable bytes for keys, salts and identifiers.
 
 use std::io;
 
@@ -9,7 +9,7 @@ pub trait Random: Send + Sync {
     /// Fills `into`.
     ///
     /// # Errors
-    /// When the system has none to give; nothing may be encrypted then.
+    /// The system cannot supply random bytes. Nothing may be encrypted then.
     fn fill(&self, into: &mut [u8]) -> io::Result<()>;
 }
 
@@ -24,12 +24,13 @@ impl Random for RealRandom {
     }
 }
 
-/// A sequence that a seed decides: for tests and simulations, never for secrets. SplitMix64 (Steele, Lea, Flood 2014).
+/// A sequence that a seed determines, for tests and simulations and never for secrets. SplitMix64
+/// (Steele, Lea, Flood 2014).
 #[derive(Debug)]
 pub struct SeededRandom(Mutex<u64>);
 
 impl SeededRandom {
-    /// The sequence of `seed`.
+    /// Starts the sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(Mutex::new(seed))

@@ -1,4 +1,4 @@
-//! A folder of files on a disk.
+//! A storage on a disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,15 +15,17 @@ use rustix::fs::OFlags;
 use crate::storage::{FileLock, FileName, LockError, Storage, is_exhausted};
 use crate::uncached::{self, open_uncached};
 
-/// How many files are held open at most, to be read again without another open.
+/// The maximum number of files that are kept open for later reads.
 const OPEN_FILES_MAX: usize = 256;
 
-/// So much of a file that was removed is freed at a time: a file system that frees a gigabyte at once keeps others waiting.
+/// A removed file is freed in steps of this size. Some file systems block other calls while they
+/// free a gigabyte at once.
 const FREE_BYTES: u64 = 2 << 20;
 
 /// The files below one folder of the machine's file system.
 ///
-/// Files and folders are made for their owner alone. Reads and appends are `pread` and `pwrite`; durable means `fsync`.
+/// Files and folders are created for their owner alone. Reads and appends use `pread` and `pwrite`;
+/// durability is by `fsync`.
 pub struct RealStorage {
     root: PathBuf,
     open_files: Mutex<BTreeMap<FileName, Arc<OpenFile>>>,
@@ -34,18 +36,19 @@ pub struct RealStorage {
 struct OpenFile {
     file: File,
     writable: bool,
-    /// How often it was written, and up to which of these times everything is durable.
+    /// The number of writes, and the number of those that are known to be durable.
     write_count: AtomicU64,
     durable_count: AtomicU64,
-    /// A failed sync that nobody has been told of yet: Linux reports it to one caller only.
+    /// A failed background sync that has not been reported. Linux reports such a failure only once.
     failed_sync: Mutex<Option<io::Error>>,
 }
 
 impl RealStorage {
-    /// The files below `root`, which need not exist before the first file is created in it.
+    /// A storage below `root`. The folder need not exist until the first file is created.
     #[must_use]
     pub fn new(root: &Path) -> Self {
-        // Where it is must not depend on where the process will be; a path that cannot be made absolute fails where it is used.
+        // Make the path absolute, so that it does not depend on the current directory. If that
+        // fails, the first use of the path reports it.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.into());
         Self { root, open_files: Mutex::default(), behind: OnceLock::new(), freeing: OnceLock::new() }
     }
@@ -62,9 +65,9 @@ impl RealStorage {
         {
             return Ok(open);
         }
-        // Whoever opens a pipe waits for its other end, unless they say that they do not.
+        // Without this flag, opening a named pipe blocks until its other end is opened.
         let mut flags = OFlags::NONBLOCK;
-        // Who may write into the store's folder must not choose by a link what else is written to.
+        // A user who can write to the store's folder must not redirect writes by a symbolic link.
         flags.set(OFlags::NOFOLLOW, writable);
         let options = OpenOptions::new().read(true).write(writable).custom_flags(bits(flags)).clone();
         let file = self.with_descriptors(|| options.open(&path)).map_err(of_link)?;
@@ -74,7 +77,8 @@ impl RealStorage {
         Ok(self.remember(name, file, writable, Stays::IfNeeded))
     }
 
-    /// Opens something; if this process may have no more open files, once more without those that are only kept open.
+    /// Opens a file. If no file descriptors are left, closes the files that are only kept open for
+    /// later, and tries once more.
     fn with_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match open() {
             Err(error) if is_exhausted(&error) => {
@@ -85,17 +89,18 @@ impl RealStorage {
         }
     }
 
-    /// An open file past the system's memory of files, if it can be. For one transfer: these are long, and a descriptor for each file that
-    /// was ever transferred so would be as many again as are kept.
+    /// Opens a file for one direct transfer, if possible. It is not kept open: direct transfers are
+    /// long, and keeping these descriptors would double the number of open files.
     fn uncached(&self, name: &FileName, open: &OpenFile) -> Option<File> {
         let options = OpenOptions::new().read(true).write(open.writable).clone();
         let uncached = open_uncached(&self.path(name), &options).ok()??;
-        // Somebody may have put another file in its place since.
+        // Another file may have been put in its place meanwhile.
         is_same_file(&open.file, &uncached).unwrap_or(false).then_some(uncached)
     }
 
-    /// Keeps an open file. One that somebody else has opened meanwhile is returned instead if it stays: who has written to it has more to
-    /// tell, and would tell it to nobody.
+    /// Keeps a file open. If another thread has opened the file for writing meanwhile, and `other`
+    /// permits it, returns that one: the next failure of a write is reported only through the
+    /// descriptor that wrote.
     fn remember(&self, name: &FileName, file: File, writable: bool, other: Stays) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
@@ -117,8 +122,8 @@ impl RealStorage {
         open
     }
 
-    /// Makes a folder of this storage, with all that it is in. What is made above the root is durable at once: no
-    /// `sync_folder` names it.
+    /// Creates a folder of this storage with its parents. Folders above the root are made durable
+    /// at once, because no `sync_folder` covers them.
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         if folder.is_dir() {
             return Ok(());
@@ -128,10 +133,10 @@ impl RealStorage {
         missing.into_iter().try_for_each(|made| self.sync_name_of(made))
     }
 
-    /// Makes the name of a folder durable, which is in the folder above it.
+    /// Makes the name of a folder durable, by syncing its parent.
     fn sync_name_of(&self, folder: &Path) -> io::Result<()> {
         match self.with_descriptors(|| File::open(folder.join(".."))) {
-            // It may be somebody else's, and not to be read.
+            // The parent may belong to another user and be unreadable.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             above => above?.sync_all(),
         }
@@ -146,30 +151,31 @@ impl RealStorage {
     }
 }
 
-/// Whether an open file of the same name that may be known stays.
+/// Decides whether an already open file of the same name is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stays {
-    /// It is of a file that is gone.
+    /// No: it belongs to a removed file.
     No,
-    /// If it can be written to.
+    /// Yes, if it is open for writing.
     IfNeeded,
 }
 
 impl OpenFile {
-    /// Whether it is what has this path now: another process may have put another file in its place.
+    /// Reports whether this file is still at this path. Another process may have replaced it.
     fn is_still_at(&self, path: &Path) -> bool {
         let (there, own) = (fs::metadata(path), self.file.metadata());
         there.is_ok_and(|there| own.is_ok_and(|own| identity(&there) == identity(&own)))
     }
 
-    /// Whether it was written and is not known to be durable: only this descriptor is told of a failure then.
+    /// Reports whether the file has writes that are not known to be durable. A failure to write
+    /// them is reported only through this descriptor.
     fn has_more_to_tell(&self) -> bool {
-        // Whoever holds it is making the file durable just now; nobody waits for that here.
+        // If the lock is taken, a sync is in progress; do not wait for it.
         self.failed_sync.try_lock().is_none_or(|failed| failed.is_some())
             || self.durable_count.load(Ordering::Acquire) < self.write_count.load(Ordering::Acquire)
     }
 
-    /// Counted before the write is made: a sync that runs beside it must not call it durable.
+    /// Counts a write before it is made, so that a concurrent sync does not take it for durable.
     fn note_write(&self) {
         self.write_count.fetch_add(1, Ordering::AcqRel);
     }
@@ -190,14 +196,15 @@ impl OpenFile {
     }
 
     fn sync_behind(&self) {
-        // Held throughout: a `sync` that ran beside this one could return before the failure is noted.
+        // The lock is held throughout. Otherwise a concurrent `sync` could return before the
+        // failure is recorded.
         let mut failed = self.failed_sync.lock();
         if let Err(error) = self.sync_data() {
             *failed = Some(error);
         }
     }
 
-    /// Frees the space of a file that has no name any more. What is left when this fails is freed when it is closed.
+    /// Frees the space of a removed file. If this fails, the rest is freed when the file is closed.
     fn free(&self) -> io::Result<()> {
         let mut length = self.file.metadata()?.len();
         while length > 0 {
@@ -216,7 +223,8 @@ fn bits(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap_or(0)
 }
 
-/// What the system says of a link that is not to be followed is "too many levels of symbolic links".
+/// Replaces the system's error for a link that must not be followed, "too many levels of symbolic
+/// links".
 fn of_link(error: io::Error) -> io::Error {
     let is_link = rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::LOOP);
     if is_link { io::Error::other("what is in its place is a link: move it away") } else { error }
@@ -230,14 +238,14 @@ fn identity(file: &fs::Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
-/// The one thread that makes files durable behind the writer's back.
+/// Starts the thread that syncs files in the background.
 fn start_syncing_behind() -> Sender<Arc<OpenFile>> {
     let (sender, receiver) = channel::<Arc<OpenFile>>();
     start_behind("sync behind", move || receiver.into_iter().for_each(|open| open.sync_behind()));
     sender
 }
 
-/// The one thread that frees the space of what was removed.
+/// Starts the thread that frees the space of removed files.
 fn start_freeing() -> Sender<Arc<OpenFile>> {
     let (sender, receiver) = channel::<Arc<OpenFile>>();
     start_behind("free space", move || {
@@ -248,7 +256,7 @@ fn start_freeing() -> Sender<Arc<OpenFile>> {
     sender
 }
 
-/// Where the system gives no thread, the requests go nowhere: nothing waits for them.
+/// Starts a background thread. If that fails, its requests are dropped, which is harmless.
 fn start_behind(name: &str, work: impl FnOnce() + Send + 'static) {
     drop(std::thread::Builder::new().name(name.into()).spawn(work));
 }
@@ -319,19 +327,19 @@ impl Storage for RealStorage {
     fn sync_soon(&self, file: &FileName) {
         if let Ok(open) = self.open(file, true) {
             let behind = self.behind.get_or_init(start_syncing_behind);
-            // A thread that is gone only means that nothing is done early; `sync` does it all the same.
+            // If the thread has ended, nothing is synced early; `sync` still does it.
             drop(behind.send(open));
         }
     }
 
     fn sync(&self, file: &FileName) -> io::Result<()> {
-        // Whatever it was opened for: who may only read a store that somebody else writes can make it durable, too.
+        // A descriptor for reading suffices: a reader can make another process's writes durable.
         self.open(file, false)?.sync()
     }
 
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         self.sync_folder_at(&self.folder_path(folder))?;
-        // The folder itself may be new: its own name is in the one above it.
+        // The folder may be new. Its own name is in its parent.
         if folder.is_empty() { self.sync_name_of(&self.root) } else { self.sync_folder_at(&self.root) }
     }
 
@@ -354,7 +362,7 @@ impl Storage for RealStorage {
         let open = self.open(file, true);
         self.remove(file)?;
         if let Ok(open) = open {
-            // A thread that is gone only means that the space is free at once.
+            // If the thread has ended, closing the file frees its space at once.
             drop(self.freeing.get_or_init(start_freeing).send(open));
         }
         Ok(())
@@ -395,17 +403,18 @@ impl Storage for RealStorage {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut holder = String::new();
-                // The note is a courtesy; the lock is held whether or not it can be read.
+                // The note is optional: failing to read it does not matter.
                 drop(Read::by_ref(&mut locked).take(1000).read_to_string(&mut holder));
                 if holder.trim().is_empty() {
-                    // It has the lock, and has not left its note yet.
+                    // The holder has not written its note yet.
                     holder = "another program".into();
                 }
                 return Err(LockError::Held { holder });
             }
             Err(error) => return Err(failed(error.into())),
         }
-        // So is leaving it: on a full disk there is no room for it, and who comes to make some has to get in.
+        // Writing the note may fail, too. The lock must be available on a full disk, to a process
+        // that frees space.
         drop(locked.set_len(0).and_then(|()| locked.write_all_at(holder.as_bytes(), 0)));
         Ok(Box::new(RealLock { locked }))
     }
@@ -427,8 +436,9 @@ impl FileLock for RealLock {}
 
 impl Drop for RealLock {
     fn drop(&mut self) {
-        // A child that another thread is just starting has this file open, too, until it has become its own program. Closing ours
-        // would leave it locked for as long; unlocking does not. Should that fail, closing is what is left.
+        // A child process that another thread is just starting shares this open file until it
+        // executes its program. Closing our descriptor would leave the file locked until then;
+        // unlocking does not. If unlocking fails, closing is the fallback.
         let _ = rustix::fs::flock(&self.locked, rustix::fs::FlockOperation::Unlock);
     }
 }
@@ -484,7 +494,8 @@ mod tests {
         temporary.create(&file).unwrap();
         let written = temporary.open(&file, true).unwrap();
         *written.failed_sync.lock() = Some(io::ErrorKind::StorageFull.into());
-        // A reader that found it in no list yet, and comes to put it there after the writer.
+        // A reader that opened the file before the writer was registered, and registers itself
+        // afterwards.
         let read = File::open(temporary.path(&file)).unwrap();
         temporary.remember(&file, read, false, Stays::IfNeeded);
         assert_eq!(temporary.sync(&file).unwrap_err().kind(), io::ErrorKind::StorageFull);
@@ -514,7 +525,7 @@ mod tests {
         let name = FileName::new("lock").unwrap();
         let locked = File::create(folder.path().join("lock")).unwrap();
         rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        // What a child gets is such a second handle of the same open file.
+        // A child process has such a second handle of the same open file.
         let of_the_child = locked.try_clone().unwrap();
         drop(RealLock { locked });
         storage.lock(&name, "the next one").unwrap();

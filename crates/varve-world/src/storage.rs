@@ -1,25 +1,26 @@
-//! The seam between the engine and whatever keeps its files.
+//! The interface between the engine and the storage of its files.
 
 use std::io;
 use std::sync::Arc;
 
-/// The name of a file within a store: `/`-separated parts of `A-Z a-z 0-9 . _ -`, none of them empty or starting with a dot.
+/// The name of a file within a store: parts of `A-Z a-z 0-9 . _ -`, separated by `/`. No part is
+/// empty or starts with a dot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(String);
 
-/// A text that cannot name a file of a store.
+/// A text that is not a valid file name of a store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} cannot name a file of a store")]
 pub struct FileNameError {
-    /// The text.
     pub text: String,
 }
 
 impl FileName {
-    /// Takes `text` as a file's name.
+    /// Checks `text`, and makes it a file name.
     ///
     /// # Errors
-    /// [`FileNameError`] when it is not of the form above; so a name never leads out of the store's folder.
+    /// [`FileNameError`] if the text does not have the form above. A valid name never leads out of
+    /// the store's folder.
     pub fn new(text: &str) -> Result<Self, FileNameError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let good = |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain);
@@ -36,13 +37,13 @@ impl FileName {
         &self.0
     }
 
-    /// The name of the file while it is not whole yet. Readers of the format ignore it.
+    /// The name of the file while it is being written. Readers of the format ignore it.
     #[must_use]
     pub fn unfinished(&self) -> Self {
         Self(format!("{self}.new"))
     }
 
-    /// The folder that the file is in; empty for the store's own.
+    /// The folder of the file; empty for the store's own folder.
     #[must_use]
     pub fn folder(&self) -> &str {
         self.0.rsplit_once('/').map_or("", |(folder, _)| folder)
@@ -55,8 +56,8 @@ impl std::fmt::Display for FileName {
     }
 }
 
-/// Whether an error says that this process, or the machine, has come to the end of its open files or its memory: nothing about what was
-/// to be read.
+/// Reports whether an error means that the process or the machine has run out of file descriptors
+/// or memory. Such an error says nothing about the file.
 #[must_use]
 pub fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -64,7 +65,8 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     number.is_some_and(|number| [Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&number))
 }
 
-/// Whether an error says that this process, or the machine, may open no more files: then nothing was asked of a disk.
+/// Reports whether an error means that the process or the machine has run out of file descriptors.
+/// The disk was not accessed then.
 #[must_use]
 pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -73,23 +75,25 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
 
 /// A folder of files.
 ///
-/// Until [`sync`](Self::sync) returns, what was appended may be lost, torn or reordered; until
-/// [`sync_folder`](Self::sync_folder) returns, a creation, a rename or a removal may be undone. A read may fail or lie.
-/// Callable from many threads at once; of one file, at most one caller appends.
+/// Until [`sync`](Self::sync) returns, appended bytes may be lost, torn or reordered. Until
+/// [`sync_folder`](Self::sync_folder) returns, a creation, a rename or a removal may be undone. A
+/// read may fail or return wrong data. Methods may be called from many threads at once, but only
+/// one thread at a time may append to a file.
 pub trait Storage: Send + Sync {
-    /// Makes an empty file, and the folders that lead to it.
+    /// Creates an empty file, and the folders above it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`] when it is there.
+    /// [`io::ErrorKind::AlreadyExists`] if it exists.
     fn create(&self, file: &FileName) -> io::Result<()>;
 
-    /// Adds `bytes` at the end of a file and returns where they begin, in bytes.
+    /// Appends bytes to a file, and returns the offset at which they begin.
     ///
     /// # Errors
-    /// On any error, any part of `bytes` may or may not have been added.
+    /// After any error, an arbitrary part of `bytes` may have been appended.
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64>;
 
-    /// The same for much that nobody will read soon: where that can be, it does not go into the system's memory of files.
+    /// Like [`append`](Self::append), for many bytes that will not be read soon. Bypasses the page
+    /// cache if possible.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -97,12 +101,14 @@ pub trait Storage: Send + Sync {
         self.append(file, bytes)
     }
 
-    /// Writes `bytes` over what a file has from `offset` on. Only for files that are hints, and that tell by themselves what is
-    /// damaged: until [`sync`](Self::sync) returns, a crash leaves any mixture of old and new. The log is never written so.
+    /// Overwrites a part of a file from `offset` on. Only for hints that detect damage themselves:
+    /// until [`sync`](Self::sync) returns, a crash leaves any mixture of old and new bytes. The log
+    /// is never overwritten.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] from a storage that only appends, as most do: nothing that a store must have needs more.
-    /// [`io::ErrorKind::UnexpectedEof`] when the file ends before that; nothing is written then.
+    /// [`io::ErrorKind::Unsupported`] from a storage that can only append, as most do; a store
+    /// works without overwriting. [`io::ErrorKind::UnexpectedEof`] if the range goes beyond the end
+    /// of the file; nothing is written then.
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let _ = (file, offset, bytes);
         Err(io::ErrorKind::Unsupported.into())
@@ -111,11 +117,12 @@ pub trait Storage: Send + Sync {
     /// Fills `into` from `offset` on.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the file ends before `into` is full.
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before `into` is full.
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// The same as it is on the disk, and not as the system remembers it, where that can be and both `offset` and `into` are where a page
-    /// begins (a [`PageBuffer`](crate::PageBuffer) does): for much that is read once.
+    /// Like [`read_at`](Self::read_at), for many bytes that are read once. Bypasses the page cache
+    /// if possible, and if both `offset` and `into` are aligned to pages (a
+    /// [`PageBuffer`](crate::PageBuffer) is).
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
@@ -126,44 +133,46 @@ pub trait Storage: Send + Sync {
     /// The length of a file in bytes.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when it is not there.
+    /// [`io::ErrorKind::NotFound`] if it does not exist.
     fn length(&self, file: &FileName) -> io::Result<u64>;
 
-    /// Cuts a file to its first `length` bytes.
+    /// Truncates a file to `length` bytes.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] when it is shorter than that.
+    /// [`io::ErrorKind::InvalidInput`] if it is shorter.
     fn truncate(&self, file: &FileName, length: u64) -> io::Result<()>;
 
-    /// Asks for a file to be made durable soon, without waiting for it. A failure is remembered and reported by the
-    /// next [`sync`](Self::sync) of that file.
+    /// Starts to make a file durable in the background. A failure is recorded, and the next
+    /// [`sync`](Self::sync) of that file reports it.
     fn sync_soon(&self, file: &FileName);
 
-    /// Returns when all that was appended to a file is durable.
+    /// Makes all bytes durable that were appended to a file.
     ///
     /// # Errors
-    /// What was not yet durable is then unknown; appending on would build on sand.
+    /// It is unknown which bytes are durable, so the caller must not append any more.
     fn sync(&self, file: &FileName) -> io::Result<()>;
 
-    /// Returns when all creations, renames and removals in a folder (`""` is the store's own) are durable.
+    /// Makes all creations, renames and removals in a folder durable. `""` is the store's own
+    /// folder.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
     fn sync_folder(&self, folder: &str) -> io::Result<()>;
 
-    /// Gives a file another name, replacing what had that name. Both names are of one folder.
+    /// Renames a file, replacing any file of the new name. Both names must be in one folder.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when `from` is not there.
+    /// [`io::ErrorKind::NotFound`] if `from` does not exist.
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] when it is not there.
+    /// [`io::ErrorKind::NotFound`] if it does not exist.
     fn remove(&self, file: &FileName) -> io::Result<()>;
 
-    /// The same for a file that may be large: its name is gone when this returns, and its space is free soon, without anybody waiting for it.
+    /// Like [`remove`](Self::remove), for a large file. Its name is removed on return, and its
+    /// space is freed in the background.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -171,58 +180,53 @@ pub trait Storage: Send + Sync {
         self.remove(file)
     }
 
-    /// The files of a folder, in order of their names. Files with names that no store uses are left out; a folder that
-    /// is not there has no files.
+    /// Lists the files of a folder, in order of their names. Files with names that no store uses
+    /// are left out. A folder that does not exist has no files.
     ///
     /// # Errors
-    /// Whatever the folder's reading met.
+    /// The folder cannot be read.
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>>;
 
-    /// Locks a file (made where there is none) against every other process and every other caller, and leaves
-    /// `holder` in it for them to read. The lock ends when the value is dropped, or the process dies.
+    /// Locks a file against all other processes and callers, creating it if necessary. Writes
+    /// `holder` to it, for them to read. The lock is released when the value is dropped, or when
+    /// the process dies.
     ///
     /// # Errors
-    /// [`LockError::Held`] at once when somebody else has it.
+    /// [`LockError::Held`], without waiting, if the file is locked already.
     fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError>;
 
-    /// Another folder of the same world, by its path: on another disk, where hints may be kept. Nothing is made by asking for it;
-    /// whether it is there shows when it is used.
+    /// Another folder of the same world, by its path, for hints on another disk. The call creates
+    /// nothing, and succeeds even if the folder does not exist.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] from a storage that is no folder among others.
+    /// [`io::ErrorKind::Unsupported`] from a storage without other folders.
     fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("there is no {path} beside this store")))
     }
 }
 
-/// A lock that is held.
+/// A held lock.
 pub trait FileLock: Send + Sync {}
 
-/// Why a lock was not taken.
+/// Why a lock could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Somebody else has it.
+    /// Another process or caller holds the lock.
     #[error("in use by {holder}")]
     Held {
-        /// What they left in the file.
+        /// The holder's text in the file.
         holder: String,
     },
-    /// The file could not be locked.
     #[error("cannot lock {file}")]
-    Storage {
-        /// The file.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
 }
 
-/// Reads a whole file.
+/// Operations that combine several calls.
 impl dyn Storage + '_ {
-    /// The contents of a file that is expected to be small: `bytes_max` at most.
+    /// Reads a file of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] when it is larger; else as [`read_at`](Storage::read_at).
+    /// [`io::ErrorKind::InvalidData`] if it is larger; otherwise as [`read_at`](Storage::read_at).
     pub fn read_whole(&self, file: &FileName, bytes_max: u64) -> io::Result<Vec<u8>> {
         let length = self.length(file)?;
         if length > bytes_max {
@@ -234,10 +238,10 @@ impl dyn Storage + '_ {
         Ok(contents)
     }
 
-    /// Removes a file, and says whether there was one.
+    /// Removes a file if it exists. Returns whether it did.
     ///
     /// # Errors
-    /// As [`remove`](Storage::remove), but that a file which is not there is none.
+    /// As [`remove`](Storage::remove), except that a missing file is not an error.
     pub fn remove_if_there(&self, file: &FileName) -> io::Result<bool> {
         match self.remove(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -245,7 +249,7 @@ impl dyn Storage + '_ {
         }
     }
 
-    /// Makes an empty file, in the place of one that may be left of something unfinished.
+    /// Creates an empty file, replacing one that an unfinished operation may have left.
     ///
     /// # Errors
     /// As [`remove`](Storage::remove) and [`create`](Storage::create).
@@ -254,19 +258,19 @@ impl dyn Storage + '_ {
         self.create(file)
     }
 
-    /// Puts a file with these contents in place, whole or not at all, and durable: written under a name of its own,
-    /// synced, renamed, and the folder synced.
+    /// Replaces the contents of a file atomically and durably: writes them under another name,
+    /// syncs, renames, and syncs the folder.
     ///
     /// # Errors
-    /// Whatever met one of these steps; what was there before is then there still.
+    /// The error of any of these steps. The old file is then still in place.
     pub fn replace(&self, file: &FileName, contents: &[u8]) -> io::Result<()> {
         self.replace_with(file, |append| append(contents))
     }
 
-    /// As `replace`, for contents that come in pieces.
+    /// Like `replace`, for contents that are written in parts.
     ///
     /// # Errors
-    /// As `replace`, and whatever `write` returns.
+    /// As `replace`, and the errors of `write`.
     pub fn replace_with(
         &self,
         file: &FileName,

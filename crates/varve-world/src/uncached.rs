@@ -1,5 +1,5 @@
-//! Reading and writing past the system's memory of files: what nobody will read again soon need not push out of it what others do, nor
-//! be copied into it.
+//! Transfers that bypass the page cache (`O_DIRECT`). Data that will not be read again soon then
+//! neither evicts other data from it, nor is copied into it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,13 +8,13 @@ use std::path::Path;
 
 use crate::page_buffer::{PAGE_BYTES, PageBuffer};
 
-/// What does not lie in memory as it will in the file is written in such pieces, each copied first.
+/// Unaligned data is copied and written in parts of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Opens a file past the system's memory of files; `None` where its file system has no such thing.
+/// Opens a file for direct transfers; `None` if its file system does not support them.
 ///
 /// # Errors
-/// As any opening of a file.
+/// The file cannot be opened.
 pub fn open_uncached(path: &Path, options: &OpenOptions) -> io::Result<Option<File>> {
     let Ok(direct) = i32::try_from(rustix::fs::OFlags::DIRECT.bits()) else { return Ok(None) };
     match options.clone().custom_flags(direct).open(path) {
@@ -23,23 +23,24 @@ pub fn open_uncached(path: &Path, options: &OpenOptions) -> io::Result<Option<Fi
     }
 }
 
-/// Whether a transfer, or the opening, is one that this file system does not have.
+/// Reports whether an error means that the file system does not support the direct transfer or
+/// opening.
 fn cannot_be(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
-/// How many bytes come before the first page of the file.
+/// The number of bytes before the next page of the file.
 fn bytes_before_a_page(offset: u64) -> usize {
     usize::try_from(offset.next_multiple_of(PAGE_BYTES as u64) - offset).unwrap_or(0)
 }
 
-/// Where the whole pages among so many bytes end.
+/// The length of the whole pages among `byte_count` bytes.
 fn end_of_pages(byte_count: usize) -> usize {
     byte_count - byte_count % PAGE_BYTES
 }
 
-/// Fills `into` from `offset` on: what are pages in memory and in the file by `uncached`, which is the same file, and the rest through
-/// the system's memory.
+/// Fills `into` from `offset` on. Uses `uncached`, which is the same file, for whole pages if they
+/// are aligned in memory and in the file, and the page cache for the rest.
 pub(crate) fn read_exact_at(file: &File, uncached: &File, into: &mut [u8], offset: u64) -> io::Result<()> {
     if bytes_before_a_page(offset) > 0 || into.as_ptr().align_offset(PAGE_BYTES) > 0 {
         return file.read_exact_at(into, offset);
@@ -52,7 +53,8 @@ pub(crate) fn read_exact_at(file: &File, uncached: &File, into: &mut [u8], offse
     file.read_exact_at(tail, offset + pages.len() as u64)
 }
 
-/// Writes to `file` from `offset` on: what fills pages by `uncached`, which is the same file, and the rest through the system's memory.
+/// Writes to `file` from `offset` on. Uses `uncached`, which is the same file, for whole pages, and
+/// the page cache for the rest.
 pub(crate) fn write_all_at(file: &File, uncached: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let (head, rest) = bytes.split_at(bytes_before_a_page(offset).min(bytes.len()));
     let (pages, tail) = rest.split_at(end_of_pages(rest.len()));
@@ -69,7 +71,8 @@ pub(crate) fn write_all_at(file: &File, uncached: &File, bytes: &[u8], offset: u
             &copy
         };
         match uncached.write_all_at(aligned, place) {
-            // It cannot be done here after all, or not with what is left of a piece that was written in part.
+            // Direct writes are not possible here after all, or not for the rest of a partly
+            // written buffer.
             Err(error) if cannot_be(&error) => file.write_all_at(piece, place)?,
             other => other?,
         }
@@ -82,7 +85,7 @@ pub(crate) fn write_all_at(file: &File, uncached: &File, bytes: &[u8], offset: u
 mod tests {
     use super::*;
 
-    /// A new file, opened both ways. Where there is no way past the system's memory, both are the same.
+    /// A new file, opened in both ways. If direct transfers are not supported, both are ordinary.
     fn opened(folder: &tempfile::TempDir) -> (File, File) {
         let path = folder.path().join("file");
         let mut options = OpenOptions::new();

@@ -1,35 +1,37 @@
-//! Hands to do work: as many threads as there are cores, or none at all.
+//! Workers that run tasks: as many threads as there are cores, or none at all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// One piece of work.
+/// A unit of work.
 pub type Task<'scope> = Box<dyn FnOnce() + Send + 'scope>;
 
-/// Runs tasks. A task must never wait for another one to start: whoever runs them may run them one after the other.
+/// Runs tasks. A task must never wait for another one to start, because the tasks may run one after
+/// the other.
 pub trait Workers: Send + Sync {
-    /// How many tasks run at the same time, at most.
+    /// The maximum number of tasks that run at the same time.
     fn width(&self) -> usize;
 
-    /// Runs every task to its end.
+    /// Runs all tasks to completion.
     fn run_all(&self, tasks: Vec<Task<'_>>);
 
-    /// How many tasks run at the same time, at most, of those that work on what they read: while some work, others wait for the disk.
+    /// The maximum number of reading tasks that run at the same time. It is larger than
+    /// [`width`](Self::width), because some of them wait for the disk while others work.
     fn reading_width(&self) -> usize {
         self.width()
     }
 
-    /// Runs every such task to its end.
+    /// Runs all reading tasks to completion.
     fn run_reading(&self, tasks: Vec<Task<'_>>) {
         self.run_all(tasks);
     }
 }
 
-/// What two tasks return that work on what they read.
+/// Runs two reading tasks, and returns their results.
 ///
 /// # Panics
-/// When one of them does.
+/// If one of the tasks panics.
 pub fn both<A: Send, B: Send>(
     workers: &dyn Workers,
     one: impl FnOnce() -> A + Send,
@@ -40,10 +42,11 @@ pub fn both<A: Send, B: Send>(
     (of_one.expect("it was run to its end"), of_other.expect("it was run to its end"))
 }
 
-/// What tasks that work on what they read return for each of these, in order. They are taken up in order, too.
+/// Runs a reading task for each item, and returns the results in order. The tasks also start in
+/// order.
 ///
 /// # Panics
-/// When one of them does.
+/// If one of the tasks panics.
 pub fn read_each<I: Sync, T: Send>(
     workers: &dyn Workers,
     items: &[I],
@@ -53,11 +56,11 @@ pub fn read_each<I: Sync, T: Send>(
     read_each_with(workers, items, &mut vec![(); width], |(), item| read(item))
 }
 
-/// As [`read_each`], with no more tasks at a time than there are `owned`: each works with one of them, such as memory, on all that it takes
-/// up.
+/// Like [`read_each`], with at most as many concurrent tasks as there are elements in `owned`. Each
+/// task uses one of these elements, for example a buffer, for all items that it handles.
 ///
 /// # Panics
-/// When one of them does, or when there is something to read and nothing `owned`.
+/// If one of the tasks panics, or if there are items and `owned` is empty.
 pub fn read_each_with<I: Sync, M: Send, T: Send>(
     workers: &dyn Workers,
     items: &[I],
@@ -83,7 +86,8 @@ pub fn read_each_with<I: Sync, M: Send, T: Send>(
     results.into_iter().map(|result| result.expect("it was run to its end")).collect()
 }
 
-/// Runs tasks one after the other, in order, on the caller's thread: the same work gives the same bytes.
+/// Runs tasks on the caller's thread, one after the other and in order. The same work therefore
+/// gives the same bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InlineWorkers;
 
@@ -99,7 +103,8 @@ impl Workers for InlineWorkers {
     }
 }
 
-/// So many threads wait for a disk while the others work: what a disk needs to be kept busy.
+/// The number of additional threads for reading tasks: enough to keep a disk busy while the others
+/// work.
 const WAITING_COUNT: usize = 6;
 
 /// Runs each task on a thread of its own.
@@ -109,13 +114,13 @@ pub struct RealWorkers {
 }
 
 impl RealWorkers {
-    /// `width` tasks at a time; at least one.
+    /// Runs at most `width` tasks at a time, and at least one.
     #[must_use]
     pub fn new(width: usize) -> Self {
         Self { width: width.max(1) }
     }
 
-    /// As many tasks at a time as the machine has cores for this process.
+    /// Runs as many tasks at a time as there are cores for this process.
     #[must_use]
     pub fn one_a_core() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
